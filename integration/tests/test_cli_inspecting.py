@@ -90,3 +90,12 @@ def test_settings_of_torch_have_a_meaning(name, text):
 def test_unknown_names_say_how_to_list_all(command):
     status, printed = invoke(command, "nonsense")
     assert (status, f"'fxstack {command}' lists all" in " ".join(printed.split())) == (2, True)
+
+
+def test_rule_says_what_decides_a_call():
+    status, printed = invoke("rule", "torch.sin")
+    assert status == 0 and "torch.sin (builtin_function_or_method)\n  decided by: operator" in printed
+    (answer,) = json.loads(invoke("rule", "--json", "len")[1])
+    assert answer["decided_by"]["place"].startswith("calls/rules/builtins/builtin_functions.py")
+    status, printed = invoke("rule", "torch.sinn")
+    assert status == 2 and "nothing is called torch.sinn; near are" in printed

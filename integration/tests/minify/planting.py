@@ -80,7 +80,7 @@ pipeline.aot = aot
 """,
     "a wrong polyfill": """
 import fxstack
-from fxstack_capture.calls.polyfills import functions
+from fxstack_capture.interpreter import polyfills as functions
 def any_of(iterable):
     for item in iterable:
         if not item:

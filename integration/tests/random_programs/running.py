@@ -47,7 +47,6 @@ LIMITS = (
     (r"autograd\.grad\(", r"appears to not have been used in the graph.* instead of"),
     (r"allow_unused=True", r"raised.*backward through the graph a second time.* instead of"),
     (r"", r"gradients.* instead of .*Trying to backward through the graph a second time"),
-    (r"_hook\(", r"backward raised.*NoneType.* instead of"),
     (r"grad\(|_hook\(", r"a result of a compiled graph that another .* instead of"),
 )
 """Documented limits: what a program that reaches one has in its text, and what its differences are then."""

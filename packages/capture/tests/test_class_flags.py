@@ -4,7 +4,7 @@ import enum
 
 import pytest
 
-from fxstack_capture.objects.class_flags import is_heap_type, is_immutable
+from fxstack_capture.native.class_flags import is_heap_type, is_immutable
 
 
 class Answering(type):

@@ -8,7 +8,7 @@ import torch
 from compare import check, compiled, dynamic, refuses
 
 from fxstack_functionalize import UnsupportedGraphError
-from fxstack_functionalize.aliasing.overlap import Place, may_overlap, place_of
+from fxstack_functionalize.views.overlap import Place, may_overlap, place_of
 
 
 def rows_in_lists(x):

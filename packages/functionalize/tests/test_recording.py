@@ -2,8 +2,8 @@
 
 from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
 
-from fxstack_functionalize.tracing.recording import RecordingMode, _is_known
-from fxstack_functionalize.tracing.tracer import AtenTracer
+from fxstack_functionalize.recording import RecordingMode, _is_known
+from fxstack_functionalize.tracer.aten_tracer import AtenTracer
 
 
 def test_state_is_that_of_torchs_mode():

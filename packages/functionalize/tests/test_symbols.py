@@ -8,7 +8,7 @@ import torch
 from compare import dynamic
 from torch.fx.experimental.sym_node import SymNode
 
-from fxstack_functionalize.tracing.symbols import filler
+from fxstack_functionalize.tracer.symbols import filler
 
 ROWS, COLUMNS = 7, 24
 

@@ -1,9 +1,10 @@
-"""``fxstack explain``, ``report``, ``passes`` and ``config``: look into what was compiled, and into the compiler."""
+"""``fxstack explain``, ``report``, ``passes``, ``rule`` and ``config``: look into what was compiled, and into the compiler."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from dataclasses import asdict
 from functools import partial
@@ -23,6 +24,8 @@ from fxstack.trace import Session, TraceError, load_folder
 from fxstack.trace.counts import where
 from fxstack.trace.listener import TraceListener
 from fxstack.trace.writer import TraceWriter
+from fxstack_capture.calls.decisions.explaining import UnknownNameError
+from fxstack_capture.calls.decisions.explaining import explain as explain_call
 
 PROGRAM = {"allow_extra_args": True, "allow_interspersed_args": False}
 """Settings of commands that run a program: what follows the script belongs to the program."""
@@ -101,6 +104,25 @@ def passes(
         print_records(found, ("stage", "pass", "what it does", "file"), _pass, as_json=as_json)
 
 
+def rule(
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAME...", help="torch.sin, len, str.join, aten.add.Tensor.")
+    ],
+    *,
+    as_json: Json = False,
+) -> None:
+    """Say which rule of the tracer decides a call of a function, class, method or operator, and where it is."""
+    sys.path.insert(0, str(Path.cwd()))  # as Python does for a script: names of the user's own modules
+    try:
+        answers = [explain_call(name) for name in names]
+    except UnknownNameError as error:
+        raise fail(str(error)) from error
+    if as_json:
+        print_json([asdict(answer) for answer in answers])
+    else:
+        print_table(("",), [(answer.text(),) for answer in answers])
+
+
 def _pass(known: PassRecord) -> tuple[str, ...]:
     place = f"{known.file.partition('/src/')[2] or known.file}:{known.line}"
     return (known.stage, known.name, known.sentence, place)
@@ -122,5 +144,5 @@ def config(
 def add_commands(app: typer.Typer) -> None:
     """Add the commands of this module to ``app``."""
     app.command(context_settings=PROGRAM)(explain)
-    for command in (report, passes, config):
+    for command in (report, passes, rule, config):
         app.command()(command)

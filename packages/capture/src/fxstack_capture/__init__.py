@@ -60,7 +60,7 @@ from fxstack_capture.shapes.marks import (
     maybe_mark_dynamic,
 )
 from fxstack_capture.stance import patch_options, run, set_stance
-from fxstack_capture.strictness import error_on_graph_break
+from fxstack_capture.trace.strictness import error_on_graph_break
 from fxstack_capture.versions.instruction_sets import refuse_free_threading
 
 refuse_free_threading(disabled=bool(sysconfig.get_config_var("Py_GIL_DISABLED")))

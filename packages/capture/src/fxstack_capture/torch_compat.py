@@ -6,6 +6,8 @@ If a release of torch renames one, only this module changes.
 
 from __future__ import annotations
 
+import sys
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -186,3 +188,13 @@ def dual_level() -> int:
     It changes frequently.
     """
     return int(getattr(forward_ad, "_current_level", -1))
+
+
+def is_allowed_by_torch(fn: FunctionType) -> bool:
+    """Whether ``torch.compiler.allow_in_graph`` or ``torch._dynamo.nonstrict_trace`` registered ``fn``."""
+    return is_told(fn, "_allowed_callable_ids")
+
+
+def is_told(fn: FunctionType, name: str) -> bool:
+    known = getattr(sys.modules.get("torch._dynamo.trace_rules"), name, None)
+    return known is not None and id(fn) in (known.function_ids or ())

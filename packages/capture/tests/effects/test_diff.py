@@ -5,7 +5,7 @@ import collections
 import pytest
 from tracing import trace_call
 
-from fxstack_capture.effects.records import (
+from fxstack_capture.trace.effects import (
     CellClear,
     CellSet,
     ClassDelete,

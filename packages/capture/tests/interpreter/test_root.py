@@ -5,7 +5,7 @@ import pytest
 from plain import interpreter
 
 from fxstack_capture.breaks import GraphBreak, graph_break
-from fxstack_capture.interpreter.values import NULL
+from fxstack_capture.bytecode.null import NULL
 from fxstack_capture.sources import Local
 from fxstack_capture.trace.records import DeferredLocal, Raised, Returned, Stopped
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from fxstack_capture.calls.dispatch import CallDispatcher
-from fxstack_capture.effects.diff import diff
 from fxstack_capture.guards.records import GuardSet
 from fxstack_capture.interpreter.machine import BytecodeInterpreter
 from fxstack_capture.objects.object_model import ObjectModel
 from fxstack_capture.options import CaptureOptions
 from fxstack_capture.sources import Local
 from fxstack_capture.torch_side.recording.tracer import TorchTracer
+from fxstack_capture.trace.effect_diff import diff
 from fxstack_capture.trace.records import DeferredLocal, Returned
 from fxstack_capture.trace.state import Trace
 from fxstack_capture.versions.instruction_sets import program_table

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 import torch._numpy as tnp
 
-from fxstack_capture.numpy_side.dry_run import name_of
 from fxstack_capture.numpy_side.functions import pairs
+from fxstack_capture.torch_side.arrays.dry_run import name_of
 
 DTYPES = ("bool", "uint8", "int32", "int64", "float16", "float32", "float64", "complex64")
 TOLERANCE = {np.dtype("float16"): 2e-2, np.dtype("float32"): 1e-4, np.dtype("complex64"): 1e-4}

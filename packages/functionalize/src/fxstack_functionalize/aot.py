@@ -14,15 +14,15 @@ from fxstack_functionalize.disk.again import Recreated, from_disk, in_present_st
 from fxstack_functionalize.disk.cache_entry import CacheEntry
 from fxstack_functionalize.disk.store import Store
 from fxstack_functionalize.errors import CompilerContractError
+from fxstack_functionalize.metadata.wrapper_classes import is_wrapper, makes_wrappers
 from fxstack_functionalize.options import AotOptions
 from fxstack_functionalize.random.functional_random import draws, stateful, with_random_state
 from fxstack_functionalize.runtime.backward.backwards import Variant
 from fxstack_functionalize.runtime.forward.inference import inference_wrapper
 from fxstack_functionalize.runtime.training import Pair, Program, Stages, compile_pair, training_wrapper
 from fxstack_functionalize.subclasses.compiling import Compiling, compile_wrapped
-from fxstack_functionalize.subclasses.wrapper_classes import is_wrapper, makes_wrappers
-from fxstack_functionalize.tracing.inputs import Captured, TraceRequest, prepare
-from fxstack_functionalize.tracing.trace import Traced, trace
+from fxstack_functionalize.trace import Traced, trace
+from fxstack_functionalize.tracer.inputs import Captured, TraceRequest, prepare
 from fxstack_interchange import OutputKind, Partition, StageGraph, verify
 
 Decompositions = Mapping[Any, Callable[..., Any]]

@@ -18,8 +18,8 @@ from torch.fx import Graph
 from torch.nn.parameter import is_lazy
 
 from fxstack_functionalize.aot import Compiler, aot
-from fxstack_functionalize.runtime.forward.modes import autocast_now
 from fxstack_functionalize.torch_compat import pytree
+from fxstack_functionalize.torch_state import autocast_now
 from fxstack_interchange.modules import make_graph_module
 
 # Limits: in-place changes of expanded (overlapping) tensors inside of a module are not seen.

@@ -5,8 +5,8 @@ An operator whose result has the default dtype gets the dtype as an argument ins
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -105,3 +105,30 @@ def _default(dtype: torch.dtype) -> Iterator[None]:
 
 def _dtypes(result: object) -> list[torch.dtype]:
     return [x.dtype for x in pytree.tree_leaves(result) if isinstance(x, torch.Tensor)]
+
+
+def autocast_now() -> dict[str, torch.dtype]:
+    """Return the dtypes of autocast by device, for the devices on which it is on."""
+    if not torch_compat.is_any_autocast_enabled():
+        return {}
+    return {
+        device: torch.get_autocast_dtype(device)
+        for device in ("cpu", "cuda")
+        if torch.is_autocast_enabled(device)
+    }
+
+
+def state_now() -> Callable[[Callable[[], Any]], Any]:
+    """Return a function that later calls a function under the present grad mode and autocast."""
+    grad_mode = torch.is_grad_enabled()
+    autocast = autocast_now()
+    caching = torch.is_autocast_cache_enabled()
+
+    def in_state(function: Callable[[], Any]) -> Any:
+        with ExitStack() as stack:
+            stack.enter_context(torch.set_grad_enabled(grad_mode))
+            for device, dtype in autocast.items():
+                stack.enter_context(torch.autocast(device, dtype, cache_enabled=caching))
+            return function()
+
+    return in_state

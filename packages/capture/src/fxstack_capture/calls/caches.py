@@ -28,12 +28,12 @@ from fxstack_capture import native
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.rules.library.logging_calls import defer, is_log_once
-from fxstack_capture.effects.records import Call
 from fxstack_capture.guards.records import Guard, IdentityIs
 from fxstack_capture.objects.cache_keys import is_typed, key_of, keyword_mark
-from fxstack_capture.objects.constants import IMMUTABLE_TYPES, is_constant_key
 from fxstack_capture.sources import Cached, pinned
 from fxstack_capture.torch_side.higher_order.surroundings import Surroundings
+from fxstack_capture.trace.constants import IMMUTABLE_TYPES, is_constant_key
+from fxstack_capture.trace.effects import Call
 from fxstack_capture.trace.state import Calls, Trace
 from fxstack_interchange.format.symbols import SYMBOLIC
 

@@ -12,10 +12,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from fxstack_capture.calls import policy
-from fxstack_capture.calls.marks.marked import call_marked, is_marked
+from fxstack_capture.calls.decisions import policy
 from fxstack_capture.calls.polyfills.requests import of_call
-from fxstack_capture.calls.rules.torch.wrappers import code_rule
 from fxstack_capture.calls.table import Request
 from fxstack_capture.objects.instances import has_finalizer
 from fxstack_capture.trace.records import RETURNED, Link
@@ -48,8 +46,7 @@ def call(calls: Calls, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 def is_interpreted(calls: Calls, fn: types.FunctionType) -> bool:
     """Whether a call of ``fn`` interprets its code."""
-    known = calls.rule_of(fn) is not None or calls.is_leaf(fn) or code_rule(fn) is not None
-    return not known and not is_marked(fn)
+    return calls.rule_of(fn) is None and calls.decide(fn)[0].interprets
 
 
 def _function(calls: Calls, fn: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -58,13 +55,10 @@ def _function(calls: Calls, fn: types.FunctionType, args: tuple[Any, ...], kwarg
         if forward is not None:
             return call(calls, *forward(calls.trace, args, kwargs))
         return calls.call(fn, args, kwargs)
-    if calls.is_leaf(fn):
-        return calls.trace.torch.call(fn, args, kwargs)
-    if code_rule(fn) is not None:
-        return calls.call(fn, args, kwargs)
-    if is_marked(fn):
-        return call_marked(calls.trace, fn, args, kwargs)
-    return calls.trace.interp.call_linked(fn, args, kwargs, RETURNED)
+    case, run_call = calls.decide(fn)
+    if case.interprets:
+        return calls.trace.interp.call_linked(fn, args, kwargs, RETURNED)
+    return run_call(calls, fn, args, kwargs)
 
 
 # --- callables that wrap a function --------------------------------------------------------------
@@ -127,10 +121,7 @@ def _construct(calls: Calls, cls: type, args: tuple[Any, ...], kwargs: dict[str,
             not has_finalizer(cls)
             and lookup(cls, "__new__") is _object_new
             and type(init) is types.FunctionType
-            and id(init) not in calls.rules
-            and not calls.is_leaf(init)
-            and code_rule(init) is None
-            and not is_marked(init)
+            and is_interpreted(calls, init)
         ):
             made = _object_new(cls)
             result = calls.trace.interp.call_linked(init, (made, *args), kwargs, Link(made))

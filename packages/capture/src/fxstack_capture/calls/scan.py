@@ -16,7 +16,7 @@ import torch
 
 from fxstack_capture import native
 from fxstack_capture.numpy_side.scalar import Scalar
-from fxstack_capture.objects.constants import IDENTITY_TYPES, IMMUTABLE_TYPES
+from fxstack_capture.trace.constants import IDENTITY_TYPES, IMMUTABLE_TYPES
 from fxstack_capture.trace.state import Objects, Trace
 
 TENSOR: Final = 1

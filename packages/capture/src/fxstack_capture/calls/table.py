@@ -8,7 +8,7 @@ returns the result, raises the exception that the program would see, or breaks t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import partial, wraps
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -58,6 +58,7 @@ class RuleTable:
         counts = range(least, (least if most is None else most) + 1)
 
         def register(rule: Positional) -> Positional:
+            @wraps(rule)
             def checked(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
                 if kwargs or len(args) not in counts:
                     return plainly(fn, args, kwargs)
@@ -80,6 +81,7 @@ class RuleTable:
         """
 
         def register(forward: Forward) -> Forward:
+            @wraps(forward)
             def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
                 return trace.calls.call(*forward(trace, args, kwargs))
 

@@ -17,7 +17,6 @@ from typing import Any, Final
 
 from fxstack_capture import native
 from fxstack_capture.breaks import BreakRecord, GraphBreak, graph_break
-from fxstack_capture.bytecode.program import ProgramTable
 from fxstack_capture.calls.rules.torch.modules import first_lazy, while_lazy
 from fxstack_capture.driver import deferred_compilation as deferred
 from fxstack_capture.driver.alternate_backends import Alternates
@@ -81,6 +80,7 @@ from fxstack_capture.emit.frame import Emitted
 from fxstack_capture.emit.resume import Resumptions
 from fxstack_capture.guards.accesses import RealFrame
 from fxstack_capture.guards.records import Guard
+from fxstack_capture.interpreter.program import ProgramTable
 from fxstack_capture.options import CaptureOptions
 from fxstack_capture.shapes.contract import ShapeContractError
 from fxstack_capture.shapes.symbolic.guards import is_demand_of_unbacked

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from fxstack_capture.effects import records as r
 from fxstack_capture.emit.builder import call, tuple_of
 from fxstack_capture.emit.rebuild.instances import traceback_of
 from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
 from fxstack_capture.emit.runtime import advanced
+from fxstack_capture.trace import effects as r
 
 Statements = list[ast.stmt]
 

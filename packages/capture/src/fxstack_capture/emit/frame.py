@@ -15,7 +15,6 @@ from functools import reduce
 from types import CodeType
 from typing import Any
 
-from fxstack_capture.effects.diff import diff
 from fxstack_capture.emit.builder import Builder, call, drop, item, load, loaded, store, stored, tuple_of
 from fxstack_capture.emit.code import compile_replacement, text_of
 from fxstack_capture.emit.effects import Replay
@@ -30,6 +29,7 @@ from fxstack_capture.sources import Drawn, Item, Local, Pinned, Source
 from fxstack_capture.torch_side.global_state.state import changed_by
 from fxstack_capture.torch_side.recording.assumptions import HandledError
 from fxstack_capture.torch_side.recording.graph import SYMBOLIC
+from fxstack_capture.trace.effect_diff import diff
 from fxstack_capture.trace.records import CapturedCode
 from fxstack_capture.trace.state import Trace
 

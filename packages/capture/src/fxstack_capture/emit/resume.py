@@ -24,9 +24,9 @@ from fxstack_capture.bytecode.calls import HAS_PRECALL, JUMP_IF_FALSE, JUMP_IF_N
 from fxstack_capture.bytecode.flow import Flow, flow_of, handler_of
 from fxstack_capture.bytecode.layout import Layout, assemble, move, prologue
 from fxstack_capture.bytecode.units import slot_names
-from fxstack_capture.calls.polyfills.functions import End
 from fxstack_capture.emit.errors import CannotResumeError
 from fxstack_capture.emit.runtime import not_nothing
+from fxstack_capture.interpreter.polyfills import End
 
 STACK_ARGUMENT = ".stack{}"
 EXCEPTION_ARGUMENT = ".exception"

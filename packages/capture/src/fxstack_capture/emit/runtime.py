@@ -19,7 +19,7 @@ import torch
 from torch import default_generator
 
 from fxstack_capture import native, torch_compat
-from fxstack_capture.calls.polyfills.functions import given
+from fxstack_capture.interpreter.polyfills import given
 
 States = tuple[tuple[Callable[[Any], object], Any], ...]
 

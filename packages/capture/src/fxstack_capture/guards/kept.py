@@ -15,7 +15,7 @@ from fxstack_capture import sources
 from fxstack_capture.guards import records
 from fxstack_capture.guards.records import Check, Guard
 from fxstack_capture.guards.text import short
-from fxstack_capture.objects.class_flags import is_heap_type
+from fxstack_capture.native.class_flags import is_heap_type
 from fxstack_capture.sources import Source
 
 

@@ -9,14 +9,48 @@ from typing import Any
 import sympy
 from sympy.logic import boolalg
 
-from fxstack_capture.shapes.symbolic import floats
 from fxstack_capture.torch_compat import sympy_functions as torch_functions
 
 Instruction = tuple[str, Any]
 Registers = "Mapping[sympy.Symbol, int]"
 
+
+class FloatFunction(sympy.Function):
+    """An operation on floats that sympy does not simplify: ``shapes.symbolic.floats`` makes such expressions."""
+
+    is_real = True
+
+    @classmethod
+    def eval(cls, *_args: object) -> None:
+        """Never simplify."""
+
+
+class FloatAdd(FloatFunction):
+    """``a + b``."""
+
+
+class FloatSub(FloatFunction):
+    """``a - b``."""
+
+
+class FloatMul(FloatFunction):
+    """``a * b``."""
+
+
+class FloatDiv(FloatFunction):
+    """``a / b``."""
+
+
+class FloatPower(FloatFunction):
+    """``a ** b``."""
+
+
+class FloatNeg(FloatFunction):
+    """``-a``."""
+
+
 _UNARY = {
-    "neg": (floats.FloatNeg,),
+    "neg": (FloatNeg,),
     "not": (boolalg.Not,),
     "abs": (sympy.Abs,),
     "floor": (sympy.floor, torch_functions.FloorToInt),
@@ -32,10 +66,10 @@ _BINARY = {
     "mod": (sympy.Mod, torch_functions.Mod, torch_functions.PythonMod),
     "ceildiv": (torch_functions.CeilDiv,),
     "cleandiv": (torch_functions.CleanDiv,),
-    "truediv": (torch_functions.IntTrueDiv, torch_functions.FloatTrueDiv, floats.FloatDiv),
-    "pow": (torch_functions.PowByNatural, torch_functions.FloatPow, floats.FloatPower),
-    "add": (floats.FloatAdd,),
-    "mul": (floats.FloatMul,),
+    "truediv": (torch_functions.IntTrueDiv, torch_functions.FloatTrueDiv, FloatDiv),
+    "pow": (torch_functions.PowByNatural, torch_functions.FloatPow, FloatPower),
+    "add": (FloatAdd,),
+    "mul": (FloatMul,),
     "lshift": (torch_functions.LShift,),
     "rshift": (torch_functions.RShift,),
     "eq": (sympy.Eq,),
@@ -161,7 +195,7 @@ _RULES: dict[type, Callable[[Any, Any], Iterator[Instruction]]] = {
     sympy.GreaterThan: _swapped("le"),
     sympy.Mul: _mul,
     sympy.Pow: _pow,
-    floats.FloatSub: _float_sub,
+    FloatSub: _float_sub,
     torch_functions.ModularIndexing: _modular_indexing,
     torch_functions.TruncToFloat: _trunc_to_float,
     torch_functions.Identity: lambda expr, registers: _emit(expr.args[0], registers),

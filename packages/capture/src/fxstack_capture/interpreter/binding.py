@@ -12,9 +12,9 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from fxstack_capture.bytecode.arguments import argument_names
+from fxstack_capture.bytecode.null import NULL
 from fxstack_capture.bytecode.units import slot_names
 from fxstack_capture.callers import calls_program
-from fxstack_capture.interpreter.values import NULL
 
 
 class Signature:

@@ -8,10 +8,10 @@ from types import BuiltinMethodType, CellType, CodeType, MethodType
 from typing import Any, Protocol
 
 from fxstack_capture.breaks import Position
-from fxstack_capture.bytecode.program import Program
+from fxstack_capture.bytecode.null import NULL
 from fxstack_capture.interpreter.exceptions.handled import HandledException
 from fxstack_capture.interpreter.modules import ModuleStack, with_module
-from fxstack_capture.interpreter.values import NULL
+from fxstack_capture.interpreter.program import Program
 from fxstack_capture.objects.printed_texts import concrete
 from fxstack_capture.trace.records import DeferredLocal, Link
 from fxstack_capture.trace.state import Calls, Objects, Trace

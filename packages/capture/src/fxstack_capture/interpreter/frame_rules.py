@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping
 from types import GeneratorType, MappingProxyType
 from typing import Any
 
+from fxstack_capture.bytecode.null import NULL
 from fxstack_capture.interpreter.classes import build_class
 from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.generators import TraceGenerator
 from fxstack_capture.interpreter.machine import BytecodeInterpreter
-from fxstack_capture.interpreter.values import NULL
 
 FrameRule = Callable[[BytecodeInterpreter, tuple[Any, ...], dict[str, Any]], Any]
 

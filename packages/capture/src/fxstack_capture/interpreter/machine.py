@@ -14,7 +14,6 @@ from typing import Any
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from fxstack_capture.breaks import GraphBreak, graph_break
-from fxstack_capture.bytecode.program import ASYNC_FLAGS, Program, ProgramTable, Step
 from fxstack_capture.interpreter.checks import truth_of_check
 from fxstack_capture.interpreter.exceptions.chaining import set_context, set_traceback
 from fxstack_capture.interpreter.exceptions.errors import (
@@ -30,6 +29,7 @@ from fxstack_capture.interpreter.generators import TraceGenerator, unraisable
 from fxstack_capture.interpreter.handlers.deferred.deferred_locals import wrapping
 from fxstack_capture.interpreter.handlers.deferred.partial_comprehensions import settle
 from fxstack_capture.interpreter.handlers.deferred.reordered_texts import steps_of_trace
+from fxstack_capture.interpreter.program import ASYNC_FLAGS, Program, ProgramTable, Step
 from fxstack_capture.interpreter.root import RootRun
 from fxstack_capture.interpreter.stopping import Descent, leave
 from fxstack_capture.trace.records import DeferredLocal, Link, RootOutcome

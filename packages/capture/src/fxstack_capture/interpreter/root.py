@@ -6,12 +6,12 @@ from types import CodeType, FunctionType
 from typing import Any, Protocol
 
 from fxstack_capture.breaks import GraphBreak
-from fxstack_capture.bytecode.program import ProgramTable
+from fxstack_capture.bytecode.null import NULL
 from fxstack_capture.interpreter.frame import Frame, FrameRunner
 from fxstack_capture.interpreter.handlers.deferred.deferred_locals import wrapping
 from fxstack_capture.interpreter.handlers.deferred.reordered_texts import steps_of_trace
+from fxstack_capture.interpreter.program import ProgramTable
 from fxstack_capture.interpreter.stopping import Descent, Reached
-from fxstack_capture.interpreter.values import NULL
 from fxstack_capture.trace.records import DeferredLocal, Raised, Returned, RootOutcome
 
 

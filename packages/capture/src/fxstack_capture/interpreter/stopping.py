@@ -14,8 +14,8 @@ from inspect import CO_GENERATOR
 from types import CellType, CodeType
 
 from fxstack_capture.breaks import REASONS, GraphBreak
+from fxstack_capture.bytecode.null import NULL
 from fxstack_capture.interpreter.frame import Frame
-from fxstack_capture.interpreter.values import NULL
 from fxstack_capture.trace.records import NOTHING, Link, Stopped, StoppedFrame
 
 _RECURRENCES = 8

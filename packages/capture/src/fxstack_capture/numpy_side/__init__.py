@@ -1,6 +1,5 @@
-"""NumPy arrays in the trace: tensors of the graph that look like arrays to the program.
+"""NumPy arrays in the trace: proxies that look like arrays to the program and hold tensors of the graph.
 
-``types`` lists the dtypes that tensors can hold. ``array`` has the proxy of an array. ``functions`` pairs
-NumPy's functions with the functions of ``torch._numpy``. ``tracer`` runs the calls and compares the results
-with NumPy's results. Begin with ``tracer``.
+``array`` has the proxy of an array, ``scalar`` the proxy of a NumPy scalar. ``functions`` pairs NumPy's functions
+with the functions of ``torch._numpy``. ``torch_side.arrays`` runs the calls. Begin with ``array``.
 """

@@ -10,15 +10,19 @@ import torch
 
 from fxstack_capture.operator_protocol import ARITHMETIC_NAMES, COMPARISON_NAMES, define_methods, function_of
 from fxstack_capture.torch_compat import ndarray
-from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.trace.parts import Arrays
+from fxstack_capture.trace.seams import TorchSide
+from fxstack_capture.trace.state import Objects
 
 
 class ArrayOwner(Arrays, Protocol):
     """The part of ``ArrayTracer`` that an array uses."""
 
     @property
-    def tracer(self) -> TracerProtocol: ...
+    def tracer(self) -> TorchSide: ...
+
+    @property
+    def objects(self) -> Objects: ...
 
     def run(self, pair: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a NumPy function through its counterpart on tensors."""

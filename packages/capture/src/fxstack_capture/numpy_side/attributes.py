@@ -57,7 +57,7 @@ def _nbytes(array: Array) -> Any:
 
 def _flags(array: Array) -> Any:
     """Load the flags of an array from outside."""
-    objects = array.owner.tracer.trace.objects
+    objects = array.owner.objects
     source = objects.source_of(array)
     if source is None:
         raise graph_break("unsupported-object", "the flags of a new array")

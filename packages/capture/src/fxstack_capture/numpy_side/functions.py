@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from fxstack_capture.numpy_side.types import TORCH_OF
 from fxstack_capture.operator_protocol import ARITHMETIC_NAMES, COMPARISON_NAMES, function_of
 from fxstack_capture.torch_compat import torch_numpy as tnp
+from fxstack_capture.trace.numpy_types import TORCH_OF
 
 _NAMESPACES: tuple[tuple[Any, Any], ...] = ((np, tnp), (np.linalg, tnp.linalg), (np.fft, tnp.fft))
 

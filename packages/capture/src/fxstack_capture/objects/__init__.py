@@ -1,7 +1,6 @@
 """The object model: proxies of the program's objects.
 
 ``wrapping`` makes the proxy and the guards of each object that a traced frame reads from outside.
-``registry`` maps the original to its proxy and back. ``object_model`` implements ``trace.state.Objects``.
-``kinds`` has a module for each kind of object. ``protocols`` implements CPython's attribute protocols. Begin
-with ``object_model``.
+``object_model`` implements ``trace.state.Objects``. ``kinds`` has a module for each kind of object.
+``protocols`` implements CPython's attribute protocols. Begin with ``object_model``.
 """

@@ -23,9 +23,9 @@ import torch
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import Equals, Guard, HasKey, IdentityIs, KeysAre, ShapeHolds
-from fxstack_capture.objects.registry import Entry
 from fxstack_capture.shapes.policy import is_argument
 from fxstack_capture.sources import Key, Source
+from fxstack_capture.trace.registry import Entry
 from fxstack_capture.trace.state import Objects
 
 # Limits: a new object that was made before a graph break has another address after the break, so a text with

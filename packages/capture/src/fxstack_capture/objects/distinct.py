@@ -11,8 +11,8 @@ from __future__ import annotations
 import torch
 
 from fxstack_capture.guards.records import AllDistinct
-from fxstack_capture.objects.registry import Entry
 from fxstack_capture.sources import Source
+from fxstack_capture.trace.registry import Entry
 from fxstack_capture.trace.state import Objects
 
 

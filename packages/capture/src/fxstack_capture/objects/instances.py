@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from fxstack_capture import native
-from fxstack_capture.objects.class_flags import flags_of, is_heap_type
+from fxstack_capture.native.class_flags import flags_of, is_heap_type
 from fxstack_capture.standard_library import is_of_standard_library
 
 _mro = type.__dict__["__mro__"].__get__

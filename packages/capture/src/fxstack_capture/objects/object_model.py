@@ -12,27 +12,27 @@ from typing import Any
 import torch
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.effects.records import Effect
 from fxstack_capture.guards.records import Equals, IdentityIs, SameObject
 from fxstack_capture.objects import wrapping
 from fxstack_capture.objects.addresses import Addresses
-from fxstack_capture.objects.class_recipes import Recipes
 from fxstack_capture.objects.distinct import Distinctions
 from fxstack_capture.objects.instances import dict_descriptor
 from fxstack_capture.objects.kinds import functions
 from fxstack_capture.objects.kinds.append_only_lists import AppendOnlyLists
 from fxstack_capture.objects.kinds.consumed_iterators import ConsumedIterators
 from fxstack_capture.objects.kinds.contexts import Contexts
-from fxstack_capture.objects.kinds.lazy_dict import ABSENT, LazyDict
 from fxstack_capture.objects.kinds.random_draws import Draws
 from fxstack_capture.objects.kinds.recreated_functions import RecreatedFunctions
 from fxstack_capture.objects.protocols import abstract_classes, descriptors, stores
 from fxstack_capture.objects.protocols import loads as attributes
 from fxstack_capture.objects.protocols.classes import ClassReads
-from fxstack_capture.objects.records import Parts, ProxiedCell
-from fxstack_capture.objects.registry import NEW_CLASS_MARK, Registry
 from fxstack_capture.objects.stable_modules import is_stable, is_stable_module, label_of
 from fxstack_capture.sources import Globals, InstanceDict, Source, pinned
+from fxstack_capture.trace.class_recipes import Recipes
+from fxstack_capture.trace.effects import Effect
+from fxstack_capture.trace.lazy_dict import ABSENT, LazyDict
+from fxstack_capture.trace.object_records import Parts, ProxiedCell
+from fxstack_capture.trace.registry import NEW_CLASS_MARK, Registry
 from fxstack_capture.trace.state import Trace
 
 

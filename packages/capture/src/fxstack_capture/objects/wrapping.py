@@ -31,18 +31,18 @@ from fxstack_capture import native, torch_compat
 from fxstack_capture.bytecode.units import units
 from fxstack_capture.guards.records import Equals, IdentityIs, RangeIs, TypeIs
 from fxstack_capture.kernels.launching import is_kernel_class
+from fxstack_capture.native.class_flags import is_heap_type
 from fxstack_capture.numpy_side.scalar import Scalar
-from fxstack_capture.numpy_side.types import DTYPE_CLASSES, SCALAR_TYPES, TORCH_OF
-from fxstack_capture.objects.class_flags import is_heap_type
-from fxstack_capture.objects.constants import BUILTIN_METHOD, DESCRIPTOR_TYPES, OF_THE_INTERPRETER
 from fxstack_capture.objects.instances import slots
 from fxstack_capture.objects.kinds import containers, contexts, held_parts, user_objects
 from fxstack_capture.objects.kinds.append_only_lists import APPEND_METHODS
 from fxstack_capture.objects.kinds.functions import proxy_cell
-from fxstack_capture.objects.kinds.lazy_dict import LazyDict
 from fxstack_capture.objects.kinds.user_objects import Handler
 from fxstack_capture.sources import BuiltinAttr, Converted, Item, Local, Source
 from fxstack_capture.torch_compat import CustomOpDef
+from fxstack_capture.trace.constants import BUILTIN_METHOD, DESCRIPTOR_TYPES, OF_THE_INTERPRETER
+from fxstack_capture.trace.lazy_dict import LazyDict
+from fxstack_capture.trace.numpy_types import DTYPE_CLASSES, SCALAR_TYPES, TORCH_OF
 from fxstack_capture.trace.state import Objects
 
 

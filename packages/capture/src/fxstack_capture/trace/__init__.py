@@ -5,6 +5,7 @@ of the program. The interpreter of this package runs the bytecode; CPython runs 
 bytecode. See docs/architecture.md.
 
 ``state`` defines the record of the attempt, ``seams`` and ``parts`` define the protocols through which the
-parts of the trace call each other, and ``records`` defines the values that the parts exchange. This folder
-imports ``guards``, ``shapes``, ``options`` and ``sources``. Begin with ``state``.
+parts of the trace call each other. ``registry`` maps originals to proxies, ``lazy_dict`` is the proxy of a
+dictionary. ``effects`` defines side effects as records, which ``effect_diff`` reads off the proxies. Begin
+with ``state``.
 """

@@ -9,9 +9,9 @@ from typing import Any, NoReturn, Protocol
 
 import torch
 
-from fxstack_capture.effects.records import Effect
-from fxstack_capture.objects.registry import Entry
 from fxstack_capture.sources import Source
+from fxstack_capture.trace.effects import Effect
+from fxstack_capture.trace.registry import Entry
 
 
 class AppendOnly(Protocol):

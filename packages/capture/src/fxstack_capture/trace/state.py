@@ -12,16 +12,15 @@ from dataclasses import dataclass
 from types import CellType, FunctionType
 from typing import Any, Protocol
 
-from fxstack_capture.effects.records import Effect
 from fxstack_capture.guards.records import Check, GuardSet
-from fxstack_capture.objects.class_recipes import Recipes
-from fxstack_capture.objects.kinds.lazy_dict import LazyDict
-from fxstack_capture.objects.records import Parts, ProxiedCell
-from fxstack_capture.objects.registry import Registry
 from fxstack_capture.options import CaptureOptions
 from fxstack_capture.shapes.chosen import NOTHING_CHOSEN, Choices
 from fxstack_capture.shapes.contract import Bound
 from fxstack_capture.sources import Source
+from fxstack_capture.trace.class_recipes import Recipes
+from fxstack_capture.trace.effects import Effect
+from fxstack_capture.trace.lazy_dict import LazyDict
+from fxstack_capture.trace.object_records import Parts, ProxiedCell
 from fxstack_capture.trace.parts import (
     Addresses,
     AppendOnly,
@@ -32,6 +31,7 @@ from fxstack_capture.trace.parts import (
     Iterators,
     Recreated,
 )
+from fxstack_capture.trace.registry import Registry
 from fxstack_capture.trace.seams import Interpreter, TorchSide
 
 Args = tuple[Any, ...]
@@ -352,6 +352,9 @@ class Calls(Protocol):
 
     def rule_of(self, fn: Any) -> Callable[[Trace, Any, Any], Any] | None:
         """Return the rule of a callable. A Python function has a rule only while it has its original code."""
+
+    def decide(self, fn: Any) -> tuple[Any, Callable[..., Any]]:
+        """Return the case of a callable without a rule (``calls.decisions.case``), and the runner of a call."""
 
     @property
     def leaves(self) -> dict[int, tuple[object, bool]]: ...

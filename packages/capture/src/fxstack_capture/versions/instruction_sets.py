@@ -6,9 +6,9 @@ import sys
 from functools import cache
 from types import CodeType, MappingProxyType
 
-from fxstack_capture.bytecode.decode import InstructionSet, decode
-from fxstack_capture.bytecode.program import Program, ProgramTable
+from fxstack_capture.interpreter.program import Program, ProgramTable
 from fxstack_capture.versions import v311, v312, v313, v314
+from fxstack_capture.versions.decode import InstructionSet, decode
 
 _SUPPORTED = MappingProxyType(
     {(3, 11): v311.OPCODES, (3, 12): v312.OPCODES, (3, 13): v313.OPCODES, (3, 14): v314.OPCODES}

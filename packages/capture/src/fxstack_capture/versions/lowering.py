@@ -1,15 +1,15 @@
 """The vocabulary of the version tables: how an instruction's argument becomes a handler's operand.
 
-``effect`` is what an operation takes from the stack and leaves on it (``bytecode.opcode``).
+``effect`` is what an operation takes from the stack and leaves on it (``versions.opcode``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fxstack_capture.bytecode.opcode import Effect, Opcode
-from fxstack_capture.bytecode.program import Handler, Instruction, Step
 from fxstack_capture.interpreter.handlers.unsupported import unsupported
+from fxstack_capture.interpreter.program import Handler, Instruction, Step
+from fxstack_capture.versions.opcode import Effect, Opcode
 
 
 def items(argument: int) -> tuple[int, int]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import operator
 from types import MappingProxyType
 
-from fxstack_capture.bytecode.opcode import Opcode
-from fxstack_capture.bytecode.program import Instruction, Step
 from fxstack_capture.interpreter.handlers import (
     attributes,
     calling,
@@ -20,6 +18,7 @@ from fxstack_capture.interpreter.handlers import (
     stack,
 )
 from fxstack_capture.interpreter.handlers.variables import local_slots, names
+from fxstack_capture.interpreter.program import Instruction, Step
 from fxstack_capture.operator_protocol import COMPARISONS
 from fxstack_capture.versions import common
 from fxstack_capture.versions.lowering import (
@@ -35,6 +34,7 @@ from fxstack_capture.versions.lowering import (
     refused,
     super_name,
 )
+from fxstack_capture.versions.opcode import Opcode
 
 INTRINSICS_1 = MappingProxyType(
     {

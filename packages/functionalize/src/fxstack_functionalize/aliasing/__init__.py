@@ -1,7 +1,6 @@
 """What a captured graph mutates, and which of its tensors share memory.
 
-``analyze`` reads both off the traced tensors; ``synthetic_bases`` and ``differentiable_bases`` handle inputs
-that share memory; ``inplace``, ``overlap``, ``strided`` and ``non_dense_strides`` handle the operators whose
-in-place semantics torch's functionalisation does not keep. The folder imports ``tracing`` and ``metadata``.
-Begin with ``analyze``.
+``analyze`` reads both off the traced tensors; ``synthetic_bases`` handles inputs that share memory without a
+common autograd history; ``metamutation`` handles changes of an input's metadata; ``new_leaves`` handles
+leaves that the graph makes. Begin with ``analyze``.
 """

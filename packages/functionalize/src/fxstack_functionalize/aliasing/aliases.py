@@ -16,7 +16,6 @@ import sympy
 import torch
 
 from fxstack_functionalize import torch_compat
-from fxstack_functionalize.aliasing.differentiable_bases import root_of
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.metadata.replay import (
     AliasInfo,
@@ -27,9 +26,10 @@ from fxstack_functionalize.metadata.replay import (
     is_detach,
     view_steps,
 )
-from fxstack_functionalize.tracing.engine import storage_key
+from fxstack_functionalize.tracer.engine import storage_key
+from fxstack_functionalize.tracer.symbols import computed_symbols
 from fxstack_functionalize.tracing.session import Session
-from fxstack_functionalize.tracing.symbols import computed_symbols
+from fxstack_functionalize.views.differentiable_bases import root_of
 
 # Limits: for autograd (_base), a view whose memory set_ has replaced, and a view of a tensor whose history
 # autograd.grad has freed, are no views when they leave the graph. In eager they still are. A backward of a

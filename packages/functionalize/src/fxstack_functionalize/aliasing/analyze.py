@@ -10,16 +10,16 @@ import torch
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.aliasing.aliases import AliasPlan, Truth, choose_base
-from fxstack_functionalize.aliasing.differentiable_bases import root_of
 from fxstack_functionalize.aliasing.metamutation import relayouts_of
 from fxstack_functionalize.aliasing.new_leaves import set_aside
 from fxstack_functionalize.aliasing.synthetic_bases import groups_to_merge, needs_bases
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.metadata.records import InputInfo, OutputInfo, OutputSource, Relayout
 from fxstack_functionalize.metadata.replay import AliasInfo, AliasSource
-from fxstack_functionalize.tracing.engine import storage_key, version_of
-from fxstack_functionalize.tracing.inputs import SYMBOLIC, CapturedInput, RestartTraceError
+from fxstack_functionalize.tracer.engine import storage_key, version_of
+from fxstack_functionalize.tracer.inputs import SYMBOLIC, CapturedInput, RestartTraceError
 from fxstack_functionalize.tracing.session import Session, TracedInput
+from fxstack_functionalize.views.differentiable_bases import root_of
 
 
 @dataclass(slots=True)

@@ -11,15 +11,15 @@ import torch
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
 from fxstack_functionalize import torch_compat
-from fxstack_functionalize.aliasing.inplace import RELAYOUTS
-from fxstack_functionalize.aliasing.non_dense_strides import plain_only
 from fxstack_functionalize.aliasing.synthetic_bases import needs_root
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.metadata.records import Relayout
 from fxstack_functionalize.metadata.replay import symbols_in
-from fxstack_functionalize.tracing.inputs import CapturedInput
+from fxstack_functionalize.tracer.inputs import CapturedInput
+from fxstack_functionalize.tracer.symbols import evaluable
 from fxstack_functionalize.tracing.session import Session, TracedInput
-from fxstack_functionalize.tracing.symbols import evaluable
+from fxstack_functionalize.views.inplace import RELAYOUTS
+from fxstack_functionalize.views.non_dense_strides import plain_only
 
 # Limits: refused: inputs that require grad and whose values and size are changed in place (x.add_(1);
 # x.t_()), views of an input that becomes a leaf or changes its size and requires grad, and views of resized

@@ -7,16 +7,15 @@ gradient, which is refused.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import torch
 
 from fxstack_functionalize.aliasing.aliases import grad_fn_of
-from fxstack_functionalize.aliasing.differentiable_bases import root_of
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.metadata.records import GraphInfo
 from fxstack_functionalize.tracing.session import TracedInput
+from fxstack_functionalize.views.differentiable_bases import leaves_behind, root_of
 
 # Limits: refused: new leaves as outputs of which other outputs are views or whose gradient others pass on,
 # and new leaves behind results if no input requires a gradient.
@@ -76,16 +75,3 @@ def _leaves_behind(tensors: Iterable[torch.Tensor]) -> set[int]:
     tensors = list(tensors)
     functions = [grad_fn_of(tensor) for tensor in tensors if tensor.requires_grad]
     return {id(root_of(tensor)) for tensor in tensors} | set(map(id, leaves_behind(functions)))
-
-
-def leaves_behind(functions: Iterable[Any]) -> Iterator[torch.Tensor]:
-    """Yield each leaf behind the nodes ``functions`` of the autograd graph once. A function may be None."""
-    seen, left = set[Any](), list(functions)
-    while left:
-        node = left.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        left += [following for following, _ in node.next_functions]
-        if hasattr(node, "variable"):
-            yield node.variable

@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
-from fxstack_functionalize.aliasing.differentiable_bases import find_root, related
 from fxstack_functionalize.errors import UnsupportedGraphError
-from fxstack_functionalize.tracing.inputs import Captured, CapturedInput, RestartTraceError
-from fxstack_functionalize.tracing.symbols import evaluable
+from fxstack_functionalize.tracer.inputs import Captured, CapturedInput, RestartTraceError
+from fxstack_functionalize.tracer.symbols import evaluable
+from fxstack_functionalize.views.differentiable_bases import find_root, related
 from fxstack_interchange import InputKind
 
 Group = tuple[int, ...]

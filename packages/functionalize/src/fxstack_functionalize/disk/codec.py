@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
+from fxstack_functionalize.metadata.examples import TensorMeta
 from fxstack_functionalize.metadata.records import GraphInfo, InputInfo, OutputInfo, OutputSource, Relayout
 from fxstack_functionalize.metadata.replay import AliasInfo, AliasSource, Detachment
 from fxstack_functionalize.runtime.backward.backwards import Variant
 from fxstack_functionalize.runtime.backward.output_edges import Refusals
 from fxstack_functionalize.runtime.backward.saved import SavedTensor
-from fxstack_functionalize.runtime.examples import TensorMeta
 from fxstack_functionalize.runtime.plan import TangentPlan, TrainingPlan
 from fxstack_functionalize.torch_compat import functionalization as views
 from fxstack_interchange import LoadError, SaveError

@@ -18,12 +18,12 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from fxstack_functionalize.aliasing.differentiable_bases import is_plain_view, root_of
 from fxstack_functionalize.disk.code import CodeReader, higher_order_name, name_in_torch
 from fxstack_functionalize.disk.sizes import Sizes
 from fxstack_functionalize.options import AotOptions
 from fxstack_functionalize.torch_compat import FakeTensor, HigherOrderOperator, OpOverload, OpOverloadPacket
-from fxstack_functionalize.tracing.inputs import Captured, CapturedInput, TraceRequest
+from fxstack_functionalize.tracer.inputs import Captured, CapturedInput, TraceRequest
+from fxstack_functionalize.views.differentiable_bases import is_plain_view, root_of
 from fxstack_interchange import SaveError
 from fxstack_interchange.format.arguments import encode
 from fxstack_interchange.format.targets import is_tensor_method, name_of

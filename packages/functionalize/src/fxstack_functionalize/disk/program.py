@@ -12,9 +12,9 @@ from fxstack_functionalize.disk.sizes import Sizes
 from fxstack_functionalize.metadata.records import GraphInfo
 from fxstack_functionalize.runtime.backward.backwards import Variant
 from fxstack_functionalize.runtime.plan import TrainingPlan
-from fxstack_functionalize.shell import Shell
 from fxstack_functionalize.torch_compat import pytree
-from fxstack_functionalize.tracing.inputs import Captured
+from fxstack_functionalize.trace import Shell
+from fxstack_functionalize.tracer.inputs import Captured
 from fxstack_interchange import LoadError, SaveError
 
 FORMAT = 5

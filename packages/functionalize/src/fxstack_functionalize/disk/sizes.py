@@ -16,8 +16,8 @@ import sympy
 import torch
 
 from fxstack_functionalize.torch_compat import SymT, symbol_is_type
-from fxstack_functionalize.tracing.inputs import Captured
-from fxstack_functionalize.tracing.symbols import values_in
+from fxstack_functionalize.tracer.inputs import Captured
+from fxstack_functionalize.tracer.symbols import values_in
 from fxstack_interchange import LoadError, SaveError
 from fxstack_interchange.format.expressions import from_text, to_text
 

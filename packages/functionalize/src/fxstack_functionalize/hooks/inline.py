@@ -14,7 +14,7 @@ import torch
 from torch.fx import Graph, Node
 
 from fxstack_functionalize.hooks.pair import HookPair, TracedHook, parameter_memory
-from fxstack_functionalize.random.rng import is_generator_state
+from fxstack_functionalize.tracer.exact_random import is_generator_state
 from fxstack_functionalize.tracing.finalize import remove_dead_code, with_graph
 from fxstack_interchange import InputKind, InputSpec, OutputKind, OutputSpec, Partition, StageGraph
 from fxstack_interchange.modules import make_graph_module

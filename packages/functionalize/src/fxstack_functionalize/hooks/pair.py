@@ -17,13 +17,13 @@ from torch.fx import Graph, Node
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.hooks.identity import NotTraceableError
-from fxstack_functionalize.runtime.backward.tangents import dense_like
 from fxstack_functionalize.torch_compat import FakeTensorMode, pytree
-from fxstack_functionalize.tracing.engine import DispatcherEngine
+from fxstack_functionalize.tracer.aten_tracer import AtenTracer
+from fxstack_functionalize.tracer.engine import DispatcherEngine
+from fxstack_functionalize.tracer.inputs import Captured, CapturedInput
+from fxstack_functionalize.tracer.tangents import dense_like
 from fxstack_functionalize.tracing.finalize import remove_dead_code
-from fxstack_functionalize.tracing.inputs import Captured, CapturedInput
 from fxstack_functionalize.tracing.session import Session
-from fxstack_functionalize.tracing.tracer import AtenTracer
 from fxstack_interchange import InputKind, StageGraph
 from fxstack_interchange.modules import make_graph_module
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from fxstack_functionalize.tracing.tracer import AtenTracer
+from fxstack_functionalize.tracer.aten_tracer import AtenTracer
 from fxstack_interchange.operators.attention import Attention, NotSingleError, Operand, single_graphs
 from fxstack_interchange.operators.attention_operators import attention_operator, changed
 from fxstack_interchange.operators.dense_attention import dense_attention, over_all

@@ -20,8 +20,8 @@ import torch
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import UnsupportedGraphError
-from fxstack_functionalize.tracing.engine import DispatcherEngine, Engine
-from fxstack_functionalize.tracing.inputs import RestartTraceError
+from fxstack_functionalize.tracer.engine import DispatcherEngine, Engine
+from fxstack_functionalize.tracer.inputs import RestartTraceError
 
 _CASTS_INSIDE: Final[Mapping[object, str]] = {
     torch.ops.aten._trilinear.default: "bilinear",

@@ -12,7 +12,7 @@ import torch
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.torch_compat import decomposed_matmul as matmul
 from fxstack_functionalize.torch_compat import upsample_compute_output_size
-from fxstack_functionalize.tracing.inputs import RestartTraceError
+from fxstack_functionalize.tracer.inputs import RestartTraceError
 
 Kernel = Callable[..., Any]
 

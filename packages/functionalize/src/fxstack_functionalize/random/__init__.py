@@ -1,6 +1,6 @@
-"""Random numbers in traced graphs.
+"""Random numbers as data: graphs that take the state of torch's generator and return the state after it.
 
-``rng`` keeps the order and the bits of eager's random operators; ``functional_random`` makes a graph that
-takes the state of torch's generator and returns the state after it. The folder imports ``tracing``. Begin
-with ``rng``.
+``functional_random`` makes such a graph of a captured graph; ``nested_draws`` does so for the graphs inside of
+higher-order operators. ``tracer.exact_random`` keeps the order and the bits of eager's draws. Begin with
+``functional_random``.
 """

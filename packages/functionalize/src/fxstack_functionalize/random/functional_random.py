@@ -21,8 +21,8 @@ from torch.fx import Graph, GraphModule
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from fxstack_functionalize.errors import UnsupportedGraphError
+from fxstack_functionalize.recording import RecordingMode
 from fxstack_functionalize.torch_compat import OpOverload, tree_leaves
-from fxstack_functionalize.tracing.recording import RecordingMode
 from fxstack_interchange import StageGraph
 from fxstack_interchange.modules import make_graph_module
 from fxstack_interchange.operators.seeds import GET_STATE, MANUAL_SEED, SET_STATE, STATE_SIZE, set_state

@@ -37,7 +37,7 @@ from fxstack_functionalize.runtime.forward.outputs import alias_maker
 from fxstack_functionalize.runtime.forward.unpacked import unpacked_checker
 from fxstack_functionalize.runtime.plan import TrainingPlan
 from fxstack_functionalize.runtime.source import Source
-from fxstack_functionalize.shell import Shell
+from fxstack_functionalize.trace import Shell
 
 Share = Callable[[Sequence[Any], tuple[Any, ...]], tuple[Any, ...]]
 

@@ -22,8 +22,7 @@ from fxstack_functionalize.runtime.function import make_function
 from fxstack_functionalize.runtime.plan import TrainingPlan, plan_training
 from fxstack_functionalize.runtime.source import Source
 from fxstack_functionalize.runtime.wrapper import wrapper
-from fxstack_functionalize.shell import Shell
-from fxstack_functionalize.tracing.trace import Traced
+from fxstack_functionalize.trace import Shell, Traced
 from fxstack_interchange import Partition, StageGraph
 from fxstack_interchange.passes import run_passes
 

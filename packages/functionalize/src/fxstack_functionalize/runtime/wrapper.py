@@ -23,7 +23,7 @@ from fxstack_functionalize.runtime.forward.outputs import output_lines
 from fxstack_functionalize.runtime.forward.relayout import new_leaves, relayout_inputs
 from fxstack_functionalize.runtime.forward.sharing import base_maker, sharing_guard
 from fxstack_functionalize.runtime.source import Source
-from fxstack_functionalize.shell import Shell
+from fxstack_functionalize.trace import Shell
 
 
 def wrapper(

@@ -19,8 +19,8 @@ from fxstack_functionalize.subclasses.desugar import Desugared, flat_module
 from fxstack_functionalize.subclasses.layout import Layout, flatten_all, layout_of, leaves_all, rebuild_all
 from fxstack_functionalize.subclasses.training import trained_callable
 from fxstack_functionalize.torch_compat import FakeTensorMode, pytree
-from fxstack_functionalize.tracing.inputs import TraceRequest, mode_of, prepare, to_fake
-from fxstack_functionalize.tracing.trace import Traced, trace
+from fxstack_functionalize.trace import Traced, trace
+from fxstack_functionalize.tracer.inputs import TraceRequest, mode_of, prepare, to_fake
 from fxstack_interchange import InputKind, InputSpec, OutputKind, OutputSpec, Stage, StageGraph
 
 

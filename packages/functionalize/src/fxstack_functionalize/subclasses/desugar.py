@@ -16,6 +16,7 @@ from torch.fx import Graph, GraphModule
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import UnsupportedGraphError
+from fxstack_functionalize.metadata.wrapper_classes import is_wrapper
 from fxstack_functionalize.subclasses.layout import (
     Layout,
     assemble_all,
@@ -26,7 +27,6 @@ from fxstack_functionalize.subclasses.layout import (
     rebuild_all,
     tensors_all,
 )
-from fxstack_functionalize.subclasses.wrapper_classes import is_wrapper
 from fxstack_functionalize.torch_compat import pytree
 from fxstack_interchange.modules import make_graph_module
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from fxstack_functionalize.errors import UnsupportedGraphError
+from fxstack_functionalize.metadata.wrapper_classes import is_wrapper
 from fxstack_functionalize.runtime.forward.first_call import same_layout, with_strides
-from fxstack_functionalize.subclasses.wrapper_classes import is_wrapper
 from fxstack_functionalize.torch_compat import pytree
 
 

@@ -24,9 +24,9 @@ from fxstack_functionalize.subclasses.layout import (
     tensors_all,
 )
 from fxstack_functionalize.torch_compat import pytree
-from fxstack_functionalize.tracing.inputs import Captured
-from fxstack_functionalize.tracing.symbols import evaluable, filler
-from fxstack_functionalize.tracing.trace import Traced
+from fxstack_functionalize.trace import Traced
+from fxstack_functionalize.tracer.inputs import Captured
+from fxstack_functionalize.tracer.symbols import evaluable, filler
 
 # Limits: results are views of arguments in memory, but not for autograd (_is_view). The backward keeps the
 # arguments of the graph: for create_graph=True, and for gradients of another class or metadata, the graph

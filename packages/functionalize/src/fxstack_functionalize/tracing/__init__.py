@@ -1,6 +1,6 @@
-"""The trace of a captured graph: one pass that makes an inference graph or a joint graph.
+"""One trace of a captured graph: the modes that are on during it, and the steps of the trace.
 
-``trace`` is the pass; ``session`` holds the modes that are on during it; ``tracer`` and ``recording`` record
-ATen operators; ``joint`` traces the backward through autograd; ``finalize`` closes the graph. The folder
-imports ``aliasing``, ``operators`` and ``metadata``. Begin with ``trace``.
+``session`` holds the modes; ``interpret`` runs the captured graph under them; ``joint`` traces the backward
+through autograd; ``finalize`` closes the graph. ``fxstack_functionalize.passes`` lists the steps,
+``fxstack_functionalize.trace`` runs them. Begin with ``session``.
 """

@@ -11,9 +11,9 @@ from torch.fx import Node
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.metadata.replay import AliasSource
+from fxstack_functionalize.tracer.aten_tracer import KEPT
+from fxstack_functionalize.tracer.symbols import symbol_specs
 from fxstack_functionalize.tracing.session import Session
-from fxstack_functionalize.tracing.symbols import symbol_specs
-from fxstack_functionalize.tracing.tracer import KEPT
 from fxstack_interchange import (
     GraphSignature,
     InputKind,

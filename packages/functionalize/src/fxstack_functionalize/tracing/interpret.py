@@ -13,17 +13,16 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
 from fxstack_functionalize import torch_compat
-from fxstack_functionalize.aliasing.inplace import InPlaceMode, run_in_place_safely
 from fxstack_functionalize.operators.elements import ONE_HOT
 from fxstack_functionalize.operators.fused_optimizers import FUSED
 from fxstack_functionalize.operators.recurrent import in_steps, steps_in
 from fxstack_functionalize.random.nested_draws import with_equal_draws
-from fxstack_functionalize.runtime.forward.modes import autocast_now
 from fxstack_functionalize.torch_compat import FakeTensor, HigherOrderOperator, pytree
-from fxstack_functionalize.torch_state import demand_unchanged
-from fxstack_functionalize.tracing.engine import Engine, current_value
+from fxstack_functionalize.torch_state import autocast_now, demand_unchanged
+from fxstack_functionalize.tracer.aten_tracer import AtenTracer
+from fxstack_functionalize.tracer.engine import Engine, current_value
 from fxstack_functionalize.tracing.regions import REGIONS
-from fxstack_functionalize.tracing.tracer import AtenTracer
+from fxstack_functionalize.views.inplace import InPlaceMode, run_in_place_safely
 
 FUNCTIONS: Mapping[Any, Callable[..., Any]] = {**ONE_HOT, **FUSED}
 """Functions that replace a captured function."""

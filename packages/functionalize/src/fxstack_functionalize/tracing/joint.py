@@ -13,14 +13,14 @@ from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from fxstack_functionalize import torch_compat
-from fxstack_functionalize.aliasing.new_leaves import leaves_behind
-from fxstack_functionalize.aliasing.non_dense_strides import plain_only
 from fxstack_functionalize.errors import FunctionalizeError, UnsupportedGraphError
 from fxstack_functionalize.metadata.records import GraphInfo
 from fxstack_functionalize.operators.size_independent import either_way
+from fxstack_functionalize.tracer.inputs import RestartTraceError
 from fxstack_functionalize.tracing.finalize import FlatSlot, GradientSlot
-from fxstack_functionalize.tracing.inputs import RestartTraceError
 from fxstack_functionalize.tracing.session import Session
+from fxstack_functionalize.views.differentiable_bases import leaves_behind
+from fxstack_functionalize.views.non_dense_strides import plain_only
 from fxstack_interchange.compiled_autograd import without_compiled_autograd
 
 

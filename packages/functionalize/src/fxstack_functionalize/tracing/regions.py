@@ -22,7 +22,7 @@ from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.operators.attention import RECOMPUTE_TAG, flex_attention
 from fxstack_functionalize.random.nested_draws import with_equal_draws
 from fxstack_functionalize.torch_compat import OpOverload
-from fxstack_functionalize.tracing.tracer import AtenTracer
+from fxstack_functionalize.tracer.aten_tracer import AtenTracer
 from fxstack_interchange.eager_facts.effects import BEGIN_RANGE, END_RANGE
 from fxstack_interchange.format.metadata import RECOMPUTE_TAGS
 

@@ -23,19 +23,19 @@ from torch.fx.experimental.proxy_tensor import (
 )
 
 from fxstack_functionalize import torch_compat
-from fxstack_functionalize.aliasing.differentiable_bases import derive
 from fxstack_functionalize.metadata.replay import Step, view_steps
 from fxstack_functionalize.operators.masked_values import MASKED_VALUES
 from fxstack_functionalize.operators.python_kernels import ZEROS, exact_kernels, zeros_rule
 from fxstack_functionalize.random.functional_random import FunctionalRandomMode, state_input
-from fxstack_functionalize.random.rng import random_rules
+from fxstack_functionalize.recording import RecordingMode
 from fxstack_functionalize.torch_compat import MakefxTracer as _MakefxTracer
 from fxstack_functionalize.torch_compat import enable_python_dispatcher
 from fxstack_functionalize.torch_compat import set_make_fx_tracer as _set_make_fx_tracer
-from fxstack_functionalize.tracing.engine import Engine, ModeEngine, current_value, version_of
-from fxstack_functionalize.tracing.inputs import Captured, CapturedInput
-from fxstack_functionalize.tracing.recording import RecordingMode
-from fxstack_functionalize.tracing.tracer import AtenTracer
+from fxstack_functionalize.tracer.aten_tracer import AtenTracer
+from fxstack_functionalize.tracer.engine import Engine, ModeEngine, current_value, version_of
+from fxstack_functionalize.tracer.exact_random import random_rules
+from fxstack_functionalize.tracer.inputs import Captured, CapturedInput
+from fxstack_functionalize.views.differentiable_bases import derive
 
 Decompositions = Mapping[Any, Callable[..., Any]]
 

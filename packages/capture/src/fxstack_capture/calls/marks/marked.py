@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import sys
 from collections.abc import Callable
 from types import FunctionType, MappingProxyType
 from typing import Any
 
 import torch
 
-from fxstack_capture import strictness
+from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.marks import compiled_autograd
 from fxstack_capture.calls.marks.nonstrict import as_operations
 from fxstack_capture.calls.marks.registered import as_one_node, called_once, ending_the_graph
 from fxstack_capture.calls.rules.torch.annotations import break_here, skip_here
 from fxstack_capture.calls.rules.torch.compiling import compiled_inside
+from fxstack_capture.trace import strictness
 from fxstack_capture.trace.state import Trace
 
 _COMPILER_MODULES = (
@@ -55,8 +55,6 @@ _NOT_OF_COMPILERS = frozenset(
 The first is the mode under which ``mask[index]`` can be mapped over indices. Graphs of compiled autograd, and hooks
 in them, call the next three. The others patch settings, which the next graph heeds.
 """
-_ALLOWED_BY_TORCH = "torch._dynamo.trace_rules"
-"""Where torch remembers what ``torch.compiler.allow_in_graph`` was told, if it was ever called."""
 
 
 def is_marked(fn: FunctionType) -> bool:
@@ -68,7 +66,7 @@ def is_marked(fn: FunctionType) -> bool:
         name = fn.__qualname__
         is_traced = module in _NOT_OF_COMPILERS or f"{module}.{name}" in _NOT_OF_COMPILERS
         return not is_traced or (module, name) in _MEANINGS
-    return is_allowed_by_torch(fn)
+    return torch_compat.is_allowed_by_torch(fn)
 
 
 def call_marked(trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -79,26 +77,16 @@ def call_marked(trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: d
     for name, rule_for in _MARKS.items():
         if fn.__dict__.get(name):
             return rule_for(fn)(trace, args, kwargs)
-    if is_allowed_by_torch(fn):
-        if _is_told(fn, "_leaf_function_ids"):
+    if torch_compat.is_allowed_by_torch(fn):
+        if torch_compat.is_told(fn, "_leaf_function_ids"):
             raise graph_break("disabled", f"{fn.__qualname__}, a leaf function,")
         as_node = as_operations if _is_nonstrict_by_torch(fn) else as_one_node
         return as_node(fn)(trace, args, kwargs)
     raise graph_break("disabled", f"{fn.__qualname__}, a function of a compiler,")
 
 
-def is_allowed_by_torch(fn: FunctionType) -> bool:
-    """Whether ``torch.compiler.allow_in_graph`` or ``torch._dynamo.nonstrict_trace`` registered ``fn``."""
-    return _is_told(fn, "_allowed_callable_ids")
-
-
 def _is_nonstrict_by_torch(fn: FunctionType) -> bool:
-    return _is_told(fn, "_nonstrict_trace_callable_ids")
-
-
-def _is_told(fn: FunctionType, name: str) -> bool:
-    known = getattr(sys.modules.get(_ALLOWED_BY_TORCH), name, None)
-    return known is not None and id(fn) in (known.function_ids or ())
+    return torch_compat.is_told(fn, "_nonstrict_trace_callable_ids")
 
 
 def _disabled(fn: FunctionType) -> Callable[..., Any]:

@@ -15,13 +15,13 @@ from torch.overrides import TorchFunctionMode
 
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.calls.marks.registered import label_of
-from fxstack_capture.effects.diff import diff
-from fxstack_capture.effects.records import Call
 from fxstack_capture.guards.records import IdentityIs
 from fxstack_capture.sources import pinned
 from fxstack_capture.torch_compat import FakeTensor, pytree
 from fxstack_capture.torch_side.recording.constants import is_constant
 from fxstack_capture.torch_side.recording.execution import run_fake
+from fxstack_capture.trace.effect_diff import diff
+from fxstack_capture.trace.effects import Call
 from fxstack_capture.trace.state import Trace
 
 _CONTEXTS = (str, int, float, type, type(None))

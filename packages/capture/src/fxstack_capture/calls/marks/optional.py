@@ -7,9 +7,9 @@ from types import MethodType
 from typing import Any
 
 from fxstack_capture.calls.marks.registered import Rule, label_of
-from fxstack_capture.effects.records import Call
 from fxstack_capture.options import CaptureOptions
 from fxstack_capture.sources import pinned
+from fxstack_capture.trace.effects import Call
 from fxstack_capture.trace.state import Trace
 
 # Limits: the arguments of a reordered call are read when the frame is left, so a tensor or a list that changes
@@ -45,20 +45,6 @@ def _for_object(method: MethodType, chosen: Rule, otherwise: Rule | None) -> Rul
         return trace.interp.call_function(method.__func__, args, kwargs)
 
     return rule
-
-
-def is_reorderable(trace: Trace, function: object) -> bool:
-    """Whether the options name a function of the trace as reorderable."""
-    return any(_is_same(trace, function, chosen) for chosen in trace.options.reorderable_functions)
-
-
-def _is_same(trace: Trace, function: object, chosen: object) -> bool:
-    if type(function) is not MethodType:
-        return function is chosen
-    if type(chosen) is not MethodType:
-        return function.__func__ is chosen
-    receiver = trace.objects.original_of(function.__self__)
-    return function.__func__ is chosen.__func__ and receiver is chosen.__self__
 
 
 def _ignored(_trace: Trace, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:

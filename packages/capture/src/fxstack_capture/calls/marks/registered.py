@@ -8,9 +8,9 @@ from types import FunctionType, MappingProxyType
 from typing import Any, Final
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.effects.diff import diff
-from fxstack_capture.effects.records import Call
 from fxstack_capture.sources import pinned
+from fxstack_capture.trace.effect_diff import diff
+from fxstack_capture.trace.effects import Call
 from fxstack_capture.trace.state import Objects, Trace
 
 # Limits: a leaf function (torch._dynamo.decorators.leaf_function) breaks the graph.

@@ -6,10 +6,10 @@ from types import FunctionType
 
 import torch
 
-from fxstack_capture.calls.polyfills import functions as polyfill
-from fxstack_capture.objects.class_flags import is_heap_type
-from fxstack_capture.objects.kinds.lazy_dict import ABSENT
+from fxstack_capture.interpreter import polyfills as polyfill
+from fxstack_capture.native.class_flags import is_heap_type
 from fxstack_capture.torch_side.numbers.symbols import symbolic_number
+from fxstack_capture.trace.lazy_dict import ABSENT
 from fxstack_capture.trace.state import Calls, Request
 
 

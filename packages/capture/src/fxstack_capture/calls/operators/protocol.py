@@ -15,11 +15,11 @@ from fxstack_capture.callers import calls_program
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.operators import numpy_scalars, tensor_methods
 from fxstack_capture.calls.operators.plain_objects import is_ours
+from fxstack_capture.native.class_flags import is_immutable
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.scalar import Scalar
-from fxstack_capture.objects.class_flags import is_immutable
-from fxstack_capture.objects.kinds.lazy_dict import ABSENT
 from fxstack_capture.shapes.symbolic.exact_comparisons import EXACT
+from fxstack_capture.trace.lazy_dict import ABSENT
 from fxstack_capture.trace.state import Calls
 
 _PLAIN: frozenset[type] = frozenset({int, float, complex, str, bytes, bool, type(None)})

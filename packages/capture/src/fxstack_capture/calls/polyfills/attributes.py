@@ -9,11 +9,10 @@ from typing import Any
 import torch
 
 from fxstack_capture.calls.operators.plain_objects import is_ours
-from fxstack_capture.calls.polyfills import functions as polyfill
 from fxstack_capture.calls.polyfills.finding import special
+from fxstack_capture.interpreter import polyfills as polyfill
+from fxstack_capture.native.class_flags import is_heap_type
 from fxstack_capture.numpy_side.array import Array
-from fxstack_capture.objects.class_flags import is_heap_type
-from fxstack_capture.objects.kinds.lazy_dict import ABSENT
 from fxstack_capture.objects.protocols.descriptors import (
     get_cached_property,
     get_property,
@@ -22,6 +21,7 @@ from fxstack_capture.objects.protocols.descriptors import (
     raw_dict_or_none,
 )
 from fxstack_capture.objects.protocols.loads import LOADERS, is_generic
+from fxstack_capture.trace.lazy_dict import ABSENT
 from fxstack_capture.trace.state import Calls, Request
 
 Maker = Callable[..., Request | None]

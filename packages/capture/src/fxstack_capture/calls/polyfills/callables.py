@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 
-from fxstack_capture.calls import policy
+from fxstack_capture.calls.decisions import policy
 from fxstack_capture.calls.operators.plain_objects import is_plain_object
-from fxstack_capture.calls.polyfills import functions as polyfill
 from fxstack_capture.calls.polyfills.attributes import attribute, delete, store
 from fxstack_capture.calls.polyfills.finding import special
 from fxstack_capture.calls.polyfills.iteration import advance, calls_back, iterate
 from fxstack_capture.calls.polyfills.operators import binary, truth, unary
-from fxstack_capture.objects.class_flags import is_heap_type, is_immutable
+from fxstack_capture.interpreter import polyfills as polyfill
+from fxstack_capture.native.class_flags import is_heap_type, is_immutable
 from fxstack_capture.objects.instances import has_finalizer
 from fxstack_capture.objects.protocols.descriptors import plan_of
 from fxstack_capture.operator_protocol import ARITHMETIC, COMPARISONS, IN_PLACE, UNARY

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from fxstack_capture.calls.callbacks import Route
-from fxstack_capture.calls.polyfills import functions as polyfill
 from fxstack_capture.calls.polyfills.finding import method_of, special
 from fxstack_capture.calls.readers import behind
+from fxstack_capture.interpreter import polyfills as polyfill
 from fxstack_capture.trace.state import Calls, Request
 
 

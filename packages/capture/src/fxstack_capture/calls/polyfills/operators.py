@@ -9,13 +9,13 @@ from typing import Any
 import torch
 
 from fxstack_capture.calls.operators.plain_objects import is_ours, is_plain_object, method_call
-from fxstack_capture.calls.polyfills import functions as polyfill
 from fxstack_capture.calls.polyfills.finding import method_of, special
-from fxstack_capture.objects.class_flags import is_immutable
-from fxstack_capture.objects.kinds.lazy_dict import ABSENT
+from fxstack_capture.interpreter import polyfills as polyfill
+from fxstack_capture.native.class_flags import is_immutable
 from fxstack_capture.operator_protocol import UNARY, by_identity, candidates, is_binary, type_error
 from fxstack_capture.torch_side.numbers.symbols import symbolic_number
 from fxstack_capture.torch_side.subclasses.fake_classes import shown_class
+from fxstack_capture.trace.lazy_dict import ABSENT
 from fxstack_capture.trace.state import Calls, Request
 
 Maker = Callable[..., Request | None]

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from types import CodeType, FunctionType
 from typing import Any, TypeVar
 
-from fxstack_capture.bytecode.program import ProgramTable
 from fxstack_capture.calls import native_run
 from fxstack_capture.calls.dispatch import CallDispatcher
 from fxstack_capture.driver.attempts.outcomes import UNWINDING, Ended, outcome_of
@@ -21,9 +20,9 @@ from fxstack_capture.guards.accesses import RealFrame
 from fxstack_capture.guards.records import GuardSet
 from fxstack_capture.interpreter.exceptions.errors import InterruptedTracing
 from fxstack_capture.interpreter.machine import BytecodeInterpreter
+from fxstack_capture.interpreter.program import ProgramTable
 from fxstack_capture.objects.kinds.functions import proxy_cell
 from fxstack_capture.objects.object_model import ObjectModel
-from fxstack_capture.objects.records import Parts
 from fxstack_capture.options import CaptureOptions
 from fxstack_capture.shapes.contract import Bound
 from fxstack_capture.shapes.history import FrameHistory
@@ -31,6 +30,7 @@ from fxstack_capture.sources import FreeCell, Local
 from fxstack_capture.torch_side.recording.assumptions import RefusedError
 from fxstack_capture.torch_side.recording.tracer import TorchTracer
 from fxstack_capture.torch_side.subclasses.suspended_modes import no_modes_left, set_aside
+from fxstack_capture.trace.object_records import Parts
 from fxstack_capture.trace.records import DeferredLocal, Raised, Returned, RootOutcome, Stopped
 from fxstack_capture.trace.state import Trace
 

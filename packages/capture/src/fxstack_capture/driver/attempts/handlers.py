@@ -14,11 +14,11 @@ from collections.abc import Callable
 import torch
 
 from fxstack_capture.driver.attempts.attempt import attempt
-from fxstack_capture.effects.diff import diff
-from fxstack_capture.effects.records import DictSet, Effect, Effects
 from fxstack_capture.emit.resolve import resolve
 from fxstack_capture.guards.accesses import RealFrame
 from fxstack_capture.torch_side.recording.assumptions import Blocks
+from fxstack_capture.trace.effect_diff import diff
+from fxstack_capture.trace.effects import DictSet, Effect, Effects
 from fxstack_capture.trace.records import Raised, RootOutcome
 from fxstack_capture.trace.state import Trace
 

@@ -9,10 +9,10 @@ from fxstack_capture.breaks import BreakRecord, GraphBreak, graph_break
 from fxstack_capture.driver.replacement import Written
 from fxstack_capture.emit.errors import CannotRebuildError, CannotResumeError
 from fxstack_capture.guards.records import Guard
-from fxstack_capture.strictness import is_error
 from fxstack_capture.torch_side.autograd.tensor_hooks import LaterHooks
 from fxstack_capture.torch_side.recording.assumptions import Blocks, HandledError, RefusedError
 from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.strictness import is_error
 
 
 @dataclass(frozen=True, slots=True)

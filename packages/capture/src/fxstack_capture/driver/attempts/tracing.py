@@ -8,7 +8,6 @@ from functools import partial
 from types import CodeType
 
 from fxstack_capture.breaks import BreakRecord
-from fxstack_capture.bytecode.program import ProgramTable
 from fxstack_capture.driver.attempts.attempt import attempt, drafted, new_trace
 from fxstack_capture.driver.attempts.handlers import passing
 from fxstack_capture.driver.attempts.outcomes import Outcome
@@ -18,6 +17,7 @@ from fxstack_capture.driver.replacement import Written
 from fxstack_capture.driver.states import CodeState
 from fxstack_capture.emit.resume import Resumptions
 from fxstack_capture.guards.accesses import RealFrame
+from fxstack_capture.interpreter.program import ProgramTable
 from fxstack_capture.options import CaptureOptions
 from fxstack_capture.shapes.chosen import choices_of
 from fxstack_capture.torch_side.recording.assumptions import Blocks

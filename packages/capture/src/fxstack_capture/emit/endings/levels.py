@@ -10,12 +10,12 @@ import torch
 
 from fxstack_capture.bytecode.assemble import Op, Protected
 from fxstack_capture.bytecode.flow import Flow, handler_of
+from fxstack_capture.bytecode.null import NULL
 from fxstack_capture.bytecode.units import slot_names
-from fxstack_capture.calls.polyfills import functions as polyfill
 from fxstack_capture.emit.endings.steps import Step, step_at
 from fxstack_capture.emit.errors import CannotResumeError
 from fxstack_capture.emit.resume import Resumptions, Slot
-from fxstack_capture.interpreter.values import NULL
+from fxstack_capture.interpreter import polyfills as polyfill
 from fxstack_capture.objects.instances import has_visible_finalizer
 from fxstack_capture.trace.records import DeferredLocal, Stopped, StoppedFrame
 from fxstack_capture.trace.state import Trace

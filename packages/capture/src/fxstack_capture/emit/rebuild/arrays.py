@@ -14,7 +14,7 @@ from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
 from fxstack_capture.emit.rebuild.rules import Rule
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.scalar import Scalar
-from fxstack_capture.numpy_side.types import CONSTANT_TYPES
+from fxstack_capture.trace.numpy_types import CONSTANT_TYPES
 
 
 def _as_scalar(tensor: torch.Tensor) -> Any:

@@ -8,13 +8,13 @@ import types
 from typing import Any
 
 from fxstack_capture.calls.callbacks import Route
-from fxstack_capture.calls.polyfills import functions as polyfill
 from fxstack_capture.calls.readers import Reader
 from fxstack_capture.emit.builder import attribute, call, tuple_of
 from fxstack_capture.emit.errors import CannotRebuildError
 from fxstack_capture.emit.rebuild.containers import exprs, of_attributes, set_attr, set_attributes, set_item
 from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
 from fxstack_capture.emit.rebuild.rules import Rule
+from fxstack_capture.interpreter import polyfills as polyfill
 from fxstack_capture.interpreter.generators import TraceGenerator
 from fxstack_capture.sources import Globals
 

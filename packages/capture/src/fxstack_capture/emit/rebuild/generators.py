@@ -7,6 +7,7 @@ from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from fxstack_capture.bytecode.arguments import with_positional_arguments
+from fxstack_capture.bytecode.null import NULL
 from fxstack_capture.emit import runtime
 from fxstack_capture.emit.builder import call, tuple_of
 from fxstack_capture.emit.errors import CannotRebuildError, CannotResumeError
@@ -18,7 +19,6 @@ from fxstack_capture.emit.rebuild.rules import Rule
 from fxstack_capture.emit.resume import Slot, bound_order
 from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.generators import TraceGenerator
-from fxstack_capture.interpreter.values import NULL
 
 
 def _generator(rebuilder: RebuilderProtocol, generator: TraceGenerator) -> ast.expr:

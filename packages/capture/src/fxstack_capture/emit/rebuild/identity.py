@@ -15,8 +15,8 @@ from fxstack_capture import native, torch_compat
 from fxstack_capture.emit.errors import CannotRebuildError
 from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
 from fxstack_capture.emit.rebuild.rules import Rule
-from fxstack_capture.objects.class_recipes import Recipe
-from fxstack_capture.objects.constants import OF_THE_INTERPRETER
+from fxstack_capture.trace.class_recipes import Recipe
+from fxstack_capture.trace.constants import OF_THE_INTERPRETER
 
 
 def constant(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:

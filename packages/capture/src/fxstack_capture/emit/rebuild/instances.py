@@ -18,7 +18,7 @@ from fxstack_capture.emit.errors import CannotRebuildError
 from fxstack_capture.emit.rebuild.containers import exprs
 from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
 from fxstack_capture.guards import accesses
-from fxstack_capture.objects.class_flags import is_heap_type
+from fxstack_capture.native.class_flags import is_heap_type
 from fxstack_capture.objects.instances import is_bare, slots
 from fxstack_interchange.locations.tracebacks import is_stub
 

@@ -21,7 +21,7 @@ import torch
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import CALLERS
-from fxstack_capture.calls.polyfills import functions as polyfill
+from fxstack_capture.interpreter import polyfills as polyfill
 
 _OWN: Final = str(Path(__file__).parents[2]) + "/"
 _TORCH: Final = Path(torch.__file__).parent

@@ -5,8 +5,8 @@ from __future__ import annotations
 import builtins
 from typing import Any
 
+from fxstack_capture.bytecode.null import NULL
 from fxstack_capture.interpreter.frame import Frame
-from fxstack_capture.interpreter.values import NULL
 
 
 def load_attr(frame: Frame, name: str) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
+from fxstack_capture.bytecode.null import NULL
 from fxstack_capture.interpreter.exceptions.errors import callable_description
 from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.handlers.containers import is_iterable
-from fxstack_capture.interpreter.values import NULL
 
 
 def call(frame: Frame, count: int) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from fxstack_capture.bytecode.null import NULL
 from fxstack_capture.interpreter.frame import Frame
-from fxstack_capture.interpreter.values import NULL
 
 
 def before_with(frame: Frame, _operand: object) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fxstack_capture.bytecode.program import LEAVE
 from fxstack_capture.callers import calls_program
 from fxstack_capture.interpreter.checks import truth_of_check
 from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.generators import TraceGenerator
+from fxstack_capture.interpreter.program import LEAVE
 
 _PLAIN_ITERATORS = frozenset(map(type, (iter([]), iter(()), iter(range(0)), iter(""))))
 """Iterators whose ``next`` runs no user code and cannot fail."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fxstack_capture.bytecode.program import LEAVE
 from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.generators import TraceGenerator, stop_iteration_error
+from fxstack_capture.interpreter.program import LEAVE
 
 
 def return_generator(frame: Frame, _operand: object) -> int:

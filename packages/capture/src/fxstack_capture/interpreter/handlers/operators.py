@@ -8,10 +8,10 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from fxstack_capture.bytecode.null import NULL
 from fxstack_capture.callers import calls_program
 from fxstack_capture.interpreter.checks import truth_of_check
 from fxstack_capture.interpreter.frame import Frame
-from fxstack_capture.interpreter.values import NULL
 
 SCALARS = frozenset({int, float, str, bool})
 """Types whose operators among themselves run no user code and look at nothing else."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fxstack_capture.interpreter.frame import Frame
-from fxstack_capture.objects.class_flags import flags_of
+from fxstack_capture.native.class_flags import flags_of
 
 _SEQUENCE_FLAG = 1 << 5
 _MAPPING_FLAG = 1 << 6

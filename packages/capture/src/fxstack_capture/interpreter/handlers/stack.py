@@ -7,8 +7,8 @@ import itertools
 from types import GeneratorType
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.bytecode.null import NULL
 from fxstack_capture.interpreter.frame import Frame
-from fxstack_capture.interpreter.values import NULL
 
 _ITERATORS: frozenset[type] = frozenset(
     {GeneratorType, enumerate, zip, map, filter}

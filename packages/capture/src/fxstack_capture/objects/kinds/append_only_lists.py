@@ -13,12 +13,12 @@ from typing import Any, Final
 
 import torch
 
+from fxstack_capture.bytecode.null import NULL
 from fxstack_capture.guards.records import SameObject, TypeIs
-from fxstack_capture.interpreter.values import NULL
 from fxstack_capture.objects.kinds.containers import items
-from fxstack_capture.objects.kinds.lazy_dict import LazyDict
 from fxstack_capture.objects.protocols.loads import is_plain_attribute
 from fxstack_capture.sources import Converted, Item, ItemAt, Source
+from fxstack_capture.trace.lazy_dict import LazyDict
 from fxstack_capture.trace.records import DeferredLocal
 from fxstack_capture.trace.state import Objects
 

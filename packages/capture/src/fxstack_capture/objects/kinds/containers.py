@@ -10,9 +10,9 @@ import torch
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import Equals, IdentityIs, KeysAre, LengthIs, TypeIs
-from fxstack_capture.objects.constants import is_constant_key
-from fxstack_capture.objects.kinds.lazy_dict import LazyDict
 from fxstack_capture.sources import BuiltinAttr, Item, KeyAt, Source
+from fxstack_capture.trace.constants import is_constant_key
+from fxstack_capture.trace.lazy_dict import LazyDict
 from fxstack_capture.trace.state import Objects
 
 

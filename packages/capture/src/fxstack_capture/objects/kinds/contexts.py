@@ -15,11 +15,11 @@ import torch
 
 from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.effects.records import Effect, SlotSet
 from fxstack_capture.guards.records import AllDistinct, IdentityIs, LengthIs, TypeIs
-from fxstack_capture.objects.kinds.lazy_dict import ABSENT, LazyDict
 from fxstack_capture.objects.protocols.descriptors import raw_dict
 from fxstack_capture.sources import BuiltinAttr, InstanceDict, Item, Source
+from fxstack_capture.trace.effects import Effect, SlotSet
+from fxstack_capture.trace.lazy_dict import ABSENT, LazyDict
 from fxstack_capture.trace.state import Objects
 
 CLASS: Final = torch.autograd.function.BackwardCFunction

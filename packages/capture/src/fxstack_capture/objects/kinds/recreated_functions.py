@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
-from fxstack_capture.calls.marks.marked import is_allowed_by_torch
+from fxstack_capture import torch_compat
 from fxstack_capture.guards.records import (
     AllDistinct,
     Check,
@@ -59,7 +59,7 @@ class RecreatedFunctions:
     def _is_plain(self, fn: FunctionType) -> bool:
         """Whether only the code of ``fn`` and the names that it reads define its meaning."""
         calls: Any = self.objects.trace.calls
-        is_known = id(fn) in calls.rules or calls.is_leaf(fn) or is_allowed_by_torch(fn)
+        is_known = id(fn) in calls.rules or calls.is_leaf(fn) or torch_compat.is_allowed_by_torch(fn)
         return not is_known and not fn.__dict__ and type(fn.__module__) is str
 
     def pin(self, values: tuple[Any, ...]) -> None:

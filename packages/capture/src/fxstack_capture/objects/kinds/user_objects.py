@@ -13,8 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from fxstack_capture.guards.records import IdentityIs, KeysAre, LengthIs, TypeIs
-from fxstack_capture.objects.class_flags import is_heap_type
-from fxstack_capture.objects.constants import is_constant_key, is_value
+from fxstack_capture.native.class_flags import is_heap_type
 from fxstack_capture.objects.instances import (
     dict_descriptor,
     is_bare,
@@ -26,6 +25,7 @@ from fxstack_capture.objects.instances import (
 from fxstack_capture.objects.kinds.containers import items
 from fxstack_capture.objects.protocols.descriptors import raw_dict
 from fxstack_capture.sources import BuiltinAttr, Key, KeyAt, SlotAttr, Source, ValueAt
+from fxstack_capture.trace.constants import is_constant_key, is_value
 from fxstack_capture.trace.state import Objects
 
 Handler = Callable[[Objects, Any, Source], Any]

@@ -13,12 +13,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from fxstack_capture.guards.records import NOT_FOUND, ClassUnchanged
-from fxstack_capture.objects.class_flags import is_immutable
-from fxstack_capture.objects.constants import IDENTITY_TYPES, IMMUTABLE_TYPES
-from fxstack_capture.objects.kinds.lazy_dict import ABSENT
+from fxstack_capture.native.class_flags import is_immutable
 from fxstack_capture.objects.stable_modules import is_stable, label_of
 from fxstack_capture.operator_protocol import ARITHMETIC_NAMES, COMPARISON_NAMES
 from fxstack_capture.sources import ClassAttr, pinned
+from fxstack_capture.trace.constants import IDENTITY_TYPES, IMMUTABLE_TYPES
+from fxstack_capture.trace.lazy_dict import ABSENT
 from fxstack_capture.trace.state import Objects
 
 dict_of = type.__dict__["__dict__"].__get__

@@ -16,10 +16,10 @@ from typing import Any
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program, plainly
 from fxstack_capture.guards.records import SlotUnset
-from fxstack_capture.objects.class_flags import is_heap_type
+from fxstack_capture.native.class_flags import is_heap_type
 from fxstack_capture.objects.instances import declares_slots, dict_descriptor, slots
-from fxstack_capture.objects.kinds.lazy_dict import ABSENT
 from fxstack_capture.sources import BuiltinAttr, SlotAttr
+from fxstack_capture.trace.lazy_dict import ABSENT
 from fxstack_capture.trace.state import Objects
 
 Getter = Callable[[Objects, Any, Any, type], Any]

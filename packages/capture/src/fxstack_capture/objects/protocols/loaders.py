@@ -11,11 +11,8 @@ from typing import Any
 import torch
 
 from fxstack_capture.callers import calls_program
-from fxstack_capture.effects.diff import diff
-from fxstack_capture.effects.records import Call
-from fxstack_capture.objects.class_flags import is_immutable
+from fxstack_capture.native.class_flags import is_immutable
 from fxstack_capture.objects.kinds.functions import entry_of, guard_part
-from fxstack_capture.objects.kinds.lazy_dict import ABSENT, LazyDict
 from fxstack_capture.objects.protocols.classes import dict_of
 from fxstack_capture.objects.protocols.descriptors import (
     bind,
@@ -30,6 +27,9 @@ from fxstack_capture.objects.protocols.descriptors import (
 )
 from fxstack_capture.objects.stable_modules import is_stable_module
 from fxstack_capture.sources import BuiltinAttr, InstanceDict, SlotAttr, pinned
+from fxstack_capture.trace.effect_diff import diff
+from fxstack_capture.trace.effects import Call
+from fxstack_capture.trace.lazy_dict import ABSENT, LazyDict
 from fxstack_capture.trace.state import Objects
 
 

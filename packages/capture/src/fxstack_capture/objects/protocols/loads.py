@@ -24,13 +24,10 @@ import torch
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
 from fxstack_capture.guards.records import HasKey
-from fxstack_capture.numpy_side import types as numpy_types
+from fxstack_capture.native.class_flags import is_immutable
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.attributes import load as load_array
 from fxstack_capture.numpy_side.scalar import Scalar, item
-from fxstack_capture.objects.class_flags import is_immutable
-from fxstack_capture.objects.constants import BUILTIN_METHOD, DESCRIPTOR_TYPES, PLAIN_TYPES
-from fxstack_capture.objects.kinds.lazy_dict import ABSENT
 from fxstack_capture.objects.protocols.descriptors import bind, plan_of, raw_dict_or_none
 from fxstack_capture.objects.protocols.loaders import (
     load_class,
@@ -41,6 +38,9 @@ from fxstack_capture.objects.protocols.loaders import (
 )
 from fxstack_capture.sources import BuiltinAttr, InstanceAttr, InstanceDict, Source
 from fxstack_capture.torch_compat import PYBIND_ENUMS, OpOverloadPacket
+from fxstack_capture.trace import numpy_types
+from fxstack_capture.trace.constants import BUILTIN_METHOD, DESCRIPTOR_TYPES, PLAIN_TYPES
+from fxstack_capture.trace.lazy_dict import ABSENT
 from fxstack_capture.trace.state import Objects
 from fxstack_interchange.format.literals import LITERAL_TYPES
 

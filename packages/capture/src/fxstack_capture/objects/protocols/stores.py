@@ -15,13 +15,13 @@ import torch
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program, plainly
+from fxstack_capture.native.class_flags import is_immutable
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.scalar import Scalar
-from fxstack_capture.objects.class_flags import is_immutable
-from fxstack_capture.objects.constants import PLAIN_TYPES
-from fxstack_capture.objects.kinds.lazy_dict import ABSENT, LazyDict
 from fxstack_capture.objects.protocols.descriptors import get_slot, held, is_own_slot, plan_of, takes_writes
 from fxstack_capture.objects.protocols.loaders import function_dict
+from fxstack_capture.trace.constants import PLAIN_TYPES
+from fxstack_capture.trace.lazy_dict import ABSENT, LazyDict
 from fxstack_capture.trace.state import Objects
 
 _object_setattr = object.__setattr__

@@ -22,6 +22,15 @@ from torch.fx.experimental.sym_node import SymNode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from fxstack_capture.callers import calls_program
+from fxstack_capture.guards.shape import (
+    FloatAdd,
+    FloatDiv,
+    FloatFunction,
+    FloatMul,
+    FloatNeg,
+    FloatPower,
+    FloatSub,
+)
 from fxstack_capture.torch_compat import GuardSource
 from fxstack_capture.torch_compat import Source as TorchSource
 
@@ -29,40 +38,6 @@ from fxstack_capture.torch_compat import Source as TorchSource
 # each value.
 
 Operand: TypeAlias = sympy.Basic | int | float
-
-
-class FloatFunction(sympy.Function):
-    """An operation on floats that sympy does not simplify."""
-
-    is_real = True
-
-    @classmethod
-    def eval(cls, *_args: object) -> None:
-        """Never simplify."""
-
-
-class FloatAdd(FloatFunction):
-    """``a + b``."""
-
-
-class FloatSub(FloatFunction):
-    """``a - b``."""
-
-
-class FloatMul(FloatFunction):
-    """``a * b``."""
-
-
-class FloatDiv(FloatFunction):
-    """``a / b``."""
-
-
-class FloatPower(FloatFunction):
-    """``a ** b``."""
-
-
-class FloatNeg(FloatFunction):
-    """``-a``."""
 
 
 @dataclass(frozen=True, slots=True)

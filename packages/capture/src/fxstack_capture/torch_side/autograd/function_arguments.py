@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.objects.class_flags import is_heap_type
+from fxstack_capture.native.class_flags import is_heap_type
 from fxstack_capture.objects.instances import has_finalizer, is_bare
 from fxstack_capture.torch_side.recording.constants import is_plain
 from fxstack_capture.torch_side.recording.graph import SYMBOLIC

@@ -26,12 +26,12 @@ from torch.utils.hooks import RemovableHandle
 
 from fxstack_capture import torch_compat
 from fxstack_capture.breaks import REASONS, GraphBreak, graph_break
-from fxstack_capture.effects.records import Call
 from fxstack_capture.sources import pinned
 from fxstack_capture.torch_side.autograd.state_reads import state_of
 from fxstack_capture.torch_side.higher_order import subgraphs
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapper
+from fxstack_capture.trace.effects import Call
 from fxstack_interchange.operators.hooking import hook_gradient
 
 

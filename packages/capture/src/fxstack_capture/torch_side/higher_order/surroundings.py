@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from fxstack_capture.effects.diff import diff
-from fxstack_capture.effects.records import Effects
 from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.objects.instances import slots
 from fxstack_capture.torch_side.global_state import state
+from fxstack_capture.trace.effect_diff import diff
+from fxstack_capture.trace.effects import Effects
 from fxstack_capture.trace.state import Trace
 from fxstack_interchange.format.symbols import SYMBOLIC
 

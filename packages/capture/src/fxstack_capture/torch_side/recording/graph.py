@@ -10,13 +10,13 @@ import torch
 from torch import fx
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.numpy_side.types import NUMBERS
 from fxstack_capture.sources import Source
 from fxstack_capture.torch_compat import FakeTensor, tree_leaves
 from fxstack_capture.torch_side.numbers.symbols import Symbols
 from fxstack_capture.torch_side.recording.constants import is_constant, is_plain
 from fxstack_capture.torch_side.recording.naming import placeholder_name
 from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapper
+from fxstack_capture.trace.numpy_types import NUMBERS
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 

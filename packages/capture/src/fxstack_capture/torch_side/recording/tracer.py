@@ -14,15 +14,15 @@ from fxstack_capture import torch_compat
 from fxstack_capture.breaks import READS_DATA, GraphBreak, graph_break
 from fxstack_capture.guards.records import Equals, IdentityIs, TorchStateIs
 from fxstack_capture.guards.torch_state import TorchState, snapshot
-from fxstack_capture.numpy_side import tensor_arrays as numpy_arrays
-from fxstack_capture.numpy_side import tensor_scalars as numpy_scalars
-from fxstack_capture.numpy_side.tracer import ArrayTracer
 from fxstack_capture.shapes.geometry import Geometry
 from fxstack_capture.shapes.history import FrameHistory, offset_of
 from fxstack_capture.shapes.marks import is_address_guarded
 from fxstack_capture.shapes.symbolic.env import CaptureShapeEnv
 from fxstack_capture.sources import BuiltinAttr, Source, StorageOffset, pinned
 from fxstack_capture.torch_compat import FakeTensor, tree_leaves
+from fxstack_capture.torch_side.arrays import tensor_arrays as numpy_arrays
+from fxstack_capture.torch_side.arrays import tensor_scalars as numpy_scalars
+from fxstack_capture.torch_side.arrays.array_tracer import ArrayTracer
 from fxstack_capture.torch_side.autograd import gradients, parameters, tensor_hooks
 from fxstack_capture.torch_side.autograd import inference_mode as inference
 from fxstack_capture.torch_side.fakes import fake_inputs, writes

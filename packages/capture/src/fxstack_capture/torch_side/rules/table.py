@@ -17,8 +17,8 @@ import torch
 from fxstack_capture import torch_compat
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.callers import calls_program
-from fxstack_capture.numpy_side import tensor_arrays as numpy_arrays
 from fxstack_capture.torch_compat import FakeTensor
+from fxstack_capture.torch_side.arrays import tensor_arrays as numpy_arrays
 from fxstack_capture.torch_side.autograd import accumulation, autograd_function, gradients, tensor_hooks
 from fxstack_capture.torch_side.autograd import inference_mode as inference
 from fxstack_capture.torch_side.global_state import generator_draws, library_flags, seeding, state

@@ -23,7 +23,6 @@ from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
 from fxstack_capture.guards.records import NOT_FOUND
-from fxstack_capture.objects.kinds.lazy_dict import ABSENT
 from fxstack_capture.objects.protocols.classes import raw_lookup
 from fxstack_capture.sources import Converted, pinned
 from fxstack_capture.torch_compat import FakeTensor, tree_leaves
@@ -33,6 +32,7 @@ from fxstack_capture.torch_side.rules import attributes, leaves
 from fxstack_capture.torch_side.subclasses import fake_classes
 from fxstack_capture.torch_side.subclasses.fake_classes import shown_class
 from fxstack_capture.torch_side.subclasses.levels import Level, present_level
+from fxstack_capture.trace.lazy_dict import ABSENT
 from fxstack_capture.trace.state import Args, Kwargs
 
 # Limits: three cases break the graph: a ``__torch_function__`` that is no classmethod, a gradient inside of

@@ -30,9 +30,9 @@ from fxstack_functionalize.runtime.backward.output_edges import OutputEdge, Outp
 from fxstack_functionalize.runtime.backward.replay import Again, Kept, Replay, alias_of
 from fxstack_functionalize.runtime.backward.saved import KEEPS_GRAPH
 from fxstack_functionalize.runtime.backward.traceable import Traceable, let_trace
-from fxstack_functionalize.shell import Shell
 from fxstack_functionalize.torch_compat import engine_run_backward as _engine_run_backward
 from fxstack_functionalize.torch_compat import pytree
+from fxstack_functionalize.trace import Shell
 
 # Limits: the captured graph cannot run again if it changes its inputs, has side effects or draws random
 # numbers on a GPU. These uses then raise an error that says so. A hook on a view that is dropped before the

@@ -17,14 +17,13 @@ from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
 from fxstack_functionalize import torch_compat
-from fxstack_functionalize.aliasing.inplace import is_in_place
 from fxstack_functionalize.metadata.records import GraphInfo, OutputInfo, OutputSource
 from fxstack_functionalize.metadata.replay import AliasSource
-from fxstack_functionalize.runtime.forward.modes import state_now
-from fxstack_functionalize.shell import Shell
 from fxstack_functionalize.torch_compat import OpOverload, pytree
+from fxstack_functionalize.torch_state import state_now
+from fxstack_functionalize.trace import Shell, Traced
 from fxstack_functionalize.tracing.finalize import has_effect
-from fxstack_functionalize.tracing.trace import Traced
+from fxstack_functionalize.views.inplace import is_in_place
 from fxstack_interchange.eager_facts.effects import RANGES, is_check
 
 Reach = frozenset[int]

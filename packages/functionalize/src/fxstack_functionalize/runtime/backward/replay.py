@@ -21,14 +21,14 @@ import torch
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import INPUT_CHANGED, double_backward
+from fxstack_functionalize.metadata.wrapper_classes import is_wrapper
 from fxstack_functionalize.random.functional_random import state_input
 from fxstack_functionalize.runtime.backward.anomaly import by_operators, is_on
 from fxstack_functionalize.runtime.backward.batched import is_batched
 from fxstack_functionalize.runtime.backward.output_edges import owners
-from fxstack_functionalize.shell import Shell
-from fxstack_functionalize.subclasses.wrapper_classes import is_wrapper
 from fxstack_functionalize.torch_compat import pytree, temporarily_clear_interpreter_stack
-from fxstack_functionalize.tracing.engine import version_of
+from fxstack_functionalize.trace import Shell
+from fxstack_functionalize.tracer.engine import version_of
 
 Kept = tuple[Any, ...]
 Pick = Callable[[Sequence[Any]], tuple[Any, ...]]

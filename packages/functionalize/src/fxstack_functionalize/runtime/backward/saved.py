@@ -19,8 +19,8 @@ import torch
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import SAVED_ARE_FREED
 from fxstack_functionalize.metadata.records import GraphInfo
-from fxstack_functionalize.random.rng import is_generator_state
 from fxstack_functionalize.runtime.source import Source
+from fxstack_functionalize.tracer.exact_random import is_generator_state
 from fxstack_interchange import Partition
 
 # Limits: a backward that reads a parameter which eager does not save (w.half()) raises if it was changed.

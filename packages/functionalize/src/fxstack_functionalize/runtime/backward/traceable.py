@@ -15,7 +15,7 @@ import torch
 from fxstack_functionalize.errors import SAVED_ARE_FREED, saved_changed
 from fxstack_functionalize.runtime.backward.backwards import Backwards
 from fxstack_functionalize.runtime.backward.saved import KeptTensor
-from fxstack_functionalize.runtime.forward.modes import autocast_now
+from fxstack_functionalize.torch_state import autocast_now
 from fxstack_interchange.operators.hooking import TRACEABLE_BACKWARD
 
 Traceable = Callable[..., Sequence[Any]]

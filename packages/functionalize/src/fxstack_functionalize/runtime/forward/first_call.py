@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from fxstack_functionalize.runtime.calling import check_results
-from fxstack_functionalize.shell import Shell
-from fxstack_functionalize.tracing.symbols import evaluable, filler
+from fxstack_functionalize.trace import Shell
+from fxstack_functionalize.tracer.symbols import evaluable, filler
 
 
 class FirstCall:

@@ -14,7 +14,7 @@ from fxstack_functionalize.runtime.calling import Compiled, is_boxed, listed
 from fxstack_functionalize.runtime.forward.modes import without_autocast, without_grad, without_views
 from fxstack_functionalize.runtime.source import Source
 from fxstack_functionalize.runtime.wrapper import wrapper
-from fxstack_functionalize.shell import Shell
+from fxstack_functionalize.trace import Shell
 
 ROLE = "inference graph"
 

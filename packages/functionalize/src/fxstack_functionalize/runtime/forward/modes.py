@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
-
-import torch
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.runtime.source import Source
@@ -57,30 +55,3 @@ def without_autocast(call: Call) -> Call:
             return call(args)
 
     return guarded
-
-
-def autocast_now() -> dict[str, torch.dtype]:
-    """Return the dtypes of autocast by device, for the devices on which it is on."""
-    if not torch_compat.is_any_autocast_enabled():
-        return {}
-    return {
-        device: torch.get_autocast_dtype(device)
-        for device in ("cpu", "cuda")
-        if torch.is_autocast_enabled(device)
-    }
-
-
-def state_now() -> Callable[[Callable[[], Any]], Any]:
-    """Return a function that later calls a function under the present grad mode and autocast."""
-    grad_mode = torch.is_grad_enabled()
-    autocast = autocast_now()
-    caching = torch.is_autocast_cache_enabled()
-
-    def in_state(function: Callable[[], Any]) -> Any:
-        with ExitStack() as stack:
-            stack.enter_context(torch.set_grad_enabled(grad_mode))
-            for device, dtype in autocast.items():
-                stack.enter_context(torch.autocast(device, dtype, cache_enabled=caching))
-            return function()
-
-    return in_state

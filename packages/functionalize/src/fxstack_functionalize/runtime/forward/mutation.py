@@ -14,7 +14,7 @@ import torch
 from torch.autograd.graph import increment_version
 
 from fxstack_functionalize import torch_compat
-from fxstack_functionalize.shell import Shell
+from fxstack_functionalize.trace import Shell
 
 WriteBack = Callable[[Sequence[Any], Sequence[Any]], None]
 

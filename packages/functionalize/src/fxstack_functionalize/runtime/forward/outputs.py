@@ -12,10 +12,10 @@ from fxstack_functionalize.metadata.replay import AliasInfo, AliasSource
 from fxstack_functionalize.runtime.backward.edge_gradients import link
 from fxstack_functionalize.runtime.backward.output_edges import OutputEdges
 from fxstack_functionalize.runtime.forward.parts import groups, parts_maker
-from fxstack_functionalize.shell import Shell
 from fxstack_functionalize.torch_compat import pytree
-from fxstack_functionalize.tracing.inputs import Captured
-from fxstack_functionalize.tracing.symbols import filler
+from fxstack_functionalize.trace import Shell
+from fxstack_functionalize.tracer.inputs import Captured
+from fxstack_functionalize.tracer.symbols import filler
 
 
 def output_lines(shell: Shell, namespace: dict[str, Any], edges: OutputEdges | None = None) -> list[str]:

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from fxstack_functionalize.metadata.replay import NUMBER, OWN, PARTS, AliasInfo, applied
-from fxstack_functionalize.tracing.inputs import Captured
-from fxstack_functionalize.tracing.symbols import filler
+from fxstack_functionalize.tracer.inputs import Captured
+from fxstack_functionalize.tracer.symbols import filler
 
 Tensors = tuple[torch.Tensor, ...]
 

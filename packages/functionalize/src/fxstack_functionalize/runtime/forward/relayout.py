@@ -12,8 +12,8 @@ import torch
 
 from fxstack_functionalize.metadata.records import InputInfo
 from fxstack_functionalize.runtime.forward.mutation import early_rises, raise_version
-from fxstack_functionalize.shell import Shell
-from fxstack_functionalize.tracing.symbols import filler
+from fxstack_functionalize.trace import Shell
+from fxstack_functionalize.tracer.symbols import filler
 
 
 def relaid_inputs(shell: Shell) -> list[int]:

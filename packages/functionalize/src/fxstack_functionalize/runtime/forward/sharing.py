@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
-from fxstack_functionalize.aliasing.differentiable_bases import duplicates, is_plain_view, root_of
 from fxstack_functionalize.aliasing.synthetic_bases import extent, reach
 from fxstack_functionalize.runtime.forward.relayout import new_leaves, relaid_inputs
-from fxstack_functionalize.shell import Shell
-from fxstack_functionalize.tracing.inputs import Captured, CapturedInput
-from fxstack_functionalize.tracing.symbols import filler
+from fxstack_functionalize.trace import Shell
+from fxstack_functionalize.tracer.inputs import Captured, CapturedInput
+from fxstack_functionalize.tracer.symbols import filler
+from fxstack_functionalize.views.differentiable_bases import duplicates, is_plain_view, root_of
 
 Span = tuple[int, int, bool]
 """The start of a tensor, the number of bytes that it spans, and whether it is changed."""

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from fxstack_functionalize.runtime.backward.tangents import dense_like
-from fxstack_functionalize.runtime.examples import Example
+from fxstack_functionalize.metadata.examples import Example
+from fxstack_functionalize.tracer.tangents import dense_like
 
 
 def unpacked_checker(examples: Sequence[Example]) -> Callable[[Sequence[Any]], list[torch.Tensor]]:

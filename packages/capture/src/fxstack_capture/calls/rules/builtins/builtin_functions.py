@@ -16,15 +16,15 @@ from fxstack_capture.callers import calls_program, plainly
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.operators import protocol as operators
 from fxstack_capture.calls.operators import tensor_methods
-from fxstack_capture.calls.polyfills import functions as polyfill
 from fxstack_capture.calls.rules.builtins.listed_names import listed_names
 from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.interpreter import polyfills as polyfill
 from fxstack_capture.interpreter.frame_rules import FrameRule, frame_rules, super_arguments
+from fxstack_capture.native.class_flags import is_immutable
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.scalar import Scalar
-from fxstack_capture.objects.class_flags import is_immutable
-from fxstack_capture.objects.constants import PLAIN_TYPES
 from fxstack_capture.shapes.symbolic.exact_comparisons import as_float
+from fxstack_capture.trace.constants import PLAIN_TYPES
 from fxstack_capture.trace.state import Args, Trace
 
 RULES: RuleTable = RuleTable()

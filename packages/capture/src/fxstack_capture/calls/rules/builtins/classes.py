@@ -15,8 +15,8 @@ from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.interpreter.frame_rules import python_type_of
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.scalar import Scalar
-from fxstack_capture.objects.constants import PLAIN_TYPES, is_constant_key
-from fxstack_capture.objects.registry import NEW_CLASS_MARK
+from fxstack_capture.trace.constants import PLAIN_TYPES, is_constant_key
+from fxstack_capture.trace.registry import NEW_CLASS_MARK
 from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()

@@ -8,7 +8,7 @@ from typing import Any
 from fxstack_capture.callers import plainly
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.table import RuleTable
-from fxstack_capture.objects.kinds.lazy_dict import ABSENT, LazyDict
+from fxstack_capture.trace.lazy_dict import ABSENT, LazyDict
 from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()

@@ -18,10 +18,10 @@ from types import CodeType, FunctionType
 from typing import Any, Final
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.bytecode.null import NULL
 from fxstack_capture.callers import calls_program
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.interpreter.frame import Frame
-from fxstack_capture.interpreter.values import NULL
 from fxstack_capture.trace.state import Trace
 
 RULES = RuleTable()

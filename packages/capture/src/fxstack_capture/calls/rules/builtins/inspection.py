@@ -15,8 +15,8 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import plainly
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.table import RuleTable
-from fxstack_capture.objects.constants import IDENTITY_TYPES, IMMUTABLE_TYPES, is_constant_key
-from fxstack_capture.objects.kinds.lazy_dict import ABSENT
+from fxstack_capture.trace.constants import IDENTITY_TYPES, IMMUTABLE_TYPES, is_constant_key
+from fxstack_capture.trace.lazy_dict import ABSENT
 from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()

@@ -17,8 +17,8 @@ from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.guards.records import Equals
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.objects.instances import dict_descriptor
-from fxstack_capture.objects.kinds.lazy_dict import ABSENT
 from fxstack_capture.sources import Converted, pinned
+from fxstack_capture.trace.lazy_dict import ABSENT
 from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()

@@ -8,14 +8,14 @@ from typing import Any
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import plainly
-from fxstack_capture.calls.classes import construct
+from fxstack_capture.calls.decisions.classes import construct
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.guards.records import IdentityIs, LengthIs
-from fxstack_capture.objects.kinds.lazy_dict import ABSENT
 from fxstack_capture.objects.protocols import loaders, stores
 from fxstack_capture.objects.protocols import loads as attributes
 from fxstack_capture.sources import Converted, Item, pinned
+from fxstack_capture.trace.lazy_dict import ABSENT
 from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()

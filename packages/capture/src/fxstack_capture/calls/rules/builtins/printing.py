@@ -17,10 +17,10 @@ from fxstack_capture.callers import plainly
 from fxstack_capture.calls import scan
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.table import RuleTable
-from fxstack_capture.effects.records import Call
 from fxstack_capture.guards.records import TypeIs
 from fxstack_capture.objects.printed_texts import NUMBERS, Text, concrete
 from fxstack_capture.sources import InstanceAttr, pinned
+from fxstack_capture.trace.effects import Call
 from fxstack_capture.trace.state import Trace
 from fxstack_interchange.format.symbols import SYMBOLIC
 

@@ -11,7 +11,7 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import plainly
 from fxstack_capture.calls.native_run import specialized
 from fxstack_capture.calls.table import RuleTable
-from fxstack_capture.objects.constants import is_constant_key
+from fxstack_capture.trace.constants import is_constant_key
 from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()

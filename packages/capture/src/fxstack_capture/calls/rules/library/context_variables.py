@@ -14,8 +14,8 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.guards.records import IdentityIs
-from fxstack_capture.objects.kinds.lazy_dict import ABSENT, DEFERRED
 from fxstack_capture.sources import Converted, pinned
+from fxstack_capture.trace.lazy_dict import ABSENT, DEFERRED
 from fxstack_capture.trace.state import Trace
 
 # Limits: a token that is kept across a graph break runs the frame in plain Python.

@@ -16,8 +16,8 @@ from typing import Any
 from fxstack_capture.callers import plainly
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.table import RuleTable
-from fxstack_capture.objects.constants import is_value
 from fxstack_capture.sources import pinned
+from fxstack_capture.trace.constants import is_value
 from fxstack_capture.trace.state import Args, Trace
 
 RULES: RuleTable = RuleTable()

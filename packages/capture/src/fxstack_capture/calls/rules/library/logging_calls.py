@@ -17,9 +17,9 @@ from typing import Any, Final
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.table import RuleTable
-from fxstack_capture.effects.records import Call
-from fxstack_capture.objects.constants import IMMUTABLE_TYPES, is_constant_key
 from fxstack_capture.sources import pinned
+from fxstack_capture.trace.constants import IMMUTABLE_TYPES, is_constant_key
+from fxstack_capture.trace.effects import Call
 from fxstack_capture.trace.state import Trace
 
 # Limits: isEnabledFor is computed from the levels, even if the cache of a logger without a manager

@@ -18,9 +18,9 @@ import torch
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.numpy_side.array import Array
-from fxstack_capture.numpy_side.types import TORCH_OF, is_dtype_like
 from fxstack_capture.shapes.policy import is_static
 from fxstack_capture.sources import Source, pinned
+from fxstack_capture.trace.numpy_types import TORCH_OF, is_dtype_like
 from fxstack_capture.trace.state import Args, Trace
 
 # Limits: generators other than the one of the module, choice of one item of an array, shuffle of a list, and

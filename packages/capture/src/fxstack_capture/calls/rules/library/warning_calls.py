@@ -15,8 +15,8 @@ from typing import Any
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.table import RuleTable
-from fxstack_capture.effects.records import Call
 from fxstack_capture.sources import pinned
+from fxstack_capture.trace.effects import Call
 from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()

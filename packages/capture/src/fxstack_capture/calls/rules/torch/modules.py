@@ -16,9 +16,9 @@ from fxstack_capture import native, torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.guards.records import Guard, HasKey, MembersAre
-from fxstack_capture.objects.kinds.lazy_dict import ABSENT
 from fxstack_capture.sources import InstanceDict, pinned
 from fxstack_capture.torch_compat import BackwardHookFunction
+from fxstack_capture.trace.lazy_dict import ABSENT
 from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()

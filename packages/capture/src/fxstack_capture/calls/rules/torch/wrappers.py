@@ -24,9 +24,9 @@ from fxstack_capture.calls.rules.builtins import running_frames, typing_forms
 from fxstack_capture.calls.rules.torch import plain_optimizers, process_groups
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.numpy_side.wrapping import TORCHS, traced_to_arrays, traced_to_tensors
-from fxstack_capture.strictness import error_on_graph_break
 from fxstack_capture.torch_side.rules import profiler_ranges
 from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.strictness import error_on_graph_break
 
 CodeRule = Callable[[Trace, FunctionType, tuple[Any, ...], dict[str, Any]], Any]
 

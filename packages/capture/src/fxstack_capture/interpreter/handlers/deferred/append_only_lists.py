@@ -10,12 +10,12 @@ import builtins
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fxstack_capture.bytecode.program import Handler, Instead, Step
+from fxstack_capture.bytecode.null import NULL
 from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.handlers import attributes, calling, operators, stack
 from fxstack_capture.interpreter.handlers.deferred import deferred_locals as deferred
 from fxstack_capture.interpreter.handlers.variables import local_slots, names
-from fxstack_capture.interpreter.values import NULL
+from fxstack_capture.interpreter.program import Handler, Instead, Step
 from fxstack_capture.objects.kinds.append_only_lists import APPEND_METHODS
 
 Load = Callable[[Frame, Any, bool], None]

@@ -20,12 +20,12 @@ from typing import Any
 
 import torch
 
-from fxstack_capture.bytecode.program import Instead, Step
 from fxstack_capture.guards.records import LengthIs, TypeIs
 from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.handlers import containers, flow
 from fxstack_capture.interpreter.handlers.deferred import formatting
 from fxstack_capture.interpreter.handlers.variables import local_slots
+from fxstack_capture.interpreter.program import Instead, Step
 from fxstack_capture.objects.printed_texts import Piece, Text
 from fxstack_capture.sources import Item
 from fxstack_capture.trace.records import DeferredLocal, DeferredTuple

@@ -10,13 +10,13 @@ from typing import Any, Final
 
 import torch
 
-from fxstack_capture.bytecode.program import Step
-from fxstack_capture.calls.marks.optional import is_reorderable
+from fxstack_capture.bytecode.null import NULL
 from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.handlers import attributes, calling, containers, flow, operators, stack
 from fxstack_capture.interpreter.handlers.variables import local_slots, names
-from fxstack_capture.interpreter.values import NULL
+from fxstack_capture.interpreter.program import Step
 from fxstack_capture.objects.printed_texts import NUMBERS, Piece, Text
+from fxstack_capture.trace.state import Trace
 
 _CONVERSIONS = (None, str, repr, ascii)
 _LETTERS = ("", "s", "r", "a")
@@ -263,4 +263,18 @@ def is_reordered(frame: Frame, height: int, above: int = 0) -> bool:
     if not trace.options.reorderable_functions:
         return False
     taker = _taker(frame, height, above)
-    return taker is STORED or (taker is not None and is_reorderable(trace, taker))
+    return taker is STORED or (taker is not None and _is_reorderable(trace, taker))
+
+
+def _is_reorderable(trace: Trace, function: object) -> bool:
+    """Whether the options name a function of the trace as reorderable."""
+    return any(_is_same(trace, function, chosen) for chosen in trace.options.reorderable_functions)
+
+
+def _is_same(trace: Trace, function: object, chosen: object) -> bool:
+    if type(function) is not MethodType:
+        return function is chosen
+    if type(chosen) is not MethodType:
+        return function.__func__ is chosen
+    receiver = trace.objects.original_of(function.__self__)
+    return function.__func__ is chosen.__func__ and receiver is chosen.__self__

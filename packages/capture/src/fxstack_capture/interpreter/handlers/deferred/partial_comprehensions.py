@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from fxstack_capture.bytecode.program import Handler, Step
 from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.handlers import containers, flow
 from fxstack_capture.interpreter.handlers.deferred import deferred_locals as deferred
 from fxstack_capture.interpreter.handlers.variables import local_slots
+from fxstack_capture.interpreter.program import Handler, Step
 from fxstack_capture.trace.records import DeferredLocal
 
 _ON_STACK = re.compile(r"\.stack\d").match

@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from fxstack_capture.bytecode.program import Handler, Step
-from fxstack_capture.calls.polyfills import functions as polyfill
+from fxstack_capture.bytecode.null import NULL
+from fxstack_capture.interpreter import polyfills as polyfill
 from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.handlers import attributes, flow, operators
 from fxstack_capture.interpreter.handlers.deferred import deferred_locals as deferred
 from fxstack_capture.interpreter.handlers.deferred import formatting
-from fxstack_capture.interpreter.values import NULL
+from fxstack_capture.interpreter.program import Handler, Step
 from fxstack_capture.trace.state import Request
 
 Rule = Any

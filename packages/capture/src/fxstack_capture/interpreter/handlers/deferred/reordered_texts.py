@@ -16,14 +16,14 @@ from typing import Any
 import torch
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.bytecode.program import Handler, Step
 from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.handlers import calling, operators
 from fxstack_capture.interpreter.handlers.deferred.formatting import function_of, is_plain, is_reordered
 from fxstack_capture.interpreter.handlers.deferred.polyfilled_calls import unfolded
 from fxstack_capture.interpreter.handlers.variables import local_slots
-from fxstack_capture.objects.constants import IMMUTABLE_TYPES
+from fxstack_capture.interpreter.program import Handler, Step
 from fxstack_capture.objects.printed_texts import NUMBERS, LaterString, Piece, Text
+from fxstack_capture.trace.constants import IMMUTABLE_TYPES
 from fxstack_capture.trace.state import Trace
 
 # Limits: a string with a format specification or an attribute of a tensor, such as ``"{:.2f}".format(t)``, is made

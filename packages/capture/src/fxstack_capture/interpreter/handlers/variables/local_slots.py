@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import CellType
 from typing import Any
 
+from fxstack_capture.bytecode.null import NULL
 from fxstack_capture.interpreter.exceptions.errors import unbound_cell, unbound_local
 from fxstack_capture.interpreter.frame import Frame
-from fxstack_capture.interpreter.values import NULL
 from fxstack_capture.trace.records import DeferredLocal
 
 # Limits: a closure variable that is deleted and then read after a graph break raises NameError; eager raises

@@ -5,10 +5,10 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+from fxstack_capture.bytecode.null import NULL
 from fxstack_capture.interpreter.exceptions.errors import undefined_name
 from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.handlers.variables.local_slots import cell_content
-from fxstack_capture.interpreter.values import NULL
 
 
 def load_global(frame: Frame, name: str) -> None:

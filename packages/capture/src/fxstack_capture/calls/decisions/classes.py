@@ -1,0 +1,74 @@
+"""Calls of classes: the metaclass's ``__call__``, then ``__new__`` and ``__init__``."""
+
+from __future__ import annotations
+
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.calls.deaths import demand_unobserved, finalized
+from fxstack_capture.calls.decisions import policy
+from fxstack_capture.calls.native_run import run
+from fxstack_capture.objects.instances import has_finalizer
+from fxstack_capture.trace.state import Calls
+
+# Limits: a class that a program creates and uses behind a graph break is compiled again in each call. Such
+# classes live until the compiled code is dropped.
+
+_NEW_KINDS = (types.FunctionType, types.BuiltinFunctionType)
+_object_new = object.__new__
+_object_init = object.__init__
+
+
+def construct(calls: Calls, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Do what ``type.__call__`` does."""
+    if has_finalizer(cls):
+        raise finalized(calls.trace, cls)
+    lookup = calls.objects.classes.lookup
+    new, init = lookup(cls, "__new__"), lookup(cls, "__init__")
+    if type(new) not in _NEW_KINDS:
+        new = calls.objects.load_attr(cls, "__new__")
+    if new is _object_new and init is not _object_init:
+        obj = _object_new(cls)
+    elif type(new) is types.BuiltinFunctionType:
+        obj = _native_new(calls, cls, new, args, kwargs)
+    else:
+        obj = calls.call(new, (cls, *args), kwargs)
+    kind = calls.trace.torch.python_type(obj) if isinstance(obj, torch.Tensor) else type(obj)
+    # As in CPython, ``__init__`` runs only if ``__new__`` returned an instance of the class. If ``__new__``
+    # returned an instance of a subclass, the ``__init__`` of the subclass runs.
+    # No method of the metaclass decides that.
+    if not type.__subclasscheck__(cls, kind):
+        return obj
+    if kind is not cls:
+        init = lookup(kind, "__init__")
+    # ``object.__init__`` ignores arguments if the class overrides ``__new__``.
+    if init is _object_init and (new is not _object_new or (not args and not kwargs)):
+        return obj
+    _initialise(calls, init, obj, args, kwargs)
+    return obj
+
+
+def _native_new(calls: Calls, cls: type, new: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if calls.is_leaf(new):
+        return calls.call(new, (cls, *args), kwargs)
+    if not policy.is_pure_type(new.__self__):
+        raise graph_break("unsupported-call", f"the class {cls.__module__}.{cls.__qualname__}")
+    if new.__self__ is weakref.ref:
+        demand_unobserved(calls.trace, args)
+    return run(calls.trace, new, (cls, *args), kwargs)
+
+
+def _initialise(
+    calls: Calls, init: Callable[..., Any], obj: object, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    if type(init) is types.FunctionType or type(init) is types.WrapperDescriptorType:
+        result = calls.call(init, (obj, *args), kwargs)
+    else:
+        result = calls.call(calls.objects.bind(init, obj), args, kwargs)
+    if result is not None:
+        raise TypeError(f"__init__() should return None, not '{type(result).__name__}'")

@@ -1,0 +1,210 @@
+"""Say which rule or case decides a call: ``python -m fxstack_capture rule torch.nn.functional.gelu``.
+
+The rules and cases are the ones that a trace asks, so the answer is what a trace does, except where a trace has
+options, modes or classes with ``__torch_function__`` of its own.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import importlib
+import inspect
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, FunctionType, SimpleNamespace
+from typing import Any
+
+import torch
+
+from fxstack_capture.calls.c_functions import CALLBACKS, CONSUMED, KEEPS_SYMBOLS, MOVES, PURE, traits_of
+from fxstack_capture.calls.decisions.case import Case
+from fxstack_capture.calls.decisions.cases import OPERATOR, cases_of
+from fxstack_capture.calls.dispatch import SOURCES
+from fxstack_capture.torch_side.recording.tracer import TorchTracer
+from fxstack_capture.torch_side.rules import leaves, table
+
+_PACKAGE = Path(__file__).parents[2]
+_FACTS = (
+    (PURE, "touches nothing but its arguments"),
+    (KEEPS_SYMBOLS, "keeps symbolic numbers"),
+    (MOVES, "only moves items"),
+)
+
+
+class UnknownNameError(Exception):
+    """A dotted name does not lead to a callable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decider:
+    """A rule or a case that holds for a callable."""
+
+    name: str
+    does: str
+    """What a call does: the first paragraph of the rule's docstring, or the sentence of the case."""
+    place: str
+    """File (relative to this package for files of the package) and line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The answer for one callable."""
+
+    name: str
+    kind: str
+    """Class of the callable."""
+    decided_by: Decider
+    hidden: tuple[Decider, ...]
+    """Later rules and cases that hold for the callable, too, and are not asked."""
+    facts: tuple[str, ...]
+    """Facts about a C function on which a trace depends."""
+    instead: Explanation | None = None
+    """The answer for the callable that is called in place of this one."""
+
+    def text(self) -> str:
+        """Return the answer in a few lines."""
+        lines = [
+            f"{self.name} ({self.kind})",
+            f"  decided by: {_line(self.decided_by)}",
+            f"  a call: {self.decided_by.does}",
+            *(f"  fact: {fact}" for fact in self.facts),
+            *(f"  hides: {_line(decider)}" for decider in self.hidden),
+        ]
+        if self.instead is not None:
+            lines += [f"  | {line}" for line in self.instead.text().splitlines()]
+        return "\n".join(lines)
+
+
+def _line(decider: Decider) -> str:
+    return f"{decider.name}, {decider.place}"
+
+
+class _Untraced:
+    """What a case asks of the calls of a trace, without a trace."""
+
+    objects = SimpleNamespace(
+        classes=SimpleNamespace(lookup=lambda cls, name: inspect.getattr_static(cls, name, None))
+    )
+
+    @staticmethod
+    def is_leaf(fn: object) -> bool:
+        return bool(leaves.is_operator(fn)) or table.has_rule(fn)
+
+
+def resolve(name: str) -> object:
+    """Return the object of a dotted name: of a module, a builtin (``len``, ``str.join``) or an operator (``aten.add``).
+
+    Raises:
+        UnknownNameError: if no object has the name. The text names the nearest ones.
+    """
+    first, *rest = name.replace("::", ".").split(".")
+    found: Any = torch.ops if first in ("aten", "prims") else importlib.import_module("builtins")
+    path: list[str] = []
+    if not hasattr(found, first):
+        found, path = _module(first, first, ()), [first]
+    for part in [first, *rest][len(path) :]:
+        path.append(part)
+        if not hasattr(found, part):
+            found = _module(".".join(path), part, dir(found))
+            continue
+        found = getattr(found, part)
+    return found
+
+
+def _module(path: str, part: str, others: tuple[str, ...] | list[str]) -> Any:
+    try:
+        return importlib.import_module(path)
+    except ImportError as error:
+        near = difflib.get_close_matches(part, others, 3)
+        hint = f"; near are {', '.join(near)}" if near else ""
+        raise UnknownNameError(f"nothing is called {path}{hint}") from error
+
+
+def explain(name: str) -> Explanation:
+    """Say what decides a call of the callable with a dotted name.
+
+    Raises:
+        UnknownNameError: if no object has the name, or the object cannot be called.
+    """
+    fn = resolve(name)
+    if not callable(fn):
+        raise UnknownNameError(f"{name} is not called, it is an object of class {type(fn).__qualname__}")
+    return explain_callable(fn, name)
+
+
+def explain_callable(fn: Any, name: str) -> Explanation:
+    """Say what decides a call of ``fn``. ``name`` is the name in the answer."""
+    (case, decider), *others = _deciders(fn)
+    instead = None
+    if case is not None and case.instead is not None:
+        behind = case.instead(fn)
+        instead = explain_callable(behind, getattr(behind, "__qualname__", repr(behind)))
+    hidden = tuple(other for _, other in others)
+    return Explanation(name, type(fn).__qualname__, decider, hidden, tuple(_facts_of(fn)), instead)
+
+
+def _deciders(fn: Any) -> Iterator[tuple[Case | None, Decider]]:
+    """Yield the rules and cases that hold, in order. The last case hides nothing, so it comes only if it decides."""
+    holds = False
+    for name, rules in reversed(SOURCES):
+        rule = rules().get(id(fn))
+        if rule is not None:
+            holds = True
+            yield None, Decider(name, _sentence(rule), _place(rule))
+    *cases, last = cases_of(fn)
+    for case in cases:
+        runner = case.find(_Untraced, fn)
+        if runner is not None:
+            holds = True
+            yield case, _of_case(case, runner, fn)
+    if not holds:
+        yield last, Decider(last.name, last.does, _place(last.find(_Untraced, fn)))
+
+
+def _of_case(case: Case, runner: Any, fn: Any) -> Decider:
+    if case is OPERATOR:
+        rule = table.rule_of(fn)
+        if rule is None:
+            return Decider(case.name, "records one node of the graph", _place(TorchTracer.record))
+        return Decider("rule of the tracer (torch_side/rules)", _sentence(rule), _place(rule))
+    if isinstance(runner, functools.partial) and _place(runner.args[0]):
+        return Decider(case.name, case.does, _place(runner.args[0]))
+    return Decider(case.name, case.does, _place(runner))
+
+
+def _sentence(rule: Any) -> str:
+    """Return what a rule says of itself: the first paragraph of its docstring, or of its module's."""
+    fn = _function(rule)
+    doc = inspect.getdoc(fn) or f"{fn.__name__}: {sys.modules[fn.__module__].__doc__}"
+    return " ".join(doc.split("\n\n")[0].split()).rstrip(".")
+
+
+def _function(rule: Any) -> Any:
+    """Return the function of a rule that is a partial object, a decorated function or an object with ``__call__``."""
+    while isinstance(rule, functools.partial):
+        rule = rule.func
+    rule = inspect.unwrap(rule)
+    return rule if isinstance(rule, FunctionType) else type(rule).__call__
+
+
+def _place(rule: Any) -> str:
+    code = getattr(_function(rule), "__code__", None)
+    if not isinstance(code, CodeType):
+        return ""
+    file = Path(code.co_filename)
+    shown = file.relative_to(_PACKAGE) if file.is_relative_to(_PACKAGE) else file
+    return f"{shown.as_posix()}:{code.co_firstlineno}"
+
+
+def _facts_of(fn: Any) -> Iterator[str]:
+    traits = traits_of(fn)
+    yield from (text for bit, text in _FACTS if traits & bit)
+    taken = CALLBACKS.get(id(fn))
+    if taken is not None:
+        where = [f"argument {n + 1}" for n in taken.positions] + [f"{n}=" for n in taken.keywords]
+        yield f"calls {' or '.join(where)}, which the interpreter runs"
+    if id(fn) in CONSUMED:
+        yield "does nothing but iterate over some arguments"

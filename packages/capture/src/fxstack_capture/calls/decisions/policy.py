@@ -1,0 +1,213 @@
+"""The C code that may run for real while tracing, because it reads and changes only its arguments.
+
+Callables are listed by identity, by the C type whose methods they are, or by their module. A call of any
+other C code breaks the graph.
+"""
+
+from __future__ import annotations
+
+import _json
+import _operator
+import _random
+import _thread
+import array
+import builtins
+import collections
+import datetime as dt
+import functools
+import io
+import itertools
+import re
+import struct
+import time
+import types
+import weakref
+from typing import Any
+
+import torch
+
+from fxstack_capture.calls.c_functions import PURE, traits_of
+from fxstack_capture.trace.constants import DESCRIPTOR_TYPES, OF_THE_INTERPRETER
+from fxstack_interchange.format.literals import LITERAL_TYPES
+
+_EXCEPTIONS = tuple(
+    value for value in vars(builtins).values() if isinstance(value, type) and issubclass(value, BaseException)
+)
+_ITERTOOLS = tuple(value for value in vars(itertools).values() if isinstance(value, type))
+_SAMPLES: tuple[Any, ...] = (
+    iter(()),
+    iter([]),
+    iter({}),
+    iter({}.values()),
+    iter({}.items()),
+    iter(set()),
+    iter(""),
+    iter(b""),
+    iter(bytearray()),
+    iter(range(0)),
+    iter(range(1 << 70)),
+    iter(int, 0),
+    reversed([]),
+    reversed({}),
+    reversed({}.values()),
+    reversed({}.items()),
+    iter(collections.deque()),
+    reversed(collections.deque()),
+    iter(collections.OrderedDict()),
+    iter("é"),
+    iter(memoryview(b"")),
+    zip(),
+    re.finditer("", ""),
+)
+_ITERATORS = tuple(map(type, _SAMPLES))
+_STRUCTURES = tuple(value for value in vars(torch.return_types).values() if isinstance(value, type))
+"""Tuples with named fields that torch's operators return; programs make them, too."""
+_VIEWS: tuple[type, ...] = (
+    type({}.keys()),
+    type({}.values()),
+    type({}.items()),
+    type(collections.OrderedDict().keys()),
+    type(collections.OrderedDict().values()),
+    type(collections.OrderedDict().items()),
+)
+
+PURE_TYPES: frozenset[type] = frozenset(
+    {
+        *LITERAL_TYPES,
+        *DESCRIPTOR_TYPES,
+        object,
+        bytearray,
+        memoryview,
+        list,
+        tuple,
+        dict,
+        set,
+        frozenset,
+        range,
+        slice,
+        type(NotImplemented),
+        collections.deque,
+        collections.OrderedDict,
+        collections.defaultdict,
+        map,
+        filter,
+        zip,
+        enumerate,
+        reversed,
+        property,
+        staticmethod,
+        classmethod,
+        super,
+        type,
+        types.MethodType,
+        types.FunctionType,
+        types.BuiltinFunctionType,
+        types.MethodWrapperType,
+        types.GenericAlias,
+        types.UnionType,
+        types.MappingProxyType,
+        types.SimpleNamespace,
+        types.CodeType,
+        types.CellType,
+        types.GeneratorType,
+        types.TracebackType,
+        functools.partial,
+        io.StringIO,
+        io.BytesIO,
+        _thread.RLock,
+        _thread.LockType,
+        functools._lru_cache_wrapper,
+        type(functools.cmp_to_key(max)),
+        _json.make_encoder,
+        _json.make_scanner,
+        weakref.ref,
+        re.Pattern,
+        re.Match,
+        struct.Struct,
+        array.array,
+        _random.Random,
+        dt.timedelta,
+        dt.date,
+        dt.time,
+        dt.datetime,
+        dt.timezone,
+        torch.Size,
+        torch.finfo,
+        torch.iinfo,
+        type(_operator.itemgetter(0)),
+        type(_operator.attrgetter("a")),
+        type(_operator.methodcaller("a")),
+        *_EXCEPTIONS,
+        *_ITERTOOLS,
+        *_ITERATORS,
+        *_VIEWS,
+        *_STRUCTURES,
+        time.struct_time,
+        *OF_THE_INTERPRETER,
+    }
+)
+"""C types whose constructors and methods depend on, and change, only the objects involved."""
+
+IMPURE_METHODS: frozenset[object] = frozenset(
+    {
+        dt.date.__dict__["today"],
+        dt.datetime.__dict__["now"],
+        dt.datetime.__dict__["utcnow"],
+        type.__dict__["__subclasses__"],
+    }
+)
+
+_SIDE_EFFECT_MODULES = frozenset(
+    {
+        "time",
+        "posix",
+        "nt",
+        "io",
+        "_io",
+        "_thread",
+        "_socket",
+        "select",
+        "_signal",
+        "signal",
+        "gc",
+        "sys",
+        "_random",
+        "marshal",
+        "_pickle",
+        "faulthandler",
+        "atexit",
+        "_warnings",
+        "_contextvars",
+        "_asyncio",
+    }
+)
+_SIDE_EFFECT_BUILTINS = frozenset(
+    {"print", "open", "input", "breakpoint", "exec", "eval", "compile", "__import__"}
+)
+
+
+def is_pure_function(fn: object) -> bool:
+    """Whether a C function that is not a method may run for real."""
+    return bool(traits_of(fn) & PURE)
+
+
+def is_pure_method(descriptor: Any) -> bool:
+    """Whether a method or slot of a C type may run for real."""
+    return descriptor.__objclass__ in PURE_TYPES and descriptor not in IMPURE_METHODS
+
+
+def is_pure_type(cls: type) -> bool:
+    return cls in PURE_TYPES
+
+
+def has_side_effect(fn: object) -> bool:
+    """Whether compiled code is known to have side effects.
+
+    The result only selects the message of the graph break.
+    """
+    module = getattr(fn, "__module__", None) or getattr(
+        type(getattr(fn, "__self__", None)), "__module__", None
+    )
+    return module in _SIDE_EFFECT_MODULES or (
+        module == "builtins" and getattr(fn, "__name__", "") in _SIDE_EFFECT_BUILTINS
+    )

@@ -1,0 +1,356 @@
+"""``ArrayTracer``: the part of a trace that owns NumPy arrays.
+
+A call runs twice. NumPy's function runs on examples and gives the metadata of the result. The counterpart in
+``torch._numpy`` runs on tensors of the trace and records the graph. If the metadata differs, the graph
+breaks, with two exceptions. If NumPy copies and the counterpart returns a view, the trace clones the view. If
+a new array has other strides, the trace copies the elements into NumPy's strides. A copy in place of NumPy's
+view is allowed as long as the program writes to neither and the copy stays in the graph.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.numpy_side.array import Array
+from fxstack_capture.numpy_side.functions import Pair, computing_dtypes, pairs
+from fxstack_capture.numpy_side.scalar import Scalar
+from fxstack_capture.operator_protocol import OUT_OF_PLACE
+from fxstack_capture.torch_compat import torch_numpy as tnp
+from fxstack_capture.torch_side.arrays import dry_run
+from fxstack_capture.torch_side.numbers import known_values
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.trace.numpy_types import CONSTANT_TYPES, NUMPY_OF, SCALAR_TYPES, TORCH_OF, is_dtype_like
+from fxstack_capture.trace.state import Objects
+
+_PLAIN = (int, float, complex, str, type(None), type(Ellipsis), np.dtype, range)
+_NOTHING: dict[str, Any] = {}
+_CHOOSING = (np.clip, np.where, np.ndarray.clip)
+"""Functions, other than ufuncs, that combine plain numbers with elements."""
+
+
+class ArrayTracer:
+    """Creates the arrays of one trace, computes with them, and converts them."""
+
+    def __init__(self, tracer: TracerProtocol) -> None:
+        self.tracer = tracer
+        self.active = False
+        """Whether a function of ``torch._numpy`` is running, under which torch has other default dtypes."""
+        self.has_scalars = False
+        """Whether the trace has scalars that change from call to call."""
+        self._buffers: dict[int, np.ndarray[Any, Any]] = {}
+
+    @property
+    def objects(self) -> Objects:
+        return self.tracer.trace.objects
+
+    # --- from and to tensors ---------------------------------------------------------------------
+
+    def from_tensor(self, tensor: torch.Tensor, *, writeable: bool = True) -> Array:
+        """Return an array over the memory of a dense CPU tensor of the trace, whose dtype NumPy has."""
+        example = self._example(tensor)
+        example.flags.writeable = writeable
+        return Array(self, tnp.ndarray(tensor), example)
+
+    def _example(self, tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+        """Return an example array with the tensor's geometry.
+
+        Tensors of one storage get arrays of one buffer.
+        """
+        with self.tracer.unrecorded():
+            size = [self.hint(n) for n in tensor.size()]
+            strides = [self.hint(n) * tensor.element_size() for n in tensor.stride()]
+            start = self.hint(tensor.storage_offset()) * tensor.element_size()
+            storage = tensor.untyped_storage()
+            length = max(self.hint(storage.nbytes()), start + tensor.element_size())
+        if length > dry_run.LARGEST:
+            raise graph_break("unsupported-object", f"a NumPy array of {length} bytes")
+        extent = start + sum((n - 1) * s for n, s in zip(size, strides, strict=True))
+        length = max(length, extent + tensor.element_size()) if 0 not in size else length
+        buffer = self._buffers.get(storage._cdata)
+        if buffer is None or buffer.nbytes < length:
+            buffer = self._buffers[storage._cdata] = np.zeros(length, np.uint8)
+        made: np.ndarray[Any, Any] = np.ndarray(
+            tuple(size), NUMPY_OF[tensor.dtype], buffer.data, start, tuple(strides)
+        )
+        dry_run.contents(made)
+        return made
+
+    def to_tensor(self, array: Array) -> torch.Tensor:
+        """Record ``torch.from_numpy``: return a new tensor on the same memory."""
+        if isinstance(array.example, np.generic):
+            name = type(array.example).__module__ + "." + type(array.example).__name__
+            raise TypeError(f"expected np.ndarray (got {name})")
+        if array.copied_at is not None:
+            self.refuse("torch.from_numpy of an array that is backwards")
+        return self.tracer.record(torch.Tensor.detach, (array.tensor,), _NOTHING)
+
+    def refuse(self, what: str) -> NoReturn:
+        raise graph_break("unsupported-object", what)
+
+    def hint(self, number: Any) -> int:
+        """Return the present value of a size."""
+        if type(number) is int:
+            return number
+        hint = number.node.hint
+        if hint is None:
+            self.refuse("a NumPy array whose shape depends on data")
+        return int(hint)
+
+    # --- calls -----------------------------------------------------------------------------------
+
+    def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a NumPy function, or an operator on arrays."""
+        pair = pairs().get(id(fn))
+        if pair is None:
+            raise graph_break("unsupported-call", dry_run.name_of(fn))
+        return self.run(pair, args, kwargs)
+
+    def run(self, pair: Pair, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a call of ``pair.theirs`` through ``pair.ours``."""
+        if torch.is_autocast_enabled("cpu"):
+            self.refuse("a call of NumPy under autocast, which is not for arrays:")
+        arrays = list(self._arrays((args, kwargs)))
+        pair = self._concrete(pair, args, kwargs)
+        expected = dry_run.rehearse(
+            pair.theirs,
+            tuple(self._like(arg) for arg in args),
+            {name: self._like(arg) for name, arg in kwargs.items()},
+        )
+        if not arrays and _is_constant(expected):
+            self._settle_numbers((args, kwargs))
+            return expected
+        args = self._as_computed(pair, args)
+        self.active, before = True, self.active
+        try:
+            with self.tracer.function_mode():
+                given = tuple(self._inner(arg) for arg in args)
+                keywords = {name: self._inner(arg) for name, arg in kwargs.items()}
+                result = pair.ours(*given, **keywords)
+        except Exception as error:
+            raise graph_break("unsupported-call", f"{dry_run.name_of(pair.theirs)} ({error})") from error
+        finally:
+            self.active = before
+        return self._result(pair.theirs, expected, result, arrays)
+
+    def about(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a NumPy function about the types of its arguments. Raise NumPy's exceptions."""
+        self._settle_numbers((args, kwargs))
+        plain = [arg if isinstance(arg, type) else self._like(arg) for arg in args]
+        return fn(*plain, **{name: self._like(kwargs[name]) for name in kwargs})
+
+    def _demand_fitting(self, pair: Pair, operands: tuple[Any, ...]) -> None:
+        """Break the graph if an integer does not fit the narrower integer dtype of an array."""
+        # torch converts the integer to the dtype of the array. NumPy compares the original integer.
+        kinds = [array.example.dtype for array in self._arrays(operands)]
+        narrow = [dtype for dtype in kinds if dtype.kind in "iu" and dtype.itemsize < 8]
+        if not narrow:
+            return
+        self._settle_numbers(operands)
+        if not _in_range(tuple(self._like(value) for value in operands), narrow):
+            text = f"{dry_run.name_of(pair.theirs)} of integers that torch treats otherwise"
+            raise graph_break("unsupported-call", text)
+
+    def _concrete(self, pair: Pair, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pair:
+        """Return the pair to use, which may depend on the arguments."""
+        if pair.theirs in OUT_OF_PLACE and not (
+            type(args[0]) is Array and isinstance(args[0].example, np.ndarray)
+        ):
+            if isinstance(args[0], list):
+                self.refuse("augmented assignment of an array to a list")
+            pair = pairs()[id(OUT_OF_PLACE[pair.theirs])]
+        if pair.theirs in _CHOOSING:
+            self._demand_fitting(pair, (*args, *kwargs.values()))
+        if pair.holds is not None or any(type(arg) is int for arg in args):
+            made = [dry_run.rehearse(np.asarray, (self._like(arg),), _NOTHING) for arg in args[:2]]
+            dtypes = [array.dtype for array in made]
+            second = args[1] if len(args) > 1 else None
+            fits = pair.holds is None or pair.holds(second, [dtype.kind for dtype in dtypes])
+            if not fits or not _in_range(args[:2], dtypes):
+                text = f"{dry_run.name_of(pair.theirs)} of integers that torch treats otherwise"
+                raise graph_break("unsupported-call", text)
+        return pair
+
+    def _as_computed(self, pair: Pair, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Convert the integer operands of a ufunc that computes in floats, as NumPy does."""
+        if all(arg.example.dtype.kind in "fc" for arg in args if type(arg) is Array):
+            return args
+        dtypes = computing_dtypes(pair.theirs, [self._like(arg) for arg in args])
+        if dtypes is None:
+            return args
+        return tuple(
+            self.call(np.asarray, (arg,), {"dtype": dtype})
+            if type(arg) is Array and arg.example.dtype.kind in "biu" and dtype.kind in "fc"
+            else arg
+            for arg, dtype in zip(args, dtypes, strict=True)
+        )
+
+    def _arrays(self, value: object) -> Iterator[Array]:
+        if type(value) is Array:
+            yield value
+        elif isinstance(value, (list, tuple)):
+            for item in value:
+                yield from self._arrays(item)
+        elif isinstance(value, dict):
+            yield from self._arrays(list(value.values()))
+
+    def _like(self, value: Any) -> Any:
+        """Return the argument for NumPy."""
+        if type(value) in (Array, Scalar):
+            return value.example
+        if isinstance(value, (torch.SymInt, torch.SymFloat)):
+            return value.node.hint
+        return self._mapped(value, self._like)
+
+    def _settle_numbers(self, value: object) -> None:
+        """Guard the dynamic numbers in ``value``, because NumPy computes a constant from them."""
+        if type(value) is Scalar:
+            value.settle()
+        elif isinstance(value, (torch.SymInt, torch.SymFloat)):
+            self.tracer.specialize(value)
+        elif isinstance(value, dict):
+            self._settle_numbers(list(value.values()))
+        elif isinstance(value, (list, tuple)):
+            for item in value:
+                self._settle_numbers(item)
+
+    def _inner(self, value: Any) -> Any:
+        """Return the argument for ``torch._numpy``."""
+        if type(value) is Array:
+            return value.inner
+        if type(value) is Scalar:
+            dtype = TORCH_OF[value.example.dtype]
+            return tnp.ndarray(self.tracer.record(torch.full, ((), value.item()), {"dtype": dtype}))
+        if isinstance(value, (torch.SymInt, torch.SymFloat)):
+            return value
+        if type(value) in SCALAR_TYPES:
+            return tnp.array(value.item(), dtype=np.dtype(type(value)).name)
+        if is_dtype_like(value):
+            return np.dtype(value).name
+        return self._mapped(value, self._inner)
+
+    def _mapped(self, value: Any, each: Callable[[Any], Any]) -> Any:
+        kind = type(value)
+        if isinstance(value, torch.Tensor):
+            self.refuse("a call of NumPy on a tensor")
+        if kind is list:
+            return [each(item) for item in value]
+        if kind is tuple or kind is torch.Size:
+            return tuple(each(item) for item in value)
+        if kind is slice:
+            return slice(each(value.start), each(value.stop), each(value.step))
+        if kind is dict:
+            return {key: each(item) for key, item in value.items()}
+        if isinstance(value, _PLAIN) or kind in CONSTANT_TYPES or is_dtype_like(value):
+            return value
+        raise graph_break("unsupported-call", f"NumPy with a {kind.__module__}.{kind.__qualname__}")
+
+    # --- results ---------------------------------------------------------------------------------
+
+    def _result(self, fn: Callable[..., Any], expected: Any, result: Any, arrays: list[Array]) -> Any:
+        for array in arrays:
+            if expected is array.example:
+                return array
+        if isinstance(expected, (np.ndarray, np.generic)) and isinstance(result, tnp.ndarray):
+            return self._wrap(fn, expected, result, arrays)
+        if isinstance(expected, (tuple, list)) and isinstance(result, (tuple, list)):
+            if len(expected) == len(result):
+                parts = zip(expected, result, strict=True)
+                items = [self._result(fn, e, r, arrays) for e, r in parts]
+                make: Any = getattr(type(expected), "_make", type(expected))
+                return make(items)
+        elif isinstance(expected, np.dtype):
+            if str(result) == expected.name:
+                return expected
+        elif _agree(expected, result):
+            return result
+        kind = type(expected)
+        raise graph_break("unsupported-call", f"{dry_run.name_of(fn)}, which gives {kind.__name__}")
+
+    def _wrap(self, fn: Callable[..., Any], expected: Any, result: tnp.ndarray, arrays: list[Array]) -> Array:
+        tensor = result.tensor
+        with self.tracer.unrecorded():
+            lazy = tensor.is_conj() or tensor.is_neg()
+        for plain in (torch.Tensor.resolve_conj, torch.Tensor.resolve_neg) if lazy else ():
+            tensor = self.tracer.record(plain, (tensor,), _NOTHING)
+        with self.tracer.unrecorded():
+            shape = tuple(self.hint(n) for n in tensor.size())
+            storage = tensor.untyped_storage()._cdata
+            ours = any(array.tensor.untyped_storage()._cdata == storage for array in arrays)
+        if NUMPY_OF.get(tensor.dtype) != expected.dtype or shape != expected.shape:
+            text = f"{dry_run.name_of(fn)}, which gives {expected.dtype} of shape {expected.shape} in NumPy"
+            raise graph_break("unsupported-call", text)
+        if tensor.device.type != "cpu":
+            self.refuse(f"an array on the default device ({tensor.device})")
+        theirs = dry_run.shares(expected, (array.example for array in arrays))
+        copied_at = next((a.copied_at for a in arrays if a.copied_at is not None and theirs), None)
+        if ours and not theirs:
+            tensor = self.tracer.record(torch.Tensor.clone, (tensor,), _NOTHING)
+        elif theirs and not ours:
+            copied_at = self._keep_unwritten(tensor, arrays)
+        if not theirs:
+            tensor = self._with_strides(tensor, expected)
+        return Array(self, tnp.ndarray(tensor), expected, copied_at)
+
+    def _keep_unwritten(self, copy: torch.Tensor, arrays: list[Array]) -> int:
+        """Mark a copy that should be a view, and its original arrays, as unwritable.
+
+        Return the present step.
+        """
+        storages = {t.untyped_storage()._cdata for t in (copy, *(a.tensor for a in arrays))}
+        text = "a write to an array that has a copy in place of a view"
+        self.tracer.unwritable.update(dict.fromkeys(storages, text))
+        return self.tracer.trace.interp.root_step
+
+    def _with_strides(self, tensor: torch.Tensor, expected: Any) -> torch.Tensor:
+        size, strides = expected.shape, np.asarray(expected).strides
+        with self.tracer.unrecorded():
+            now = tuple(self.hint(n) * tensor.element_size() for n in tensor.stride())
+        if all(n == 1 or a == b for n, a, b in zip(size, now, strides, strict=True)) or 0 in size:
+            return tensor
+        if tensor._has_symbolic_sizes_strides:
+            self.refuse("an array whose layout tensors do not have")
+        elements = [stride // tensor.element_size() for stride in strides]
+        made = self.tracer.record(torch.empty_strided, (list(size), elements), {"dtype": tensor.dtype})
+        return self.tracer.record(torch.Tensor.copy_, (made, tensor), _NOTHING)
+
+    def text(self, fn: Callable[..., str], array: Array, *spec: str) -> str:
+        """Return ``fn(array, *spec)`` of a scalar that the graph computes from constants."""
+        # The text of an array also depends on NumPy's print options.
+        scalar = isinstance(array.example, np.generic)
+        known = known_values.value_of(self.tracer, array.tensor) if scalar else None
+        if known is None:
+            self.refuse("the text of an array")
+        with self.tracer.unrecorded():
+            return fn(type(array.example)(known.item()), *spec)
+
+    def iterate(self, array: Array) -> Iterator[Any]:
+        """Return ``iter(array)``."""
+        dry_run.rehearse(iter, (array.example,), _NOTHING)
+        count = self.call(len, (array,), _NOTHING)
+        return iter([self.call(operator.getitem, (array, i), _NOTHING) for i in range(count)])
+
+
+def _in_range(operands: tuple[Any, ...], dtypes: list[np.dtype[Any]]) -> bool:
+    """Whether plain integers fit the integer dtypes. torch wraps an integer that does not fit."""
+    limits = [np.iinfo(dtype) for dtype in dtypes if dtype.kind in "iu"]
+    numbers = [number for number in operands if type(number) is int]
+    return all(limit.min <= number <= limit.max for limit in limits for number in numbers)
+
+
+def _agree(expected: Any, result: Any) -> bool:
+    """Whether a plain result equals NumPy's result. A symbolic result is a size."""
+    if isinstance(result, (torch.SymInt, torch.SymBool)):
+        return isinstance(expected, int)
+    return type(expected) is type(result) and (expected is None or expected == result)
+
+
+def _is_constant(value: object) -> bool:
+    if isinstance(value, (tuple, list)):
+        return all(_is_constant(item) for item in value)
+    return type(value) in CONSTANT_TYPES or isinstance(value, (int, float, complex, str, type(None)))

@@ -1,0 +1,181 @@
+"""Conversions between tensors and NumPy arrays. The result shares the memory, except where torch copies."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from fxstack_capture import torch_compat
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.callers import calls_program
+from fxstack_capture.numpy_side.array import Array
+from fxstack_capture.operator_protocol import COMPARISONS, function_of
+from fxstack_capture.torch_compat import tree_leaves, tree_map
+from fxstack_capture.torch_side.numbers import number_tensors
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.trace.numpy_types import NUMBERS, NUMPY_OF, SCALAR_TYPES, TORCH_OF
+
+_NOTHING: dict[str, Any] = {}
+
+
+@calls_program
+def array_of(tracer: TracerProtocol, tensor: torch.Tensor, *, force: bool) -> Array:
+    """Record ``tensor.numpy(force=force)``. Raise torch's exception for a tensor that requires grad."""
+    if torch_compat.is_functorch_wrapped_tensor(tensor):
+        raise graph_break("unsupported-call", "Tensor.numpy under a torch.func transform")
+    if force:
+        for plain in (torch.Tensor.detach, torch.Tensor.resolve_conj, torch.Tensor.resolve_neg):
+            tensor = tracer.record(plain, (tensor,), _NOTHING)
+    with tracer.unrecorded():
+        if tensor.requires_grad:
+            torch.empty(0, requires_grad=True).numpy()  # raises torch's error
+        fits = tensor.dtype in NUMPY_OF and not tensor.is_conj() and not tensor.is_neg()
+        fits = fits and tensor.device.type == "cpu" and tensor.layout is torch.strided
+    if not fits:
+        raise graph_break("unsupported-call", "Tensor.numpy of a tensor that NumPy cannot hold")
+    array: Array = tracer.arrays.from_tensor(tensor)
+    return array
+
+
+def to_numpy(tracer: TracerProtocol, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Apply the rule for ``Tensor.numpy``."""
+    if isinstance(getattr(fn, "__self__", None), torch.Tensor):
+        args = (fn.__self__, *args)
+    if len(args) != 1 or kwargs.keys() - {"force"}:
+        raise graph_break("unsupported-call", "Tensor.numpy with unusual arguments")
+    return array_of(tracer, args[0], force=bool(kwargs.get("force", False)))
+
+
+@calls_program
+def from_numpy(
+    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Apply the rule for ``torch.from_numpy``, which shares the memory."""
+    if len(args) != 1 or kwargs or type(args[0]) is not Array:
+        return fn(*args, **kwargs)  # raises torch's error
+    return tracer.arrays.to_tensor(args[0])
+
+
+_LEAVING_TO_TENSORS = frozenset(COMPARISONS) | {
+    function_of(f"{prefix}{name}")
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
+    for prefix in ("", "i")
+}
+"""Operators of NumPy scalars that return NotImplemented for a right tensor, which then computes."""
+
+_LOOKING = frozenset(
+    {torch.split, torch.Tensor.split, torch.tensordot, torch.norm, torch.Tensor.norm} | {torch.unravel_index}
+)
+"""Python functions that check whether an argument is an int."""
+
+
+def with_plain_scalars(fn: object, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the arguments of an operator with plain numbers in place of NumPy scalars, as in torch."""
+    # The first argument of a function that is no operator stays, because its dtype may matter.
+    if fn in _LOOKING:
+        return args
+    if NUMBERS.isdisjoint(map(type, args)) or _is_refused(fn, args):
+        return args
+    if type(args[0]) in NUMBERS and fn not in _LEAVING_TO_TENSORS:
+        return args
+    return tuple(arg.item() if type(arg) in NUMBERS else arg for arg in args)
+
+
+def takes_number(fn: object, args: tuple[Any, ...], place: int) -> bool:
+    """Whether torch treats the NumPy scalar at position ``place`` like its plain number."""
+    if type(args[place]) not in NUMBERS or _is_refused(fn, args) or fn in _LOOKING:
+        return False
+    return fn in _LEAVING_TO_TENSORS or (place > 0 and type(args[0]) not in NUMBERS)
+
+
+def demand_same(
+    tracer: TracerProtocol,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    result: object,
+) -> None:
+    """Break the graph if the plain numbers in the graph give another result than the NumPy scalars."""
+    tracer.builder.holds_scalars = False
+    if any(map(_is_tensor, tree_leaves((args, kwargs)))):
+        if args and type(args[0]) in NUMBERS:
+            raise graph_break("unsupported-call", "a NumPy scalar as the first argument")
+        return
+    if not isinstance(result, torch.Tensor):
+        return
+    plain = tree_map(lambda leaf: leaf.item() if type(leaf) in NUMBERS else leaf, (args, kwargs))
+    with tracer.mode, tracer.unrecorded():
+        other = fn(*plain[0], **plain[1])
+        if (other.dtype, other.shape) != (result.dtype, result.shape):
+            raise graph_break("unsupported-call", "a NumPy scalar whose class counts")
+
+
+def _is_tensor(value: object) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+def _is_refused(fn: object, args: tuple[Any, ...]) -> bool:
+    """Whether torch raises for a scalar. A tensor stores only integers and scalars that are Python floats."""
+    return fn is operator.setitem and isinstance(args[2], (np.float32, np.float16))
+
+
+def _copied(tracer: TracerProtocol, array: Array, kwargs: dict[str, Any]) -> torch.Tensor:
+    """Record a new contiguous tensor. ``kwargs`` may have ``dtype`` and ``device``."""
+    made = tracer.record(torch.Tensor.clone, (array.tensor,), {"memory_format": torch.contiguous_format})
+    plain = {name: value for name, value in kwargs.items() if value is not None}
+    return tracer.record(torch.Tensor.to, (made,), plain) if plain else made
+
+
+def _like_tensor(tracer: TracerProtocol, array: Array, kwargs: dict[str, Any]) -> Any:
+    """Record ``torch.tensor``, which always copies."""
+    options = dict(kwargs)
+    requires_grad = options.pop("requires_grad", False)
+    made = _copied(tracer, array, options)
+    if requires_grad:
+        return tracer.call(torch.Tensor.requires_grad_, (made,), _NOTHING)
+    return made
+
+
+def _as_tensor(tracer: TracerProtocol, array: Array, kwargs: dict[str, Any]) -> Any:
+    """Record ``torch.as_tensor``, which shares the memory if dtype and device allow."""
+    dtype, device = kwargs.get("dtype"), kwargs.get("device")
+    plain = device is None or torch.device(device).type == "cpu"
+    same = plain and (dtype is None or dtype == array.tensor.dtype)
+    if same and isinstance(array.example, np.ndarray):
+        return tracer.arrays.to_tensor(array)
+    return _copied(tracer, array, kwargs)
+
+
+def conversion(
+    on_array: Callable[[TracerProtocol, Array, dict[str, Any]], Any],
+) -> Callable[[TracerProtocol, Any, tuple[Any, ...], dict[str, Any]], Any]:
+    """Return the rule of a function that converts arrays and other values to tensors."""
+
+    def rule(
+        tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if len(args) == 1 and type(args[0]) is Array:
+            return on_array(tracer, args[0], kwargs)
+        if len(args) == 1 and isinstance(args[0], torch.SymBool):
+            args = (tracer.specialize(args[0]),)
+        if len(args) == 1 and type(args[0]) in SCALAR_TYPES and kwargs.get("dtype") is None:
+            kwargs = {**kwargs, "dtype": TORCH_OF[args[0].dtype]}
+            args = (args[0].item(),)
+        if len(args) == 1 and number_tensors.takes(args[0], kwargs):
+            return number_tensors.make(tracer, args[0], kwargs)
+        if tracer.arrays.active and kwargs.get("dtype") is None:
+            # torch has NumPy's default dtypes only while a function of ``torch._numpy`` runs. The graph does
+            # not.
+            with tracer.unrecorded():
+                kwargs = {**kwargs, "dtype": fn(*args, **kwargs).dtype}
+        return tracer.record(fn, args, kwargs)
+
+    return rule
+
+
+tensor = conversion(_like_tensor)
+as_tensor = conversion(_as_tensor)

@@ -1,0 +1,189 @@
+"""The side effects of a trace: the difference between the proxies and their original contents."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator
+from typing import Any
+
+from fxstack_capture.sources import Source, pinned
+from fxstack_capture.trace.effects import (
+    Advance,
+    Call,
+    CellClear,
+    CellSet,
+    ClassDelete,
+    ClassSet,
+    DequeReplace,
+    DictDelete,
+    DictSet,
+    Effect,
+    Effects,
+    ListExtend,
+    ListReplace,
+    SetChange,
+    SlotDelete,
+    SlotSet,
+)
+from fxstack_capture.trace.lazy_dict import ABSENT, DEFERRED, LazyDict
+from fxstack_capture.trace.registry import Entry
+from fxstack_capture.trace.state import Objects
+
+
+def diff(objects: Objects) -> Effects:
+    """Return all side effects so far.
+
+    The proxies do not change, so a trace may call ``diff`` several times.
+    """
+    # Iterators advance before any other effect, so that they do not see the new contents of their containers.
+    records: list[Effect] = [Advance(*step) for step in objects.iterators.advances()]
+    for entry in list(objects.registry.by_proxy.values()):
+        changes = _changes(objects, entry)
+        records += changes
+        instance = objects.instances.get(id(entry.proxy))
+        if changes or (instance is not None and instance.changed):
+            objects.distinctions.note_written(entry)
+    records += _classes(objects)
+    records += _contexts(objects)
+    records += objects.deferred
+    return Effects(tuple(records))
+
+
+def _changes(objects: Objects, entry: Entry) -> list[Effect]:
+    """Return the writes to one pre-existing object. The dictionary of an instance is an entry of its own."""
+    key = id(entry.proxy)
+    records: list[Effect] = []
+    held = objects.contents.get(key)
+    if held is not None:
+        records += _container(entry.proxy, held, entry.source)
+    added = objects.append_only.added(entry.proxy)
+    if added:
+        records.append(ListExtend(entry.source, added))
+    state = objects.dicts.get(key)
+    if state is not None:
+        records += _dictionary(state)
+    records += objects.contexts.changes(entry.proxy, entry.source)
+    known = objects.slots.get(key)
+    if known:
+        records += _slots(entry.proxy, known, entry.source)
+    cell = objects.cells.get(key)
+    if cell is not None:
+        records += _cell(cell)
+    return records
+
+
+def _dictionary(state: LazyDict) -> Iterator[Effect]:
+    for key, value in state.changes():
+        yield (DictDelete(state.source, key) if value is ABSENT else DictSet(state.source, key, value))
+
+
+def _container(proxy: object, held: tuple[Any, ...], source: Source) -> Iterator[Effect]:
+    if isinstance(proxy, list):
+        yield from list_changes(held, list(list.__iter__(proxy)), source)
+    elif isinstance(proxy, collections.deque):
+        now = tuple(collections.deque.__iter__(proxy))
+        if not _same(now, held):
+            yield DequeReplace(source, now)
+    elif isinstance(proxy, set):
+        yield from _set_changes(proxy, held, source)
+    elif isinstance(proxy, dict):
+        yield from _dict_changes(proxy, held, source)
+
+
+def _same(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
+    return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
+
+
+def list_changes(held: tuple[Any, ...], now: list[Any], source: Source) -> Iterator[Effect]:
+    """Yield one slice assignment between the common prefix and the common suffix."""
+    shorter = min(len(held), len(now))
+    start = 0
+    while start < shorter and held[start] is now[start]:
+        start += 1
+    tail = 0
+    while tail < shorter - start and held[len(held) - 1 - tail] is now[len(now) - 1 - tail]:
+        tail += 1
+    if start < len(held) - tail or start < len(now) - tail:
+        yield ListReplace(source, start, len(held) - tail, tuple(now[start : len(now) - tail]))
+
+
+def _set_changes(proxy: set[Any], held: tuple[Any, ...], source: Source) -> Iterator[Effect]:
+    now = tuple(set.__iter__(proxy))
+    old = {id(m) for m in held}
+    new = {id(m) for m in now}
+    if old != new:
+        removed = tuple(m for m in held if id(m) not in new)
+        added = tuple(m for m in now if id(m) not in old)
+        yield SetChange(source, removed, added)
+
+
+def _dict_changes(proxy: dict[Any, Any], held: tuple[Any, ...], source: Source) -> Iterator[Effect]:
+    """Yield the writes to an instance of a dict subclass whose items were wrapped at once.
+
+    The longest prefix with the right order stays. The other items are stored again.
+    """
+    now = (
+        list(collections.OrderedDict.items(proxy))
+        if isinstance(proxy, collections.OrderedDict)
+        else list(dict.items(proxy))
+    )
+    place = {id(key): index for index, (key, _) in enumerate(held)}
+    old = {id(key): value for key, value in held}
+    stay: set[int] = set()
+    last = -1
+    for key, _ in now:
+        index = place.get(id(key), -1)
+        if index <= last:
+            break
+        last = index
+        stay.add(id(key))
+    for key, _ in held:
+        if id(key) not in stay:
+            yield DictDelete(source, key)
+    for key, value in now:
+        if id(key) not in stay or old[id(key)] is not value:
+            yield DictSet(source, key, value)
+
+
+def _slots(proxy: object, known: dict[Any, Any], source: Source) -> Iterator[Effect]:
+    for member, was in known.items():
+        try:
+            now = member.__get__(proxy)
+        except AttributeError:
+            now = ABSENT
+        if now is was:
+            continue
+        if now is ABSENT:
+            yield SlotDelete(source, member.__objclass__, member.__name__)
+        else:
+            yield SlotSet(source, member.__objclass__, member.__name__, now)
+
+
+def _cell(cell: Any) -> Iterator[Effect]:
+    try:
+        now = cell.proxy.cell_contents
+    except ValueError:
+        if cell.lazy is not None:
+            yield CellClear(cell.source)
+        return
+    if now is cell.lazy or (cell.loaded and now is cell.entered):
+        return
+    yield CellSet(cell.source, now)
+
+
+def _contexts(objects: Objects) -> Iterator[Effect]:
+    """Yield the writes to context variables from outside that the program has not reset."""
+    for var, value in objects.context.items():
+        if value is not DEFERRED and objects.source_of(var) is not None:
+            yield Call(pinned(var.set, f"{var.name}.set"), (value,), {})
+
+
+def _classes(objects: Objects) -> Iterator[Effect]:
+    for cls, overlay in objects.classes.overlays.items():
+        target = pinned(cls, cls.__qualname__)
+        for name, value in overlay.items():
+            if value is ABSENT:
+                if name in cls.__dict__:
+                    yield ClassDelete(target, name)
+            elif cls.__dict__.get(name, ABSENT) is not value:
+                yield ClassSet(target, name, value)

@@ -1,0 +1,251 @@
+"""A dictionary from outside that is read key by key.
+
+A ``LazyDict`` is the state of a proxy of a plain dictionary, of an instance's ``__dict__`` or of a module
+namespace. The proxy is a real dictionary with the items that the program has read or written. ``known`` has
+the original value of each key that was read, or ABSENT. The difference between the proxy and ``known`` is the
+side effect.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import FunctionType
+from typing import Any, Final, Protocol
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.guards.records import HasKey, IdentityIs, KeysAre, LengthIs
+from fxstack_capture.sources import InstanceAttr, InstanceDict, Key, KeyAt, Source, ValueAt
+from fxstack_capture.trace.constants import is_constant_key, is_value
+
+
+class _Absent:
+    def __repr__(self) -> str:
+        return "ABSENT"
+
+
+ABSENT: Final[Any] = _Absent()
+DEFERRED: Final[Any] = object()  # the original value of a key that the program wrote before reading it
+
+
+class Expanding(Protocol):
+    """The methods of the object model that a lazy dictionary uses."""
+
+    @property
+    def trace(self) -> Any: ...
+
+    def enter(self, obj: object, source: Source) -> Any: ...
+
+    def enter_from(self, obj: object, source: Source, stable: bool) -> Any: ...
+
+    def expanded(self, state: LazyDict) -> None: ...
+
+
+class LazyDict:
+    """State of one proxied dictionary."""
+
+    __slots__ = (
+        "deleted",
+        "expanded",
+        "known",
+        "objects",
+        "original",
+        "proxy",
+        "source",
+        "stable",
+        "uniform",
+    )
+
+    def __init__(
+        self,
+        objects: Expanding,
+        original: dict[Any, Any],
+        proxy: dict[Any, Any],
+        source: Source,
+        *,
+        stable: bool = False,
+        uniform: bool | None = None,
+    ) -> None:
+        self.objects = objects
+        self.original = original
+        self.proxy = proxy
+        self.source = source
+        self.stable = stable
+        self.uniform = uniform
+        self.known: dict[Any, Any] = {}
+        self.deleted: set[Any] = set()
+        self.expanded = False
+
+    def item_source(self, key: object) -> Source:
+        if type(self.source) is InstanceDict and type(key) is str:
+            return InstanceAttr(self.source.of, key)
+        return Key(self.source, key) if is_value(key) else self._place_of(key)
+
+    def _place_of(self, key: object) -> Source:
+        """Return the source of the value of a class or function as key, and guard the position of the key."""
+        index = next(i for i, k in enumerate(self.original) if k is key)
+        self.objects.trace.guard(KeyAt(self.source, index), IdentityIs(key, id(key)))
+        return ValueAt(self.source, index)
+
+    def simple(self, key: object) -> bool:
+        """Whether ``key`` can be looked up alone: no key of another type could be equal to ``key``."""
+        if self.uniform is None:
+            self.uniform = all(map(_is_simple, self.original))
+        return self.uniform and _is_simple(key)
+
+    def get(self, key: object) -> Any:
+        """Return the current value of a simple key, or ABSENT."""
+        proxy = self.proxy
+        if key in proxy:
+            return proxy[key]
+        if self.expanded or key in self.known:
+            return ABSENT
+        return self._fetch(key)
+
+    def _fetch(self, key: object) -> Any:
+        original = self.original
+        if key not in original:
+            self.objects.trace.guard(self.source, HasKey(key, present=False))
+            self.known[key] = ABSENT
+            return ABSENT
+        value = self.objects.enter_from(original[key], self.item_source(key), self.stable)
+        self.known[key] = value
+        self.proxy[key] = value
+        return value
+
+    def is_deferred(self, key: str) -> bool:
+        """Whether the original has ``key`` and the program has neither read nor written ``key``."""
+        return not self.expanded and key not in self.proxy and key not in self.known and key in self.original
+
+    def put(self, key: object, value: object) -> None:
+        self.proxy[key] = value
+
+    def remove(self, key: object) -> bool:
+        """Remove a simple key. Return False if the dictionary does not have the key."""
+        if self.get(key) is ABSENT:
+            return False
+        if not self.expanded and key not in self.known:  # the program wrote the key and never read it
+            present = key in self.original
+            self.objects.trace.guard(self.source, HasKey(key, present=present))
+            self.known[key] = DEFERRED if present else ABSENT
+        del self.proxy[key]
+        self.deleted.add(key)
+        return True
+
+    def length(self) -> int:
+        if not self.expanded:
+            # A key whose lookup failed stays in ``known`` as ABSENT, even if the program stores it later.
+            present = {key for key, value in self.known.items() if value is not ABSENT}
+            if self.proxy.keys() != present:
+                self.expand()
+            else:
+                self.objects.trace.guard(self.source, LengthIs(len(self.original)))
+                return len(self.original)
+        return len(self.proxy)
+
+    def names(self) -> set[Any]:
+        """Return the keys. The values are not read."""
+        if self.expanded:
+            return set(self.proxy)
+        self.objects.trace.guard(self.source, KeysAre(tuple(self.original), ordered=False))
+        gone = {key for key, was in self.known.items() if was is not ABSENT}
+        return {*(key for key in self.original if key not in gone), *self.proxy}
+
+    def expand(self) -> None:
+        """Fill the proxy completely, in the order of the original."""
+        if self.expanded:
+            return
+        if self.original is sys.modules:  # tracing imports modules, which adds items
+            raise graph_break("unsupported-object", "reading all items of sys.modules")
+        keys = tuple(self.original)
+        self.objects.trace.guard(self.source, KeysAre(keys) if keys else LengthIs(0))
+        with self.objects.trace.calls.without_effects(keys):
+            self._expand_all(keys)
+        self.objects.expanded(self)
+
+    def _expand_all(self, keys: tuple[Any, ...]) -> None:
+        self.expanded = True
+        proxy, known = self.proxy, self.known
+        full: dict[Any, Any] = {}
+        self.known = {}  # rebuild in the order of the original
+        self._fill(keys, known, full)
+        late = {k: v for k, v in proxy.items() if k not in full}
+        proxy.clear()
+        proxy.update(full)
+        proxy.update(late)
+
+    def _fill(self, keys: tuple[Any, ...], known: dict[Any, Any], full: dict[Any, Any]) -> None:
+        proxy = self.proxy
+        values = tuple(self.original.values())
+        for index, key in enumerate(keys):
+            if not is_constant_key(key):
+                self._expand_object(index, key, values[index], full)
+            elif key in proxy and key not in self.deleted:
+                full[key] = proxy[key]
+                self.known[key] = known.get(key, DEFERRED)
+            elif key not in known and key not in proxy:
+                self._expand_one(index, key, full)
+            else:
+                self.known[key] = known.get(key, DEFERRED)
+
+    def _expand_one(self, index: int, key: object, full: dict[Any, Any]) -> None:
+        source = self.item_source(key) if is_value(key) else ValueAt(self.source, index)
+        value = self.objects.enter_from(self.original[key], source, self.stable)
+        self.known[key] = full[key] = value
+
+    def _expand_object(self, index: int, key: object, found: object, full: dict[Any, Any]) -> None:
+        """Wrap an item whose key has a proxy. The key's ``__hash__`` may be the program's."""
+        objects = self.objects
+        proxy = objects.enter(key, KeyAt(self.source, index))
+        value = objects.enter_from(found, ValueAt(self.source, index), self.stable)
+        for table in (self.known, full):
+            objects.trace.calls.watched(dict.__setitem__, table, proxy, value)
+
+    def changes(self) -> Iterator[tuple[Any, Any]]:
+        """Yield (key, new value) or (key, ABSENT) in the order in which to apply them to the original."""
+        proxy, known = self.proxy, self.known
+        stay = self._staying()
+        for key, was in known.items():
+            if was is not ABSENT and key not in stay:
+                yield key, ABSENT
+        for key, now in proxy.items():
+            if key not in stay or known.get(key, ABSENT) is not now:
+                yield key, now
+
+    def _staying(self) -> set[Any]:
+        """Return the keys of the original that keep their place, so that they need not be removed."""
+        proxy, known = self.proxy, self.known
+        if not self.expanded:
+            gone = {k for k, was in known.items() if was is not ABSENT and k not in proxy}
+            return {k for k in proxy if k not in self.deleted} - gone
+        order = {k: i for i, k in enumerate(k for k, was in known.items() if was is not ABSENT)}
+        stay: set[Any] = set()
+        last = -1
+        for key in proxy:
+            place = order.get(key, -1)
+            if place <= last:
+                break
+            last = place
+            stay.add(key)
+        return stay
+
+    def has_changed(self, key: str) -> bool:
+        """Whether the program has written to a key. This test adds no guard."""
+        if key in self.proxy:
+            return self.known.get(key, ABSENT) is not self.proxy[key]
+        return self.known.get(key, ABSENT) is not ABSENT
+
+    @property
+    def changed(self) -> bool:
+        return next(self.changes(), None) is not None
+
+
+def _is_simple(key: object) -> bool:
+    """Whether ``==`` and hash of ``key`` are C code that reads only the value or the identity of ``key``."""
+    cls = type(key)
+    if cls is FunctionType or is_value(key):
+        return True
+    return issubclass(cls, type) and (cls.__eq__, cls.__hash__) == _OF_CLASSES
+
+
+_OF_CLASSES = (type.__eq__, type.__hash__)

@@ -1,0 +1,296 @@
+"""The proxy mode that records ATen calls: torch's own mode, with a short path for most calls.
+
+Nearly all calls have static sizes and no constants. The mode decomposes calls that have a decomposition. For
+other calls the short path finds the argument nodes, adds the node and maps the results. Calls with symbolic
+sizes, lifted constants, data-dependent results or higher-order operators take torch's path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch.fx import Node, Proxy
+from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
+
+from fxstack_functionalize import torch_compat
+from fxstack_functionalize.operators.autocasts import dtype_inside
+from fxstack_functionalize.torch_compat import (
+    FakeTensor,
+    HigherOrderOperator,
+    OpOverload,
+    TorchDispatchMode,
+    autograd_would_have_decomposed,
+    tree_leaves,
+)
+from fxstack_functionalize.torch_compat import ProxyTensor as _ProxyTensor
+from fxstack_functionalize.torch_state import spelt_out
+from fxstack_functionalize.tracer.aten_tracer import AtenTracer
+from fxstack_interchange.eager_facts.dtypes import differ, in_dtypes, returned_dtypes
+from fxstack_interchange.eager_facts.layouts import as_said, eager_strides, in_layout
+from fxstack_interchange.eager_facts.undefined import with_undefined
+
+Part = tuple[OpOverload, tuple[Any, ...], int]
+
+SCALARS = (int, float, bool, str, complex, torch.dtype, torch.device, torch.layout, torch.memory_format)
+LONG_WAY = frozenset(
+    {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.needs_exact_strides}
+)
+"""Tags of operators that take torch's path."""
+
+
+QUERIES = frozenset(
+    {torch.ops.aten.size.default, torch.ops.aten.stride.default, torch.ops.aten.storage_offset.default}
+)
+"""Operators that torch's own mode computes without recording."""
+PLAIN = (FakeTensor, torch.Tensor, torch.nn.Parameter)
+TENSORS = frozenset({"Tensor", "List[Tensor]"})
+
+
+KNOWN_NAMES = frozenset(
+    """torch _C DispatchKey PreDispatch super __init__ tracer tracing_mode pre_dispatch _allow_fake_constant PROXY
+    _error_on_data_dependent_ops _mode_key _TorchDispatchModeKey enter_stack decomposition_table decomp_layers set
+    _decomposition_table_stack _invoke_subgraph_names _invoke_subgraph_cache torch._inductor config
+    emulate_precision_casts""".split()  # noqa: SIM905 - a list of them would take a screen
+)
+"""Names in the constructor of torch's mode, for versions in which ``_initial_state`` is equivalent."""
+
+
+def _is_known() -> bool:
+    return KNOWN_NAMES.issuperset(ProxyTorchDispatchMode.__init__.__code__.co_names)
+
+
+def _initial_state(tracer: AtenTracer) -> dict[str, Any]:
+    """Return the state of a new mode. torch's constructor would import torch's own compiler (one second)."""
+    return {
+        "tracer": tracer,
+        "tracing_mode": "symbolic",
+        "pre_dispatch": False,
+        "_allow_fake_constant": False,
+        "_error_on_data_dependent_ops": False,
+        "_mode_key": torch_compat.TorchDispatchModeKey.PROXY,
+        "enter_stack": [],
+        "decomposition_table": {},
+        "_decomposition_table_stack": [],
+        "decomp_layers": 0,
+        "_invoke_subgraph_names": set(),
+        "_invoke_subgraph_cache": {},
+        "emulate_precision_casts": False,
+    }
+
+
+def _rows(source: Node, dim: int = 0) -> Callable[[int, int, torch.Tensor], Part]:
+    def part(index: int, place: int, _value: torch.Tensor) -> Part:
+        return torch.ops.aten.select.int, (source, dim, index), place
+
+    return part
+
+
+def _slices(source: Node, _sizes: object, dim: int = 0) -> Callable[[int, int, torch.Tensor], Part]:
+    def part(_index: int, place: int, value: torch.Tensor) -> Part:
+        end = place + value.shape[dim]
+        return torch.ops.aten.slice.Tensor, (source, dim, place, end), end
+
+    return part
+
+
+PART_OF: dict[OpOverload, Callable[..., Callable[[int, int, torch.Tensor], Part]]] = {
+    torch.ops.aten.unbind.int: _rows,
+    torch.ops.aten.split.Tensor: _slices,
+    torch.ops.aten.split_with_sizes.default: _slices,
+}
+"""View operators with several results: from arguments to the function that makes one result's view."""
+
+
+class _NotSimple(Exception):  # noqa: N818 - control flow, never seen outside
+    """An argument or result needs torch's path."""
+
+
+class RecordingMode(ProxyTorchDispatchMode):
+    """See the module's docstring."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, tracer: AtenTracer, table: Mapping[Any, Callable[..., Any]]) -> None:
+        if _is_known():
+            TorchDispatchMode.__init__(self, None)
+            self.__dict__.update(_initial_state(tracer))
+        else:
+            super().__init__(tracer, "symbolic", False, False, False)
+        self.map = tracer.tensor_tracker
+        self.table = table
+        self.default_dtype = torch.get_default_dtype()
+        self._simple: dict[OpOverload, bool] = {}
+        self._composite: dict[OpOverload, bool] = {}
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Return False, so that torch does not import its own compiler only to skip this function."""
+        return False
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if isinstance(func, HigherOrderOperator):
+            handler = func.python_key_table[ProxyTorchDispatchMode]
+            return handler(self, *args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        if func is torch.ops.aten.as_strided_scatter.default and not args[0].is_contiguous():
+            # ATen refuses inputs that require a gradient, although a trace records no history.
+            with self:
+                args = (torch.ops.aten.detach.default(args[0]), *args[1:])
+        result = self._run(func, types, args, kwargs)
+        dtypes = returned_dtypes(func, args, kwargs)
+        if dtypes is not None and differ(result, dtypes):
+            with self:
+                result = in_dtypes(result, dtypes)
+        strides = eager_strides(func, args, kwargs, result)
+        if strides is None or func.is_view:
+            return result
+        with self:
+            return in_layout(result, strides)
+
+    def _run(
+        self, func: OpOverload, types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if self.tracer.casting:
+            low = dtype_inside(func, self.tracer.casting, args)
+            if low is not None:
+                with self:
+                    cast = [arg.to(low) if isinstance(arg, torch.Tensor) else arg for arg in args]
+                    return func(*cast, **kwargs).to(args[0].dtype)
+        rule = self.table.get(func)
+        if rule is not None or self._is_composite(func):
+            result = self._decompose(func, rule, args, kwargs)
+            if result is not NotImplemented:
+                return result
+        if torch.get_default_dtype() is not self.default_dtype and isinstance(func, OpOverload):
+            other = spelt_out(self, func, args, kwargs, self.default_dtype)
+            if other is not None:
+                with self:
+                    return func(*other[0], **other[1])
+        simple = self._simple.get(func)
+        if simple is None:
+            simple = self._simple[func] = self._is_simple(func)
+        if simple:
+            try:
+                node_args = self._nodes(args)
+                node_kwargs = {key: self._node(value) for key, value in kwargs.items()}
+            except _NotSimple:
+                pass
+            else:
+                return self._record(func, args, kwargs, (node_args, node_kwargs))
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def _decompose(
+        self, func: OpOverload, rule: Callable[..., Any] | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Run ``rule``, or torch's decomposition of ``func`` if autograd would have used it."""
+        leaves = tree_leaves((args, kwargs))
+        if any(type(leaf) not in PLAIN for leaf in leaves if isinstance(leaf, torch.Tensor)):
+            return NotImplemented
+        with self:
+            result = NotImplemented if rule is None else rule(*args, **kwargs)
+            if result is not NotImplemented or not self._is_composite(func):
+                return result
+            if autograd_would_have_decomposed(func, leaves):
+                return func.decompose(*args, **kwargs)
+        return NotImplemented
+
+    def _is_composite(self, func: Any) -> bool:
+        composite = self._composite.get(func)
+        if composite is None:
+            known = isinstance(func, OpOverload) and func.namespace != "prim" and func not in QUERIES
+            composite = self._composite[func] = known and func._can_decompose()
+        return composite
+
+    def _is_simple(self, func: object) -> bool:
+        return (
+            isinstance(func, OpOverload)
+            and func.namespace == "aten"
+            and func is not torch.ops.aten.lift_fresh.default
+            and all(str(result.type) in TENSORS for result in func._schema.returns)
+            and func not in QUERIES
+            and not LONG_WAY.intersection(func.tags)
+        )
+
+    def _record(
+        self,
+        func: OpOverload,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        nodes: tuple[tuple[Any, ...], dict[str, Any]],
+    ) -> Any:
+        result = with_undefined(func, args, kwargs, func(*args, **kwargs))
+        dtypes = returned_dtypes(func, args, kwargs)
+        if dtypes is not None and differ(result, dtypes):
+            result = in_dtypes(result, dtypes)
+        strides = eager_strides(func, args, kwargs, result)
+        if strides is not None:
+            result = as_said(result, strides)
+        tracer = self.tracer
+        if func in PART_OF:
+            self._parts(func, nodes, result)
+            return result
+        node = tracer.add_call(func, nodes[0], nodes[1])
+        if isinstance(result, torch.Tensor):
+            node.meta["val"] = result
+            self.map[result] = _ProxyTensor(Proxy(node, tracer), None)
+        elif result is not None:
+            self._several(node, result)
+        return result
+
+    def _parts(
+        self, func: OpOverload, nodes: tuple[tuple[Any, ...], dict[str, Any]], parts: Sequence[Any]
+    ) -> None:
+        """Record a view operator with several results as one view per result, when the result is first used.
+
+        After a change torch remakes all views (``for row in x: row += 1``). Recording all of them would take
+        quadratic time, and nearly all would be dead.
+        """
+        make, origin = PART_OF[func](*nodes[0], **nodes[1]), self.tracer.origin()
+        place = 0
+        for index, part in enumerate(parts):
+            target, arguments, place = make(index, place, part)
+            later = partial(self._part, target, arguments, part, origin)
+            self.map.set_later(part, later)
+
+    def _part(
+        self, target: OpOverload, args: tuple[Any, ...], part: torch.Tensor, origin: dict[str, Any]
+    ) -> _ProxyTensor:
+        node = self.tracer.add_call(target, args, {})
+        node.meta.update(origin)
+        node.meta["val"] = part
+        return _ProxyTensor(Proxy(node, self.tracer), None)
+
+    def _several(self, node: Node, results: Sequence[Any]) -> None:
+        """Add a getitem for each result of an operator. A result may be a list of tensors."""
+        node.meta["val"] = tuple(results)
+        for index, result in enumerate(results):
+            if isinstance(result, torch.Tensor):
+                item = self.tracer.add_item(node, index)
+                item.meta["val"] = result
+                self.map[result] = _ProxyTensor(Proxy(item, self.tracer), None)
+            elif isinstance(result, (list, tuple)):
+                self._several(self.tracer.add_item(node, index), result)
+
+    def _nodes(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple([self._node(value) for value in values])
+
+    def _node(self, value: object) -> Any:
+        if isinstance(value, torch.Tensor):
+            entry = self.map.get(value)
+            if entry is None or entry.constant is not None or value._has_symbolic_sizes_strides:
+                raise _NotSimple
+            return entry.proxy.node
+        if value is None or isinstance(value, SCALARS):
+            return value
+        if isinstance(value, (list, tuple)):
+            return type(value)([self._node(item) for item in value])
+        raise _NotSimple

@@ -1,0 +1,163 @@
+"""The FX tracer that records ATen operators and their origins.
+
+Each captured node is set as the origin while it runs, and every operator recorded meanwhile inherits its
+metadata. In the backward the running autograd node gives the origin: autograd numbers its nodes in sequence,
+and the tracer records the sequence numbers from each captured node's forward.
+"""
+
+from __future__ import annotations
+
+import operator
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+from torch.fx.experimental.proxy_tensor import PythonKeyTracer
+
+from fxstack_functionalize import torch_compat
+from fxstack_functionalize.errors import UnsupportedGraphError
+from fxstack_functionalize.torch_compat import FakeTensor, OpOverload
+
+INHERITED = ("stack_trace", "nn_module_stack", "source_fn_stack", "original_name", "recompute", "custom")
+"""Metadata keys that an ATen node inherits from its captured node."""
+
+KEPT = frozenset({*INHERITED, "val", "unbacked_bindings"})
+"""All metadata keys that leave this package."""
+
+
+class TensorMap:
+    """Maps tensors to proxies by identity. Keeps the (fake) tensors alive as long as the trace.
+
+    torch uses a dictionary of weak references; a look-up by identity is several times faster.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[int, tuple[torch.Tensor, Any]] = {}
+
+    def __getitem__(self, tensor: torch.Tensor) -> Any:
+        if id(tensor) not in self._entries:
+            raise KeyError(tensor)
+        return self.get(tensor)
+
+    def __setitem__(self, tensor: torch.Tensor, proxy: object) -> None:
+        self._entries[id(tensor)] = (tensor, proxy)
+
+    def set_later(self, tensor: torch.Tensor, make: partial[Any]) -> None:
+        """Set a function that makes the proxy of ``tensor`` on demand."""
+        self._entries[id(tensor)] = (tensor, make)
+
+    def __contains__(self, tensor: torch.Tensor) -> bool:
+        return id(tensor) in self._entries
+
+    def get(self, tensor: torch.Tensor, default: object = None) -> Any:
+        entry = self._entries.get(id(tensor))
+        if entry is None:
+            return default
+        proxy = entry[1]
+        if type(proxy) is partial:
+            proxy = proxy()
+            self[tensor] = proxy
+        return proxy
+
+    def items(self) -> Iterator[tuple[torch.Tensor, Any]]:
+        return ((t, proxy) for t, proxy in self._entries.values() if type(proxy) is not partial)
+
+
+class AtenTracer(PythonKeyTracer):
+    """Records into one graph, with the origin of each node."""
+
+    def __init__(self, whole_attention: tuple[str, ...] = (), *, equal_draws: bool = False) -> None:
+        super().__init__()
+        self.whole_attention = whole_attention
+        self.equal_draws = equal_draws
+        """See ``Captured.equal_draws``."""
+        self.graph = Graph(tracer_cls=PythonKeyTracer)
+        self.root = torch.nn.Module()
+        self.tensor_attrs: dict[Any, str] = {}
+        self.record_stack_traces = False
+        self.tensor_tracker = TensorMap()
+        self._origin: dict[str, Any] = {}
+        self.backward_nodes: list[Node] = []
+        self.in_backward = False
+        self.casting: Mapping[str, torch.dtype] = {}
+        """The dtypes of autocast by device, where the present captured node runs."""
+        self._starts: list[int] = []
+        self._origins: list[dict[str, Any]] = []
+
+    def enter_origin(self, meta: Mapping[str, Any], name: str) -> None:
+        """Attribute the next operators to the captured node ``name`` with metadata ``meta``."""
+        self._origin = {key: meta[key] for key in INHERITED if key in meta}
+        self._origin.setdefault("original_name", name)
+        tag = self._origin.get("recompute")
+        if tag is not None:  # graphs of torch's compiler have members of CheckpointPolicy
+            self._origin["recompute"] = str(getattr(tag, "name", tag)).lower()
+        self._starts.append(torch_compat.get_sequence_nr())
+        self._origins.append(self._origin)
+
+    def tag(self, name: str) -> None:
+        """Tag the next operators for partitioners, unless the captured node has its own tag."""
+        self._origin.setdefault("recompute", name)
+
+    def enter_backward(self) -> None:
+        """Attribute the next operators to the forward nodes of the running autograd nodes."""
+        self._starts.append(torch_compat.get_sequence_nr())
+        self._origins.append({})
+        self._origin = {}
+        self.casting = {}
+        self.in_backward = True
+
+    def create_node(self, *args: object, **kwargs: object) -> Node:
+        node: Node = super().create_node(*args, **kwargs)
+        if node.op not in {"placeholder", "output"}:
+            self._attribute(node)
+        return node
+
+    def add_call(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Node:
+        """Add an operator call whose arguments already are nodes and constants."""
+        node = self.graph.create_node("call_function", func, args, kwargs, func.overloadpacket.__name__)
+        self._attribute(node)
+        return node
+
+    def _attribute(self, node: Node) -> None:
+        if self.in_backward:
+            self.backward_nodes.append(node)
+        node.meta.update(self.origin())
+
+    def origin(self) -> dict[str, Any]:
+        """Return the metadata of an operator that is recorded now."""
+        return self._backward_origin() if self.in_backward else self._origin
+
+    def add_item(self, node: Node, index: int) -> Node:
+        """Add a getitem node for one result of ``node``."""
+        item = self.graph.create_node("call_function", operator.getitem, (node, index), {})
+        item.meta.update({key: node.meta[key] for key in INHERITED if key in node.meta})
+        if self.in_backward:
+            self.backward_nodes.append(item)
+        return item
+
+    def create_arg(self, a: object) -> Any:
+        if isinstance(a, torch.Tensor) and a.requires_grad:
+            raise UnsupportedGraphError(
+                f"the graph uses a tensor of size {tuple(a.shape)} that requires a gradient but is no input",
+                why="a gradient can only be computed for inputs, so this one would be lost",
+                fix="pass the tensor as an input, or make it an attribute of the graph's module",
+            )
+        if isinstance(a, FakeTensor):
+            raise UnsupportedGraphError(
+                f"the graph uses a tensor of size {tuple(a.shape)} that no recorded operator gave",
+                why="it has no contents, so it cannot be a constant of the compiled graph",
+                fix="please report the operator that it comes from",
+            )
+        return super().create_arg(a)
+
+    def _backward_origin(self) -> dict[str, Any]:
+        running = torch_compat.current_autograd_node()
+        if running is None:
+            return {}
+        index = bisect_right(self._starts, running._sequence_nr()) - 1
+        # A recomputation tag applies to the forward value; a backward node is never recomputed.
+        origin = self._origins[index] if index >= 0 else {}
+        return {key: value for key, value in origin.items() if key != "recompute"}

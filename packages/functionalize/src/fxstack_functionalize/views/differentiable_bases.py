@@ -1,0 +1,232 @@
+"""Inputs that are views of one tensor, if one of them is changed while gradients are recorded.
+
+Autograd records the change on the common root (``view._base``), and gives each view a new history when the
+view is next read. So the root becomes a further input of the graph, the one with the gradient, and the graph
+makes the views from the root. After the graph has run, the wrapper copies the new value into the caller's
+root, and autograd updates the views as in eager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from fxstack_functionalize import torch_compat
+from fxstack_functionalize.tracer.inputs import Captured
+from fxstack_functionalize.tracer.symbols import evaluable, hint_of
+
+Way = Callable[[torch.Tensor], torch.Tensor]
+
+# Limits: refused: members that autograd does not record as views of one tensor with a gradient: a detach()
+# beside its source, views made under no_grad, by operators with several results, of another dtype, or of a
+# tensor without gradient.
+
+_DEFAULT = torch_compat.CreationMeta.DEFAULT
+
+
+def root_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor that ``tensor`` is a view of, or itself."""
+    return tensor if tensor._base is None else tensor._base
+
+
+def is_plain_view(tensor: torch.Tensor) -> bool:
+    """Whether ``tensor`` is no view, or a view that gets a new history when its base changes."""
+    return tensor._base is None or torch_compat.get_creation_meta(tensor) == _DEFAULT
+
+
+def find_root(captured: Captured, group: Iterable[int]) -> torch.Tensor | str:
+    """Return the common root of the inputs ``group``, or the reason why no root can replace them."""
+    members = [captured.inputs[index].fake for index in group]
+    root = root_of(members[0])
+    if any(root_of(member) is not root for member in members):
+        return "they require gradients, and are not views of one tensor for autograd"
+    if any(member.requires_grad is not root.requires_grad for member in members):
+        return "some of them require gradients, and others that share their memory do not"
+    if not all(map(is_plain_view, members)):
+        return "one of them is a view that autograd gives no new history (of no_grad, of several results)"
+    numbers = (*root.shape, *root.stride(), root.storage_offset())
+    if not evaluable(captured, numbers):
+        return "the size of the tensor that they are views of is not known when the graph is called"
+    if not all(member is root or _way(root, member) is not None for member in members):
+        return "they require gradients, and how they lie in the tensor that they are views of is not regular"
+    return root
+
+
+def related(captured: Captured, index: int) -> set[int]:
+    """Return the inputs that share a root with a gradient with input ``index``; empty if no other does."""
+    root = root_of(captured.inputs[index].fake)
+    found = {
+        place
+        for place, spec in enumerate(captured.inputs)
+        if isinstance(spec.fake, torch.Tensor) and root_of(spec.fake) is root
+    }
+    return found if len(found) > 1 and root.requires_grad else set()
+
+
+def derive(argument: torch.Tensor, root: torch.Tensor, member: torch.Tensor) -> torch.Tensor:
+    """Return the view of ``argument`` that corresponds to the view ``member`` of ``root``."""
+    if member is root:
+        return argument
+    way = _way(root, member)
+    assert way is not None
+    with torch.enable_grad():
+        return way(argument)
+
+
+def _way(root: torch.Tensor, member: torch.Tensor) -> Way | None:
+    """Return the function from ``root`` to ``member``, made of view operators; None if there is none."""
+    if member.dtype != root.dtype or any(t.is_conj() or t.is_neg() for t in (root, member)):
+        return None
+    whole, part = Place.of(root), Place.of(member)
+    if whole == part:
+        return lambda argument: argument.view_as(argument)
+    regular = _regular(whole, part)
+    numbers = (*whole.numbers, *part.numbers)
+    if regular is not None or not all(type(number) is int for number in numbers):
+        return regular
+    return _of_another_shape(whole, part) if root.is_contiguous() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The layout of a tensor in its storage."""
+
+    shape: tuple[Any, ...]
+    strides: tuple[Any, ...]
+    offset: Any
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Place:
+        return cls(tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset())
+
+    @property
+    def numbers(self) -> tuple[Any, ...]:
+        return (*self.shape, *self.strides, self.offset)
+
+
+def _of_another_shape(root: Place, member: Place) -> Way | None:
+    """Return a function that reshapes a contiguous tensor such that ``member`` is a regular part of it."""
+    count = prod(root.shape)
+    for strides in (_steps(count, member), (1,)):
+        shape = tuple(before // stride for before, stride in zip((count, *strides), strides, strict=False))
+        part = _regular(Place(shape, strides, root.offset), member)
+        if part is not None:
+            return _behind_view(shape, part)
+    if root.offset != 0:
+        return None
+    return lambda argument: argument.view(-1).as_strided(member.shape, member.strides, member.offset)
+
+
+def _behind_view(shape: tuple[int, ...], part: Way) -> Way:
+    return lambda argument: part(argument.view(shape))
+
+
+def _steps(count: int, member: Place) -> tuple[int, ...]:
+    """Return strides, taken from ``member`` and each dividing the one before, of ``count`` elements."""
+    steps: list[int] = []
+    for stride in sorted({*member.strides, 1} - {0}, reverse=True):
+        if (steps[-1] if steps else count) % stride == 0:
+            steps.append(stride)
+    return tuple(steps)
+
+
+def _regular(root: Place, member: Place) -> Way | None:
+    """Return the function that slices, selects and permutes dimensions of ``root`` to get ``member``."""
+    starts = _starts(root, member.offset - root.offset)
+    if starts is None or any(_known(size == 0) for size in member.shape):
+        return None
+    taken: dict[int, slice] = {}
+    order, added = [], []
+    for place, (size, stride) in enumerate(zip(member.shape, member.strides, strict=True)):
+        if _known(size == 1) or _known(stride == 0):
+            added.append(place)
+            continue
+        dim = _dimension(root, stride)
+        if dim is None or dim in taken:
+            return None
+        part = _part(root.shape[dim], starts[dim], size, stride // root.strides[dim])
+        if part is None:
+            return None
+        taken[dim] = part
+        order.append(dim)
+    index = tuple(taken.get(dim, start) for dim, start in enumerate(starts))
+    kept = sorted(order)
+    permutation = [kept.index(dim) for dim in order]
+
+    def way(argument: torch.Tensor) -> torch.Tensor:
+        view = argument[index].permute(permutation)
+        for place in added:
+            view = view.unsqueeze(place)
+        # Leave out an expand without effect, because its inverse is not exact (``inverses``).
+        same = all(_known(a == b) for a, b in zip(view.shape, member.shape, strict=True))
+        return view if same else view.expand(member.shape)
+
+    return way
+
+
+def _part(length: Any, start: Any, size: Any, step: Any) -> slice | None:
+    """Return the slice with ``size`` elements of a dimension of ``length``; None if it may not fit."""
+    if _known(step == 1) and _known(size == length):
+        return slice(None)
+    end = start + (size - 1) * step + 1
+    return slice(start, end, step) if _known(end <= length) else None
+
+
+def _starts(root: Place, distance: Any) -> list[Any] | None:
+    """Return the index of the element of ``root`` at ``distance``; None if its elements may coincide."""
+    starts: list[Any] = [0] * len(root.shape)
+    within = None
+    for dim in sorted(range(len(root.shape)), key=lambda dim: -hint_of(root.strides[dim])):
+        size, stride = root.shape[dim], root.strides[dim]
+        if _known(size == 1):
+            continue
+        if not _known(stride > 0) or not (within is None or _known(size * stride <= within)):
+            return None
+        within = stride
+        if not _known(abs(distance) < stride):
+            starts[dim] = distance // stride
+            distance = distance - starts[dim] * stride
+        if not (_known(starts[dim] >= 0) and _known(starts[dim] < size)):
+            return None
+    return starts if _known(distance == 0) else None
+
+
+def _dimension(root: Place, stride: object) -> int | None:
+    """Return the outermost dimension of ``root`` whose stride divides ``stride``."""
+    long = [dim for dim in range(len(root.shape)) if not _known(root.shape[dim] == 1)]
+    same = [dim for dim in long if _known(root.strides[dim] == stride)]
+    if same or type(stride) is not int:
+        return same[0] if same else None
+    steps = {dim: root.strides[dim] for dim in long if type(root.strides[dim]) is int}
+    fitting = [dim for dim, step in steps.items() if 0 < step <= stride and stride % step == 0]
+    return max(fitting, key=steps.__getitem__, default=None)
+
+
+def _known(truth: object) -> bool:
+    """Whether a condition on symbolic numbers is certain, without a guard."""
+    return bool(statically_known_true(truth))
+
+
+def duplicates(fakes: Sequence[Any], group: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Return the members of ``group`` that repeat an earlier member, each with that earlier member."""
+    first: dict[int, int] = {}
+    pairs = [(index, first.setdefault(id(fakes[index]), index)) for index in group]
+    return tuple((index, earlier) for index, earlier in pairs if index != earlier)
+
+
+def leaves_behind(functions: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """Yield each leaf behind the nodes ``functions`` of the autograd graph once. A function may be None."""
+    seen, left = set[Any](), list(functions)
+    while left:
+        node = left.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        left += [following for following, _ in node.next_functions]
+        if hasattr(node, "variable"):
+            yield node.variable

@@ -1,0 +1,169 @@
+"""Views through which functionalisation cannot write a change back exactly.
+
+torch's functionalisation writes a changed view back by the inverse of each view operator. The inverse of
+``unfold`` is its gradient formula: it gives zeros outside all windows, and sums where windows overlap. The
+inverse of ``expand`` adds a difference, which rounds and makes NaN of infinities. The inverse of an
+``as_strided`` with overlaps writes old values beside new values. If a graph changes a tensor through such a
+view, the trace restarts and makes these views, and all views of them, in one step: ``as_strided`` of the
+tensor that owns the memory, whose inverse writes exactly the elements of the view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
+from torch.fx.experimental.symbolic_shapes import guard_or_false, statically_known_true
+
+from fxstack_functionalize import torch_compat
+from fxstack_functionalize.errors import UnsupportedGraphError
+from fxstack_functionalize.metadata.replay import Step, view_steps
+from fxstack_functionalize.torch_compat import functionalization as views
+from fxstack_functionalize.torch_compat import pytree
+from fxstack_functionalize.tracer.engine import Engine, current_value, storage_key
+from fxstack_functionalize.tracer.inputs import RestartTraceError
+from fxstack_functionalize.tracer.symbols import hint_of
+from fxstack_functionalize.views.differentiable_bases import root_of
+from fxstack_functionalize.views.non_dense_strides import plain_only, same_strides
+from fxstack_functionalize.views.strided import note_view
+
+EXPAND, UNFOLD, AS_STRIDED = (
+    getattr(views, f"{name}_ViewMeta") for name in ("expand", "unfold", "as_strided")
+)
+
+
+def check_inverses(engine: Engine, name: str, target: torch.Tensor) -> None:
+    """Check the views that lead to ``target``, which the operator ``name`` is about to change.
+
+    Raises:
+        RestartTraceError: if a view has no exact inverse, and the trace may restart.
+        UnsupportedGraphError: if the trace has restarted, and this view cannot be made in one step.
+    """
+    if not _is_lossy(engine, target):
+        return
+    if not engine.flat_views:
+        raise RestartTraceError(lambda captured: replace(captured, flat_views=True))
+    raise UnsupportedGraphError(
+        f"{name!r} changes a tensor through a view of overlapping elements, or one with gaps",
+        why="the view cannot be made in one step of the tensor that owns the memory",
+        fix="change the tensor itself, or a clone",
+    )
+
+
+def flattened(engine: Engine, result: object, arguments: object) -> Any:
+    """Return ``result``, with each view without an exact inverse replaced by a view made in one step.
+
+    Tensors that are also ``arguments`` are not replaced.
+    """
+    given = {id(leaf) for leaf in pytree.tree_leaves(arguments)}
+
+    def flat(tensor: torch.Tensor) -> torch.Tensor:
+        if id(tensor) in given or not _is_lossy(engine, tensor):
+            return tensor
+        made = _in_one_step(engine, tensor)
+        return tensor if made is None else made
+
+    return pytree.tree_map_only(torch.Tensor, flat, result)
+
+
+def _in_one_step(engine: Engine, tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return ``tensor`` as ``as_strided`` of its root; None if autograd would treat that view differently."""
+    root = root_of(tensor)
+    value, whole = current_value(engine, tensor), current_value(engine, root)
+    alike = root.dtype == tensor.dtype and not any(
+        t.is_conj() or t.is_neg() for t in (tensor, root, value, whole)
+    )
+    # torch ignores a change through an as_strided of a view.
+    if not alike or root is tensor or view_steps(engine.core(root)):
+        return None
+    dense = torch.ops.aten.is_non_overlapping_and_dense.default
+    if not (dense(root) and dense(whole) and same_strides(whole, root.stride())):
+        return None
+    # The view was made from the present value, which may have another storage offset than eager's tensor.
+    start = value.storage_offset() - whole.storage_offset()
+    note_view(engine, root)
+    made = root.as_strided(tensor.shape, tensor.stride(), root.storage_offset() + start)
+    same = _autograd_state(made) == _autograd_state(tensor)
+    return made if same else None
+
+
+def _autograd_state(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return (
+        tensor.requires_grad,
+        tensor.grad_fn is None,
+        id(tensor._base),
+        torch_compat.get_creation_meta(tensor),
+    )
+
+
+def _is_lossy(engine: Engine, tensor: torch.Tensor) -> bool:
+    """Whether a view between ``tensor`` and the owner of its memory has no exact inverse."""
+    if not engine.is_functional(tensor):
+        return False
+    core = engine.core(tensor)
+    if not torch_compat.is_functional_tensor(core):
+        return False
+    steps = view_steps(core)
+    if all(make not in _LOSSY for make, _ in steps):
+        return False
+    root = _owner(engine, tensor)
+    before = view_steps(engine.core(root))
+    if steps[: len(before)] != before:
+        return True
+    return _loses(current_value(engine, root), steps[len(before) :])
+
+
+def _owner(engine: Engine, tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor of which ``tensor`` is a view, also through ``detach()``."""
+    detached_from = engine.cut_off_from.get(storage_key(tensor))
+    return root_of(tensor) if detached_from is None else detached_from
+
+
+def _loses(value: torch.Tensor, steps: Sequence[Step]) -> bool:
+    with disable_proxy_modes_tracing(), plain_only():
+        for make, arguments in steps:
+            viewed = views.apply_view_meta_sequence(value, [make(arguments)])
+            loses = _LOSSY.get(make)
+            if loses is not None and loses(value, viewed):
+                return True
+            value = viewed
+    return False
+
+
+def _unfold_loses(before: torch.Tensor, after: torch.Tensor) -> bool:
+    same = statically_known_true(before.numel() == after.numel())
+    return not same or overlaps_itself(after)
+
+
+def _expand_loses(_before: torch.Tensor, _after: torch.Tensor) -> bool:
+    return True  # also without effect: the inverse adds a difference all the same
+
+
+def _strided_loses(_before: torch.Tensor, after: torch.Tensor) -> bool:
+    return overlaps_itself(after)
+
+
+_LOSSY = {EXPAND: _expand_loses, UNFOLD: _unfold_loses, AS_STRIDED: _strided_loses}
+"""View operators whose inverses are not exact for all arguments, each with its test."""
+
+
+def overlaps_itself(tensor: torch.Tensor) -> bool:
+    """Whether elements may share memory: a stride lies within the span of dimensions with smaller strides.
+
+    Symbolic strides are compared by guards. Strides that depend on data count as apart.
+    """
+    dims = list(zip(tensor.stride(), tensor.shape, strict=True))
+    if any(guard_or_false(n == 0) for _, n in dims):
+        return False
+    dims = [(step, n) for step, n in dims if not guard_or_false(n == 1)]
+    if any(isinstance(n, torch.SymInt) and n.node.hint is None for dim in dims for n in dim):
+        return any(type(step) is int and step == 0 for step, _ in dims)
+    covered: Any = 0
+    for step, n in sorted(dims, key=lambda dim: hint_of(dim[0])):
+        if not guard_or_false(step > covered):
+            return True
+        covered += (n - 1) * step
+    return False

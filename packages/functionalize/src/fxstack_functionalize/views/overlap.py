@@ -1,0 +1,278 @@
+"""In-place operators that read memory that they write, but not element by element: ``x[1:].add_(x[:-1])``.
+
+Eager raises for most such calls. For others the result depends on the order of memory accesses. A functional
+graph would read everything before it writes, so the trace refuses such calls, and eager runs. Whether two
+ranges have a byte in common is decided exactly for plain sizes (``_meet``). Symbolic sizes are compared in
+nested layouts, such as those of slices: two ranges are disjoint if the digits of their offsets are disjoint
+in the number system of the strides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import gcd
+from typing import Any, NamedTuple
+
+import torch
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
+
+from fxstack_functionalize.errors import UnsupportedGraphError
+from fxstack_functionalize.torch_compat import pytree
+from fxstack_functionalize.tracer.engine import Engine, current_value
+from fxstack_functionalize.views.non_dense_strides import plain_only
+
+
+class Place(NamedTuple):
+    """The bytes of a tensor's elements in its storage. Dimensions of size 1 are left out."""
+
+    offset: int
+    dims: tuple[tuple[int, int], ...]
+    """Stride and size of each dimension."""
+    width: int
+    """Bytes of one element."""
+
+    @property
+    def end(self) -> int:
+        return self.offset + sum(stride * (size - 1) for stride, size in self.dims) + self.width
+
+
+OPERATORS = (
+    *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"),
+    *("and", "or", "xor", "lshift", "rshift"),
+)
+ELEMENTWISE = frozenset(
+    {
+        *("copy_", "masked_fill_", "floor_divide_", "floor_divide", "setitem", "__setitem__"),
+        *(f"i{name}" for name in OPERATORS),
+        *(f"__i{name}__" for name in OPERATORS),
+    }
+)
+"""In-place operators that work element by element, but do not have torch's tag ``pointwise``."""
+
+
+ASSIGNMENTS = frozenset({"setitem", "__setitem__"})
+
+
+def check_reads(
+    engine: Engine, name: str, target: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
+    """Check a call that writes to ``target`` and reads the tensors among ``args`` and ``kwargs``.
+
+    Raises:
+        UnsupportedGraphError: if a read tensor shares memory with ``target``, but is not the same elements.
+    """
+    readers = [
+        other
+        for other in pytree.tree_leaves((args, dict(kwargs)))
+        if isinstance(other, torch.Tensor) and _share(engine, target, other)
+    ]
+    if not readers:
+        return
+    written, changed = _written(name, target, _present(engine, target), args)
+    for other in readers:
+        found = place_of(_present(engine, other))
+        if _is_elementwise(name) and (_are_elements(written, found) or found == written):
+            # An assignment gives a value of fewer dimensions strides of its own.
+            alike = changed is not None and (name not in ASSIGNMENTS or changed.dim() == other.dim())
+            if alike and found == written and _counts_as_part(changed, other):
+                raise _overlap(name)
+            continue
+        if may_overlap(written, found):
+            raise _overlap(name)
+
+
+def check_lists(
+    engine: Engine, name: str, targets: Sequence[Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
+    """Check a call that writes to each of ``targets`` in order, and reads the items beside it in other lists.
+
+    Raises:
+        UnsupportedGraphError: if a tensor shares memory with a tensor that another step writes or reads.
+    """
+    lists = [value for value in (*args, *kwargs.values()) if isinstance(value, (list, tuple))]
+    single = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+    columns = [*lists, *([tensor] * len(targets) for tensor in single)]
+    for number, target in enumerate(targets):
+        check_reads(engine, name, target, [items[number : number + 1] for items in columns], {})
+    on_storage: dict[int, list[_Used]] = {}
+    for column in (targets, *columns):
+        for number, item in enumerate(column):
+            if isinstance(item, torch.Tensor) and item.layout is torch.strided:
+                place = place_of(_present(engine, item))
+                used = _Used(place, number, column is targets)
+                on_storage.setdefault(item.untyped_storage()._cdata, []).append(used)
+    if any(_in_two_steps(all_used) for all_used in on_storage.values()):
+        raise _overlap(name)
+
+
+class _Used(NamedTuple):
+    """A memory range that step ``number`` of a call on lists reads or writes."""
+
+    place: Place
+    number: int
+    written: bool
+
+
+def _in_two_steps(all_used: list[_Used]) -> bool:
+    """Whether one step writes a range of this storage that another step uses."""
+    waiting: list[_Used] = []
+    for used in sorted(all_used, key=lambda used: used.place.offset):
+        waiting = [before for before in waiting if before.place.end > used.place.offset]
+        for before in waiting:
+            apart = before.number == used.number or not (before.written or used.written)
+            if not apart and may_overlap(before.place, used.place):
+                return True
+        waiting.append(used)
+    return False
+
+
+def _overlap(name: str) -> UnsupportedGraphError:
+    return UnsupportedGraphError(
+        f"{name!r} writes to memory that it also reads, through tensors that overlap in part",
+        why="eager has an error for most such calls, or goes through the memory in an order of its own",
+        fix="clone the tensor that is read",
+    )
+
+
+def _present(engine: Engine, tensor: torch.Tensor) -> torch.Tensor:
+    """Return the present value of a tensor. Offsets of functional wrappers may be out of date."""
+    return current_value(engine, tensor) if engine.is_functional(tensor) else tensor
+
+
+def _are_elements(one: Place, other: Place) -> bool:
+    """Whether each place is one element. Two such places are equal or disjoint, at any offset."""
+    return not one.dims and not other.dims and one.width == other.width
+
+
+def _counts_as_part(target: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether eager sees a partial overlap because strides without meaning differ (``x.add_(x[0])``)."""
+    dense = torch.ops.aten.is_non_overlapping_and_dense.default
+    return tuple(target.stride()) != tuple(other.stride()) and dense(target) and dense(other)
+
+
+def _share(engine: Engine, target: torch.Tensor, other: torch.Tensor) -> bool:
+    both = all(tensor.layout is torch.strided and engine.is_functional(tensor) for tensor in (target, other))
+    return both and target.untyped_storage()._cdata == other.untyped_storage()._cdata
+
+
+def _is_elementwise(name: str) -> bool:
+    """Whether an operator reads for each element of its first argument only the same element of others."""
+    plain = name.removeprefix("_foreach_")
+    if plain in ELEMENTWISE:
+        return True
+    packets = (getattr(torch.ops.aten, known, None) for known in (name, plain))
+    return any(
+        torch.Tag.pointwise in getattr(packet, packet.overloads()[0]).tags
+        for packet in packets
+        if packet is not None
+    )
+
+
+def _written(
+    name: str, target: torch.Tensor, present: torch.Tensor, args: Sequence[Any]
+) -> tuple[Place, torch.Tensor | None]:
+    """Return the place that a call writes in the present value, and a tensor with eager's layout of that place.
+
+    Assignments without tensor indices write a part of ``target``. Others have no such tensor.
+    """
+    whole = place_of(present)
+    if name not in ASSIGNMENTS:
+        return whole, target
+    index = args[0]
+    parts = index if isinstance(index, tuple) else (index,)
+    if any(isinstance(part, (torch.Tensor, list)) for part in parts):
+        return whole, None
+    with disable_proxy_modes_tracing(), plain_only():
+        place, part = place_of(_like(present)[index]), _like(target)[index]
+    return place._replace(offset=place.offset + whole.offset), part
+
+
+def _like(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+
+
+def place_of(tensor: torch.Tensor) -> Place:
+    """Return the place of ``tensor``. Comparisons of symbolic numbers add guards."""
+    width = tensor.element_size()
+    dims = zip(tensor.stride(), tensor.shape, strict=True)
+    kept = tuple((stride * width, size) for stride, size in dims if size != 1)
+    return Place(tensor.storage_offset() * width, kept, width)
+
+
+def may_overlap(one: Place, other: Place) -> bool:
+    """Whether two places in one storage may have an element in common."""
+    if any(size == 0 for _, size in (*one.dims, *other.dims)):
+        return False
+    if one.end <= other.offset or other.end <= one.offset:
+        return False
+    numbers = (one.offset, other.offset, *(n for dim in (*one.dims, *other.dims) for n in dim))
+    if all(type(number) is int for number in numbers):
+        return _meet(one, other)
+    strides: list[int] = []
+    for stride, _ in (*one.dims, *other.dims):
+        if stride != 0 and not any(stride == known for known in strides):
+            strides.append(stride)
+    strides.sort(reverse=True)
+    # The digits may be counted from the start of the storage or from the first element: both must overlap.
+    first = min(one.offset, other.offset)
+    moved = [place._replace(offset=place.offset - first) for place in (one, other)]
+    return _share_digits((one, other), strides) and _share_digits(moved, strides)
+
+
+def _meet(one: Place, other: Place) -> bool:
+    """Whether two places have a byte in common: a bounded linear equation. True if the search takes too long."""
+    # With the other place counted from its end, all steps increase the distance of two elements.
+    terms = sorted(((step, size - 1) for step, size in (*one.dims, *other.dims) if step), reverse=True)
+    distance = other.end - other.width - one.offset
+    steps = iter(range(_MOST_STEPS))
+
+    def reaches(place: int, low: int, high: int) -> bool:
+        """Whether the terms from ``place`` on can sum up to a number between ``low`` and ``high``."""
+        if place == len(terms):
+            return low <= 0 <= high
+        rest = terms[place + 1 :]
+        (step, count), most = terms[place], sum(step * count for step, count in rest)
+        divisor = gcd(step, *(step for step, _ in rest))
+        if high // divisor * divisor < low:
+            return False
+        numbers = range(max(0, -((most - low) // step)), min(count, high // step) + 1)
+        return any(
+            next(steps, None) is None or reaches(place + 1, low - step * number, high - step * number)
+            for number in numbers
+        )
+
+    return reaches(0, distance - one.width + 1, distance + other.width - 1)
+
+
+_MOST_STEPS = 10_000
+
+
+def _share_digits(both: Sequence[Place], strides: Sequence[int]) -> bool:
+    """Whether the digits of two places' offsets overlap; True if digits do not decide."""
+    digits = [_digits(place, strides) for place in both]
+    if not all(_nested(spans, strides) for spans in digits):
+        return True
+    return all(
+        low < high_other and low_other < high
+        for (low, high), (low_other, high_other) in zip(*digits, strict=True)
+    )
+
+
+def _digits(place: Place, strides: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the half-open range of each digit; the last range is that of the remaining bytes."""
+    spans, rest = [], place.offset
+    for stride in strides:
+        first, rest = rest // stride, rest % stride
+        reach = sum(size - 1 for step, size in place.dims if step == stride)
+        spans.append((first, first + reach + 1))
+    return [*spans, (rest, rest + place.width)]
+
+
+def _nested(spans: Sequence[tuple[int, int]], strides: Sequence[int]) -> bool:
+    """Whether each digit but the first stays below one step of the digit before it."""
+    below = spans[-1][1]
+    for (_, high), stride in zip(reversed(spans[:-1]), reversed(strides), strict=True):
+        if below > stride:
+            return False
+        below += (high - 1) * stride
+    return True

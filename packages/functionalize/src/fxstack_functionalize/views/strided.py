@@ -1,0 +1,96 @@
+"""Support ``as_strided``, which addresses the whole storage of its argument, not only the argument.
+
+torch's functionalisation treats the result as a view of the argument and loses changes outside of the
+argument, so calls that reach outside are refused. The offset counts from the start of the storage. So if such
+a view exists or is made later, a tensor that is changed in place keeps its storage offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.fx.experimental.symbolic_shapes import guard_or_false, statically_known_true
+
+from fxstack_functionalize import torch_compat
+from fxstack_functionalize.errors import UnsupportedGraphError
+from fxstack_functionalize.metadata.replay import view_steps
+from fxstack_functionalize.tracer.engine import Engine, storage_key
+from fxstack_functionalize.views.non_dense_strides import lay_out
+
+# Limits: as_strided, select_scatter, slice_scatter and diagonal_scatter of a part of a larger tensor return a
+# tensor with a storage of its own size; eager's storage is as large as the argument's.
+
+NAMES = frozenset({"as_strided", "as_strided_"})
+
+
+def check_reach(target: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Check a call of ``as_strided`` with the further arguments ``args``.
+
+    Raises:
+        UnsupportedGraphError: if the call may reach elements of the storage outside of ``target``.
+    """
+    given = {**dict(zip(("size", "stride", "storage_offset"), args, strict=False)), **kwargs}
+    size, stride = given.get("size"), given.get("stride")
+    if not isinstance(size, (list, tuple)) or not isinstance(stride, (list, tuple)):
+        return  # eager raises
+    offset = given.get("storage_offset")
+    start = target.storage_offset()
+    numbers = (*size, *stride, start if offset is None else offset, *target.shape, start)
+    is_symbolic = any(type(number) is not int for number in numbers)
+    inside = is_symbolic and _is_its_own(target, size, stride, offset)
+    if not (inside or _lies_in(target, size, stride, start if offset is None else offset)):
+        raise UnsupportedGraphError(
+            "as_strided reaches outside of the tensor that it is called on",
+            why="a later change of such a view would have to show in memory that the graph does not know",
+            fix="call it on the tensor that owns the memory",
+        )
+
+
+def _lies_in(target: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], first: object) -> bool:
+    """Whether all elements lie in ``target``. Adds guards; False for data-dependent numbers."""
+    if any(guard_or_false(n == 0) for n in size):
+        return True
+    start = target.storage_offset()
+    end = first + sum((n - 1) * step for n, step in zip(size, stride, strict=False)) + 1
+    in_memory = guard_or_false(first >= start) and guard_or_false(end <= start + target.numel())
+    return bool(in_memory and torch.ops.aten.is_non_overlapping_and_dense.default(target))
+
+
+def _is_its_own(target: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], offset: object) -> bool:
+    """Whether size, stride and offset equal those of the tensor, up to the order of dimensions."""
+    own = {(_key(n), _key(step)) for n, step in zip(target.shape, target.stride(), strict=True)}
+    asked = {(_key(n), _key(step)) for n, step in zip(size, stride, strict=False)}
+    return asked <= own and (offset is None or _key(offset) == _key(target.storage_offset()))
+
+
+def _key(number: object) -> Any:
+    return number.node.expr if isinstance(number, torch.SymInt) else number
+
+
+def note_view(engine: Engine, target: torch.Tensor) -> None:
+    """Record an ``as_strided`` of ``target``. Give the owner of its memory the storage offset of eager."""
+    if target.layout is not torch.strided or not engine.is_functional(target):
+        return
+    key = storage_key(target)
+    engine.has_absolute_views.add(key)
+    owner, offset = engine.moved.pop(key, (None, 0))
+    if owner is not None:
+        lay_out(engine, owner, None, offset)
+        torch_compat.functional_sync(target)
+
+
+def keep_offset(engine: Engine, target: torch.Tensor, offset: object) -> None:
+    """Restore the ``offset`` of a tensor changed in place: now, or in ``note_view`` if no view needs it."""
+    core = engine.core(target)
+    if not torch_compat.is_functional_tensor(core) or view_steps(core):
+        return
+    value = torch_compat.from_functional_tensor(core)
+    if statically_known_true(value.storage_offset() == offset):
+        return
+    key = storage_key(target)
+    if key in engine.has_absolute_views:
+        lay_out(engine, target, None, offset)
+    else:
+        engine.moved[key] = target, offset
