@@ -17,6 +17,8 @@ STEPS = (
     "y.data = y.data.double().float()",
     "t = x.data; x.data = y.data; y.data = t",
     "z = x + 1; z.data = y; out.append(z * 2)",
+    "z = x + 1; z.data = z * 2; z.data = z * 2; out.append(z)",
+    "z = y.sin(); out.append(z); z.data = x; z.data = z + 1; x.data = z; z.add_(1)",
     "p.data = y",
     "p.data = p.data * 0.5",
     "x.add_(1)",
@@ -54,7 +56,7 @@ def outcome(fn):
     return facts, [storages.index(s) for s in storages], given[2].grad.tolist()
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(16))
 def test_random_programs(seed):
     pick = random.Random(seed)
     fn = made_of(pick.choices(STEPS, k=5))

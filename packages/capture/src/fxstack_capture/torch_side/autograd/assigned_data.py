@@ -28,8 +28,11 @@ def load(tracer: TracerProtocol, tensor: torch.Tensor) -> torch.Tensor:
     return found
 
 
-def replace(tracer: TracerProtocol, tensor: torch.Tensor, value: object) -> torch.Tensor:
-    """Set ``tensor.data = value``. Return the tensor that the replacement code assigns after the graph has run."""
+def replace(tracer: TracerProtocol, tensor: torch.Tensor, value: object) -> torch.Tensor | None:
+    """Set ``tensor.data = value``. Return the tensor that the replacement code assigns after the graph has run.
+
+    Return None for a tensor that the graph makes and that leaves it with the new data.
+    """
     builder, source = tracer.builder, tracer.source_of(tensor)
     known = type(tensor) is type(value) is FakeTensor and id(value) not in builder.replaced
     if not known or not isinstance(value, torch.Tensor):
@@ -49,8 +52,8 @@ def replace(tracer: TracerProtocol, tensor: torch.Tensor, value: object) -> torc
         builder.read_from(tensor, BuiltinAttr(source, "data"), before)
     if readable and id(tensor) not in builder.replaced and not tracer.transforms.inside:
         _stand_for(tracer, tensor, data)
-    else:
-        builder.replaced.add(id(tensor))
+        return None if source is None else data
+    builder.replaced.add(id(tensor))
     return data
 
 

@@ -198,6 +198,8 @@ def _store_plainly(tracer: TracerProtocol, tensor: torch.Tensor, name: str, valu
         return
     if name == "data":
         value = assigned_data.replace(tracer, tensor, value)
+        if value is None:
+            return
     elif name in HOOKS:
         hooks_of(tracer, tensor, name)  # breaks the graph for a result, whose hooks are not in the graph
     elif name != "grad":
