@@ -8,7 +8,6 @@ from itertools import product
 
 import pytest
 import torch
-from torch.autograd.graph import get_gradient_edge
 
 import fxstack
 
@@ -78,19 +77,12 @@ def after_accumulation(name, leaf, seen):
     leaf.register_post_accumulate_grad_hook(lambda leaf: seen.append((name, leaf.grad.clone())))
 
 
-def of_the_node(name, leaf, seen):
-    node = get_gradient_edge(leaf).node
-    seen.append(node)  # keeps it alive
-    node.register_prehook(lambda grads: seen.append((name, *grads)))
-    node.register_hook(lambda *_: seen.append((name,)))
-
-
 def of_the_results(name, leaf, seen):
     """Hooks on the results (``play``), besides those on leaves."""
     hook(name, leaf, seen)
 
 
-OBSERVERS = [no_observer, hook, after_accumulation, of_the_node, of_the_results]
+OBSERVERS = [no_observer, hook, after_accumulation, of_the_results]
 
 
 def first(results, leaves):

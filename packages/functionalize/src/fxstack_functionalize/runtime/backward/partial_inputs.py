@@ -6,6 +6,9 @@ of its own (``HistoryNode``), in front of the graph's node. Behind it is, for ea
 results reach, an ``_InputNode``, which runs after the graph's node and passes on the gradients that this has
 computed: one compiled backward computes all gradients, as if no input were partial.
 
+These nodes cost 100 us and more in each step, and only hooks and histories can tell. So a call whose partial inputs
+are leaves without hooks has the graph's node alone, with edges to all inputs.
+
 If autograd does not run the graph's node (``autograd.grad(result, head_weight)``) or runs it later (other
 devices), or if the backward is traced, a compiled backward of only these results computes the gradients.
 """
@@ -34,7 +37,8 @@ from fxstack_functionalize.runtime.backward.traceable import Key, Traceable, che
 
 Backward = Callable[..., Sequence[Any]]
 
-# Limits: graphs with saved-tensor hooks that run in eager or views of custom functions have one node with edges to
+# Limits: hooks that a program registers on a leaf after the call, or on the leaf's AccumulateGrad node, are called
+# (with None) where eager does not call them. Graphs with saved-tensor hooks that run in eager or views of custom functions have one node with edges to
 # all inputs.
 
 _task: Callable[[], int] = torch_compat.current_graph_task_id
@@ -200,6 +204,8 @@ def depositing(backward: Backward, of_inputs: Sequence[Group]) -> Backward:
 
     def run(ctx: Any, *grads: Any) -> Sequence[Any]:
         found = backward(ctx, *grads)
+        if not hasattr(ctx, "call"):  # the call has no further nodes
+            return found
         current = ctx.call.runs.get(_task())
         if current is not None:
             current.found = found
@@ -224,6 +230,13 @@ def with_partial_inputs(
     fixed = [_fixed(function, info, group) for group in of_results]
 
     def call(*args: Any) -> Any:
+        if not any(map(_is_observed, map(args.__getitem__, foreign))):
+            flat = apply(*args)
+            if replay.keeps:
+                state = flat[info.differentiable[0]].grad_fn
+                if not hasattr(state, "linked"):
+                    state.held.inputs = replay.keep(args)
+            return flat
         marks = [
             begin(group, number, *(args[index] for index in group.inputs))
             for number, group in enumerate(of_inputs)
@@ -253,6 +266,11 @@ def with_partial_inputs(
         return flat
 
     return call
+
+
+def _is_observed(tensor: torch.Tensor) -> bool:
+    """Whether a program can tell if autograd passes an undefined gradient to ``tensor``."""
+    return bool(tensor.grad_fn is not None or tensor._backward_hooks or tensor._post_accumulate_grad_hooks)
 
 
 def _fixed(function: Any, info: GraphInfo, group: Group) -> dict[str, Any]:
