@@ -309,7 +309,7 @@ MEASURES = [
     # A ratchet: the aim is 98,000. Lower the limit whenever the number falls. 2026-11-28: C is counted from now on. The
     # limit without C had been raised from 96,000 for the checks of cache entries, graph files and signals, for
     # programs that were wrong, and for the tools that look into compilations.
-    Measure("lines", "lines of source, C included", 115_500, None, lambda: lines() + lines_of_c()),
+    Measure("lines", "lines of source, C included", 115_600, None, lambda: lines() + lines_of_c()),
 ]
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+import fxstack
 from fxstack.cli.main import app
 from fxstack.cli.options import describe_options
 from fxstack.settings import _layers
@@ -146,6 +147,31 @@ def test_cache_shows_what_is_kept(tmp_path):
     status, printed = invoke("cache", "--dir", str(tmp_path))
     assert (status, str(tmp_path) in printed) == (0, True)
     assert invoke("cache", "--dir", str(tmp_path / "none"))[0] == 2
+
+
+def test_a_cache_is_exported_and_imported(tmp_path):
+    here, there, file = tmp_path / "here", tmp_path / "there", tmp_path / "kernels.zip"
+    fxstack.compile(lambda x: x.sin() * 2, options={"cache_dir": str(here), "optimization": 1})(torch.ones(3))
+    status, printed = invoke("cache", "export", str(file), "--dir", str(here))
+    assert status == 0 and re.match(r"wrote [1-9]\d* entries, .* kB, to ", printed)
+    assert invoke("cache", "import", str(file), "--dir", str(there))[1].startswith("added ")
+    there_now = json.loads(invoke("cache", "check", "--json", "--dir", str(there))[1])
+    assert there_now == json.loads(invoke("cache", "check", "--json", "--dir", str(here))[1])
+    assert there_now["intact"] > 0
+    assert json.loads(invoke("cache", "import", "--json", str(file), "--dir", str(there))[1])["keys"] == []
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [(None, "No such file"), (b"no zip", "File is not a zip file"), (b"", "File is not a zip file")],
+)
+def test_a_bad_file_is_not_imported(tmp_path, content, text):
+    file = tmp_path / "kernels.zip"
+    if content is not None:
+        file.write_bytes(content)
+    status, printed = invoke("cache", "import", str(file), "--dir", str(tmp_path))
+    assert status == 2 and text in printed
+    assert "needs a file" in invoke("cache", "export")[1]
 
 
 def test_cache_commands_are_in_the_help_and_print_json(tmp_path):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fxstack_inductor import options_from_environment
-from fxstack_inductor.runtime.cache import Cache, used_entries
+from fxstack_inductor.runtime.cache import INTACT, Cache, used_entries
 from fxstack_interchange.user_warnings import warn_user
 
 _NAME = "fxstack-cache-artifacts"
@@ -35,13 +35,25 @@ def save_cache_artifacts() -> tuple[bytes, CacheInfo] | None:
     found = dict(used_entries())
     if not found:
         return None
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as packed:
-        packed.writestr(_NAME, _FORMAT)
-        for key, files in found.items():
-            for name, content in files.items():
-                packed.writestr(f"{key}/{name}", content)
-    return buffer.getvalue(), _info(found)
+    return _packed(found), _info(found)
+
+
+def export_cache(path: Path, cache: Cache) -> CacheInfo:
+    """Write all intact entries of a cache to the file ``path``."""
+    names = [entry.name for entry in cache.entries()]
+    found = {name: cache.files(name) for name in names if cache.state(name) == INTACT}
+    path.write_bytes(_packed(found))
+    return _info(found)
+
+
+def import_cache(path: Path, cache: Cache) -> CacheInfo:
+    """Add the entries of a file of ``export_cache`` to a cache; return those that are new. Import only trusted files.
+
+    Raises:
+        ValueError: if the file is none of this version.
+        OSError: if the file or the cache cannot be used.
+    """
+    return _put(path.read_bytes(), cache)
 
 
 def load_cache_artifacts(artifacts: bytes, cache_dir: Path | None = None) -> CacheInfo | None:
@@ -53,14 +65,31 @@ def load_cache_artifacts(artifacts: bytes, cache_dir: Path | None = None) -> Cac
     options = options_from_environment()
     cache = Cache(Path(cache_dir or options.cache_dir), options.cache_limit)
     try:
-        entries = _unpacked(artifacts)
-        return _info({key: files for key, files in entries.items() if cache.put(key, files)})
-    except (ValueError, KeyError, OSError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
+        return _put(artifacts, cache)
+    except (ValueError, OSError) as error:
         warn_user(
             f"load_cache_artifacts: these are no artifacts of this version, or cannot be kept in {cache.root}: {error}",
             UserWarning,
         )
         return None
+
+
+def _put(artifacts: bytes, cache: Cache) -> CacheInfo:
+    try:
+        entries = _unpacked(artifacts)
+    except (KeyError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
+        raise ValueError(str(error)) from error
+    return _info({key: files for key, files in entries.items() if cache.put(key, files)})
+
+
+def _packed(entries: Mapping[str, Mapping[str, bytes]]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr(_NAME, _FORMAT)
+        for key, files in entries.items():
+            for name, content in files.items():
+                packed.writestr(f"{key}/{name}", content)
+    return buffer.getvalue()
 
 
 def _unpacked(artifacts: bytes) -> Mapping[str, dict[str, bytes]]:

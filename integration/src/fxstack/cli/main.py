@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import platform
 import sys
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +16,7 @@ from typing import Annotated
 import torch
 import typer
 
+from fxstack.artifacts import export_cache, import_cache
 from fxstack.cli.bench import Result, busy, compare
 from fxstack.cli.doctor import Finding, findings
 from fxstack.cli.inspecting import PROGRAM, add_commands
@@ -25,7 +27,10 @@ from fxstack.debug.artefacts import ARTEFACTS, unknown_names
 from fxstack.debug.passes import nearest_text
 from fxstack.dropin.program import Program
 from fxstack.minify.command import Minifier
+from fxstack_inductor import options_from_environment
 from fxstack_inductor.__main__ import COMMANDS, SENTENCES, manage
+from fxstack_inductor.cost.quantities import bytes_text
+from fxstack_inductor.runtime.cache import Cache
 
 app = typer.Typer(
     help=__doc__,
@@ -177,17 +182,45 @@ def artefacts(as_json: Json = False) -> None:
 
 @app.command()
 def cache(
-    command: Annotated[str, typer.Argument(help=f"{SENTENCES}.")] = "summary",
+    command: Annotated[
+        str,
+        typer.Argument(help=f"{SENTENCES}; export FILE, import FILE: carry all entries to another machine."),
+    ] = "summary",
+    file: Annotated[Path | None, typer.Argument(help="The file of export and import.")] = None,
     *,
     folder: Annotated[
         Path | None, typer.Option("--dir", help="The folder, if it is not the usual one.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show the cache of compiled programs and kernels on disk, list or check its entries, or clear it."""
+    """Show the cache of compiled programs and kernels on disk, list or check its entries, clear, export or import it."""
+    if command in _CARRYING:
+        _carry(command, file, folder, as_json=as_json)
+        return
     if command not in COMMANDS:
-        raise fail(f"fxstack cache has no command {command!r}; it has {', '.join(COMMANDS)}")
+        raise fail(f"fxstack cache has no command {command!r}; it has {', '.join([*COMMANDS, *_CARRYING])}")
     raise typer.Exit(manage(command, folder, as_json=as_json))
+
+
+_CARRYING = {
+    "export": (export_cache, "wrote {} entries, {}, to {}"),
+    "import": (import_cache, "added {} entries, {}, from {}"),
+}
+
+
+def _carry(command: str, file: Path | None, folder: Path | None, *, as_json: bool) -> None:
+    if file is None:
+        raise fail(f"fxstack cache {command} needs a file: fxstack cache {command} kernels.zip")
+    options = options_from_environment()
+    run_command, text = _CARRYING[command]
+    try:
+        info = run_command(file, Cache(folder or Path(options.cache_dir), options.cache_limit))
+    except (OSError, ValueError) as error:
+        raise fail(f"fxstack cache {command} {file}: {error}") from error
+    if as_json:
+        print_json(asdict(info))
+    else:
+        sys.stdout.write(text.format(len(info.keys), bytes_text(info.size), file) + "\n")
 
 
 def _finding(finding: Finding) -> tuple[str, ...]:
