@@ -109,8 +109,8 @@ class CompileLog:
     """The choices of ``mode="safe"``."""
     failures: list[tuple[int, Failure]] = field(default_factory=list)
     """Graphs or operators that ATen runs because of a defect of fxstack, with their captured graph."""
-    stored: int = 0
-    """Number of programs that were found on disk, and neither traced nor lowered again."""
+    from_disk: list[int] = field(default_factory=list)
+    """The captured graphs whose programs were found on disk, and neither traced nor lowered again."""
     captured: dict[int, Captured] = field(default_factory=dict)
     """The captured graphs, by their numbers in this log."""
     partitions: list[tuple[int, Partition]] = field(default_factory=list)
@@ -217,8 +217,13 @@ class CompileLog:
     def on_stored(self, graph: int, *, found: bool) -> None:
         for listener in LISTENERS:
             listener.on_stored(self.captured_of(graph), found=found)
-        with self._lock:
-            self.stored += found
+        if found:
+            self.from_disk.append(graph)
+
+    @property
+    def stored(self) -> int:
+        """Return the number of programs that were found on disk."""
+        return len(self.from_disk)
 
     def on_captured(self, place: str, code: CapturedCode) -> None:
         self.newest = Captured(next(_NUMBERS), place)  # one thread traces at a time

@@ -24,6 +24,7 @@ def _bodies(log: CompileLog) -> Iterator[Body]:
 
     yield from map(describe.break_of, log.breaks)
     yield from (describe.recompilation_of(again) for again in log.recompilations if again.failures)
+    yield from (records.Looked(log.captured_of(number).number, found=True) for number in log.from_disk)
     for number, graph in log.graphs:
         yield describe.stage_graph(log.captured_of(number), graph, {})
     for number, parts in log.partitions:

@@ -42,6 +42,8 @@ class Counts:
                 self.seconds[body.stage] += body.seconds
             case records.Looked():
                 self.stored[body.found] += 1
+                if body.found:
+                    self.graphs.add(body.graph)
 
     def sentences(self, most: int) -> list[str]:
         """Return the counts in plain words, with at most ``most`` functions, breaks and recompilations."""
