@@ -239,10 +239,10 @@ for size in (3, 4):
 """
 
 
-def run(tmp_path, **environment):
+def run(tmp_path, text=SCRIPT, **environment):
     """Run an unedited program on fxstack; return what it writes to stderr."""
     script = tmp_path / "train.py"
-    script.write_text(SCRIPT)
+    script.write_text(text)
     command = [
         sys.executable,
         "-c",
@@ -260,6 +260,15 @@ def test_the_summary_is_a_table_at_exit(tmp_path):
     assert re.search(head, text)
     assert re.search(r"Seconds by stage: .*capture \d+\.\d\d", text)
     assert re.search(r"2 breaks at .*train\.py:7 in step because .*\. Fix: ", text)
+
+
+def test_a_program_may_change_directories_and_remove_stderr(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    text = f"import os, sys\nos.chdir('elsewhere')\nsys.stderr = None\n{SCRIPT}"
+    run(tmp_path, text, FXSTACK_DEBUG="breaks,summary", FXSTACK_REPORT="out", FXSTACK_DEBUG_DIR="files")
+    assert list(tmp_path.glob("out/process-*.html"))
+    assert list(tmp_path.glob("files/*_breaks.txt"))
 
 
 def test_the_docs_list_every_artefact():

@@ -63,6 +63,14 @@ def compiled_step():
     return compiled
 
 
+def test_the_reason_for_a_recompilation_is_what_the_newest_entry_did_not_fit(tmp_path):
+    compiled = fxstack.compile(lambda x, n: x * n, backend="eager")
+    for size, n in ((3, 2), (4, 2), (5, 3)):
+        compiled(torch.ones(size), n)
+    write_report(compiled, tmp_path / "page.html")
+    assert re.search(r"was compiled again because n changed: it is 3\.", Page(tmp_path / "page.html").text)
+
+
 def test_a_callable_has_breaks_recompilations_and_graphs(tmp_path):
     write_report(compiled_step(), str(tmp_path / "page.html"), title="a < b", facts={"loss": "<1>"})
     page = Page(tmp_path / "page.html")

@@ -50,6 +50,7 @@ def objects():
         "explanation": fxstack.explain(broken)(x),
         "log": log,
         "joint": joint,
+        "signature": joint.signature,
         "partition": part,
         "explained partition": fxstack_partition.explain(part),
         "comparison": fxstack_partition.compare(joint),

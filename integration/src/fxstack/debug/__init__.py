@@ -7,6 +7,8 @@ Begin reading in ``artefacts`` (what there is to see), then ``listener`` (events
 import atexit
 import os
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from fxstack.log import AT_FIRST
@@ -16,8 +18,14 @@ _FINISH: Final[list[Callable[[], None]]] = []
 
 
 def follow() -> None:
-    """Follow all compilations, from the first one on. Warn now if the environment asks for what does not exist."""
+    """Follow all compilations, from the first one on. Warn now if the environment asks for what does not exist.
+
+    Folders become absolute, because the program and its child processes may change directories.
+    """
     AT_FIRST.append(_start)
+    with suppress(FileNotFoundError):  # the working directory is gone
+        for name in {"FXSTACK_DEBUG_DIR", "FXSTACK_REPORT", "FXSTACK_TRACE"} & os.environ.keys():
+            os.environ[name] = os.environ[name] and str(Path(os.environ[name]).absolute())
     atexit.register(_finish)
     if {"FXSTACK_DEBUG", "FXSTACK_STOP_AFTER"} & os.environ.keys():
         from fxstack.debug.artefacts import check_names  # noqa: PLC0415 - slow, and most programs do not need it

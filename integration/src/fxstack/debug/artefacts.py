@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -135,8 +136,14 @@ def _folder_of_run(root: str, process: int) -> str:
     """Return the folder that torch's compiler would use, and say once where it is."""
     now = datetime.now().strftime("%Y_%m_%d_%H_%M_%S_%f")  # noqa: DTZ005 - local time, as torch
     found = str(Path(root).absolute() / "torch_compile_debug" / f"run_{now}-pid_{process}" / "fxstack")
-    sys.stderr.write(f"fxstack: TORCH_COMPILE_DEBUG: what is compiled is written into {found}\n")
+    tell(f"fxstack: TORCH_COMPILE_DEBUG: what is compiled is written into {found}\n")
     return found
+
+
+def tell(text: str) -> None:
+    """Write to stderr, unless the program has closed or removed it."""
+    with suppress(AttributeError, OSError, ValueError):
+        sys.stderr.write(text)
 
 
 def report_folder() -> str:

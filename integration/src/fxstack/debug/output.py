@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 import re
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from fxstack.debug.artefacts import BY_NAME, folder, printed, printed_after, torch_loggers
+from fxstack.debug.artefacts import BY_NAME, folder, printed, printed_after, tell, torch_loggers
 from fxstack_interchange.passes import PassDone
 from fxstack_interchange.user_warnings import warn_user
 
@@ -43,7 +42,7 @@ def show_pass(done: PassDone) -> None:
     place = done.subject or "a function"
     if printed("passes"):
         note = f", nothing to do: {done.why}" if done.why else ""
-        sys.stderr.write(f"fxstack {done.stage}:{done.name} {done.seconds * 1e3:.2f} ms{note}  # {place}\n")
+        tell(f"fxstack {done.stage}:{done.name} {done.seconds * 1e3:.2f} ms{note}  # {place}\n")
     to_stderr = printed_after(done.stage, done.name)
     if to_stderr or folder():
         note = f": nothing to do, {done.why}" if done.why else ""
@@ -56,7 +55,7 @@ def _show(to_stderr: bool, name: str, title: str, body: str) -> Path | None:
     """Show a text on stderr, if it is asked for there, and in the folder, if there is one; return its file."""
     with _LOCK:  # lines of threads stay together
         if to_stderr:
-            sys.stderr.write(f"== fxstack {title}\n{body}\n\n")
+            tell(f"== fxstack {title}\n{body}\n\n")
         return _write(folder(), name, title, body) if folder() else None
 
 
@@ -83,7 +82,7 @@ def _write(into: str, name: str, title: str, body: str) -> Path | None:
         path.mkdir(parents=True, exist_ok=True)
         file = _new_file(path, name)
         file.write_text(f"{body}\n{comment} {title}\n", encoding="utf-8")
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         if into not in _UNWRITABLE:
             _UNWRITABLE.add(into)
             warn_user(f"FXSTACK_DEBUG_DIR: no file can be written into {into!r}: {error}.", UserWarning)

@@ -11,6 +11,7 @@ import os
 import re
 import sys
 import threading
+from contextlib import suppress
 from time import monotonic
 from typing import Final, TextIO
 
@@ -30,7 +31,15 @@ _WIDTH: Final = 100
 def is_shown(stream: TextIO) -> bool:
     """Return whether the environment asks for a line on ``stream``."""
     asked = os.environ.get(VARIABLE, "")
-    return asked != "0" if asked else stream.isatty()
+    return asked != "0" if asked else is_terminal(stream)
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Return whether a stream is a terminal. It may be closed, None, or an object of the program that only writes."""
+    try:
+        return stream.isatty()
+    except (AttributeError, OSError, ValueError):
+        return False
 
 
 class Progress(Listener):
@@ -88,7 +97,7 @@ class Progress(Listener):
             stale = self._began is None or now - self._newest > FORGOTTEN
             self._began = now if self._began is None or stale else self._began
             self._newest = now
-            terminal = self.stream.isatty()
+            terminal = is_terminal(self.stream)
             if now - self._began < (PATIENCE if terminal else PATIENCE_OF_FILES):
                 return
             where = re.sub(r"[^\s(]*/", "", place)  # folders would fill the line
@@ -104,9 +113,10 @@ class Progress(Listener):
         with self._lock:
             if self._drawn:
                 seconds = monotonic() - (self._began or 0.0)
-                self._write(_ERASE if self.stream.isatty() else f"fxstack: compiled in {seconds:.1f} s\n")
+                self._write(_ERASE if is_terminal(self.stream) else f"fxstack: compiled in {seconds:.1f} s\n")
             self._began, self._stored, self._drawn = None, "", False
 
     def _write(self, text: str) -> None:
-        self.stream.write(text)
-        self.stream.flush()
+        with suppress(AttributeError, OSError, ValueError):
+            self.stream.write(text)
+            self.stream.flush()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import resource
 import shlex
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from html import escape
 from pathlib import Path
 
-from fxstack.debug.artefacts import printed, report_folder, trace_folders
+from fxstack.debug.artefacts import printed, report_folder, tell, trace_folders
 from fxstack.debug.listener import DebugListener
 from fxstack.debug.progress import Progress
 from fxstack.debug.summary import Summary
@@ -56,7 +55,7 @@ def _explain_records(folder: Path) -> None:
 def finish(summary: Summary, trace: TraceListener, writer: TraceWriter) -> None:
     """Print the closing table, and write the end of the record and the report, if the environment asks for them."""
     if printed("summary"):
-        sys.stderr.write(summary.text())
+        tell(summary.text())
     if not trace_folders():
         return
     trace.finish()
@@ -69,4 +68,4 @@ def finish(summary: Summary, trace: TraceListener, writer: TraceWriter) -> None:
         try:
             write_folder(report_folder())
         except (OSError, ValueError) as error:
-            sys.stderr.write(f"fxstack: FXSTACK_REPORT: no report was written: {error}\n")
+            tell(f"fxstack: FXSTACK_REPORT: no report was written: {error}\n")

@@ -44,7 +44,6 @@ class Summary(Listener):
 
     def text(self) -> str:
         """Return the counts as a text."""
-        seconds = self.counts.seconds.items()
-        spent = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in seconds) or "none"
-        lines = [*self.counts.sentences(MOST_ROWS), f"Seconds by stage: {spent}."]
-        return "\n".join(["== fxstack summary", *lines, ""])
+        spent = ", ".join(f"{stage} {each:.2f}" for stage, each in self.counts.seconds.items()) or "none"
+        lines = ["== fxstack summary", *self.counts.sentences(MOST_ROWS), f"Seconds by stage: {spent}."]
+        return "\n".join([*lines, ""])

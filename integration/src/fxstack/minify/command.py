@@ -208,9 +208,7 @@ class Minifier:
             function=case.place,
             operations=[node.name for node in reduction.case.graph.graph.nodes if node.op.startswith("call")],
         )
-        verdict.lines = list(
-            dict.fromkeys(case.lines[name] for name in verdict.operations if name in case.lines)
-        )
+        verdict.lines = list(dict.fromkeys(case.lines[n] for n in verdict.operations if n in case.lines))
         if inputs is not None:
             attempt = self.trials.attempt(reduction.case, setup, inputs, about(verdict))
             self._write(attempt.text, failure, verdict)

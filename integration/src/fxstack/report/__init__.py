@@ -80,7 +80,7 @@ def write_folder(folder: str | Path) -> Path:
             )
     pages = [_write_session(root, session) for session in sessions]
     index = root / INDEX
-    index.write_text(render_index(sessions, pages), encoding="utf-8")
+    index.write_text(render_index(sessions, pages), encoding="utf-8", errors="backslashreplace")
     return index
 
 
@@ -89,5 +89,6 @@ def _write_session(root: Path, session: Session) -> str:
     process = 0 if start is None else start.process
     rank = "" if start is None or start.rank < 0 else f", rank {start.rank}"
     name = f"process-{process}.html"
-    (root / name).write_text(render(f"fxstack: process {process}{rank}", session), encoding="utf-8")
+    page = render(f"fxstack: process {process}{rank}", session)
+    (root / name).write_text(page, encoding="utf-8", errors="backslashreplace")
     return name

@@ -73,7 +73,7 @@ class FrameMetrics(Listener):
         again = record.recompilation
         made["cache_size"] = made["accumulated_cache_size"] = 0 if again is None else len(again.failures)
         if again is not None:
-            made["recompile_reason"] = again.failures[-1].message
+            made["recompile_reason"] = again.failures[0].message
         if record.graph is not None:
             made.update(_of_graph(record.graph))
 

@@ -48,22 +48,18 @@ class Counts:
     def sentences(self, most: int) -> list[str]:
         """Return the counts in plain words, with at most ``most`` functions, breaks and recompilations."""
         functions, graphs = many(len(self.places), "function"), many(len(self.graphs), "graph")
-        breaks, again = (
-            many(self.breaks.total(), "graph break"),
-            many(len(self.recompilations), "recompilation"),
-        )
+        breaks = many(self.breaks.total(), "graph break")
+        again = many(len(self.recompilations), "recompilation")
         lines = [f"{functions} compiled into {graphs}, with {breaks} and {again}."]
         if stored := self.stored[True]:
             lines.append(f"{many(stored, 'program')} came from the cache on disk.")
-        plain = [
-            f"In plain Python: {place}: {why.partition(chr(10))[0]}" for place, why in self.plain.items()
-        ]
+        plain = [f"In plain Python: {at}: {why.partition(chr(10))[0]}" for at, why in self.plain.items()]
         broken = [
             f"{many(count, 'break')} at {where(record)} because {record.title.partition('] ')[2]}. Fix: {record.fix}"
             for record, count in self.breaks.most_common()
         ]
         repeated = dict.fromkeys(
-            f"{each.place} was compiled again because {each.failures[-1].source} changed: {each.failures[-1].found}."
+            f"{each.place} was compiled again because {each.failures[0].source} changed: {each.failures[0].found}."
             for each in self.recompilations
         )
         kinds = {"function": plain, "graph break": broken, "recompilation": list(repeated)}

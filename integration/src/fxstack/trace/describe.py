@@ -131,9 +131,8 @@ def stage_graph(captured: Captured, graph: StageGraph, sources: Mapping[str, str
     for spec, node in zip(signature.inputs, placeholders, strict=True):
         found = sources.get(spec.target or spec.name) or sources.get(spec.name)
         source = found or spec.target or spec.source or ""
-        inputs.append(
-            records.GraphInput(spec.name, spec.kind.value, source, value_text(node.meta.get("val")))
-        )
+        layout = value_text(node.meta.get("val"))
+        inputs.append(records.GraphInput(spec.name, spec.kind.value, source, layout))
     symbols = tuple(
         records.Symbol(s.name, _known(s.hint), s.lower, _known(s.upper), s.source or "")
         for s in signature.symbols

@@ -95,7 +95,7 @@ class FailedGuard(_Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Recompilation(_Record):
-    """A function was compiled again. ``failures`` has one failed guard for each entry."""
+    """A function was compiled again. ``failures`` has one failed guard for each entry, that of the newest entry first."""
 
     place: str
     failures: tuple[FailedGuard, ...]

@@ -126,6 +126,10 @@ class GraphSignature:
     symbols: tuple[SymbolSpec, ...] = ()
     unsaved: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        counts = f"{len(self.inputs)} inputs, {len(self.outputs)} outputs, {len(self.symbols)} symbols"
+        return f"<GraphSignature {self.stage.value}: {counts}>"
+
     def inputs_of(self, kind: InputKind) -> tuple[InputSpec, ...]:
         return tuple(spec for spec in self.inputs if spec.kind is kind)
 

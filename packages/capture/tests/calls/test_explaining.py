@@ -110,6 +110,7 @@ def test_a_method_is_decided_by_its_function():
     [
         ("torch.nn.functional.gelo", "nothing is called torch.nn.functional.gelo; near are gelu"),
         ("nosuchmodule.f", "nothing is called nosuchmodule"),
+        (".sin", "nothing is called $"),
         ("math.pi", "math.pi is not called, it is an object of class float"),
         ("torch.Tensor.shape", "torch.Tensor.shape is not called"),
     ],

@@ -69,9 +69,7 @@ def compile_replacement(
     if made.co_freevars != code.co_freevars:
         made = _with_free_variables_of(made, code)
     _, marks = builder.constants()
-    constants = tuple(
-        marks.get(value, value) if isinstance(value, str) else value for value in made.co_consts
-    )
+    constants = tuple(marks.get(v, v) if isinstance(v, str) else v for v in made.co_consts)
     replacement = made.replace(
         co_consts=constants,
         co_name=code.co_name,

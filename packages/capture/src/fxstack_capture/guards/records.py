@@ -147,7 +147,7 @@ class ClassUnchanged(Check):
     """
 
     names: tuple[str, ...]
-    values: tuple[object, ...] = field(compare=False)
+    values: tuple[object, ...] = field(compare=False, repr=False)
     mro: tuple[type, ...] = ()
 
 

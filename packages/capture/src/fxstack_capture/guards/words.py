@@ -232,9 +232,10 @@ def without_hidden(name: str) -> str:
 
 
 def python_name(name: str) -> str:
-    """Return the name of a source as the program writes it: of globals and of variables of closures."""
+    """Return the name of a source as the program writes it. Arguments without a name are ``value_0``, ``value_inner3``."""
     name = _OF_MODULE.sub(lambda m: f"{m[1]}.{m[3]}" if m[3] else f"vars({m[1]})", name)
-    return without_hidden(_OF_NAMESPACE.sub(lambda m: m[1] or m[2] or "", name))
+    name = _OF_NAMESPACE.sub(lambda m: m[1] or m[2] or "", name)
+    return _HIDDEN.sub(lambda m: f"value_{m[0][1:]}", name)
 
 
 def _literal(value: object) -> str:
@@ -291,7 +292,7 @@ def _members_are(name: str, check: records.MembersAre) -> str:
 
 def _class_unchanged(name: str, check: records.ClassUnchanged) -> str:
     names = [f"{name}.{attribute}" for attribute in sorted(check.names)[:_MOST_NAMES]]
-    names += [f"and {len(check.names) - _MOST_NAMES} more"] if len(check.names) > _MOST_NAMES else []
+    names += ["..."] if len(check.names) > _MOST_NAMES else []
     return f"unchanged({', '.join([*names, *([f'{name}.__mro__'] if check.mro else [])])})"
 
 
@@ -361,7 +362,7 @@ _CONDITIONS: dict[type, Callable[[str, Any], str]] = {
     records.NoOverlap: lambda n, c: f"not share_memory({', '.join(_all(n, c))})",
     records.SharesStorage: lambda n, c: f"share_memory({', '.join(_all(n, c))})",
     records.ShapeHolds: _shape_holds,
-    records.TorchStateIs: lambda n, _c: f"unchanged({n}'s state)",
+    records.TorchStateIs: lambda n, _c: f"unchanged({n}.state)",
 }
 
 

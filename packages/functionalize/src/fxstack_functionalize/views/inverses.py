@@ -30,9 +30,7 @@ from fxstack_functionalize.views.differentiable_bases import root_of
 from fxstack_functionalize.views.non_dense_strides import plain_only, same_strides
 from fxstack_functionalize.views.strided import note_view
 
-EXPAND, UNFOLD, AS_STRIDED = (
-    getattr(views, f"{name}_ViewMeta") for name in ("expand", "unfold", "as_strided")
-)
+EXPAND, UNFOLD, AS_STRIDED = (getattr(views, f"{n}_ViewMeta") for n in ("expand", "unfold", "as_strided"))
 
 
 def check_inverses(engine: Engine, name: str, target: torch.Tensor) -> None:

@@ -115,7 +115,7 @@ class Cache:
         make_folder(directory.parent)
         temporary = Path(tempfile.mkdtemp(prefix=WRITING, dir=self.root))
         try:
-            (temporary / SOURCE).write_text(source)
+            (temporary / SOURCE).write_text(source, encoding="utf-8")
             compile_(temporary / SOURCE, temporary / LIBRARY)
             content = (temporary / LIBRARY).read_bytes()
             record = {"format": FORMAT, "key": key, "sha256": hashlib.sha256(content).hexdigest()}

@@ -79,7 +79,7 @@ def from_cache(
 def _compiled_for_now(source: str, toolchain: Toolchain) -> ctypes.CDLL:
     with tempfile.TemporaryDirectory(prefix="fxstack-") as name:
         directory = Path(name)
-        (directory / SOURCE).write_text(source)
+        (directory / SOURCE).write_text(source, encoding="utf-8")
         toolchain.compile(directory / SOURCE, directory / LIBRARY)
         # The file may be deleted after it is mapped.
         return ctypes.CDLL(str(directory / LIBRARY))

@@ -76,7 +76,7 @@ class Toolchain:
             NoCompilerError: the compiler cannot compile any program here.
             CompilerFailedError: the compiler rejects this source.
         """
-        parts = parts_of(source.read_text())
+        parts = parts_of(source.read_text(encoding="utf-8"))
         if min(len(parts), processors()) > 1 and self._compile_parts(parts, output):
             return
         command = self._command(source, output)
@@ -104,7 +104,7 @@ class Toolchain:
 
             def compile_part(k: int) -> bool:
                 source = Path(name) / f"part{k}.c"
-                source.write_text(parts[k])
+                source.write_text(parts[k], encoding="utf-8")
                 target = str(source.with_suffix(".o"))
                 return _run([self.path, *flags, "-c", str(source), "-o", target]).returncode == 0
 

@@ -189,9 +189,7 @@ def _fill(search: Search, network: Network) -> None:
     for choice in search.best:
         saved, peak = choice.saved, choice.peak
         again = make_plan(graph, saved).repeated(graph)
-        gains = by_gain(
-            graph, seconds, saved, [place for place in again if graph.nodes[place] in network.savable]
-        )
+        gains = by_gain(graph, seconds, saved, [p for p in again if graph.nodes[p] in network.savable])
         for place in gains[: allowance // len(search.best)]:
             plan = make_plan(graph, (*saved, place))
             if peak_of_plan(graph, plan) <= peak:

@@ -109,9 +109,7 @@ def sign_joint(module: GraphModule, count: int, static: Sequence[int]) -> StageG
                 "turn graphsafe_rng_functionalization off"
             )
             raise JointGraphError(msg)
-    primals, seeds, tangents, late = (
-        [node for node in placeholders if _rank(node) == rank] for rank in range(4)
-    )
+    primals, seeds, tangents, late = ([n for n in placeholders if _rank(n) == rank] for rank in range(4))
     output = module.graph.output_node()
     values = _flat_outputs(output)
     outputs = _forward_specs(output, values[:count], primals)

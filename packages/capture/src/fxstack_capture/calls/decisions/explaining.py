@@ -117,7 +117,7 @@ def resolve(name: str) -> object:
 def _module(path: str, part: str, others: tuple[str, ...] | list[str]) -> Any:
     try:
         return importlib.import_module(path)
-    except ImportError as error:
+    except (ImportError, ValueError) as error:  # ValueError: a part of the name is empty
         near = difflib.get_close_matches(part, others, 3)
         hint = f"; near are {', '.join(near)}" if near else ""
         raise UnknownNameError(f"nothing is called {path}{hint}") from error

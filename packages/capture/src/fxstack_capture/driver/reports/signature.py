@@ -36,9 +36,7 @@ def signature_of(captured: CapturedCode) -> StageGraph:
         inputs.append(InputSpec(kind, node.name, target, source.name))
         if kind is InputKind.SYMBOL:
             symbols.append(_symbol(value, source))
-    outputs = tuple(
-        OutputSpec(OutputKind.USER_OUTPUT, getattr(node, "name", None)) for node in output.args[0]
-    )
+    outputs = tuple(OutputSpec(OutputKind.USER_OUTPUT, getattr(n, "name", None)) for n in output.args[0])
     signature = GraphSignature(Stage.CAPTURED, tuple(inputs), outputs, tuple(symbols))
     return StageGraph(captured.graph_module, signature)
 

@@ -25,9 +25,7 @@ from fxstack_capture.trace.state import Objects
 CLASS: Final = torch.autograd.function.BackwardCFunction
 _C_CLASS: Final = torch_compat.FunctionBase
 
-_KEPT: Final = frozenset(
-    getattr(_C_CLASS, name) for name in ("to_save", "non_differentiable", "dirty_tensors")
-)
+_KEPT: Final = frozenset(getattr(_C_CLASS, n) for n in ("to_save", "non_differentiable", "dirty_tensors"))
 _FLAG: Final = _C_CLASS.materialize_grads
 _SAVED: Final = _C_CLASS.saved_tensors
 _UNREADABLE: Final = frozenset(getattr(_C_CLASS, name) for name in ("saved_variables", "_raw_saved_tensors"))

@@ -67,9 +67,7 @@ def _seen(trace: Trace) -> _Seen:
     objects = trace.objects
     effects = diff(objects)
     torch_side = trace.torch
-    attributes = sum(
-        torch_side.construction_of(write.tensor) is None for write in torch_side.attribute_writes
-    )
+    attributes = sum(torch_side.construction_of(w.tensor) is None for w in torch_side.attribute_writes)
     draws = len(objects.draws.made)
     return _Seen(effects, effects.identity(), draws, attributes, tuple(state.present()))
 
