@@ -113,14 +113,18 @@ def rule(
 ) -> None:
     """Say which rule of the tracer decides a call of a function, class, method or operator, and where it is."""
     sys.path.insert(0, str(Path.cwd()))  # as Python does for a script: names of the user's own modules
-    try:
-        answers = [explain_call(name) for name in names]
-    except UnknownNameError as error:
-        raise fail(str(error)) from error
+    answers, unknown = [], []
+    for name in names:
+        try:
+            answers.append(explain_call(name))
+        except UnknownNameError as error:
+            unknown.append(str(error))
     if as_json:
         print_json([asdict(answer) for answer in answers])
     else:
         print_table(("",), [(answer.text(),) for answer in answers])
+    if unknown:
+        raise fail("\n".join(unknown))
 
 
 def _pass(known: PassRecord) -> tuple[str, ...]:
