@@ -38,8 +38,8 @@ from fxstack_functionalize.runtime.backward.traceable import Key, Traceable, che
 Backward = Callable[..., Sequence[Any]]
 
 # Limits: hooks that a program registers on a leaf after the call, or on the leaf's AccumulateGrad node, are called
-# (with None) where eager does not call them. Graphs with saved-tensor hooks that run in eager or views of custom functions have one node with edges to
-# all inputs.
+# (with None) where eager does not call them. Graphs with saved-tensor hooks that run in eager or views of custom
+# functions have one node with edges to all inputs.
 
 _task: Callable[[], int] = torch_compat.current_graph_task_id
 _executes: Callable[[Any], bool] = torch_compat.will_engine_execute_node
