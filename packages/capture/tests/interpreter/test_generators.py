@@ -197,6 +197,34 @@ def dropped_generators_are_closed():
     return log
 
 
+def generators_of_others_are_closed():
+    log = []
+
+    def gen(name):
+        try:
+            yield from (0, 1, 2)
+        finally:
+            log.append(name)
+
+    def delegating(name):
+        yield from gen(name)
+
+    def found(values):
+        for value in values:
+            if value:
+                return value
+        return None
+
+    log.append(any(v == 1 for v in gen("any")))
+    log.append(any(map(bool, gen("map"))))
+    log.append(next(v for v in gen("next") if v))
+    log.append(next(delegating("yield from")))
+    log.append(found(gen("argument")))
+    for _ in (v for v in delegating("loop")):
+        break
+    return log
+
+
 def introspection():
     def gen(a):
         b = a + 1

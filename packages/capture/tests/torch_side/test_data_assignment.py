@@ -24,6 +24,8 @@ STEPS = (
     "x.add_(1)",
     "y.mul_(2)",
     "p.data.add_(1)",
+    "with torch.no_grad(): p.data = p * 2",
+    "with torch.no_grad(): p.data = y; p.data += 1",
     "v = x[0]; v.add_(3)",
     "out.append(x + y)",
     "out.append(x[0])",
@@ -36,7 +38,7 @@ STEPS = (
 
 def made_of(steps):
     lines = "\n".join(f"    {step}" for step in steps)
-    names = {}
+    names = {"torch": torch}
     exec(f"def fn(x, y, p):\n    out = []\n{lines}\n    return out\n", names)
     return names["fn"]
 
@@ -72,6 +74,7 @@ def test_random_programs(seed):
         ("x.data = x.data.half()", "out.append(x * 2)"),
         ("t = x.data; x.data = y.data; y.data = t", "out.append(x - 2 * y)"),
         ("p.data = p.data * 0.5", "out.append(p * x)"),
+        ("with torch.no_grad(): p.data = p.clamp(0, 0.5)", "out.append(p * x)"),
         ("out.append(p.detach())", "p.data = y", "p.data = x", "out.append(p * 2)"),
         ("z = x + 1", "z.data = y", "out.append(z * 2)"),
     ],

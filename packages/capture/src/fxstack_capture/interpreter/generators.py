@@ -85,10 +85,10 @@ class TraceGenerator:
         frame = self.frame
         if frame is None or not self._started or self._running or not frame.interp.tracing:
             return
-        # Without a handler around the ``yield``, closing the generator runs no code of the program.
-        if frame.program.handlers[frame.pc - 1] is None:
-            return
-        frame.interp.close_dropped(self)
+        if frame.program.handlers[frame.pc - 1] is not None:
+            frame.interp.close_dropped(self)
+        frame.stack.clear()  # what this generator alone holds goes, too
+        frame.fast.clear()
 
     # --- execution -------------------------------------------------------------------------------
 

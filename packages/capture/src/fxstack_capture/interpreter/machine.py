@@ -167,6 +167,8 @@ class BytecodeInterpreter:
         finally:
             error = None  # the traceback would keep this frame alive
             self.frame = frame.back
+            if frame.suspended:
+                frame.back = None  # the caller may hold the generator: a cycle would keep it open
 
     def steps_of(self, program: Program, *, defers: bool = False) -> tuple[Step, ...]:
         """The steps with which this trace runs a program. ``defers``: see ``Frame.defers``."""

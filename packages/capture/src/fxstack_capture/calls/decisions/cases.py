@@ -23,7 +23,7 @@ from fxstack_capture.calls.deaths import demand_unobserved, finalized
 from fxstack_capture.calls.decisions import classes, policy
 from fxstack_capture.calls.decisions.case import Case, Runner, always
 from fxstack_capture.calls.marks.marked import call_marked, is_marked
-from fxstack_capture.calls.native_run import run
+from fxstack_capture.calls.native_run import run, specialized
 from fxstack_capture.calls.rules.library.operator_objects import OPERATOR_OBJECTS
 from fxstack_capture.calls.rules.torch.compiling import scripted
 from fxstack_capture.calls.rules.torch.wrappers import CodeRule, code_rule
@@ -171,9 +171,16 @@ def _class_method(calls: Calls, fn: Any) -> Runner | None:
         if isinstance(descriptor, (types.ClassMethodDescriptorType, staticmethod)):
             if calls.is_leaf(descriptor):
                 return partial(_on_class, descriptor)
-            is_pure = policy.is_pure_type(base) and descriptor not in policy.IMPURE_METHODS
-            return _run if is_pure else None
+            if not policy.is_pure_type(base) or descriptor in policy.IMPURE_METHODS:
+                return None
+            is_bound = not isinstance(descriptor, staticmethod) and not policy.is_pure_type(owner)
+            return partial(_run_on_class, descriptor) if is_bound else _run
     return None
+
+
+def _run_on_class(method: Any, calls: Calls, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    # It may call the program's ``__new__``. A run that fails for a symbol is repeated, with its effects.
+    return run(calls.trace, method, (fn.__self__, *specialized(calls.trace, args)), kwargs)
 
 
 def _on_class(descriptor: Any, calls: Calls, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -76,5 +76,6 @@ class _WithData(torch.autograd.Function):
 
 
 def with_data(leaf: torch.Tensor, data: torch.Tensor) -> Any:
-    """Return a tensor over the memory of ``data`` whose gradient goes to ``leaf``."""
-    return _WithData.apply(leaf, data)
+    """Return a tensor over the memory of ``data`` whose gradient goes to ``leaf``, also if ``no_grad`` is on."""
+    with torch.enable_grad():
+        return _WithData.apply(leaf, data)
