@@ -12,8 +12,14 @@ def check(case, backend):
     assert found is None or found.startswith(IN_EAGER)
 
 
-FOUND = ("nn.functional.dropout", "nn.functional.fractional_max_pool3d", "nn.functional.ctc_loss")
-"""Of generators' states, and of backwards without a meta function."""
+FOUND = (
+    "nn.functional.dropout",
+    "nn.functional.fractional_max_pool3d",
+    "nn.functional.ctc_loss",
+    "nn.functional.mse_loss",
+    "nn.functional.gaussian_nll_loss",
+)
+"""Of generators' states, of backwards without a meta function, and of divisors that are sizes."""
 
 
 @pytest.mark.parametrize("name", FOUND)

@@ -81,6 +81,8 @@ def _with_float(name: str, whole: SymNode, converted: SymNode, other: SymNode) -
 
 
 def _with_constant(name: str, whole: SymNode, number: float) -> SymNode:
+    if type(number) is int:  # a divisor is compared with the integer 0
+        return _call(name, whole, whole.wrap_int(number))
     if not math.isfinite(number) or (name in ("eq", "ne") and not number.is_integer()):
         return _constant(whole, truth=getattr(operator, name)(0, number))
     return _call(name, whole, whole.wrap_int(_ROUNDING.get(name, int)(number)))
