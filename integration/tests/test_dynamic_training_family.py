@@ -7,9 +7,13 @@ from database_calls import IN_EAGER, Program, difference
 from dynamic_training_family import cases, differences
 
 
+MAY_RUN_IN_EAGER = {"to_sparse"}
+"""Operators that a compiled graph does not take: a fallback of any other one is a defect."""
+
+
 def check(case, backend):
     found = differences(*case, backend)
-    assert found is None or found.startswith(IN_EAGER)
+    assert found is None or (found.startswith(IN_EAGER) and case[0] in MAY_RUN_IN_EAGER), found
 
 
 FOUND = (
