@@ -6,7 +6,6 @@ import torch.nn.functional as F  # noqa: N812 - the customary name
 from database_calls import IN_EAGER, Program, difference
 from dynamic_training_family import cases, differences
 
-
 MAY_RUN_IN_EAGER = {"to_sparse"}
 """Operators that a compiled graph does not take: a fallback of any other one is a defect."""
 

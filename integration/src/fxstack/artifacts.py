@@ -11,6 +11,7 @@ import zipfile
 import zlib
 from collections import defaultdict
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,8 +41,11 @@ def save_cache_artifacts() -> tuple[bytes, CacheInfo] | None:
 
 def export_cache(path: Path, cache: Cache) -> CacheInfo:
     """Write all intact entries of a cache to the file ``path``."""
-    names = [entry.name for entry in cache.entries()]
-    found = {name: cache.files(name) for name in names if cache.state(name) == INTACT}
+    found = {}
+    for entry in cache.entries():
+        with suppress(FileNotFoundError):  # another process has evicted the entry
+            if cache.state(entry.name) == INTACT:
+                found[entry.name] = cache.files(entry.name)
     path.write_bytes(_packed(found))
     return _info(found)
 
