@@ -5,9 +5,13 @@ from autocast_family import cases, differences, listed
 from database_calls import IN_EAGER
 
 
+MAY_RUN_IN_EAGER = {"to_sparse", "index_fill", "linalg.polar", "linalg.pinv hermitian"}
+"""Operators that a compiled graph does not take under autocast: a fallback of any other one is a defect."""
+
+
 def check(case, backend="aot_eager"):
     found = differences(*case, backend)
-    assert found is None or found.startswith(IN_EAGER)
+    assert found is None or (found.startswith(IN_EAGER) and case[0] in MAY_RUN_IN_EAGER), found
 
 
 @pytest.mark.parametrize("case", listed()[::61], ids=str)
