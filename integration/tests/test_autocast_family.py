@@ -4,7 +4,6 @@ import pytest
 from autocast_family import cases, differences, listed
 from database_calls import IN_EAGER
 
-
 MAY_RUN_IN_EAGER = {"to_sparse", "index_fill", "linalg.polar", "linalg.pinv hermitian"}
 """Operators that a compiled graph does not take under autocast: a fallback of any other one is a defect."""
 
