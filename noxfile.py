@@ -23,14 +23,12 @@ PINNED = (ROOT / "requirements-torch.txt").read_text().split()[-1]
 TORCH = os.environ.get("FXSTACK_TORCH", PINNED)
 PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
 VERSIONS = runpy.run_path(str(ROOT / "integration/tests/versions_matrix/run.py"))["ROWS"]
-STAGES = ["capture", "functionalize", "partition", "inductor"]
+STAGES = ["interchange", "capture", "functionalize", "partition", "inductor"]
 TEST_TOOLS = ["pytest", "pytest-xdist", "hypothesis", "expecttest", "scipy", "jsonschema", "matplotlib"]
 # Capture's tests of what depends on the version of Python.
 PYTHON_SENSITIVE = ["interpreter", "versions", "emit", "native", "driver", "effects", "guards"]
 # Tests of the whole stack that run on each version of Python.
 SMOKE = ["readme", "steps", "api", "scripts"]
-# what deptry cannot see: one distribution, two modules
-MODULES = "fxstack-capture=fxstack_capture|fxstack_interchange"
 KERNEL_TOOLS = ["triton>=3.4"]  # what torch itself pins where it depends on Triton
 MODEL_TOOLS = ["transformers==5.23.0"]
 
@@ -147,7 +145,7 @@ def run_suites(session: nox.Session, *args: str) -> None:
     session.install(TORCH, *TEST_TOOLS, *MODEL_TOOLS, *KERNEL_TOOLS)
     passed = {}
     for package in STAGES:
-        install(session, *dict.fromkeys(["capture", package]))
+        install(session, *dict.fromkeys(["interchange", package]))
         passed[package] = run_tests(session, package, [directory(package) / "tests"], *args)
     install(session, *STAGES, "integration")
     session.install("rich")
@@ -179,7 +177,7 @@ def tests_python(session: nox.Session) -> None:
     """What depends on the version of Python: tests of bytecode, frames and guards, and a sample of the whole."""
     empty_caches(session)
     session.install(TORCH, *TEST_TOOLS, *MODEL_TOOLS)
-    install(session, "capture")
+    install(session, "interchange", "capture")
     folders = [directory("capture") / "tests" / folder for folder in PYTHON_SENSITIVE]
     slow = ["--slow=rotation", "--keep=capture/native/"]
     passed = {"capture": run_tests(session, "python-capture", folders, *slow, *session.posargs)}
@@ -197,7 +195,7 @@ def tests_of(package: str) -> None:
         # The dry modes of capture's sweeps build models of transformers.
         tools = {"inductor": KERNEL_TOOLS, "capture": MODEL_TOOLS}.get(package, [])
         session.install(TORCH, *TEST_TOOLS, *tools)
-        needed = [*STAGES, "integration"] if package == "integration" else ["capture", package]
+        needed = [*STAGES, "integration"] if package == "integration" else ["interchange", package]
         if package == "integration":
             session.install(*MODEL_TOOLS, "rich")
         install(session, *dict.fromkeys(needed))
@@ -295,7 +293,7 @@ def versions(session: nox.Session) -> None:
 def sanitize(session: nox.Session) -> None:
     """C kernels under the address and undefined-behaviour sanitizers, with gcc and clang where they are installed."""
     session.install(TORCH, *TEST_TOOLS)
-    install(session, "capture", "inductor")
+    install(session, "interchange", "inductor")
     script = "packages/inductor/tests/sweeps/sanitized.py"
     session.run("python", script, *session.posargs)
 
@@ -310,7 +308,7 @@ def lint(session: nox.Session) -> None:
     session.run("lint-imports", env={"PYTHONPATH": paths})
     for package in [*STAGES, "integration"]:
         with session.chdir(directory(package)):
-            session.run("deptry", "src", "--package-module-name-map", MODULES)
+            session.run("deptry", "src")
     # grimp, which docs/house.py also needs, comes with import-linter.
     session.run("python", "docs/house.py")
 
@@ -364,12 +362,17 @@ def release(session: nox.Session) -> None:
 
 
 def release_version(session: nox.Session) -> str:
-    """The version that all distributions share; their changelogs must have it, and no fragments may be left."""
+    """Return the version that all distributions but interchange share.
+
+    The version of interchange follows the file format. Each changelog must have a section for its version, and no
+    fragments may be left.
+    """
     versions = set()
     for package in [*STAGES, "integration"]:
         folder = directory(package)
         version = tomllib.loads((folder / "pyproject.toml").read_text())["project"]["version"]
-        versions.add(version)
+        if package != "interchange":
+            versions.add(version)
         if f"\n## {version} (" not in (folder / "CHANGELOG.md").read_text():
             session.error(f"{package}: CHANGELOG.md has no section for {version}; run towncrier build")
         if fragments := sorted(path.name for path in (folder / "changelog.d").glob("*.md")):
@@ -392,7 +395,7 @@ def try_wheels(session: nox.Session, wheels: list[str]) -> None:
 
     run("-m", "pip", "install", "--quiet", TORCH, *wheels)
     with session.chdir(bare):
-        modules = ["fxstack", "fxstack_interchange", *(f"fxstack_{stage}" for stage in STAGES)]
+        modules = ["fxstack", *(f"fxstack_{stage}" for stage in STAGES)]
         run("-c", f"import {', '.join([*modules, 'fxstack_capture._native'])}")
         for package in [*STAGES, "integration"]:
             readme = (directory(package) / "README.md").read_text()

@@ -187,6 +187,7 @@ def test_the_versions_of_all_packages_are_printed():
     versions = dict(line.split() for line in printed.splitlines())
     packages = {
         "fxstack",
+        "fxstack-interchange",
         "fxstack-capture",
         "fxstack-functionalize",
         "fxstack-partition",

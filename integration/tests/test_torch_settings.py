@@ -9,7 +9,7 @@ import torch._inductor.config as inductor
 
 import fxstack
 from fxstack.settings import FUNCTORCH, INDUCTOR, make_options, with_torch_settings
-from fxstack_interchange.torch_settings import TABLES, meaning
+from fxstack_interchange.torch_facts.torch_settings import TABLES, meaning
 
 X = torch.randn(8, 8)
 RELEASE = tuple(int(part) for part in torch.__version__.split(".")[:2])

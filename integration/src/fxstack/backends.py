@@ -14,7 +14,7 @@ from fxstack.log import CompileLog
 from fxstack.pipeline import Backend, LateTable, eager_backend, make_aot_eager_backend, make_backend
 from fxstack.settings import CHECKS, CompileOptions, make_options, repro_request
 from fxstack_capture.driver.backend import WANTS_FAKES
-from fxstack_interchange.torch_errors import CompilerError
+from fxstack_interchange.torch_facts.torch_errors import CompilerError
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -15,7 +15,7 @@ from torch.fx import GraphModule, Node
 
 from fxstack import torch_compat
 from fxstack_inductor.errors import IndexOutOfRange, NotFiniteError, WrongFakeError
-from fxstack_interchange.eager_facts.effects import RANGES
+from fxstack_interchange.torch_facts.effects import RANGES
 from fxstack_interchange.user_warnings import warn_user
 
 # Limits: graphs that change their inputs or draw random numbers run again for bad indices only. Other

@@ -16,7 +16,7 @@ from fxstack.torch_options import INDUCTOR, TORCH_MODES, TORCH_OPTIONS, OptionEr
 from fxstack_capture import CaptureOptions
 from fxstack_functionalize import AotOptions
 from fxstack_inductor import InductorOptions, options_from_environment
-from fxstack_interchange.torch_settings import NoEffect, Ours, Table, options_from_torch, register
+from fxstack_interchange.torch_facts.torch_settings import NoEffect, Ours, Table, options_from_torch, register
 from fxstack_interchange.user_warnings import warn_user
 from fxstack_partition import PartitionOptions
 from fxstack_partition.mincut.solve import SOLVERS

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import torch
 
-from fxstack_interchange.torch_errors import CompilerError
-from fxstack_interchange.torch_settings import NoEffect, Same, Table, meaning, register
+from fxstack_interchange.torch_facts.torch_errors import CompilerError
+from fxstack_interchange.torch_facts.torch_settings import NoEffect, Same, Table, meaning, register
 from fxstack_interchange.user_warnings import warn_user
 
 INDUCTOR: Final = "torch._inductor.config"

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from perturbed_calls import RANDOM, difference, perturbed  # noqa: E402 - found by the line above
 
 NOT_ASKED = frozenset({"max_pool2d_with_indices_backward"})
-"""Kernels of gradients that believe what their callers say: nobody asks them what they refuse (eager_facts/checks.py)."""
+"""Kernels of gradients that believe what their callers say: nobody asks them what they refuse (torch_facts/checks.py)."""
 FEW = "^(nn.functional.(celu|smooth_l1_loss|binary_cross_entropy)|softmax)$"
 
 

@@ -45,6 +45,7 @@ def _version(*, value: bool) -> None:
     if value:
         names = (
             "fxstack",
+            "fxstack-interchange",
             "fxstack-capture",
             "fxstack-functionalize",
             "fxstack-partition",

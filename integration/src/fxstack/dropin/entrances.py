@@ -22,7 +22,7 @@ from fxstack.torch_interop import counters
 from fxstack_capture.calls.marks.registered import register
 from fxstack_capture.calls.rules.torch.compiling import compiled_inside
 from fxstack_capture.driver.reports.explanation import Explanation
-from fxstack_interchange.compiled_autograd import MODULE
+from fxstack_interchange.torch_facts.compiled_autograd import MODULE
 from fxstack_interchange.user_warnings import warn_user
 
 

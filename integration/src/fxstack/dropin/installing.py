@@ -19,7 +19,7 @@ from fxstack.dropin.torchs_own import replacing, unless_torchs_own
 from fxstack.log import LISTENERS
 from fxstack.torch_interop.counters import RECORDS, UTILS
 from fxstack_capture import comptime
-from fxstack_interchange import torch_errors
+from fxstack_interchange.torch_facts import torch_errors
 from fxstack_startup import AfterImport, Change
 
 _MISSING: Final = object()

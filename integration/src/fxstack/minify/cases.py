@@ -14,10 +14,10 @@ import torch
 from torch.fx import GraphModule, Node
 
 from fxstack_capture.guards.torch_state import GETTERS
-from fxstack_interchange.errors import SaveError
-from fxstack_interchange.format.bare import graph_from_json, graph_to_json
+from fxstack_interchange.format.encoding.bare import graph_from_json, graph_to_json
+from fxstack_interchange.format.encoding.targets import name_of
+from fxstack_interchange.format.errors import SaveError
 from fxstack_interchange.format.metadata import frames
-from fxstack_interchange.format.targets import name_of
 
 _PACKAGES = tuple({sysconfig.get_paths()[key] for key in ("stdlib", "purelib", "platlib")})
 _SETTERS = {

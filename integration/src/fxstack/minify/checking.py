@@ -13,7 +13,7 @@ from torch.fx import GraphModule
 from fxstack.minify.cases import Case, is_foreign, make_case
 from fxstack.minify.compare import Failure, difference, raised
 from fxstack.minify.surgery import calls, node_values, rebuilt
-from fxstack_interchange.errors import SaveError
+from fxstack_interchange.format.errors import SaveError
 from fxstack_interchange.modules import make_graph_module
 
 Compiled = Callable[..., Any]

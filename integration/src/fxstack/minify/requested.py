@@ -18,7 +18,7 @@ from fxstack.minify.checking import Backend, Check, CheckedGraph, Compiled, sava
 from fxstack.minify.compare import Failure, difference, raised
 from fxstack.settings import ReproRequest
 from fxstack_capture import WrongResultError
-from fxstack_interchange.errors import SaveError
+from fxstack_interchange.format.errors import SaveError
 
 # Limits: level 1 is level 2; the first call of each graph is checked.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fxstack.torch_options import INDUCTOR, names_of_torch
-from fxstack_interchange.torch_settings import TABLES, Meaning, Ours, Same, meaning
+from fxstack_interchange.torch_facts.torch_settings import TABLES, Meaning, Ours, Same, meaning
 
 
 @dataclass(frozen=True, slots=True)

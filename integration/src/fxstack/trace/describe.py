@@ -22,7 +22,7 @@ from fxstack_capture.guards.explain import estimated_nanoseconds, guard_conditio
 from fxstack_capture.trace.records import CapturedCode
 from fxstack_interchange import Partition, StageGraph, show
 from fxstack_interchange.format.metadata import user_stack
-from fxstack_interchange.show import show_module, target_text, value_text
+from fxstack_interchange.format.show import show_module, target_text, value_text
 from fxstack_interchange.user_warnings import belongs_to_torch
 from fxstack_partition import PartitionOptions, compare, explain, simulate
 

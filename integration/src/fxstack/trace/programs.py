@@ -18,7 +18,7 @@ from fxstack_inductor.ir.nodes import ExternCall
 from fxstack_inductor.lower.host.symbols import hints
 from fxstack_inductor.schedule.steps import KernelStep, Plan, Step
 from fxstack_inductor.targets.triton_target import LoweredTriton
-from fxstack_interchange.show import target_text
+from fxstack_interchange.format.show import target_text
 
 
 def program_of(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fxstack_interchange.show import short_repr
+from fxstack_interchange.format.show import short_repr
 
 VERSION = 1
 

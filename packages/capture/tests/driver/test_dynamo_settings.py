@@ -11,7 +11,7 @@ import fxstack_capture as fx
 from fxstack_capture import CaptureOptions
 from fxstack_capture.driver.errors import RecompileLimitError, TracingWarning
 from fxstack_capture.driver.frame_policy.dynamo_settings import MODULE
-from fxstack_interchange.torch_settings import TABLES, Same, meaning
+from fxstack_interchange.torch_facts.torch_settings import TABLES, Same, meaning
 
 X = torch.ones(3)
 LOG = logging.getLogger("fxstack.test_settings")

@@ -6,7 +6,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fxstack_capture import capture, explain
 from fxstack_capture.driver.errors import GuardError
-from fxstack_interchange.show import MOST_LINES, first_lines
+from fxstack_interchange.format.show import MOST_LINES, first_lines
 
 SCREEN = 2000
 X = torch.randn(4)

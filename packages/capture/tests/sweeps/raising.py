@@ -1,4 +1,4 @@
-"""Which ATen operators raise for the data of their tensors alone: the table of ``fxstack_interchange.eager_facts.raising``,
+"""Which ATen operators raise for the data of their tensors alone: the table of ``fxstack_interchange.torch_facts.raising``,
 asked of eager.
 
     python packages/capture/tests/sweeps/raising.py [--ops PATTERN] [--samples 4] [--write FILE] [--dry]
@@ -23,7 +23,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from fxstack_interchange.eager_facts.raising import DATA_CHECKS, kind_of_dtype
+from fxstack_interchange.torch_facts.raising import DATA_CHECKS, kind_of_dtype
 
 warnings.filterwarnings("ignore")
 common_utils.extract_test_fn = lambda: None

@@ -30,8 +30,8 @@ from fxstack_functionalize.tracing.interpret import CapturedRun
 from fxstack_functionalize.tracing.joint import add_backward
 from fxstack_functionalize.tracing.session import Session
 from fxstack_interchange import InputKind, Stage, StageGraph
+from fxstack_interchange.format.show import show, show_graph
 from fxstack_interchange.passes import NothingToDo, Pass
-from fxstack_interchange.show import show, show_graph
 
 
 @dataclass(frozen=True, slots=True)

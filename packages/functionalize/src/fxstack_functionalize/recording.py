@@ -28,9 +28,9 @@ from fxstack_functionalize.torch_compat import (
 from fxstack_functionalize.torch_compat import ProxyTensor as _ProxyTensor
 from fxstack_functionalize.torch_state import spelt_out
 from fxstack_functionalize.tracer.aten_tracer import AtenTracer
-from fxstack_interchange.eager_facts.dtypes import differ, in_dtypes, returned_dtypes
-from fxstack_interchange.eager_facts.layouts import as_said, eager_strides, in_layout
-from fxstack_interchange.eager_facts.undefined import with_undefined
+from fxstack_interchange.torch_facts.dtypes import differ, in_dtypes, returned_dtypes
+from fxstack_interchange.torch_facts.layouts import as_said, eager_strides, in_layout
+from fxstack_interchange.torch_facts.undefined import with_undefined
 
 Part = tuple[OpOverload, tuple[Any, ...], int]
 

@@ -15,7 +15,7 @@ from fxstack_inductor.schedule.build import extent
 from fxstack_inductor.schedule.fusion.inlining import base_of
 from fxstack_inductor.schedule.memory import place, slots, used, written
 from fxstack_inductor.schedule.steps import KernelStep, Plan, Step
-from fxstack_interchange.show import short_repr
+from fxstack_interchange.format.show import short_repr
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -7,7 +7,7 @@ from torch.utils import _pytree as pytree
 import fxstack_inductor as fi
 from fxstack_inductor.ir.nodes import ExternCall
 from fxstack_inductor.schedule.steps import KernelStep
-from fxstack_interchange.eager_facts.effects import BEGIN_RANGE, END_RANGE
+from fxstack_interchange.torch_facts.effects import BEGIN_RANGE, END_RANGE
 
 FAST = fi.InductorOptions(optimization=1, use_cache=False, grain=16)
 """Quick to compile; threads share whatever they can."""

@@ -29,7 +29,7 @@ from fxstack_capture.torch_side.global_state import state
 from fxstack_capture.torch_side.subclasses.suspended_modes import without_classes, without_modes
 from fxstack_capture.trace.records import CapturedCode
 from fxstack_interchange.passes import StoppedAfterPass
-from fxstack_interchange.torch_errors import found
+from fxstack_interchange.torch_facts.torch_errors import found
 
 Backend = Callable[[Any, list[Any]], Callable[..., Any]]
 

@@ -89,9 +89,9 @@ from fxstack_capture.torch_side.global_state.unloaded import leave_compiler_unlo
 from fxstack_capture.torch_side.subclasses.suspended_modes import put_back, set_aside
 from fxstack_capture.versions.instruction_sets import program_table
 from fxstack_interchange.collector import held_signals, paused_collector
-from fxstack_interchange.compiled_autograd import without_compiled_autograd
 from fxstack_interchange.passes import StoppedAfterPass, working_on
-from fxstack_interchange.torch_settings import warn_of_ignored
+from fxstack_interchange.torch_facts.compiled_autograd import without_compiled_autograd
+from fxstack_interchange.torch_facts.torch_settings import warn_of_ignored
 
 # Tracing changes process-wide torch state (for example the default dtype), so one thread traces at a time.
 _TRACING: Final = threading.RLock()

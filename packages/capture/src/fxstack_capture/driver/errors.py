@@ -7,7 +7,7 @@ from typing import Final
 from fxstack_capture.breaks import READS_DATA, BreakRecord, graph_break
 from fxstack_capture.guards.explain import GuardFailure
 from fxstack_capture.guards.records import TorchStateIs
-from fxstack_interchange.torch_errors import CompilerError, found
+from fxstack_interchange.torch_facts.torch_errors import CompilerError, found
 
 
 class Unsupported(CompilerError, of_torch="Unsupported"):  # noqa: N818 - the name that users of torch.compile know

@@ -28,7 +28,7 @@ from fxstack_functionalize.torch_compat import HigherOrderOperator, OpOverload, 
 from fxstack_functionalize.torch_compat import custom_operators as custom_ops
 from fxstack_functionalize.torch_compat import get_effect as _get_effect
 from fxstack_interchange import SaveError
-from fxstack_interchange.format.arguments import encode
+from fxstack_interchange.format.encoding.arguments import encode
 from fxstack_interchange.format.literals import LITERAL_TYPES
 
 # Limits: code that reads lists, sets or dictionaries has no form, since it may write to them.

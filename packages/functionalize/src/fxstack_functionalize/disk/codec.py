@@ -21,7 +21,7 @@ from fxstack_functionalize.runtime.backward.saved import SavedTensor
 from fxstack_functionalize.runtime.plan import TangentPlan, TrainingPlan
 from fxstack_functionalize.torch_compat import functionalization as views
 from fxstack_interchange import LoadError, SaveError
-from fxstack_interchange.format.arguments import decode_constant, encode
+from fxstack_interchange.format.encoding.arguments import decode_constant, encode
 from fxstack_interchange.format.expressions import to_text
 from fxstack_interchange.format.literals import LITERAL_TYPES
 

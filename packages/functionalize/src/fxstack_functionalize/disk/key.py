@@ -25,8 +25,8 @@ from fxstack_functionalize.torch_compat import FakeTensor, HigherOrderOperator, 
 from fxstack_functionalize.tracer.inputs import Captured, CapturedInput, TraceRequest
 from fxstack_functionalize.views.differentiable_bases import is_plain_view, root_of
 from fxstack_interchange import SaveError
-from fxstack_interchange.format.arguments import encode
-from fxstack_interchange.format.targets import is_tensor_method, name_of
+from fxstack_interchange.format.encoding.arguments import encode
+from fxstack_interchange.format.encoding.targets import is_tensor_method, name_of
 
 # Limits: no key: programs on a GPU, with sizes that data decide, with symbolic sizes or tensors inside of the
 # functions of control flow operators, with constants of more than a megabyte, under saved-tensor hooks, or

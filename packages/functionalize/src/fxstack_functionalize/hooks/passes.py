@@ -10,8 +10,8 @@ from fxstack_functionalize.hooks.inline import inline_hooks
 from fxstack_functionalize.hooks.joint import hooks_in_joint
 from fxstack_functionalize.hooks.pair import HookPair
 from fxstack_interchange import Partition, StageGraph
+from fxstack_interchange.format.show import show
 from fxstack_interchange.passes import NothingToDo, Pass
-from fxstack_interchange.show import show
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ from fxstack_interchange import (
     Stage,
     StageGraph,
 )
-from fxstack_interchange.eager_facts.effects import is_ordered, must_run
 from fxstack_interchange.modules import make_graph_module
+from fxstack_interchange.torch_facts.effects import is_ordered, must_run
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from fxstack_functionalize.tracing.finalize import FlatSlot, GradientSlot
 from fxstack_functionalize.tracing.session import Session
 from fxstack_functionalize.views.differentiable_bases import leaves_behind
 from fxstack_functionalize.views.non_dense_strides import plain_only
-from fxstack_interchange.compiled_autograd import without_compiled_autograd
+from fxstack_interchange.torch_facts.compiled_autograd import without_compiled_autograd
 
 
 def add_backward(

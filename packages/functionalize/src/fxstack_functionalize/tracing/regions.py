@@ -23,8 +23,8 @@ from fxstack_functionalize.operators.attention import RECOMPUTE_TAG, flex_attent
 from fxstack_functionalize.random.nested_draws import with_equal_draws
 from fxstack_functionalize.torch_compat import OpOverload
 from fxstack_functionalize.tracer.aten_tracer import AtenTracer
-from fxstack_interchange.eager_facts.effects import BEGIN_RANGE, END_RANGE
 from fxstack_interchange.format.metadata import RECOMPUTE_TAGS
+from fxstack_interchange.torch_facts.effects import BEGIN_RANGE, END_RANGE
 
 CHECKPOINT_OPTIONS = frozenset(
     {"use_reentrant", "context_fn", "determinism_check", "debug", "preserve_rng_state", "early_stop"}

@@ -13,9 +13,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from fxstack_inductor.freezing import norms, packing
 from fxstack_inductor.freezing.constants import Split, constant_nodes, split
+from fxstack_interchange.format.show import show_graph
 from fxstack_interchange.modules import make_graph_module
 from fxstack_interchange.passes import NothingToDo, Pass, run_passes
-from fxstack_interchange.show import show_graph
 
 Compiled = Callable[..., tuple[Any, ...]]
 Stamp = tuple[object, tuple[tuple[int, int], ...]]

@@ -10,7 +10,7 @@ from torch.fx import Node as FxNode
 
 from fxstack_inductor.ir.nodes import FLOAT8_DTYPES, Node
 from fxstack_inductor.lower.elementwise.pointwise import REGISTER_DTYPES
-from fxstack_interchange.eager_facts.effects import is_ordered, may_act
+from fxstack_interchange.torch_facts.effects import is_ordered, may_act
 
 FLOAT8_TARGETS = frozenset(
     {

@@ -56,9 +56,9 @@ from fxstack_inductor.lower.program import Fallback, HostCall, HostValue, Mutati
 from fxstack_inductor.lower.registry import Updates
 from fxstack_inductor.lower.rounded import rounded_nodes
 from fxstack_inductor.options import InductorOptions
-from fxstack_interchange.eager_facts.effects import RANGES, is_ordered
 from fxstack_interchange.operators.attention_operators import attention_of
 from fxstack_interchange.operators.kernel_operators import FunctionalLaunch, functional_launch_of
+from fxstack_interchange.torch_facts.effects import RANGES, is_ordered
 
 LOG = logging.getLogger(__name__)
 NO_RULES: MappingProxyType[str, Callable[..., Any]] = MappingProxyType({})

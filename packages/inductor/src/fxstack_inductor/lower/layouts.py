@@ -14,7 +14,7 @@ from fxstack_inductor.lower.host.symbols import size_expr
 
 # Limits: strides of dimensions of size 1 may differ from eager's in results of empty_like, in results of
 # operators that are neither elementwise nor copies (Fourier transforms), and in gradients. With symbolic
-# sizes, the operators of fxstack_interchange.eager_facts.layouts have the strides of torch's fake kernels.
+# sizes, the operators of fxstack_interchange.torch_facts.layouts have the strides of torch's fake kernels.
 
 
 def layout_of(value: torch.Tensor) -> Layout:

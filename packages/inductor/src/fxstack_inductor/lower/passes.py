@@ -19,8 +19,8 @@ from fxstack_inductor.lower.program import Program, show_program
 from fxstack_inductor.lower.reductions.split import split_reductions as split_large
 from fxstack_inductor.lower.rules import RULES
 from fxstack_inductor.options import InductorOptions
+from fxstack_interchange.format.show import show_graph
 from fxstack_interchange.passes import NothingToDo, Pass, run_passes
-from fxstack_interchange.show import show_graph
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import torch
 from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.ir.nodes import ExternCall, Input, Node, View
 from fxstack_inductor.ir.printer import show_tensor
-from fxstack_interchange.show import target_text
+from fxstack_interchange.format.show import target_text
 
 
 @dataclass(frozen=True, slots=True)

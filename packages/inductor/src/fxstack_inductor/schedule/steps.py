@@ -9,7 +9,7 @@ from fxstack_inductor.ir.kernel import Kernel
 from fxstack_inductor.ir.nodes import Computed, Extern, ExternCall, Node
 from fxstack_inductor.lower.program import HostCall, Mutation, Program, show_call
 from fxstack_inductor.schedule.fusion.loop_matching import Refusal
-from fxstack_interchange.show import short_repr
+from fxstack_interchange.format.show import short_repr
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,8 @@ from fxstack_inductor.schedule.memory import Slot
 from fxstack_inductor.schedule.steps import KernelStep
 from fxstack_inductor.targets.lowered_c import Lowered
 from fxstack_interchange import LoadError, SaveError
-from fxstack_interchange.format.arguments import decode_constant, encode
-from fxstack_interchange.format.bare import graph_from_json, graph_to_json
+from fxstack_interchange.format.encoding.arguments import decode_constant, encode
+from fxstack_interchange.format.encoding.bare import graph_from_json, graph_to_json
 from fxstack_interchange.operators.origins import SOURCE
 
 Compiled = Callable[..., tuple[Any, ...]]

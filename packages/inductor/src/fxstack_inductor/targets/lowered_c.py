@@ -13,7 +13,7 @@ from fxstack_inductor.codegen.host.python_host import host_program
 from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.runtime.parts import PART
 from fxstack_inductor.schedule.steps import Plan
-from fxstack_interchange.show import short_repr
+from fxstack_interchange.format.show import short_repr
 
 
 def kernels_of(c: str) -> str:

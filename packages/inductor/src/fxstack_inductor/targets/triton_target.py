@@ -32,9 +32,9 @@ from fxstack_inductor.schedule.plan import plan
 from fxstack_inductor.schedule.steps import KernelStep, Plan, show_plan
 from fxstack_inductor.tiling.kernels import TritonSource
 from fxstack_inductor.tiling.product_tiles import ProductConfig
+from fxstack_interchange.format.show import short_repr
 from fxstack_interchange.operators.kernel_operators import FunctionalLaunch
 from fxstack_interchange.passes import NothingToDo, Pass, run_passes
-from fxstack_interchange.show import short_repr
 
 if TYPE_CHECKING:  # its import of torch's operation counts takes 100 ms
     from fxstack_inductor.cost.model import Cost

@@ -13,8 +13,8 @@ from typing import Final, TypeVar
 from torch.fx import Node
 
 from fxstack_interchange import Partition, StageGraph
+from fxstack_interchange.format.show import show
 from fxstack_interchange.passes import NothingToDo, Pass
-from fxstack_interchange.show import show
 from fxstack_partition.extraction.graphs import HandedOver, backward_graph, forward_graph, reasons_of
 from fxstack_partition.extraction.merge import merged
 from fxstack_partition.joint.compact import Compact

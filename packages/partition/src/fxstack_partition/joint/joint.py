@@ -12,7 +12,7 @@ from functools import cached_property
 from torch.fx import Node
 
 from fxstack_interchange import InputKind, InputSpec, OutputKind, OutputSpec, Stage, StageGraph
-from fxstack_interchange.show import short_repr
+from fxstack_interchange.format.show import short_repr
 from fxstack_partition.joint.compact import Compact
 from fxstack_partition.joint.dissected import DissectedGraph, alias_root
 from fxstack_partition.joint.ops import OpKind, base_name, kind_of, written_arguments

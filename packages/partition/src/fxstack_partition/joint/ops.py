@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import torch
 from torch.fx import Node
 
-from fxstack_interchange.eager_facts.effects import is_ordered, must_run
+from fxstack_interchange.torch_facts.effects import is_ordered, must_run
 from fxstack_partition.torch_compat import HigherOrderOperator, OpOverload
 
 

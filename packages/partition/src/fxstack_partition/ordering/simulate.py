@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from torch.fx import Node
 
 from fxstack_interchange import InputKind, OutputKind, Partition, StageGraph
-from fxstack_interchange.show import short_repr
+from fxstack_interchange.format.show import short_repr
 from fxstack_partition.joint.cost import SizeModel
 from fxstack_partition.joint.storage import StorageTable
 from fxstack_partition.options import PartitionOptions, StageMemory

@@ -13,7 +13,7 @@ from enum import Enum
 import torch
 from torch.fx import Node
 
-from fxstack_interchange.eager_facts.effects import may_act
+from fxstack_interchange.torch_facts.effects import may_act
 from fxstack_partition.joint.joint import JointFacts
 from fxstack_partition.joint.ops import OpKind, is_symbolic_value
 from fxstack_partition.joint.rng_replay import can_be_redrawn

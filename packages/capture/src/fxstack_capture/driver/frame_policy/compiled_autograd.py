@@ -14,7 +14,7 @@ import torch
 from fxstack_capture.annotations import disable
 from fxstack_capture.calls.marks.compiled_autograd import CALLBACKS
 from fxstack_capture.options import CaptureOptions
-from fxstack_interchange.compiled_autograd import MODULE
+from fxstack_interchange.torch_facts.compiled_autograd import MODULE
 
 _INPUTS: Final = ["inputs", "sizes", "scalars", "hooks", "packed_data"]
 

@@ -10,7 +10,7 @@ import dataclasses
 from typing import Any, Final
 
 from fxstack_capture.options import CaptureOptions
-from fxstack_interchange.torch_settings import (
+from fxstack_interchange.torch_facts.torch_settings import (
     NoEffect,
     Ours,
     Same,

@@ -9,7 +9,7 @@ from typing import Any
 from fxstack_capture.breaks import BreakRecord
 from fxstack_capture.driver.reports.records import FrameRecord, Verdict
 from fxstack_capture.guards.records import Guard
-from fxstack_interchange.show import first_lines
+from fxstack_interchange.format.show import first_lines
 
 
 @dataclass(frozen=True, slots=True, repr=False)

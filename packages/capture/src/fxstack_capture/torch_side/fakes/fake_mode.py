@@ -39,11 +39,11 @@ from fxstack_capture.torch_side.fakes.operator_cache import (
 )
 from fxstack_capture.torch_side.fakes.size_checks import SIZE_RULES, check_sizes
 from fxstack_capture.torch_side.fakes.writes import demand_accepted
-from fxstack_interchange.eager_facts.checks import RefusedArgumentsError, has_symbols, ranges, refuses
-from fxstack_interchange.eager_facts.dtypes import differ, eager_dtypes, in_dtypes
-from fxstack_interchange.eager_facts.layouts import as_said, eager_strides
-from fxstack_interchange.eager_facts.raising import refuses_data
-from fxstack_interchange.eager_facts.undefined import with_undefined
+from fxstack_interchange.torch_facts.checks import RefusedArgumentsError, has_symbols, ranges, refuses
+from fxstack_interchange.torch_facts.dtypes import differ, eager_dtypes, in_dtypes
+from fxstack_interchange.torch_facts.layouts import as_said, eager_strides
+from fxstack_interchange.torch_facts.raising import refuses_data
+from fxstack_interchange.torch_facts.undefined import with_undefined
 
 _LOG = logging.getLogger("torch._subclasses.fake_tensor")
 _NO_KWARGS: dict[str, Any] = {}

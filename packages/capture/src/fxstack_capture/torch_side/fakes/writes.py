@@ -15,8 +15,8 @@ import torch
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_compat import OpOverload, TorchDispatchMode, tree_leaves
-from fxstack_interchange.eager_facts.dtypes import size_in_call
-from fxstack_interchange.eager_facts.iteration import is_dense, operand
+from fxstack_interchange.torch_facts.dtypes import size_in_call
+from fxstack_interchange.torch_facts.iteration import is_dense, operand
 
 _PREFIXES = ("_foreach_", "_fused_", "_amp_foreach_")
 

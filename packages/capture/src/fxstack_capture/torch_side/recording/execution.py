@@ -35,8 +35,8 @@ from fxstack_capture.torch_compat import (
 from fxstack_capture.torch_side.fakes import custom_operators
 from fxstack_capture.torch_side.fakes.writes import is_leaf
 from fxstack_capture.torch_side.numbers.symbols import symbolic_number
-from fxstack_interchange.eager_facts.dtypes import is_refusal
 from fxstack_interchange.operators.custom_operators import custom_operator, described
+from fxstack_interchange.torch_facts.dtypes import is_refusal
 
 _DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
 _NO_FAKE = (

@@ -7,7 +7,7 @@ from typing import Any
 
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.trace.state import Args, Kwargs
-from fxstack_interchange.eager_facts.effects import BEGIN_RANGE, END_RANGE, open_range
+from fxstack_interchange.torch_facts.effects import BEGIN_RANGE, END_RANGE, open_range
 
 
 def begin(name: str, args: str | None) -> None:

@@ -24,7 +24,7 @@ from fxstack_functionalize.torch_state import state_now
 from fxstack_functionalize.trace import Shell, Traced
 from fxstack_functionalize.tracing.finalize import has_effect
 from fxstack_functionalize.views.inplace import is_in_place
-from fxstack_interchange.eager_facts.effects import RANGES, is_check
+from fxstack_interchange.torch_facts.effects import RANGES, is_check
 
 Reach = frozenset[int]
 

@@ -21,7 +21,7 @@ from fxstack_inductor.lower.program import HostCall, SymbolBinding
 from fxstack_inductor.runtime.arena import Window
 from fxstack_inductor.schedule.memory import Slot
 from fxstack_inductor.schedule.steps import Plan
-from fxstack_interchange.show import target_text
+from fxstack_interchange.format.show import target_text
 
 Kind = Literal["tensor", "integer", "object"]
 

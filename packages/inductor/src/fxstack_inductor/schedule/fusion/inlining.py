@@ -29,7 +29,7 @@ from fxstack_inductor.ir.ordered import Scatter
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE
 from fxstack_inductor.lower.program import HostCall, Program
 from fxstack_inductor.schedule.fusion.checked import has_checks, read_in_part
-from fxstack_interchange.eager_facts.effects import RANGES
+from fxstack_interchange.torch_facts.effects import RANGES
 
 # Limits: a chain of more than 32 tensors that only move elements, or whose coordinates have more than 64
 # quotients and remainders, becomes several kernels.

@@ -1,0 +1,226 @@
+"""Whether eager's CPU kernels refuse arguments that torch's fake kernels accept.
+
+This module runs the kernels to find out. It calls the operator for real, with made-up tensor elements instead
+of the program's data; sizes and all other arguments are the program's. A call with more than ``_FEW``
+elements does not run directly; a call with more than ``_MANY`` elements never runs. If a call in between has
+arguments other than tensors, the module first calls the operator on short tensors, and repeats the call with
+the full sizes only if eager refuses the short call.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fxstack_interchange import torch_compat
+from fxstack_interchange.torch_compat import OpOverload, tree_leaves, tree_map
+from fxstack_interchange.torch_compat import disable_current_modes as _disable_current_modes
+from fxstack_interchange.torch_facts.dtypes import SKIPPED_TAGS, ZEROS, size_in_call, without_autocast
+from fxstack_interchange.torch_facts.raising import DATA_CHECKS
+
+# Limits: kernels of operators that only backward passes call (aten.max_pool2d_with_indices_backward) do not
+# check their arguments. A program that calls such an operator by name gets fewer errors than in eager.
+
+_SKIPPED_NAMES = ("backward", "lstm", "rnn", "gru", "miopen", "cudnn", "mkldnn", "_foreach", "_fused")
+"""Kernels that do not check their arguments, or that are expensive."""
+_CHECKING = frozenset({"_softmax_backward_data", "_log_softmax_backward_data"})
+"""Gradient kernels that compare sizes and dtypes before they read any element."""
+_UNANSWERABLE = frozenset({"linalg_ldl_solve", "segment_reduce"})
+"""Operators whose tensors must have consistent elements. Made-up elements do not satisfy this condition."""
+_FEW = 1 << 14
+"""Maximum number of elements of a call that runs with its own sizes at once."""
+_MANY = 1 << 22
+_SHORT = 4
+_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+_BEYOND = torch.finfo(torch.float64).max
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_PLAIN: tuple[type, ...] = (
+    *(int, float, bool, complex, str, type(None)),
+    *(torch.dtype, torch.memory_format, torch.device, torch.layout),
+    *_SYMBOLIC,
+)
+_ASKED: dict[Any, bool] = {}
+_ERRORS = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, ZeroDivisionError)
+
+
+class RefusedArgumentsError(RuntimeError):
+    """Eager refuses this call. The exception has no message; eager raises the error with a message."""
+
+
+def has_symbols(values: object) -> bool:
+    """Whether any number in ``values``, or any size of a tensor, is symbolic."""
+    return any(
+        isinstance(leaf, _SYMBOLIC)
+        or (isinstance(leaf, Tensor) and any(isinstance(n, torch.SymInt) for n in leaf.shape))
+        for leaf in tree_leaves(values)
+    )
+
+
+def refuses(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: object) -> bool:
+    """Whether eager raises for ``func(*args, **kwargs)``.
+
+    Fake kernels return ``result`` for the same call.
+    """
+    asked = _ASKED.get(func)
+    if asked is None:
+        asked = _ASKED[func] = _may_be_asked(func)
+    if not asked:
+        return False
+    leaves = tree_leaves((args, kwargs))
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    if not all(map(_is_plain, leaves)):
+        return False
+    try:
+        elements = max(map(_elements, (*tensors, *_tensors(result))), default=0)
+        if elements <= _FEW:
+            return _is_refused(func, args, kwargs, _as_it_is)
+        # A backward kernel does not check its arguments. It may read out of bounds of tensors that do not
+        # fit.
+        believes = "backward" in func._opname
+        if believes or elements > _MANY or all(isinstance(leaf, Tensor) for leaf in leaves):
+            return False
+        short = _is_refused(func, args, kwargs, _short)
+        return short and _is_refused(func, args, kwargs, _as_it_is)
+    except _UnknownSizeError:
+        return False
+
+
+def ranges(
+    func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: object
+) -> Iterator[tuple[torch.SymFloat, float]]:
+    """Yield each symbolic float that eager refuses beyond the range of a dtype, with the largest number of it.
+
+    A number that becomes a tensor's element, or a factor in a dtype, must be within the range of this dtype.
+    """
+    leaves = tree_leaves((args, kwargs))
+    numbers = [leaf for leaf in leaves if type(leaf) is torch.SymFloat and leaf.node.hint is not None]
+    if not numbers:
+        return
+    dtypes = {tensor.dtype for tensor in _tensors((args, kwargs, result))} | {torch.float32}
+    largest = sorted(bound for dtype in dtypes if (bound := _largest(dtype)) < _BEYOND)
+    for number in numbers:
+        for bound in largest:
+            given, named = tree_map(partial(_replaced, number, 2 * bound), (tuple(args), kwargs))
+            if refuses(func, given, named, result):
+                yield number, bound
+                break
+
+
+def _largest(dtype: torch.dtype) -> float:
+    if dtype.is_floating_point or dtype.is_complex:
+        return float(torch.finfo(dtype).max)
+    return float(torch.iinfo(dtype).max) if dtype in _INTEGERS else _BEYOND
+
+
+def _replaced(number: object, by: float, value: object) -> object:
+    return by if value is number else value
+
+
+class _UnknownSizeError(Exception):
+    """A size depends on data, so it has no hint."""
+
+
+def _may_be_asked(func: object) -> bool:
+    return (
+        isinstance(func, OpOverload)
+        and func.namespace == "aten"
+        and not func.is_view
+        and not SKIPPED_TAGS.intersection(func.tags)
+        and (func._opname in _CHECKING or not any(name in func._opname for name in _SKIPPED_NAMES))
+        and func._opname not in _UNANSWERABLE
+        and len(func._schema.returns) > 0
+    )
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, Tensor):
+        return value.device.type == "cpu" and value.layout is torch.strided
+    return isinstance(value, _PLAIN)
+
+
+def _tensors(result: object) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+
+
+def _elements(tensor: Tensor) -> int:
+    return math.prod(map(_as_it_is, tensor.shape))
+
+
+def _as_it_is(size: Any) -> int:
+    known = size_in_call(size)
+    if known is None:
+        raise _UnknownSizeError
+    return known
+
+
+def _short(size: object) -> int:
+    return min(_as_it_is(size), _SHORT)
+
+
+def _is_refused(func: Any, args: Sequence[Any], kwargs: dict[str, Any], size: Callable[[Any], int]) -> bool:
+    """Whether the call raises.
+
+    An operator of ``DATA_CHECKS`` also refuses some elements. For such an operator the call must raise the
+    same error for every fill in ``_FILLS``.
+    """
+    fills = _FILLS if func._opname.removesuffix("_") in DATA_CHECKS else _FILLS[:1]
+    words: set[str] = set()
+    for fill in fills:
+        error = _attempt(func, *_real((tuple(args), kwargs), size, fill))
+        if error is None:
+            return False
+        words.add(f"{type(error)} {error}")
+    return len(words) == 1
+
+
+def _attempt(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
+    """Make the call. Return the exception that it raises, or None."""
+    state = torch.get_rng_state() if torch.Tag.nondeterministic_seeded in func.tags else None
+    with (
+        _disable_current_modes(),
+        torch_compat.DisableTorchFunction(),
+        torch_compat.AutoDispatchBelowAutograd(),
+        without_autocast(),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        try:
+            func(*args, **kwargs)
+        except _ERRORS as error:
+            return error.with_traceback(None)
+        finally:
+            if state is not None:
+                torch.set_rng_state(state)
+    return None
+
+
+def _identity(sizes: list[int], dtype: torch.dtype) -> Tensor:
+    """Return matrices with ones on their diagonals."""
+    made = ZEROS(sizes, dtype=dtype)
+    if len(sizes) > 1:
+        made.diagonal(dim1=-2, dim2=-1).fill_(1)
+    return made
+
+
+_FILLS: tuple[Callable[..., Tensor], ...] = (ZEROS, torch.ops.aten.ones.default, _identity)
+"""The functions that make the elements of the test calls."""
+
+
+def _real(values: object, size: Callable[[Any], int], fill: Callable[..., Tensor]) -> Any:
+    def replaced(value: object) -> Any:
+        if isinstance(value, Tensor):
+            with _disable_current_modes():
+                return fill([size(n) for n in value.shape], dtype=value.dtype)
+        if not isinstance(value, _SYMBOLIC):
+            return value
+        if value.node.hint is None:
+            raise _UnknownSizeError
+        return value.node.hint
+
+    return tree_map(replaced, values)

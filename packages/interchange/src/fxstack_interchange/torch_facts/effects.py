@@ -1,0 +1,132 @@
+"""Operators with effects: no stage may drop, repeat or move a call of such an operator.
+
+The graph itself defines the order: calls for which ``is_ordered`` is true run once each, in the order of
+their nodes. No effect tokens pass through the graph. Every stage asks this module.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+
+from fxstack_interchange.torch_compat import (
+    HigherOrderOperator,
+    OpOverload,
+    auto_functionalized,
+    auto_functionalized_v2,
+    has_effects,
+)
+from fxstack_interchange.torch_facts.raising import can_raise
+
+BEGIN_RANGE = torch.ops.profiler._record_function_enter_new.default
+END_RANGE = torch.ops.profiler._record_function_exit._RecordFunction
+RANGES = frozenset({BEGIN_RANGE, END_RANGE})
+"""Operators that begin and end a range of torch's profiler; no kernel has operators of both sides of such a call.
+
+The end takes the result of the beginning.
+"""
+
+BUILTIN = frozenset({"aten", "prim", "prims"})
+"""Namespaces whose operators return nothing only if they check something.
+
+Operators with an effect that torch has registered are an exception.
+"""
+
+_KNOWN = BUILTIN | {
+    *(
+        "fxstack_triton",
+        "fxstack_attention",
+        "inductor",
+        "rngprims",
+        "debugprims",
+        "mkldnn",
+        "mkl",
+        "onednn",
+        "quantized",
+    ),
+    *("quantized_decomposed", "_quantized", "torchvision", "torchaudio", "sparse"),
+}
+"""Namespaces whose operators have no effects, except operators for which ``is_ordered`` is true."""
+_FUNCTIONAL_FORMS = (auto_functionalized, auto_functionalized_v2)
+"""Operators that wrap an operator which writes to its arguments.
+
+The wrapped operator is their first argument.
+"""
+
+
+_BATCH_NORMS = frozenset(
+    {
+        torch.ops.aten.native_batch_norm.default,
+        torch.ops.aten.cudnn_batch_norm.default,
+        torch.ops.aten.miopen_batch_norm.default,
+    }
+)
+"""Operators that write to running statistics although their schema does not declare it."""
+
+
+def is_ordered(target: object) -> bool:
+    """Whether calls of ``target`` have effects.
+
+    Either torch has registered an effect for ``target``, or ``target`` is a custom operator that returns
+    nothing.
+    """
+    if not isinstance(target, (OpOverload, HigherOrderOperator)):
+        return False
+    if target in RANGES:
+        return True
+    return has_effects(target) or (isinstance(target, OpOverload) and _only_acts(target))
+
+
+def open_range(graph: Graph) -> Node | None:
+    """Return the node that begins the innermost range that has no end."""
+    started = graph.find_nodes(op="call_function", target=BEGIN_RANGE)
+    return next((node for node in reversed(started) if not node.users), None)
+
+
+def is_check(target: object) -> bool:
+    """Whether ``target`` is an operator of torch that raises or does nothing."""
+    # torch registers some checks as operators with effects, because their order is fixed.
+    if not isinstance(target, OpOverload) or target.namespace not in BUILTIN:
+        return False
+    acts = target._schema.returns or target._schema.is_mutable or target is torch.ops.aten._print.default
+    return not acts
+
+
+def may_act(node: Node) -> bool:
+    """Whether ``node`` calls a user-defined operator, which may have undeclared effects.
+
+    Eager runs such a call even if nothing uses its result.
+    """
+    target = node.target
+    if target in _FUNCTIONAL_FORMS:
+        target = node.args[0]
+    return isinstance(target, OpOverload) and target.namespace not in _KNOWN
+
+
+def must_run(node: Node) -> bool:
+    """Whether ``node`` must run even if nothing uses its result.
+
+    The node may have undeclared effects, or it may raise.
+    """
+    return may_act(node) or can_raise(node) or _updates_statistics(node)
+
+
+def _updates_statistics(node: Node) -> bool:
+    """Whether ``node`` is a batch norm in training mode that writes to its running statistics.
+
+    The schema of the operator does not declare this mutation.
+    """
+    if node.target not in _BATCH_NORMS:
+        return False
+    mean, training = (
+        node.args[at] if at < len(node.args) else node.kwargs.get(name)
+        for at, name in ((3, "running_mean"), (5, "training"))
+    )
+    return mean is not None and training is not False
+
+
+def _only_acts(operator: OpOverload[..., Any]) -> bool:
+    schema = operator._schema
+    return not schema.returns and not schema.is_mutable and operator.namespace not in BUILTIN

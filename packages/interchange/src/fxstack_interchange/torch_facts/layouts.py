@@ -1,0 +1,451 @@
+"""The strides of eager's results, for operators whose fake kernels return other strides.
+
+The kernels for real tensors are the authority. For fake tensors, torch computes these operators by
+decompositions, which order the dimensions differently if arguments are permuted. A test compares this module
+with eager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from fxstack_interchange.torch_compat import OpOverload
+from fxstack_interchange.torch_facts.iteration import (
+    Operand,
+    channels_last,
+    copied,
+    dense,
+    hints,
+    is_channels_last,
+    iterated_strides,
+    operand,
+    preserved_strides,
+    viewed_strides,
+)
+
+Rule = Callable[[Tensor, Sequence[Any]], tuple[Any, ...] | None]
+
+# Limits: max_pool1d without a gradient, of an input with permuted dimensions, gets the strides of max_pool1d
+# with a gradient. Eager's result is contiguous.
+
+_ATEN = torch.ops.aten
+
+
+Strides = tuple[Any, ...]
+Given = list[Strides | None]
+"""The strides that eager gives each result of an operator.
+
+None means that the result already has these strides.
+"""
+
+
+def eager_strides(func: object, args: Sequence[Any], kwargs: dict[str, Any], result: object) -> Given | None:
+    """Return the strides that eager's kernel gives the results of ``func``.
+
+    Return None if ``result`` has these strides.
+
+    Symbolic sizes are compared by their hints.
+    """
+    results = result if isinstance(result, (list, tuple)) else (result,)
+    if not results or not _has_strides(results[0]):
+        # A call on numbers alone also gives a 0-d result, for example torch.div(7, 2, rounding_mode="floor").
+        return None
+    given: Given = [_differing(results[0], _stated(func, args, kwargs, results[0]))]
+    if func in _ALL_RESULTS:
+        given += [_differing(x, _stated(func, args, kwargs, x)) for x in results[1:]]
+    return None if given.count(None) == len(given) else given
+
+
+def _has_strides(value: object) -> bool:
+    return isinstance(value, Tensor) and value.dim() > 0 and value.layout is torch.strided
+
+
+def _stated(func: object, args: Sequence[Any], kwargs: dict[str, Any], first: Tensor) -> Strides | None:
+    """Return the strides of ``first`` by the rule of ``func``.
+
+    Return None if there is no rule or the rule does not decide.
+    """
+    if any(type(size) is int and size == 0 for size in first.shape) and func is not _VIEW:
+        return None
+    if any(x.layout is not torch.strided for x in _tensors(args)):
+        return None
+    rule = _RULES.get(func)
+    if rule is not None:
+        return rule(first, args)
+    ones = [type(size) is int and size == 1 for size in first.shape]
+    if not any(ones) and _is_plain(first, args):
+        return None
+    strides = _whole(func, args, kwargs, first)
+    if strides is None or not first._has_symbolic_sizes_strides:
+        return strides
+    return _with_symbols(first.stride(), strides, ones)
+
+
+def _with_symbols(mine: Strides, theirs: Strides, ones: list[bool]) -> Strides:
+    """Return ``theirs`` if the hints differ in a dimension with several elements.
+
+    Otherwise return ``mine``, with the strides of ``theirs`` in dimensions with one element. Torch's fake
+    kernels add guards for their comparisons; this module does not.
+    """
+    known, wanted = hints(mine), hints(theirs)
+    triples = list(zip(known or (), wanted or (), ones, strict=False))
+    if any(a != b for a, b, one in triples if not one):
+        return theirs
+    return tuple(b if one else a for a, b, one in zip(mine, theirs, ones, strict=True))
+
+
+def _is_plain(first: Tensor, args: Sequence[Any]) -> bool:
+    """Whether all tensors are contiguous and have one shape. No operator needs a correction in this case.
+
+    Tensors with symbolic sizes are not compared, because a comparison would add a guard.
+    """
+    others = [x for x in _tensors(args) if x.dim() > 0]
+    if any(x._has_symbolic_sizes_strides for x in [first, *others]):
+        return False
+    return first.is_contiguous() and all(x.shape == first.shape and x.is_contiguous() for x in others)
+
+
+def _differing(first: Any, strides: Strides | None) -> Strides | None:
+    if strides is None:
+        return None
+    pairs = zip(first.stride(), strides, strict=True)
+    return None if all(mine is theirs or _same(mine, theirs) for mine, theirs in pairs) else strides
+
+
+def _whole(
+    func: object, args: Sequence[Any], kwargs: dict[str, Any], first: Tensor
+) -> tuple[Any, ...] | None:
+    """Return the strides of all dimensions by the rule of ``func``; None if there is no rule."""
+    if func in _CONTIGUOUS:
+        return dense(first.shape, range(first.dim()))
+    operands = _operands(func, args, kwargs, first)
+    if not operands:
+        return None
+    if func in _COPIES:
+        return preserved_strides(first, operands[0])
+    return iterated_strides(first, operands)
+
+
+def _operands(
+    func: object, args: Sequence[Any], kwargs: dict[str, Any], first: Tensor
+) -> list[Operand] | None:
+    """Return the operands that decide the layout of ``first``; None if they are unknown."""
+    if func in _COPIES:
+        preserves = kwargs.get("memory_format") in (None, torch.preserve_format)
+        values: list[Any] = [args[0]] if preserves else []
+    elif _is_one_pass(func):
+        numbers = _numbers(func)
+        values = [x for k, x in enumerate(args) if isinstance(x, Tensor) or (k in numbers and x is not None)]
+    else:
+        return None
+    if any(isinstance(x, Tensor) and x.layout is not torch.strided for x in values):
+        return None
+    operands = [operand(x) if isinstance(x, Tensor) else _NUMBER for x in values]
+    if None in operands:
+        return None
+    common = _common_dtype(values, first)
+    kept = values[0] if func is _ATEN.where.self else None
+    return [
+        given if common is None or x is kept or _dtype_of(x) in (common, None) else copied(given)
+        for x, given in zip(values, operands, strict=True)
+        if given is not None
+    ]
+
+
+def _dtype_of(value: object) -> torch.dtype | None:
+    return value.dtype if isinstance(value, Tensor) else None
+
+
+def _common_dtype(values: list[Any], first: Tensor) -> torch.dtype | None:
+    """Return the dtype to which ``TensorIterator`` casts its arguments before it looks at their strides.
+
+    Return None if it does not cast. It never casts on a GPU.
+    """
+    tensors = [x for x in values if isinstance(x, Tensor)]
+    if not tensors or first.device.type != "cpu":
+        return None
+    to_float = first.dtype.is_floating_point and not _has_fractions(tensors[0].dtype)
+    if len({x.dtype for x in tensors}) == 1 and not to_float:
+        return tensors[0].dtype
+    return first.dtype if first.dtype is not torch.bool else _promoted(tensors)
+
+
+def _has_fractions(dtype: torch.dtype) -> bool:
+    return bool(dtype.is_floating_point or dtype.is_complex)
+
+
+def _promoted(tensors: list[Tensor]) -> torch.dtype | None:
+    """Return the common dtype of the two arguments of a comparison; None if there are not two."""
+    return torch.result_type(*tensors) if len(tensors) == 2 else None
+
+
+@cache
+def _is_one_pass(func: object) -> bool:
+    """Whether ``func`` computes a new tensor by one ``TensorIterator`` over its tensors."""
+    return (
+        isinstance(func, OpOverload)
+        and func.namespace == "aten"
+        and torch.Tag.pointwise in func.tags
+        and not any(argument.alias_info for argument in func._schema.arguments)
+        and func not in _NOT_ONE_PASS
+    )
+
+
+@cache
+def _numbers(func: Any) -> frozenset[int]:
+    """Return the positions at which a number becomes a 0-d tensor."""
+    wraps = "calar" in func._overloadname and func not in _SCALARS_AS_THEY_ARE
+    types = [str(argument.type) for argument in func._schema.arguments]
+    return frozenset(
+        k for k, kind in enumerate(types) if kind == "Tensor" or (wraps and k < 2 and kind == "number")
+    )
+
+
+def _same(mine: object, theirs: object) -> bool:
+    """Whether two strides are known to be equal without a new guard."""
+    if type(mine) is int and type(theirs) is int:
+        return mine == theirs
+    return bool(statically_known_true(mine == theirs))
+
+
+def in_layout(result: object, given: Given) -> Any:
+    """Return ``result``.
+
+    Tensors with an entry in ``given`` are copied to dense memory with the given strides.
+    """
+    if isinstance(result, (list, tuple)):
+        return (*map(_in_layout, result, given), *result[len(given) :])
+    return _in_layout(result, given[0])
+
+
+def _in_layout(result: Any, strides: Strides | None) -> Any:
+    if strides is None:
+        return result
+    known = hints(strides) or strides
+    order = sorted(range(result.dim()), key=lambda dim: -known[dim])
+    copied = result.permute(order).clone(memory_format=torch.contiguous_format)
+    return copied.permute([order.index(dim) for dim in range(result.dim())])
+
+
+def as_said(result: object, given: Given) -> Any:
+    """Return ``result``, which consists of fake tensors.
+
+    Tensors with an entry in ``given`` become views with the given strides.
+    """
+    if isinstance(result, (list, tuple)):
+        return (*map(_as_said, result, given), *result[len(given) :])
+    return _as_said(result, given[0])
+
+
+def _as_said(result: Any, strides: Strides | None) -> Any:
+    if strides is None:
+        return result
+    return _AS_STRIDED(result, result.shape, strides, result.storage_offset())
+
+
+def _tensors(args: Sequence[Any]) -> list[Tensor]:
+    """Return the tensors among the arguments, and in lists of arguments."""
+    flat = [x for arg in args for x in (arg if isinstance(arg, (list, tuple)) else (arg,))]
+    return [x for x in flat if isinstance(x, Tensor)]
+
+
+def _contiguous(result: Tensor, _args: Sequence[Any]) -> Strides:
+    return dense(result.shape, range(result.dim()))
+
+
+def _like(position: int) -> Rule:
+    """Return a rule: the strides are those of ``empty_like`` of an argument."""
+
+    def rule(result: Tensor, args: Sequence[Any]) -> Strides | None:
+        given = operand(args[position])
+        return None if given is None else preserved_strides(result, given)
+
+    return rule
+
+
+def _suggested(position: int) -> Rule:
+    """Return a rule: the strides are channels last if the argument is channels last, otherwise contiguous."""
+
+    def rule(result: Tensor, args: Sequence[Any]) -> Strides | None:
+        given = operand(args[position])
+        if given is None:
+            return None
+        last = result.dim() == len(given.sizes) and is_channels_last(given)
+        return dense(result.shape, channels_last(result.dim()) if last else range(result.dim()))
+
+    return rule
+
+
+def _angle(result: Tensor, args: Sequence[Any]) -> Strides | None:
+    """Return contiguous strides for a complex argument, because its angle is not computed in one pass."""
+    given = operand(args[0])
+    if args[0].is_complex() or given is None:
+        return _contiguous(result, args)
+    return iterated_strides(result, [given])
+
+
+def _viewed(result: Tensor, args: Sequence[Any]) -> Strides | None:
+    """Return the strides of a view with the sizes of ``result``, as ATen's ``computeStride`` does."""
+    given = operand(args[0])
+    shape = hints(result.shape)
+    if given is None or shape is None or args[0]._has_symbolic_sizes_strides:
+        return None
+    return viewed_strides(given, shape)
+
+
+def _elementwise(result: Tensor, args: Sequence[Any]) -> Strides | None:
+    """Return the strides of a ``TensorIterator`` over all tensor arguments.
+
+    The first operand decides. Where the first operand is broadcast, the next operands decide.
+    """
+    operands = [operand(x) for x in _tensors(args)]
+    return None if None in operands else iterated_strides(result, [x for x in operands if x])
+
+
+def _indexed(result: Tensor, args: Sequence[Any]) -> Strides | None:
+    """Return the strides of a ``TensorIterator`` over the source and the indices.
+
+    The source is broadcast along the dimensions of the indices. The indices are broadcast along the other
+    dimensions.
+    """
+    source, indices = args[0], args[1]
+    at = [dim for dim, index in enumerate(indices) if index is not None]
+    if any(indices[dim].dtype in (torch.bool, torch.uint8) for dim in at):
+        return None
+    given = torch.broadcast_tensors(*(indices[dim] for dim in at))
+    before = list(range(at[0])) if at[-1] - at[0] + 1 == len(at) else []
+    after = [dim for dim in range(source.dim()) if dim not in (*before, *at)]
+    outer, inner = ([source.stride(dim) for dim in dims] for dims in (before, after))
+    shape = hints(result.shape)
+    operands = [hints([*outer, *[0] * given[0].dim(), *inner])]
+    operands += [_beside(index, len(before), shape) for index in given]
+    if shape is None or None in operands:
+        return None
+    own = tuple(result.stride())
+    strides = iterated_strides(result, [Operand(shape, x) for x in operands if x is not None])
+    if strides is None:
+        return None
+    return tuple(
+        mine if type(size) is int and size == 1 else theirs
+        for size, mine, theirs in zip(result.shape, own, strides, strict=True)
+    )
+
+
+def _beside(index: Tensor, before: int, shape: Sequence[int] | None) -> tuple[int, ...] | None:
+    """Return the strides of an index that is viewed with the rank of the result.
+
+    Added dimensions have one element.
+
+    As in torch's views, the stride of a dimension with one element covers the dimensions behind it. The
+    stride of a broadcast dimension is 0.
+    """
+    sizes, steps = hints(index.shape), hints(index.stride())
+    if sizes is None or steps is None or shape is None:
+        return None
+    after = len(shape) - before - len(sizes)
+    viewed = [*[1] * before, *sizes, *[1] * after]
+    own = [*[1] * before, *steps, *[1] * after]
+    over, strides = steps[-1] if steps else 1, []
+    for size, step, whole in zip(reversed(viewed), reversed(own), reversed(shape), strict=True):
+        if size != 1:
+            strides.append(step)
+            over = size * step
+        else:
+            strides.append(over if whole == 1 else 0)
+    return tuple(reversed(strides))
+
+
+_NUMBER = Operand((), ())
+_COPIES = frozenset(
+    {
+        _ATEN.clone.default,
+        _ATEN._to_copy.default,
+        _ATEN.empty_like.default,
+        _ATEN.flip.default,
+        _ATEN.full_like.default,
+        _ATEN.ones_like.default,
+        _ATEN.rand_like.default,
+        _ATEN.randn_like.default,
+        _ATEN.zeros_like.default,
+    }
+)
+"""Operators whose result preserves the memory format of their first argument."""
+_CONTIGUOUS = frozenset({_ATEN.tril.default, _ATEN.triu.default})
+_NOT_ONE_PASS = frozenset({_ATEN.masked_fill.Scalar})
+_SCALARS_AS_THEY_ARE = frozenset({_ATEN.pow.Tensor_Scalar, _ATEN.lerp.Scalar})
+"""Overloads for numbers that do not convert the number to a tensor."""
+
+
+_VIEW = _ATEN.view.default
+_AS_STRIDED = _ATEN.as_strided.default
+_ALL_RESULTS = frozenset({_ATEN.log_sigmoid_forward.default})
+"""Operators whose rule applies to all of their results."""
+_RULES: dict[Any, Rule] = {
+    _ATEN.index.Tensor: _indexed,
+    _ATEN.angle.default: _angle,
+    _VIEW: _viewed,
+    **dict.fromkeys((_ATEN.floor_divide.default, _ATEN.native_dropout_backward.default), _elementwise),
+    **dict.fromkeys((_ATEN.index_fill.int_Scalar, _ATEN.index_fill.int_Tensor), _like(0)),
+    _ATEN.binary_cross_entropy_backward.default: _like(1),
+    **dict.fromkeys(
+        (
+            _ATEN._batch_norm_with_update.default,
+            _ATEN._batch_norm_with_update_functional.default,
+            _ATEN._native_batch_norm_legit.default,
+            _ATEN._native_batch_norm_legit_functional.default,
+            _ATEN._native_batch_norm_legit.no_stats,
+            _ATEN._native_batch_norm_legit_no_training.default,
+            _ATEN.channel_shuffle.default,
+            _ATEN.max_unpool2d.default,
+            _ATEN.native_batch_norm.default,
+            _ATEN.reflection_pad2d.default,
+            _ATEN.reflection_pad3d.default,
+            _ATEN.replication_pad2d.default,
+            _ATEN.replication_pad3d.default,
+            _ATEN.roll.default,
+        ),
+        _suggested(0),
+    ),
+    **dict.fromkeys(
+        (
+            _ATEN.reflection_pad2d_backward.default,
+            _ATEN.reflection_pad3d_backward.default,
+            _ATEN.replication_pad2d_backward.default,
+            _ATEN.replication_pad3d_backward.default,
+        ),
+        _suggested(1),
+    ),
+    **dict.fromkeys(
+        (
+            _ATEN._log_softmax.default,
+            _ATEN._log_softmax_backward_data.default,
+            _ATEN._softmax.default,
+            _ATEN._softmax_backward_data.default,
+            _ATEN.grid_sampler_2d.default,
+            _ATEN.grid_sampler_3d.default,
+            _ATEN.huber_loss_backward.default,
+            _ATEN.log_sigmoid_forward.default,
+            _ATEN.max_unpool3d.default,
+            _ATEN.mse_loss_backward.default,
+            _ATEN.mvlgamma.default,
+            _ATEN.normal.Tensor_Tensor,
+            _ATEN.normal.Tensor_float,
+            _ATEN.normal.float_Tensor,
+            _ATEN.pow.Scalar,
+            _ATEN.reflection_pad1d.default,
+            _ATEN.reflection_pad1d_backward.default,
+            _ATEN.replication_pad1d.default,
+            _ATEN.replication_pad1d_backward.default,
+            _ATEN.rrelu_with_noise.default,
+            _ATEN.rrelu_with_noise_functional.default,
+            _ATEN.smooth_l1_loss_backward.default,
+        ),
+        _contiguous,
+    ),
+}
