@@ -296,7 +296,7 @@ def files_per_commit() -> float:
         "log",
         "--no-merges",
         f"-{COMMITS}",
-        "--format=commit",
+        "--format=tformat:commit",
         "--name-only",
         "--",
         *sources,
