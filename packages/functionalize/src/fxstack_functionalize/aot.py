@@ -10,16 +10,15 @@ from typing import Any, Protocol
 import torch
 from torch.fx import GraphModule
 
-from fxstack_functionalize.disk.again import Recreated, from_disk, in_present_state
-from fxstack_functionalize.disk.cache_entry import CacheEntry
-from fxstack_functionalize.disk.store import Store
+from fxstack_functionalize.disk.cache_entry import CacheEntry, Store
+from fxstack_functionalize.disk.restore import Recreated, from_disk, in_present_state
 from fxstack_functionalize.errors import CompilerContractError
 from fxstack_functionalize.metadata.wrapper_classes import is_wrapper, makes_wrappers
 from fxstack_functionalize.options import AotOptions
 from fxstack_functionalize.random.functional_random import draws, stateful, with_random_state
 from fxstack_functionalize.runtime.backward.backwards import Variant
-from fxstack_functionalize.runtime.forward.inference import inference_wrapper
 from fxstack_functionalize.runtime.training import Pair, Program, Stages, compile_pair, training_wrapper
+from fxstack_functionalize.runtime.wrapper import inference_wrapper
 from fxstack_functionalize.subclasses.compiling import Compiling, compile_wrapped
 from fxstack_functionalize.trace import Traced, trace
 from fxstack_functionalize.tracer.inputs import Captured, TraceRequest, prepare

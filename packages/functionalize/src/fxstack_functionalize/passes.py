@@ -24,8 +24,13 @@ from fxstack_functionalize.sequential_backward import Runs, saved_storages
 from fxstack_functionalize.torch_compat import TreeSpec, pytree
 from fxstack_functionalize.tracer.engine import storage_key
 from fxstack_functionalize.tracer.inputs import RestartTraceError, TraceRequest
-from fxstack_functionalize.tracing.finalize import FlatSlot, GradientSlot, remove_dead_code, with_signature
-from fxstack_functionalize.tracing.functional import copy_back_in_graph
+from fxstack_functionalize.tracing.finalize import (
+    FlatSlot,
+    GradientSlot,
+    copy_back_in_graph,
+    remove_dead_code,
+    with_signature,
+)
 from fxstack_functionalize.tracing.interpret import CapturedRun
 from fxstack_functionalize.tracing.joint import add_backward
 from fxstack_functionalize.tracing.session import Session

@@ -19,7 +19,7 @@ from fxstack_functionalize.tracer.inputs import CapturedInput
 from fxstack_functionalize.tracer.symbols import evaluable
 from fxstack_functionalize.tracing.session import Session, TracedInput
 from fxstack_functionalize.views.inplace import RELAYOUTS
-from fxstack_functionalize.views.non_dense_strides import plain_only
+from fxstack_functionalize.views.memory_layout import plain_only
 
 # Limits: refused: inputs that require grad and whose values and size are changed in place (x.add_(1);
 # x.t_()), views of an input that becomes a leaf or changes its size and requires grad, and views of resized

@@ -13,15 +13,19 @@ from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import batched_backward
 from fxstack_functionalize.metadata.records import GraphInfo
 from fxstack_functionalize.metadata.replay import AliasSource
-from fxstack_functionalize.runtime.backward import anomaly
 from fxstack_functionalize.runtime.backward.backwards import Backwards
-from fxstack_functionalize.runtime.backward.batched import are_batched, one_by_one
 from fxstack_functionalize.runtime.backward.edge_gradients import EdgeGradients, is_watched, watch_hooks
 from fxstack_functionalize.runtime.backward.held import Holding, add_holding
 from fxstack_functionalize.runtime.backward.nodes import register_hooks, without_history
 from fxstack_functionalize.runtime.backward.output_edges import OutputEdges
 from fxstack_functionalize.runtime.backward.partial_inputs import depositing, groups, with_partial_inputs
-from fxstack_functionalize.runtime.backward.replay import NOTHING_KEPT, Replay, are_special
+from fxstack_functionalize.runtime.backward.replay import (
+    NOTHING_KEPT,
+    Replay,
+    are_batched,
+    are_special,
+    one_by_one,
+)
 from fxstack_functionalize.runtime.backward.saved import (
     KEEPS_GRAPH,
     KeptTensor,
@@ -32,11 +36,10 @@ from fxstack_functionalize.runtime.backward.saved import (
 )
 from fxstack_functionalize.runtime.backward.traceable import make_traceable
 from fxstack_functionalize.runtime.calling import FORWARD, Compiled, check_results, is_boxed
-from fxstack_functionalize.runtime.forward.modes import without_views
+from fxstack_functionalize.runtime.forward.hooked import unpacked_checker
 from fxstack_functionalize.runtime.forward.outputs import alias_maker
-from fxstack_functionalize.runtime.forward.unpacked import unpacked_checker
+from fxstack_functionalize.runtime.generated_source import Source, without_views
 from fxstack_functionalize.runtime.plan import TrainingPlan
-from fxstack_functionalize.runtime.source import Source
 from fxstack_functionalize.trace import Shell
 
 Share = Callable[[Sequence[Any], tuple[Any, ...]], tuple[Any, ...]]
@@ -228,7 +231,7 @@ def _add_fallback(source: Source, case: _Case) -> None:
     if replay.refusal is None:
         source.add("if twice or special:")
         source.add("    return again(inputs, saved, grads)", again=replay.gradients)
-        source.add("if anomaly():", anomaly=anomaly.is_on)
+        source.add("if anomaly():", anomaly=torch.is_anomaly_enabled)
         source.add("    checked = by_operators(inputs, saved, grads)", by_operators=replay.checked)
         source.add("    if checked is not None:")
         source.add("        return checked")

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from fxstack_functionalize.metadata.examples import Example, TensorMeta
+from fxstack_functionalize.metadata.tensor_metadata import Example, TensorMeta
 from fxstack_functionalize.runtime.backward.output_edges import Refusals, refusals
 from fxstack_functionalize.runtime.backward.saved import SavedTensor, saved_tensors
 from fxstack_functionalize.sequential_backward import needs

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from fxstack_functionalize.hooks.identity import NotTraceableError
-from fxstack_functionalize.hooks.pair import HookPair
+from fxstack_functionalize.hooks.pack_unpack import HookPair
 from fxstack_functionalize.hooks.passes import HOOKS, Hooking, text
 from fxstack_functionalize.options import AotOptions, SavedTensorHooks
 from fxstack_functionalize.runtime.backward.backwards import Backwards, Variant
@@ -19,8 +19,8 @@ from fxstack_functionalize.runtime.backward.saved import Saving
 from fxstack_functionalize.runtime.calling import FORWARD, Compiled
 from fxstack_functionalize.runtime.forward.hooked import HookedCalls, top_hooks
 from fxstack_functionalize.runtime.function import make_function
+from fxstack_functionalize.runtime.generated_source import Source
 from fxstack_functionalize.runtime.plan import TrainingPlan, plan_training
-from fxstack_functionalize.runtime.source import Source
 from fxstack_functionalize.runtime.wrapper import wrapper
 from fxstack_functionalize.trace import Shell, Traced
 from fxstack_interchange import Partition, StageGraph

@@ -1,28 +1,34 @@
 """Generate the callable for users: Python source with only the statements that the graph needs.
 
 A graph without mutations, aliases and lifted tensors gets a function of three lines. Each feature adds its
-own lines. A call tests nothing that is known when the graph is compiled.
+own lines. A call tests nothing that is known when the graph is compiled. ``training`` adds the compiled
+forward of a training step, ``inference_wrapper`` a compiled inference graph.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
+import torch
 from torch.autograd import forward_ad
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.options import AotOptions
-from fxstack_functionalize.runtime.backward import anomaly
 from fxstack_functionalize.runtime.backward.output_edges import OutputEdges
-from fxstack_functionalize.runtime.calling import FORWARD
-from fxstack_functionalize.runtime.forward.first_call import FirstCall
-from fxstack_functionalize.runtime.forward.mutation import early_rises, raise_version, write_back
-from fxstack_functionalize.runtime.forward.outputs import output_lines
-from fxstack_functionalize.runtime.forward.relayout import new_leaves, relayout_inputs
+from fxstack_functionalize.runtime.backward.replay import by_operators
+from fxstack_functionalize.runtime.calling import FORWARD, Compiled, is_boxed, listed, without_autocast
+from fxstack_functionalize.runtime.forward.mutation import (
+    early_rises,
+    new_leaves,
+    raise_version,
+    relayout_inputs,
+    write_back,
+)
+from fxstack_functionalize.runtime.forward.outputs import FirstCall, output_lines
 from fxstack_functionalize.runtime.forward.sharing import base_maker, sharing_guard
-from fxstack_functionalize.runtime.source import Source
+from fxstack_functionalize.runtime.generated_source import Source, without_grad, without_views
 from fxstack_functionalize.trace import Shell
 
 
@@ -95,8 +101,8 @@ def _add_arguments(source: Source, shell: Shell, *, trains: bool) -> None:
     )
     source.add("    return eager(*args)", eager=captured.graph_module)
     if trains:
-        source.add("if anomaly():", anomaly=anomaly.is_on)
-        source.add("    return checked(*args)", checked=anomaly.by_operators(captured.graph_module))
+        source.add("if anomaly():", anomaly=torch.is_anomaly_enabled)
+        source.add("    return checked(*args)", checked=by_operators(captured.graph_module))
     if captured.lifted:
         source.add("args = (*args, *lifted)", lifted=captured.lifted)
     sizes = [spec.size_of for spec in captured.inputs if spec.size_of is not None]
@@ -108,3 +114,32 @@ def _add_arguments(source: Source, shell: Shell, *, trains: bool) -> None:
         source.add(f"    return eager(*args[:{shell.captured.own_count}])")
     if bases is not None:
         source.add("args = (*args, *bases(args))", bases=bases)
+
+
+ROLE = "inference graph"
+
+
+def inference_wrapper(shell: Shell, compiled: Compiled, options: AotOptions) -> Callable[..., Any]:
+    """Return the callable with the captured graph's own signature."""
+    info = shell.info
+    boxed = is_boxed(compiled, ROLE) or info.autocast
+    target = without_autocast(listed(compiled, ROLE)) if info.autocast else compiled
+    enables_grad = not info.grad_mode and _enables_grad(shell)
+    guarded = (info.grad_mode or enables_grad) and bool(info.grad_inputs)
+
+    def compute(source: Source) -> None:
+        statement = "flat = compiled([*args])" if boxed else "flat = compiled(*args)"
+        with without_grad(source) if guarded else nullcontext(), without_views(source):
+            source.add(statement, compiled=target)
+
+    made = wrapper(shell, options, ROLE, compute)
+    return torch.enable_grad()(made) if enables_grad else made
+
+
+def _enables_grad(shell: Shell) -> bool:
+    """Whether the graph turns grad mode on, so that later views of arguments have histories."""
+    views = any(seen.requires_grad for seen in shell.info.outputs)
+    return views and any(
+        node.target is torch_compat.set_grad_enabled and node.args == (True,)
+        for node in shell.captured.graph_module.graph.nodes
+    )

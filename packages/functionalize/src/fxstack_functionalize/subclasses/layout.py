@@ -10,7 +10,7 @@ import torch
 
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.metadata.wrapper_classes import is_wrapper
-from fxstack_functionalize.runtime.forward.first_call import same_layout, with_strides
+from fxstack_functionalize.runtime.forward.outputs import same_layout, with_strides
 from fxstack_functionalize.torch_compat import pytree
 
 

@@ -10,8 +10,7 @@ import torch
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.runtime.backward.backwards import LazyBackward
-from fxstack_functionalize.runtime.calling import FORWARD, check_results, listed
-from fxstack_functionalize.runtime.forward.modes import without_autocast
+from fxstack_functionalize.runtime.calling import FORWARD, check_results, listed, without_autocast
 from fxstack_functionalize.runtime.training import Stages
 from fxstack_functionalize.subclasses.desugar import Desugared
 from fxstack_functionalize.subclasses.layout import (

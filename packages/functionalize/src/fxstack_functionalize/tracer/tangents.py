@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from fxstack_functionalize.metadata.examples import Example
+from fxstack_functionalize.metadata.tensor_metadata import Example
 from fxstack_functionalize.tracer.symbols import hint_of
 
 # Limits: a gradient has the layout of the result. If the incoming gradient has other strides, eager's

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
 from torch.fx import Node
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import FunctionalizeError, UnsupportedGraphError
 from fxstack_functionalize.metadata.records import GraphInfo
-from fxstack_functionalize.operators.size_independent import either_way
 from fxstack_functionalize.tracer.inputs import RestartTraceError
 from fxstack_functionalize.tracing.finalize import FlatSlot, GradientSlot
 from fxstack_functionalize.tracing.session import Session
 from fxstack_functionalize.views.differentiable_bases import leaves_behind
-from fxstack_functionalize.views.non_dense_strides import plain_only
+from fxstack_functionalize.views.memory_layout import plain_only
 from fxstack_interchange.torch_facts.compiled_autograd import without_compiled_autograd
 
 
@@ -58,7 +57,7 @@ def _gradients(
             without_compiled_autograd(),
             torch_compat.DisableAutocast(),
             _no_checks_for_nan(),
-            either_way(shapes),
+            treat_sizes_as_general(shapes),
         ):
             given = [*leaves, *_inner_leaves(outputs, leaves)]
             gradients: Sequence[Any] = torch.autograd.grad(outputs, given, tangents, allow_unused=True)
@@ -108,3 +107,37 @@ def _no_checks_for_nan() -> AbstractContextManager[Any]:
     if not torch.is_anomaly_enabled():
         return nullcontext()
     return cast("AbstractContextManager[Any]", torch.autograd.set_detect_anomaly(mode=True, check_nan=False))
+
+
+SIZE_INDEPENDENT = frozenset(
+    {"AddmmBackward0", "BmmBackward0", "CumsumBackward0", "LogcumsumexpBackward0", "MmBackward0"}
+)
+"""The autograd nodes whose general case is correct for sizes 0 and 1."""
+
+
+@contextmanager
+def treat_sizes_as_general(shapes: ShapeEnv | None) -> Iterator[None]:
+    """While ``SIZE_INDEPENDENT`` run, treat data-dependent sizes as neither 0 nor 1.
+
+    These derivatives have shortcuts for sizes 0 and 1 (``cumsum`` returns a gradient of one element unchanged), which
+    a trace cannot decide if the size depends on data.
+    """
+    if shapes is None:
+        yield
+        return
+    evaluate: Any = shapes.evaluate_sym_node
+
+    def answer(node: object, size_oblivious: bool = False, *rest: object, **named: object) -> Any:
+        try:
+            return evaluate(node, size_oblivious, *rest, **named)
+        except GuardOnDataDependentSymNode:
+            running = torch_compat.current_autograd_node()
+            if running is None or running.name().rpartition("::")[2] not in SIZE_INDEPENDENT:
+                raise
+            return evaluate(node, True, *rest, **named)
+
+    shapes.evaluate_sym_node = answer
+    try:
+        yield
+    finally:
+        del shapes.evaluate_sym_node

@@ -25,16 +25,24 @@ from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.metadata.records import Relayout
 from fxstack_functionalize.metadata.replay import view_steps
 from fxstack_functionalize.operators.autocasts import uncast
-from fxstack_functionalize.operators.elements import rows
 from fxstack_functionalize.operators.recurrent import in_steps
+from fxstack_functionalize.operators.substitutes import rows
 from fxstack_functionalize.torch_compat import FakeTensor
 from fxstack_functionalize.tracer.engine import Engine, storage_key, version_of
 from fxstack_functionalize.tracer.tangents import dense_like
 from fxstack_functionalize.views.differentiable_bases import root_of
 from fxstack_functionalize.views.inverses import check_inverses, flattened, overlaps_itself
-from fxstack_functionalize.views.non_dense_strides import lay_out, plain_only, replace_value, same_strides
+from fxstack_functionalize.views.memory_layout import (
+    NAMES,
+    check_reach,
+    keep_offset,
+    lay_out,
+    note_view,
+    plain_only,
+    replace_value,
+    same_strides,
+)
 from fxstack_functionalize.views.overlap import OPERATORS, check_lists, check_reads
-from fxstack_functionalize.views.strided import NAMES, check_reach, keep_offset, note_view
 
 IN_PLACE_FUNCTIONS = frozenset({operator.setitem, *(getattr(operator, f"i{name}") for name in OPERATORS)})
 IN_PLACE_METHODS = frozenset(f"__{function.__name__.strip('_')}__" for function in IN_PLACE_FUNCTIONS)

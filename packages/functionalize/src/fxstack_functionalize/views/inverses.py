@@ -27,8 +27,7 @@ from fxstack_functionalize.tracer.engine import Engine, current_value, storage_k
 from fxstack_functionalize.tracer.inputs import RestartTraceError
 from fxstack_functionalize.tracer.symbols import hint_of
 from fxstack_functionalize.views.differentiable_bases import root_of
-from fxstack_functionalize.views.non_dense_strides import plain_only, same_strides
-from fxstack_functionalize.views.strided import note_view
+from fxstack_functionalize.views.memory_layout import note_view, plain_only, same_strides
 
 EXPAND, UNFOLD, AS_STRIDED = (getattr(views, f"{n}_ViewMeta") for n in ("expand", "unfold", "as_strided"))
 

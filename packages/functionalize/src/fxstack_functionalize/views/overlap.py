@@ -19,7 +19,7 @@ from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.torch_compat import pytree
 from fxstack_functionalize.tracer.engine import Engine, current_value
-from fxstack_functionalize.views.non_dense_strides import plain_only
+from fxstack_functionalize.views.memory_layout import plain_only
 
 
 class Place(NamedTuple):

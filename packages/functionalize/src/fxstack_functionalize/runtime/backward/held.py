@@ -18,8 +18,8 @@ from fxstack_functionalize.errors import SAVED_ARE_FREED, saved_changed
 from fxstack_functionalize.metadata.records import GraphInfo
 from fxstack_functionalize.runtime.backward.replay import NOTHING_KEPT
 from fxstack_functionalize.runtime.backward.saved import KEEPS_GRAPH, KeptTensor
+from fxstack_functionalize.runtime.generated_source import Source
 from fxstack_functionalize.runtime.plan import TrainingPlan
-from fxstack_functionalize.runtime.source import Source
 
 # Limits: eager raises for each changed saved tensor. A compiled graph raises only for tensors that its
 # backward reads. Version numbers in the message are those of the compiled code.

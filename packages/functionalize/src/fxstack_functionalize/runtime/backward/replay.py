@@ -2,11 +2,16 @@
 
 This is the one fallback for gradients that a compiled backward does not have: gradients of gradients
 (``create_graph=True``), batches of gradients and gradients that are wrapper subclasses, anomaly mode, and
-gradients between results that the program observes (``edge_gradients``). All of them are eager's then.
+gradients between results that the program observes (``edge_gradients``). All of them are eager's then. In
+anomaly mode the graph runs operator by operator, so that an error names the operator and its forward line:
+eager checks every gradient for NaN, a compiled backward would only show its last gradients.
 
 The forward keeps the inputs of the call for this, until a backward frees what the call has saved: eager would
-keep them too, or values computed from them. A graph that cannot run twice gives an error with the reason. It
-keeps weak references to inputs that are no leaves, because only the error needs them.
+keep them too, or values computed from them. A graph that cannot run twice (because it draws random numbers,
+for example) gives an error with the reason, except for a batch of gradients (``vmap`` over
+``torch.autograd.grad``, ``is_grads_batched``): the compiled backward runs once for each gradient
+(``one_by_one``). Such a graph keeps weak references to inputs that are no leaves, because only the error
+needs them.
 """
 
 from __future__ import annotations
@@ -18,17 +23,92 @@ from typing import Any
 from weakref import ref
 
 import torch
+from torch.fx import GraphModule, Interpreter
+from torch.fx.traceback import preserve_node_meta
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import INPUT_CHANGED, double_backward
 from fxstack_functionalize.metadata.wrapper_classes import is_wrapper
 from fxstack_functionalize.random.functional_random import state_input
-from fxstack_functionalize.runtime.backward.anomaly import by_operators, is_on
-from fxstack_functionalize.runtime.backward.batched import is_batched
 from fxstack_functionalize.runtime.backward.output_edges import owners
 from fxstack_functionalize.torch_compat import pytree, temporarily_clear_interpreter_stack
 from fxstack_functionalize.trace import Shell
 from fxstack_functionalize.tracer.engine import version_of
+
+
+def by_operators(graph_module: GraphModule) -> Callable[..., Any]:
+    """Return ``graph_module`` as an eager function whose autograd nodes record the lines of its nodes."""
+
+    def call(*args: object) -> Any:
+        with preserve_node_meta():
+            return Interpreter(graph_module).run(*args)
+
+    return call
+
+
+Run = Callable[[Sequence[Any]], Sequence[Any]]
+Change = Callable[[torch.Tensor], Any]
+
+_functorch: Any = torch_compat.functorch
+_is_batched: Callable[[torch.Tensor], bool] = _functorch.is_batchedtensor
+_is_legacy_batched: Callable[[torch.Tensor], bool] = _functorch.is_legacy_batchedtensor
+
+
+def is_batched(gradient: torch.Tensor) -> bool:
+    """Whether ``gradient`` is a batch, in either kind of ``vmap``."""
+    return _is_batched(gradient) or _is_legacy_batched(gradient)
+
+
+def are_batched(gradients: Sequence[Any]) -> bool:
+    """Whether one of ``gradients`` is a batch."""
+    return any(gradient is not None and is_batched(gradient) for gradient in gradients)
+
+
+def one_by_one(run: Run, gradients: Sequence[Any]) -> list[Any]:
+    """Return the results of ``run`` for each gradient in the batches, batched again."""
+    given = [gradient for gradient in gradients if gradient is not None]
+    if any(map(_is_batched, given)):
+        split, join = _over_level(max(map(_functorch.maybe_get_level, filter(_is_batched, given))))
+    elif any(map(_is_legacy_batched, given)):
+        split, join = _over_legacy_level()
+    else:
+        with temporarily_clear_interpreter_stack():
+            return [*run(gradients)]
+    unwrapped = [None if gradient is None else split(gradient) for gradient in gradients]
+    count = max(len(parts) for parts in unwrapped if isinstance(parts, tuple))
+    found = [one_by_one(run, [_at(parts, place) for parts in unwrapped]) for place in range(count)]
+    return [
+        None if results[0] is None else join(torch.stack(results)) for results in zip(*found, strict=True)
+    ]
+
+
+def _over_level(level: int) -> tuple[Change, Change]:
+    """Return the functions that unwrap and wrap ``level``, the innermost, of ``torch.func.vmap``."""
+
+    def split(g: torch.Tensor) -> Any:
+        if not _is_batched(g) or _functorch.maybe_get_level(g) != level:
+            return g
+        return _functorch.get_unwrapped(g).unbind(_functorch.maybe_get_bdim(g))
+
+    return split, lambda stacked: _functorch._add_batch_dim(stacked, 0, level)
+
+
+def _over_legacy_level() -> tuple[Change, Change]:
+    """Return the functions that unwrap and wrap the innermost level of autograd's own ``vmap``."""
+    level = torch_compat.vmapmode_increment_nesting() - 1
+    torch_compat.vmapmode_decrement_nesting()
+
+    def split(g: torch.Tensor) -> Any:
+        return torch_compat.remove_batch_dim(g, level, 1, 0).unbind(0) if _is_legacy_batched(g) else g
+
+    return split, lambda stacked: torch_compat.add_batch_dim(stacked, 0, level)
+
+
+def _at(parts: object, place: int) -> Any:
+    if not isinstance(parts, tuple):
+        return parts
+    return parts[place if len(parts) > 1 else 0]
+
 
 Kept = tuple[Any, ...]
 Pick = Callable[[Sequence[Any]], tuple[Any, ...]]
@@ -113,7 +193,7 @@ class Replay:
 
     def _whole(self, owned: Mapping[str, Any], args: Sequence[Any]) -> Any:
         with torch_compat.reparametrize_module(self._graph, owned):
-            return (by_operators(self._graph) if is_on() else self._graph)(*args)
+            return (by_operators(self._graph) if torch.is_anomaly_enabled() else self._graph)(*args)
 
     def differentiate(self, run: Again, grads: Sequence[Any]) -> tuple[Any, ...]:
         """Return the gradients of all inputs, given those of the flat outputs; in grad mode with history."""

@@ -19,7 +19,7 @@ import torch
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import SAVED_ARE_FREED
 from fxstack_functionalize.metadata.records import GraphInfo
-from fxstack_functionalize.runtime.source import Source
+from fxstack_functionalize.runtime.generated_source import Source
 from fxstack_functionalize.tracer.exact_random import is_generator_state
 from fxstack_interchange import Partition
 

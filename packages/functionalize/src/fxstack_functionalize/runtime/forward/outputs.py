@@ -1,21 +1,127 @@
-"""Convert flat graph outputs to user outputs: the last lines of the generated wrapper."""
+"""Convert the flat results of a compiled graph to the outputs that the user gets.
+
+The first call checks the number of results and their strides: a compiler that gives an output other strides
+than eager's does so in every call, so later calls copy such outputs into eager's strides. If all strides
+agree, later calls check nothing. Outputs that alias other tensors are views, made as eager makes them: all
+results of one ``unbind`` or ``split`` come from one call, and so share one autograd node.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import torch
 
 from fxstack_functionalize.metadata.records import OutputInfo, OutputSource
-from fxstack_functionalize.metadata.replay import AliasInfo, AliasSource
+from fxstack_functionalize.metadata.replay import NUMBER, OWN, PARTS, AliasInfo, AliasSource, applied
 from fxstack_functionalize.runtime.backward.edge_gradients import link
 from fxstack_functionalize.runtime.backward.output_edges import OutputEdges
-from fxstack_functionalize.runtime.forward.parts import groups, parts_maker
+from fxstack_functionalize.runtime.calling import check_results
 from fxstack_functionalize.torch_compat import pytree
 from fxstack_functionalize.trace import Shell
 from fxstack_functionalize.tracer.inputs import Captured
-from fxstack_functionalize.tracer.symbols import filler
+from fxstack_functionalize.tracer.symbols import evaluable, filler
+
+
+class FirstCall:
+    """Checks results. The wrapper calls it with arguments and results while ``pending`` is not empty."""
+
+    def __init__(self, shell: Shell, role: str, *, check_strides: bool) -> None:
+        self.pending: list[bool] = [True]
+        self._role = role
+        self._count = shell.info.output_count
+        self._checked = False
+        expected = {
+            position: strides
+            for position, strides in enumerate(shell.info.strides)
+            if check_strides and strides is not None and evaluable(shell.captured, strides)
+        }
+        self._captured, self._expected = shell.captured, expected
+        self._wanted = filler(shell.captured, tuple(expected.items()))
+
+    def __call__(self, args: Sequence[Any], flat: Sequence[Any]) -> Sequence[Any]:
+        result = list(check_results(flat, self._count, self._role))
+        differing = {}
+        for position, strides in self._wanted(args):
+            if not same_layout(result[position], strides):
+                differing[position] = self._expected[position]
+                result[position] = with_strides(result[position], strides)
+        if not self._checked:
+            self._checked = True
+            self._wanted = filler(self._captured, tuple(differing.items()))
+            if not differing:
+                self.pending.clear()
+        return result
+
+
+def same_layout(tensor: torch.Tensor | None, strides: tuple[int, ...]) -> bool:
+    """Whether the strides agree in all dimensions of size other than 1."""
+    if tensor is None:  # undefined result of an operator whose fake kernel promises a tensor
+        return True
+    own = tensor.stride()
+    # Some of torch's shape functions give a wrong number of dimensions; the operator itself is right.
+    if own == strides or tensor.numel() == 0 or len(own) != len(strides):
+        return True
+    return all(size == 1 or a == b for size, a, b in zip(tensor.shape, own, strides, strict=True))
+
+
+def with_strides(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    """Copy ``tensor`` into new memory with these strides."""
+    fresh = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
+    return fresh.copy_(tensor)
+
+
+Tensors = tuple[torch.Tensor, ...]
+
+
+def groups(aliases: Sequence[AliasInfo]) -> dict[int, tuple[int, ...]]:
+    """Return for each alias that one call makes with others the places of all these aliases."""
+    found: list[dict[int, int]] = []
+    latest: dict[Hashable, dict[int, int]] = {}
+    for place, alias in enumerate(aliases):
+        if not alias.steps or alias.steps[-1][0] not in PARTS:
+            continue
+        call, number = _call_of(alias), _number(alias)
+        # A call returns each number once: a repeated number belongs to another call.
+        if number in latest.setdefault(call, {}):
+            latest[call] = {}
+        if not latest[call]:
+            found.append(latest[call])
+        latest[call][number] = place
+    calls = [tuple(members.values()) for members in found if len(members) > 1]
+    return {place: places for places in calls for place in places}
+
+
+def _number(alias: AliasInfo) -> int:
+    number: int = alias.steps[-1][1][NUMBER]
+    return number
+
+
+def _call_of(alias: AliasInfo) -> Hashable:
+    """Return a key that is equal for results of one call. Symbolic sizes are compared as expressions."""
+    *before, (kind, arguments) = alias.steps
+    own = repr((before, arguments[OWN:]))
+    return alias.source, alias.index, alias.detachment, kind, own
+
+
+def parts_maker(captured: Captured, members: Sequence[AliasInfo]) -> Callable[..., Tensors]:
+    """Return the function from the base (and the arguments, for symbolic sizes) to all ``members``."""
+    first, numbers = members[0], [_number(alias) for alias in members]
+    kinds = [make for make, _ in first.steps]
+    operator = PARTS[kinds[-1]]
+
+    def made(base: torch.Tensor, given: Sequence[tuple[Any, ...]]) -> Tensors:
+        whole = applied(base, kinds[:-1], given[:-1])
+        parts = operator(whole, *given[-1][OWN:])
+        return tuple([parts[number] for number in numbers])
+
+    detached = first.detached(made)
+    arguments = [its for _, its in first.steps]
+    if not first.sizes:
+        return lambda base: detached(base, arguments)
+    filled = filler(captured, arguments, first.numbers)
+    return lambda base, args: detached(base, filled(args))
 
 
 def output_lines(shell: Shell, namespace: dict[str, Any], edges: OutputEdges | None = None) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from fxstack_functionalize.aliasing.synthetic_bases import extent, reach
-from fxstack_functionalize.runtime.forward.relayout import new_leaves, relaid_inputs
+from fxstack_functionalize.runtime.forward.mutation import new_leaves, relaid_inputs
 from fxstack_functionalize.trace import Shell
 from fxstack_functionalize.tracer.inputs import Captured, CapturedInput
 from fxstack_functionalize.tracer.symbols import filler

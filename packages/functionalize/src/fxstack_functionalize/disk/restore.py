@@ -18,9 +18,9 @@ from fxstack_functionalize.errors import CompilerContractError
 from fxstack_functionalize.options import AotOptions
 from fxstack_functionalize.runtime.backward.backwards import Backwards, Variant
 from fxstack_functionalize.runtime.calling import Compiled
-from fxstack_functionalize.runtime.forward.inference import inference_wrapper
 from fxstack_functionalize.runtime.plan import TrainingPlan, plan_training
 from fxstack_functionalize.runtime.training import Pair, Program, Stages, training_wrapper
+from fxstack_functionalize.runtime.wrapper import inference_wrapper
 from fxstack_functionalize.torch_state import state_now
 from fxstack_functionalize.trace import Traced
 from fxstack_interchange import Partition, StageGraph
