@@ -19,7 +19,7 @@ from fxstack_functionalize.metadata.records import GraphInfo
 from fxstack_functionalize.passes import FORWARD, INFERENCE, JOINT, Tracing, text
 from fxstack_functionalize.torch_compat import TreeSpec
 from fxstack_functionalize.tracer.aten_tracer import AtenTracer
-from fxstack_functionalize.tracer.engine import DispatcherEngine, Engine, ModeEngine
+from fxstack_functionalize.tracer.engine import Engine, ModeEngine
 from fxstack_functionalize.tracer.inputs import Captured, RestartTraceError, TraceRequest
 from fxstack_functionalize.tracing.session import Session
 from fxstack_interchange import Stage, StageGraph
@@ -92,7 +92,7 @@ def _trace_inputs(
 
 def _trace_any(captured: Captured, request: TraceRequest, table: Mapping[Any, Callable[..., Any]]) -> Traced:
     if not (captured.needs_modes or _needs_modes(captured)):
-        return _trace_with(DispatcherEngine(flat_views=captured.flat_views), captured, request, table)
+        return _trace_with(Engine(flat_views=captured.flat_views), captured, request, table)
     if captured.fake_mode.shape_env is None and _has_higher_order(captured):
         captured.fake_mode.shape_env = ShapeEnv()  # loops need symbols, even for static sizes
     return _trace_with(ModeEngine(flat_views=captured.flat_views), captured, request, table)

@@ -19,7 +19,7 @@ from fxstack_functionalize import torch_compat
 from fxstack_functionalize.hooks.identity import NotTraceableError
 from fxstack_functionalize.torch_compat import FakeTensorMode, pytree
 from fxstack_functionalize.tracer.aten_tracer import AtenTracer
-from fxstack_functionalize.tracer.engine import DispatcherEngine
+from fxstack_functionalize.tracer.engine import Engine
 from fxstack_functionalize.tracer.inputs import Captured, CapturedInput
 from fxstack_functionalize.tracer.tangents import dense_like
 from fxstack_functionalize.tracing.finalize import remove_dead_code
@@ -100,7 +100,7 @@ class HookPair:
             for name, value in zip(names, examples, strict=True)
         )
         captured = Captured(make_graph_module({}, Graph()), inputs, {}, self.fake_mode)
-        session = Session(captured, DispatcherEngine(), AtenTracer(), self.table)
+        session = Session(captured, Engine(), AtenTracer(), self.table)
         try:
             with torch.no_grad(), session.recording():
                 result = call([traced.argument for traced in session.inputs])

@@ -20,7 +20,7 @@ import torch
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import UnsupportedGraphError
-from fxstack_functionalize.tracer.engine import DispatcherEngine, Engine
+from fxstack_functionalize.tracer.engine import Engine, ModeEngine
 from fxstack_functionalize.tracer.inputs import RestartTraceError
 
 _CASTS_INSIDE: Final[Mapping[object, str]] = {
@@ -39,9 +39,9 @@ def uncast(engine: Engine, function: Callable[..., Any], *, simple: bool) -> Abs
     that ``function`` is no composition.
 
     Raises:
-        RestartTraceError: if ``function`` may be a composition, and the trace uses ``DispatcherEngine``.
+        RestartTraceError: if ``function`` may be a composition, and the trace does not use ``ModeEngine``.
     """
-    if not torch_compat.is_any_autocast_enabled() or not isinstance(engine, DispatcherEngine):
+    if not torch_compat.is_any_autocast_enabled() or isinstance(engine, ModeEngine):
         return nullcontext()
     # The functions of torch.nn.functional with a parameter ``inplace`` call in-place operators without rules.
     if isinstance(function, FunctionType) and function.__module__ == torch.nn.functional.__name__:

@@ -16,7 +16,7 @@ from fxstack_functionalize.metadata.replay import AliasSource
 from fxstack_functionalize.runtime.backward.backwards import Backwards
 from fxstack_functionalize.runtime.backward.edge_gradients import EdgeGradients, is_watched, watch_hooks
 from fxstack_functionalize.runtime.backward.held import Holding, add_holding
-from fxstack_functionalize.runtime.backward.nodes import register_hooks, without_history
+from fxstack_functionalize.runtime.backward.nodes import without_history
 from fxstack_functionalize.runtime.backward.output_edges import OutputEdges
 from fxstack_functionalize.runtime.backward.partial_inputs import depositing, groups, with_partial_inputs
 from fxstack_functionalize.runtime.backward.replay import (
@@ -104,22 +104,15 @@ def make_function(
         depositing(differentiate, parts[0]) if parts[0] else differentiate
     )
     make_traceable(CompiledFunction, backwards, info.differentiable, None if holds else saved, is_watched)
-    if linked is not None:
+    if linked is not None or len(info.differentiable) > 1:
         watch_hooks(CompiledFunction)
-    elif len(info.differentiable) > 1:
-        CompiledFunction._backward_cls._register_hook_dict = register_hooks
     # ``Function.apply`` first handles functorch transforms in Python; the wrapper has handled them.
     apply: Callable[..., Any] = super(torch.autograd.Function, CompiledFunction).apply
     if parts[0]:
         apply = with_partial_inputs(CompiledFunction, info, parts, differentiate, replay)
-    return _cutting(apply, info) if info.cut else apply
-
-
-def _cutting(apply: Callable[..., Any], info: GraphInfo) -> Callable[..., Any]:
-    """Return ``apply`` for arguments that get no gradient at ``info.cut``.
-
-    Without the detach, autograd would make their history part of the outputs' history and run it.
-    """
+    if not info.cut:
+        return apply
+    # Arguments without gradient are detached: autograd would make their history part of the outputs' history.
     return lambda *args: apply(*without_history(args, info.cut, ends=not info.wanted))
 
 

@@ -202,7 +202,7 @@ class Session:
     def _wrapped(self, traced: TracedInput) -> torch.Tensor:
         """Wrap an input. An input on shared storage gets its own version counter, to count its changes."""
         made = self.engine.wrap(traced.inner)
-        return self.engine.apart(made) if traced.shares else made
+        return self.engine.with_own_version(made) if traced.shares else made
 
     def _make_leaves(self) -> None:
         for spec, traced in zip(self.captured.inputs, self.inputs, strict=True):

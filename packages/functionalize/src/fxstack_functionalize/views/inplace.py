@@ -69,7 +69,7 @@ def run_in_place_safely(engine: Engine, function: Any, args: Sequence[Any], kwar
     name, target = _name(function), args[0] if args else None
     changes = _changes_first(function, args, kwargs)
     if isinstance(target, torch.Tensor):
-        if engine.gapped and name in (ASKING | REPEATING if engine.flat_views else ASKING):
+        if engine.non_dense and name in (ASKING | REPEATING if engine.flat_views else ASKING):
             _restore_non_dense_strides(engine, target)
         if name in NAMES:
             check_reach(target, args[1:], kwargs)
@@ -188,12 +188,12 @@ def _note_detached(engine: Engine, source: torch.Tensor, result: torch.Tensor) -
         return
     keys = _storage_of(engine, source), _storage_of(engine, result)
     if keys[0] is not None and keys[0] == keys[1]:
-        engine.cut_off_from.setdefault(keys[0], root_of(source))
+        engine.detached_from.setdefault(keys[0], root_of(source))
 
 
 def _detached_from(engine: Engine, tensor: torch.Tensor) -> torch.Tensor | None:
     key = _storage_of(engine, tensor)
-    return None if key is None else engine.cut_off_from.get(key)
+    return None if key is None else engine.detached_from.get(key)
 
 
 def _storage_of(engine: Engine, tensor: torch.Tensor) -> int | None:
@@ -206,7 +206,7 @@ def _storage_of(engine: Engine, tensor: torch.Tensor) -> int | None:
 def _restore_non_dense_strides(engine: Engine, target: torch.Tensor) -> None:
     """Give the tensor that owns the memory of ``target`` the gaps between elements that it has in eager."""
     key = _storage_of(engine, target)
-    owner, strides = engine.gapped.pop(key, (None, ())) if key is not None else (None, ())
+    owner, strides = engine.non_dense.pop(key, (None, ())) if key is not None else (None, ())
     if owner is None:
         return
     lay_out(engine, owner, strides)
@@ -375,4 +375,4 @@ def _keep_strides(engine: Engine, target: torch.Tensor, strides: Sequence[Any]) 
     replace_value(core, laid_out)
     empty = any(statically_known_true(size == 0) for size in value.shape)
     if not (empty or view_steps(core) or same_strides(laid_out, strides)):
-        engine.gapped[storage_key(target)] = target, strides
+        engine.non_dense[storage_key(target)] = target, strides

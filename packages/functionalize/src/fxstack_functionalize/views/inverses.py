@@ -115,7 +115,7 @@ def _is_lossy(engine: Engine, tensor: torch.Tensor) -> bool:
 
 def _owner(engine: Engine, tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor of which ``tensor`` is a view, also through ``detach()``."""
-    detached_from = engine.cut_off_from.get(storage_key(tensor))
+    detached_from = engine.detached_from.get(storage_key(tensor))
     return root_of(tensor) if detached_from is None else detached_from
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import FrameType
-from typing import Any, ClassVar
+from typing import Any
 from weakref import ref
 
 import torch
@@ -266,31 +266,33 @@ def link(result: torch.Tensor, edge: OutputEdge, *origins: torch.Tensor) -> None
 
 
 def watch_hooks(function: type[torch.autograd.Function]) -> None:
-    """Make the nodes of ``function`` record hooks on their tensors and on themselves."""
+    """Make the nodes of ``function`` record hooks on their tensors and on themselves.
+
+    A hook on a result runs only if this result has a gradient (``register_hooks``). If the graph has output-to-output
+    edges, the hook is also noted in ``linked``, because it observes a gradient between results.
+    """
     node: Any = function._backward_cls
-    for name, method in _HOOKED.items():
-        setattr(node, name, method)
+    node._register_hook_dict = _register_result_hooks
+    for name in ("register_hook", "register_prehook"):
+        setattr(node, name, _noting(getattr(torch_compat.FunctionBase, name)))
 
 
-class _Noting:
-    """Methods of autograd nodes that record hooks."""
-
-    base: ClassVar[Any] = torch_compat.FunctionBase
-
-    def _register_hook_dict(self: Any, tensor: torch.Tensor) -> None:
-        self.linked.note_hook(tensor)
-        register_hooks(self, tensor)
-
-    def register_hook(self: Any, hook: object) -> Any:
-        self.linked.hooked = True
-        return _Noting.base.register_hook(self, hook)
-
-    def register_prehook(self: Any, hook: object) -> Any:
-        self.linked.hooked = True
-        return _Noting.base.register_prehook(self, hook)
+def _register_result_hooks(node: Any, result: torch.Tensor) -> None:
+    call: Call | None = getattr(node, "linked", None)
+    if call is not None:
+        call.note_hook(result)
+    register_hooks(node, result)
 
 
-_HOOKED = {name: vars(_Noting)[name] for name in ("_register_hook_dict", "register_hook", "register_prehook")}
+def _noting(register: Callable[[Any, object], Any]) -> Callable[[Any, object], Any]:
+    def note_and_register(node: Any, hook: object) -> Any:
+        if getattr(node, "linked", None) is not None:
+            node.linked.hooked = True
+        return register(node, hook)
+
+    return note_and_register
+
+
 watch_hooks(_Link)
 
 

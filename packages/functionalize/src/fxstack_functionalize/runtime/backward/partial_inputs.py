@@ -26,14 +26,9 @@ import torch
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.metadata.records import GraphInfo
 from fxstack_functionalize.runtime.backward.edge_gradients import watch_hooks
-from fxstack_functionalize.runtime.backward.nodes import (
-    HistoryNode,
-    give_history,
-    register_hooks,
-    without_history,
-)
+from fxstack_functionalize.runtime.backward.nodes import HistoryNode, give_history, without_history
 from fxstack_functionalize.runtime.backward.replay import Replay
-from fxstack_functionalize.runtime.backward.traceable import Key, Traceable, check_saved, let_trace, part_of
+from fxstack_functionalize.runtime.backward.traceable import Traceable, let_trace, part_of
 
 Backward = Callable[..., Sequence[Any]]
 
@@ -135,17 +130,17 @@ class _InputNode(torch.autograd.Function):
         return (None, None, *(found[index] for index in inputs))
 
 
-def _no_gradients(node: Any, _missing: Sequence[bool]) -> Callable[..., Sequence[Any]]:
+def _state_of(node: Any) -> Any:
+    """Return the object with the attributes of the graph's node, for a further node of the same call."""
+    return node.call.state
+
+
+def _no_gradients(node: Any, _missing: Sequence[bool]) -> Traceable:
     nothing = (None,) * (len(node.group.inputs) + 2)
     return lambda *_arguments: nothing
 
 
-def _input_key(node: Any) -> tuple[int, ...]:
-    check_saved(node.call.state)
-    return (len(node.group.inputs),)
-
-
-let_trace(_InputNode, _no_gradients, _input_key)
+let_trace(_InputNode, _no_gradients, lambda node: (len(node.group.inputs),), _state_of)
 
 
 class _ResultNode(HistoryNode):
@@ -156,26 +151,8 @@ class _ResultNode(HistoryNode):
         return (None, None, *_of_result(ctx, grads))
 
 
-class _WatchedNode(_ResultNode):
-    """The node of results of a graph in which results are computed from others."""
-
-
-_ResultNode._backward_cls._register_hook_dict = register_hooks
-watch_hooks(_WatchedNode)
-
-
-def _traceable(node: Any, missing: Sequence[bool]) -> Traceable | None:
-    made: Traceable | None = node.traceable(missing)
-    return made
-
-
-def _result_key(node: Any) -> Key:
-    check_saved(node.call.state)
-    key: Key = node.key
-    return key
-
-
-let_trace(_ResultNode, _traceable, _result_key)
+watch_hooks(_ResultNode)
+let_trace(_ResultNode, lambda node, missing: node.traceable(missing), lambda node: node.key, _state_of)
 
 
 def _of_result(ctx: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
@@ -262,7 +239,7 @@ def with_partial_inputs(
             own = {"call": made, "linked": linked, "nodes": behind, **attributes}
             results, sources = [flat[at] for at in group.positions], [args[index] for index in group.inputs]
             sources = [*(marks[number] for number in group.numbers), *sources]
-            give_history(_ResultNode if linked is None else _WatchedNode, results, sources, own)
+            give_history(_ResultNode, results, sources, own)
         return flat
 
     return call

@@ -46,7 +46,6 @@ def by_operators(graph_module: GraphModule) -> Callable[..., Any]:
     return call
 
 
-Run = Callable[[Sequence[Any]], Sequence[Any]]
 Change = Callable[[torch.Tensor], Any]
 
 _functorch: Any = torch_compat.functorch
@@ -64,7 +63,7 @@ def are_batched(gradients: Sequence[Any]) -> bool:
     return any(gradient is not None and is_batched(gradient) for gradient in gradients)
 
 
-def one_by_one(run: Run, gradients: Sequence[Any]) -> list[Any]:
+def one_by_one(run: Callable[[Sequence[Any]], Sequence[Any]], gradients: Sequence[Any]) -> list[Any]:
     """Return the results of ``run`` for each gradient in the batches, batched again."""
     given = [gradient for gradient in gradients if gradient is not None]
     if any(map(_is_batched, given)):

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from itertools import count
 from typing import Any
 
 import torch
@@ -144,8 +145,15 @@ def add_unsaving(source: Source, plan: Sequence[KeptTensor]) -> list[str]:
         source.add("    raise RuntimeError(freed)", freed=SAVED_ARE_FREED)
         source.add("if not keeps_graph():", keeps_graph=KEEPS_GRAPH)
         source.add("    ctx.kept = None")
-    counters = {True: iter(range(len(plan))), False: iter(range(len(plan)))}
-    return [f"{'saved' if item.by_autograd else 'kept'}[{next(counters[item.by_autograd])}]" for item in plan]
+    return [
+        f"{'saved' if by_autograd else 'kept'}[{position}]" for by_autograd, position in positions_of(plan)
+    ]
+
+
+def positions_of(plan: Sequence[KeptTensor]) -> list[tuple[bool, int]]:
+    """Return for each saved tensor whether autograd keeps it, and its position in the list that holds it."""
+    counters = {True: count(), False: count()}
+    return [(item.by_autograd, next(counters[item.by_autograd])) for item in plan]
 
 
 KEEPS_GRAPH = torch_compat.get_current_graph_task_keep_graph

@@ -14,7 +14,7 @@ import torch
 
 from fxstack_functionalize.errors import SAVED_ARE_FREED, saved_changed
 from fxstack_functionalize.runtime.backward.backwards import Backwards
-from fxstack_functionalize.runtime.backward.saved import KeptTensor
+from fxstack_functionalize.runtime.backward.saved import KeptTensor, positions_of
 from fxstack_functionalize.torch_state import autocast_now
 from fxstack_interchange.operators.hooking import TRACEABLE_BACKWARD
 
@@ -27,15 +27,27 @@ Key = tuple[int, ...]
 # saved a tensor of the graph.
 
 
-def let_trace(function: type[torch.autograd.Function], make: Make, key: Callable[[Any], Key]) -> None:
+def let_trace(
+    function: type[torch.autograd.Function],
+    make: Make,
+    key: Callable[[Any], Key],
+    state: Callable[[Any], Any] | None = None,
+) -> None:
     """Let ``function`` return its traceable backward.
 
     ``make``: see ``TRACEABLE_BACKWARD``. ``key``: called with the node before each compiled backward pass, in place
-    of the node's backward. Nodes with equal keys have the same traceable backward.
+    of the node's backward. Nodes with equal keys have the same traceable backward. ``state``: returns the object
+    that has the node's saved tensors, which are checked first; None if the backward reads none.
     """
+
+    def checked_key(node: Any) -> Key:
+        if state is not None:
+            check_saved(state(node))
+        return key(node)
+
     setattr(function, TRACEABLE_BACKWARD, staticmethod(make))
     node_class: Any = function
-    node_class._compiled_autograd_key = staticmethod(key)
+    node_class._compiled_autograd_key = staticmethod(checked_key)
 
 
 def make_traceable(
@@ -59,11 +71,7 @@ def make_traceable(
             return lambda _ctx, _saved, *_grads: backwards.none
         return _traced(backwards, chosen, saved)
 
-    def key(ctx: Any) -> Key:
-        check_saved(ctx)
-        return (ctx._autograd_function_id, int(watched(ctx)))
-
-    let_trace(function, make, key)
+    let_trace(function, make, lambda ctx: (ctx._autograd_function_id, int(watched(ctx))), lambda ctx: ctx)
 
 
 def part_of(
@@ -111,11 +119,10 @@ def _held(ctx: Any, _saved: Sequence[torch.Tensor]) -> list[Any]:
 
 def _reader(plan: Sequence[KeptTensor]) -> Callable[[Any, Sequence[torch.Tensor]], list[Any]]:
     """Return a function that returns all saved tensors in order, of autograd and of the node itself."""
-    counters = {True: iter(range(len(plan))), False: iter(range(len(plan)))}
-    places = [(item.by_autograd, next(counters[item.by_autograd])) for item in plan]
+    positions = positions_of(plan)
 
     def read(ctx: Any, saved: Sequence[torch.Tensor]) -> list[Any]:
-        return [saved[place] if by_autograd else ctx.kept[place] for by_autograd, place in places]
+        return [saved[position] if by_autograd else ctx.kept[position] for by_autograd, position in positions]
 
     return read
 
