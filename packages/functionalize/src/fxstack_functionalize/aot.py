@@ -16,12 +16,12 @@ from fxstack_functionalize.errors import CompilerContractError
 from fxstack_functionalize.metadata.wrapper_classes import is_wrapper, makes_wrappers
 from fxstack_functionalize.options import AotOptions
 from fxstack_functionalize.random.functional_random import draws, stateful, with_random_state
-from fxstack_functionalize.runtime.backward.backwards import Variant
 from fxstack_functionalize.runtime.training import Pair, Program, Stages, compile_pair, training_wrapper
 from fxstack_functionalize.runtime.wrapper import inference_wrapper
 from fxstack_functionalize.subclasses.compiling import Compiling, compile_wrapped
 from fxstack_functionalize.trace import Traced, trace
 from fxstack_functionalize.tracer.inputs import Captured, TraceRequest, prepare
+from fxstack_functionalize.tracer.symbols import has_symbols
 from fxstack_interchange import OutputKind, Partition, StageGraph, verify
 
 Decompositions = Mapping[Any, Callable[..., Any]]
@@ -156,21 +156,17 @@ def aot(
 def _wrapper(
     traced: Traced, stages: Stages, inference: Compiler, entry: CacheEntry, options: AotOptions
 ) -> Callable[..., Any]:
-    if traced.trains:
-        return training_wrapper(_program(traced, stages, entry), options)
-    compiled = _compile(inference, traced.stage_graph)
-    entry.keep_inference(traced.shell, compiled)
-    return inference_wrapper(traced.shell, compiled, options)
+    """Compile ``traced``, keep the program in ``entry``, and return the callable."""
+    if not traced.trains:
+        compiled = _compile(inference, traced.stage_graph)
+        entry.keep_inference(traced.shell, compiled)
+        return inference_wrapper(traced.shell, compiled, options)
 
+    def compile_graphs() -> Pair:
+        keep = partial(entry.keep_training, traced.shell)
+        return compile_pair(traced, stages.partition(traced.stage_graph), stages, keep)
 
-def _program(traced: Traced, stages: Stages, entry: CacheEntry) -> Program:
-    def made(pair: Pair, variant: Variant | None, backward: Callable[..., Any] | None) -> None:
-        entry.keep_training(traced.shell, pair, variant, backward)
-
-    def pair() -> Pair:
-        return compile_pair(traced, stages.partition(traced.stage_graph), stages, made)
-
-    return Program(traced.shell, lambda: traced, pair, stages)
+    return training_wrapper(Program(traced.shell, lambda: traced, compile_graphs, stages), options)
 
 
 def _stages(
@@ -200,7 +196,7 @@ def _stages(
     def early(backward: StageGraph) -> bool:
         # A compiler may assume facts about symbolic sizes. The caller of ``aot`` guards these facts when
         # ``aot`` returns.
-        return options.eager_backward_compile or _has_symbols(backward)
+        return options.eager_backward_compile or has_symbols(example_values(backward.graph_module))
 
     table = {} if decompositions is None else decompositions
     return Stages(cut, compile_forward, compile_backward, early, table)
@@ -209,14 +205,6 @@ def _stages(
 def _compile(compiler: Compiler, stage: StageGraph) -> Callable[..., Any]:
     with torch.no_grad():
         return compiler(stage.graph_module, example_values(stage.graph_module))
-
-
-def _has_symbols(stage: StageGraph) -> bool:
-    return any(
-        isinstance(value, torch.SymInt)
-        or (isinstance(value, torch.Tensor) and value._has_symbolic_sizes_strides)
-        for value in example_values(stage.graph_module)
-    )
 
 
 def _check_partition(joint: StageGraph, partition: Partition) -> None:

@@ -148,7 +148,13 @@ class _Cache:
             )
             graph.output(graph.call_module("module", tuple(args.values()), kwargs))
         else:
-            graph.output(graph.call_function(_on_nest(self.fn, nested), tuple(inputs)))
+            fn = self.fn
+
+            def program(*tensors: object) -> Any:  # no lambda: a graph cannot print the name ``<lambda>``
+                args, kwargs = nested(*tensors)
+                return fn(*args, **kwargs)
+
+            graph.output(graph.call_function(program, tuple(inputs)))
         return aot(make_graph_module(self.root, graph), tensors, **self.aot_arguments)
 
 
@@ -164,16 +170,6 @@ def _nesting(leaves: Sequence[Any], spec: pytree.TreeSpec) -> Callable[..., Any]
         return pytree.tree_unflatten(filled, spec)
 
     return nested
-
-
-def _on_nest(fn: Callable[..., Any], nested: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``fn`` as a function of tensors, named by an identifier: a graph cannot print ``<lambda>``."""
-
-    def program(*tensors: object) -> Any:
-        args, kwargs = nested(*tensors)
-        return fn(*args, **kwargs)
-
-    return program
 
 
 def _constant(leaf: object) -> Hashable:

@@ -7,7 +7,7 @@ sizes, lifted constants, data-dependent results or higher-order operators take t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -32,22 +32,20 @@ from fxstack_interchange.torch_facts.dtypes import differ, in_dtypes, returned_d
 from fxstack_interchange.torch_facts.layouts import as_said, eager_strides, in_layout
 from fxstack_interchange.torch_facts.undefined import with_undefined
 
-Part = tuple[OpOverload, tuple[Any, ...], int]
+Part = tuple[OpOverload, tuple[Any, ...]]
+"""The view operator that makes one of several results, and its arguments."""
 
 SCALARS = (int, float, bool, str, complex, torch.dtype, torch.device, torch.layout, torch.memory_format)
 LONG_WAY = frozenset(
     {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.needs_exact_strides}
 )
 """Tags of operators that take torch's path."""
-
-
 QUERIES = frozenset(
     {torch.ops.aten.size.default, torch.ops.aten.stride.default, torch.ops.aten.storage_offset.default}
 )
 """Operators that torch's own mode computes without recording."""
 PLAIN = (FakeTensor, torch.Tensor, torch.nn.Parameter)
 TENSORS = frozenset({"Tensor", "List[Tensor]"})
-
 
 KNOWN_NAMES = frozenset(
     """torch _C DispatchKey PreDispatch super __init__ tracer tracing_mode pre_dispatch _allow_fake_constant PROXY
@@ -81,27 +79,25 @@ def _initial_state(tracer: AtenTracer) -> dict[str, Any]:
     }
 
 
-def _rows(source: Node, dim: int = 0) -> Callable[[int, int, torch.Tensor], Part]:
-    def part(index: int, place: int, _value: torch.Tensor) -> Part:
-        return torch.ops.aten.select.int, (source, dim, index), place
-
-    return part
+def _rows(parts: Sequence[Any], source: Node, dim: int = 0) -> Iterator[Part]:
+    for index, _ in enumerate(parts):
+        yield torch.ops.aten.select.int, (source, dim, index)
 
 
-def _slices(source: Node, _sizes: object, dim: int = 0) -> Callable[[int, int, torch.Tensor], Part]:
-    def part(_index: int, place: int, value: torch.Tensor) -> Part:
-        end = place + value.shape[dim]
-        return torch.ops.aten.slice.Tensor, (source, dim, place, end), end
+def _slices(parts: Sequence[Any], source: Node, _sizes: object, dim: int = 0) -> Iterator[Part]:
+    start = 0
+    for part in parts:
+        end = start + part.shape[dim]
+        yield torch.ops.aten.slice.Tensor, (source, dim, start, end)
+        start = end
 
-    return part
 
-
-PART_OF: dict[OpOverload, Callable[..., Callable[[int, int, torch.Tensor], Part]]] = {
+PARTS_OF: dict[OpOverload, Callable[..., Iterator[Part]]] = {
     torch.ops.aten.unbind.int: _rows,
     torch.ops.aten.split.Tensor: _slices,
     torch.ops.aten.split_with_sizes.default: _slices,
 }
-"""View operators with several results: from arguments to the function that makes one result's view."""
+"""View operators with several results: functions from the results and the arguments to one view per result."""
 
 
 class _NotSimple(Exception):  # noqa: N818 - control flow, never seen outside
@@ -235,7 +231,7 @@ class RecordingMode(ProxyTorchDispatchMode):
         if strides is not None:
             result = as_said(result, strides)
         tracer = self.tracer
-        if func in PART_OF:
+        if func in PARTS_OF:
             self._parts(func, nodes, result)
             return result
         node = tracer.add_call(func, nodes[0], nodes[1])
@@ -254,12 +250,10 @@ class RecordingMode(ProxyTorchDispatchMode):
         After a change torch remakes all views (``for row in x: row += 1``). Recording all of them would take
         quadratic time, and nearly all would be dead.
         """
-        make, origin = PART_OF[func](*nodes[0], **nodes[1]), self.tracer.origin()
-        place = 0
-        for index, part in enumerate(parts):
-            target, arguments, place = make(index, place, part)
-            later = partial(self._part, target, arguments, part, origin)
-            self.map.set_later(part, later)
+        origin = self.tracer.origin()
+        views = PARTS_OF[func](parts, *nodes[0], **nodes[1])
+        for part, (target, arguments) in zip(parts, views, strict=True):
+            self.map.set_later(part, partial(self._part, target, arguments, part, origin))
 
     def _part(
         self, target: OpOverload, args: tuple[Any, ...], part: torch.Tensor, origin: dict[str, Any]

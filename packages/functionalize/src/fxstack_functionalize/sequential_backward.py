@@ -146,9 +146,5 @@ def needs(backward: StageGraph, positions: Mapping[str, int]) -> tuple[tuple[int
         if late:
             needed[late] = needed.get(late, 0) | pure
         from_tangents[node], from_saved[node] = late, pure
-    users = [_union(late for late, mask in needed.items() if mask & own[name]) for name in saved]
+    users = [reduce(or_, (late for late, mask in needed.items() if mask & own[name]), 0) for name in saved]
     return tuple(tuple(position for position in positions.values() if mask >> position & 1) for mask in users)
-
-
-def _union(masks: Iterable[int]) -> int:
-    return reduce(or_, masks, 0)

@@ -6,7 +6,7 @@ An operator whose result has the default dtype gets the dtype as an argument ins
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -75,30 +75,24 @@ def _candidates(
     if any(argument.name == "dtype" for argument in func._schema.arguments):
         yield args, {**kwargs, "dtype": dtype}
     real = dtype.to_real()
+
+    def converted(tensor: torch.Tensor) -> torch.Tensor:
+        is_integer = not (tensor.dtype.is_floating_point or tensor.dtype.is_complex)
+        return tensor.to(real) if is_integer else tensor
+
     with mode:
-        converted = pytree.tree_map_only(torch.Tensor, lambda x: _converted(x, real), (args, kwargs))
-    yield converted
-
-
-def _converted(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
-        return tensor
-    return tensor.to(dtype)
+        arguments = pytree.tree_map_only(torch.Tensor, converted, (args, kwargs))
+    yield arguments
 
 
 def _dtypes_under(
     default: torch.dtype, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[torch.dtype]:
-    with _default(default):
-        return _dtypes(func(*args, **kwargs))
-
-
-@contextmanager
-def _default(dtype: torch.dtype) -> Iterator[None]:
+    """Return the dtypes of the results of ``func`` under another default dtype."""
     before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
+    torch.set_default_dtype(default)
     try:
-        yield
+        return _dtypes(func(*args, **kwargs))
     finally:
         torch.set_default_dtype(before)
 

@@ -97,23 +97,15 @@ class RestartTraceError(Exception):
         super().__init__()
 
 
-def find_fake_mode(values: Sequence[Any]) -> FakeTensorMode | None:
-    """Return the mode of the first fake tensor among ``values``."""
-    for value in values:
-        if isinstance(value, FakeTensor):
-            return value.fake_mode
-    return None
-
-
 def mode_of(values: Sequence[Any], results: Iterable[Any] = ()) -> FakeTensorMode:
     """Return the mode of the fake tensors among ``values``; a new mode if there are none.
 
     If ``values`` have symbolic numbers but no tensors, return the mode of a tensor among ``results`` with the
     same ShapeEnv.
     """
-    found = find_fake_mode(values)
-    if found is not None:
-        return found
+    fakes = [value for value in values if isinstance(value, FakeTensor)]
+    if fakes:
+        return fakes[0].fake_mode
     env = next((v.node.shape_env for v in values if isinstance(v, SYMBOLIC)), None)
     for value in () if env is None else results:
         if isinstance(value, FakeTensor) and value.fake_mode.shape_env is env:

@@ -140,6 +140,15 @@ def computed_symbols(
     return found if whole else None
 
 
+def has_symbols(value: object) -> bool:
+    """Whether a symbolic integer is among nested lists and tuples, or among the sizes and strides of tensors there."""
+    if isinstance(value, torch.Tensor):
+        return bool(value._has_symbolic_sizes_strides)
+    if isinstance(value, (tuple, list)):
+        return any(map(has_symbols, value))
+    return isinstance(value, torch.SymInt)
+
+
 def hint_of(number: int | torch.SymInt) -> int:
     """Return the value at capture. A data-dependent number counts as large."""
     if not isinstance(number, torch.SymInt):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch.fx import Graph, Node
+from torch.fx import Node
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.metadata.records import GraphInfo
@@ -159,7 +159,11 @@ def copy_back_in_graph(
     changed = [slot for slot in slots if slot.mutated_input is not None]
     targets = [session.inputs[info.mutated[number]].node for number in range(len(changed))]
     memory = {_memory(target) for target in targets}
-    values = [_cloned(graph, slot.node) if _memory(slot.node) in memory else slot.node for slot in changed]
+    values = [slot.node for slot in changed]
+    for number, value in enumerate(values):
+        if _memory(value) in memory:  # a view of a mutated input is read before any input is written
+            values[number] = graph.call_function(torch.ops.aten.clone.default, (value,))
+            values[number].meta["val"] = value.meta["val"]
     for target, value in zip(targets, values, strict=True):
         assert target is not None
         node = graph.call_function(torch.ops.aten.copy_.default, (target, value))
@@ -184,11 +188,4 @@ def _memory(node: Any) -> Any:
     value = node.meta.get("val")
     if isinstance(value, torch.Tensor) and value.layout is torch.strided:
         return value.untyped_storage()._cdata
-    return node
-
-
-def _cloned(graph: Graph, value: Node) -> Node:
-    """Clone a value that views a mutated input before any input is written."""
-    node = graph.call_function(torch.ops.aten.clone.default, (value,))
-    node.meta["val"] = value.meta["val"]
     return node

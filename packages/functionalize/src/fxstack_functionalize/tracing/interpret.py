@@ -187,7 +187,11 @@ def _tag(node: Node, policy: Callable[..., Any]) -> None:
     if not isinstance(node.target, OpOverload):
         return
     args, kwargs = (map_arg(values, lambda used: used.meta.get("val")) for values in (node.args, node.kwargs))
-    answer = policy(_context(node.meta.get("val")), node.target, *args, **kwargs)
+    # Newer versions of torch pass the operator's result to the policy.
+    has_output = "op_output" in signature(SelectiveCheckpointContext).parameters
+    output = {"op_output": node.meta.get("val")} if has_output else {}
+    context = SelectiveCheckpointContext(is_recompute=False, **output)
+    answer = policy(context, node.target, *args, **kwargs)
     if isinstance(answer, bool):
         answer = CheckpointPolicy.MUST_SAVE if answer else CheckpointPolicy.PREFER_RECOMPUTE
     tag = answer.name.lower()
@@ -197,29 +201,11 @@ def _tag(node: Node, policy: Callable[..., Any]) -> None:
         node.meta.pop("recompute", None)
 
 
-def _context(output: object) -> SelectiveCheckpointContext:
-    if "op_output" in _CONTEXT_PARAMETERS:
-        return SelectiveCheckpointContext(is_recompute=False, op_output=output)
-    return SelectiveCheckpointContext(is_recompute=False)
-
-
-_CONTEXT_PARAMETERS = signature(SelectiveCheckpointContext).parameters
-"""Newer versions of torch pass the operator's result to the policy."""
-
-
-def _begin_range(tracer: AtenTracer, *args: object) -> Node:
-    return tracer.add_call(BEGIN_RANGE, args, {})
-
-
-def _end_range(tracer: AtenTracer, started: Node) -> None:
-    tracer.add_call(END_RANGE, (started,), {})
-
-
 REGIONS: dict[Any, Callable[..., Any]] = {
     checkpoint: _checkpoint,
     torch.ops.higher_order.tag_activation_checkpoint: _checkpoint,
     torch.ops.higher_order.flex_attention: flex_attention,
-    BEGIN_RANGE: _begin_range,
-    END_RANGE: _end_range,
+    BEGIN_RANGE: lambda tracer, *args: tracer.add_call(BEGIN_RANGE, args, {}),
+    END_RANGE: lambda tracer, started: tracer.add_call(END_RANGE, (started,), {}),
 }
 """The function that runs each region, of the tracer and the node's arguments."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -30,11 +30,11 @@ def add_backward(
     outputs = [slots[position].value for position in info.differentiable]
     before = _mutation_counts(session)
     tangents = [_tangent(session, number, output) for number, output in enumerate(outputs)]
-    nodes = dict(zip(info.differentiable, [t.node for t in tangents], strict=True))
+    nodes = dict(zip(info.differentiable, [node for node, _ in tangents], strict=True))
     leaves = [session.inputs[index].leaf for index in info.grad_inputs]
     session.tracer.enter_backward()
     shapes = session.captured.fake_mode.shape_env
-    gradients = _gradients(outputs, leaves, [t.wrapped for t in tangents], shapes)
+    gradients = _gradients(outputs, leaves, [wrapped for _, wrapped in tangents], shapes)
     if before != _mutation_counts(session):
         raise UnsupportedGraphError(
             "the backward changes an input of the forward in place",
@@ -59,8 +59,13 @@ def _gradients(
             _no_checks_for_nan(),
             treat_sizes_as_general(shapes),
         ):
-            given = [*leaves, *_inner_leaves(outputs, leaves)]
-            gradients: Sequence[Any] = torch.autograd.grad(outputs, given, tangents, allow_unused=True)
+            # The gradients of leaves that the graph makes are unused, but computing them may raise.
+            known = set(map(id, leaves))
+            behind = leaves_behind(output.grad_fn for output in outputs)
+            inner = [leaf for leaf in behind if id(leaf) not in known]
+            gradients: Sequence[Any] = torch.autograd.grad(
+                outputs, [*leaves, *inner], tangents, allow_unused=True
+            )
             return gradients[: len(leaves)]
     except (FunctionalizeError, RestartTraceError):
         raise
@@ -72,26 +77,15 @@ def _gradients(
         ) from error
 
 
-def _inner_leaves(outputs: list[Any], leaves: list[Any]) -> list[torch.Tensor]:
-    """Return the leaves that the graph makes. Their gradients are unused, but computing them may raise."""
-    known = set(map(id, leaves))
-    functions = (output.grad_fn for output in outputs)
-    return [leaf for leaf in leaves_behind(functions) if id(leaf) not in known]
+def _tangent(session: Session, number: int, output: torch.Tensor) -> tuple[Node, torch.Tensor]:
+    """Make the gradient of ``output`` an input: same size, dense in the output's dimension order.
 
-
-@dataclass(frozen=True, slots=True)
-class _Tangent:
-    node: Node
-    wrapped: torch.Tensor
-
-
-def _tangent(session: Session, number: int, output: torch.Tensor) -> _Tangent:
-    """Make the gradient of ``output`` an input: same size, dense in the output's dimension order."""
+    Return its placeholder, and the functional tensor from which autograd computes the gradients.
+    """
     plain = session.value(output)
     with disable_proxy_modes_tracing(), plain_only():
         inner = torch.empty_like(plain, memory_format=torch.preserve_format)
-    node = session.new_placeholder(f"tangents_{number + 1}", inner)
-    return _Tangent(node, session.engine.wrap(inner))
+    return session.new_placeholder(f"tangents_{number + 1}", inner), session.engine.wrap(inner)
 
 
 def _mutation_counts(session: Session) -> list[int]:

@@ -35,20 +35,10 @@ from fxstack_functionalize.tracer.aten_tracer import AtenTracer
 from fxstack_functionalize.tracer.engine import Engine, ModeEngine, current_value, version_of
 from fxstack_functionalize.tracer.exact_random import random_rules
 from fxstack_functionalize.tracer.inputs import Captured, CapturedInput
+from fxstack_functionalize.tracer.symbols import has_symbols
 from fxstack_functionalize.views.differentiable_bases import derive
 
 Decompositions = Mapping[Any, Callable[..., Any]]
-
-
-def is_view_of_constant(tensor: torch.Tensor) -> bool:
-    """Whether the tensor requires a gradient although it is a view of a tensor that does not."""
-    base = tensor._base
-    return tensor.requires_grad and base is not None and not base.requires_grad
-
-
-def _is_view_of_leaf(tensor: torch.Tensor) -> bool:
-    base = tensor._base
-    return base is not None and base.requires_grad and base.is_leaf
 
 
 class _AsNonLeaf(torch.autograd.Function):
@@ -88,14 +78,6 @@ class TracedInput:
     """Whether an earlier input has the same storage."""
     steps: tuple[Step, ...] = ()
     """The views that lead to ``argument`` before the graph runs."""
-
-
-def _has_symbols(value: object) -> bool:
-    if isinstance(value, torch.Tensor):
-        return bool(value._has_symbolic_sizes_strides)
-    if isinstance(value, (tuple, list)):
-        return any(map(_has_symbols, value))
-    return isinstance(value, torch.SymInt)
 
 
 @dataclass(slots=True)
@@ -171,8 +153,8 @@ class Session:
         nodes = self.captured.graph_module.graph.nodes
         return (
             self.captured.zero_tensors
-            or any(_has_symbols(spec.fake) for spec in self.captured.inputs)
-            or any(_has_symbols(node.meta.get("val")) for node in nodes)
+            or any(has_symbols(spec.fake) for spec in self.captured.inputs)
+            or any(has_symbols(node.meta.get("val")) for node in nodes)
         )
 
     def _add_placeholders(self) -> None:
@@ -226,7 +208,8 @@ class Session:
     def _make_leaf(self, fake: torch.Tensor, traced: TracedInput) -> None:
         """Make the leaf that gets the gradient. A non-leaf argument is another tensor, with eager's base."""
         made = traced.argument if fake.is_leaf else self._wrapped(traced)
-        if is_view_of_constant(fake):
+        base = fake._base
+        if base is not None and fake.requires_grad and not base.requires_grad:
             made = self._as_view(made, traced)
         if fake.is_leaf:
             traced.leaf = traced.argument = made.requires_grad_()
@@ -234,7 +217,7 @@ class Session:
         traced.leaf = traced.argument.requires_grad_()
         with torch.enable_grad(), disable_proxy_modes_tracing():
             traced.argument = _AsNonLeaf.apply(traced.leaf, [made])
-        if _is_view_of_leaf(fake):
+        if base is not None and base.requires_grad and base.is_leaf:
             self.engine.views_of_leaves.add(id(traced.argument))
 
     def _as_view(self, root: torch.Tensor, traced: TracedInput) -> torch.Tensor:

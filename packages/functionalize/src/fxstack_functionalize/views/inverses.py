@@ -10,7 +10,7 @@ tensor that owns the memory, whose inverse writes exactly the elements of the vi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -130,21 +130,15 @@ def _loses(value: torch.Tensor, steps: Sequence[Step]) -> bool:
     return False
 
 
-def _unfold_loses(before: torch.Tensor, after: torch.Tensor) -> bool:
-    same = statically_known_true(before.numel() == after.numel())
-    return not same or overlaps_itself(after)
-
-
-def _expand_loses(_before: torch.Tensor, _after: torch.Tensor) -> bool:
-    return True  # also without effect: the inverse adds a difference all the same
-
-
-def _strided_loses(_before: torch.Tensor, after: torch.Tensor) -> bool:
-    return overlaps_itself(after)
-
-
-_LOSSY = {EXPAND: _expand_loses, UNFOLD: _unfold_loses, AS_STRIDED: _strided_loses}
-"""View operators whose inverses are not exact for all arguments, each with its test."""
+_LOSSY: dict[Any, Callable[[torch.Tensor, torch.Tensor], bool]] = {
+    # An expand without effect loses values too: its inverse adds a difference all the same.
+    EXPAND: lambda _before, _after: True,
+    UNFOLD: lambda before, after: (
+        not statically_known_true(before.numel() == after.numel()) or overlaps_itself(after)
+    ),
+    AS_STRIDED: lambda _before, after: overlaps_itself(after),
+}
+"""View operators whose inverses are not exact for all arguments, each with its test of the tensors before and after."""
 
 
 def overlaps_itself(tensor: torch.Tensor) -> bool:

@@ -168,7 +168,8 @@ def _reach(graph: Graph, numbers: Mapping[Node, int], finals: Mapping[Node, Node
         before: Reach = frozenset().union(*map(through, node.all_input_nodes))
         for key in {key for used in _written(node) for key in _memory(used)}:
             written[key] = written.get(key, frozenset()) | before
-        seen[node] = before if _trains(node) else frozenset()
+        is_trained = any(tensor.requires_grad for tensor in _tensors(node))
+        seen[node] = before if is_trained else frozenset()
         for origin in ends.get(node, ()):
             seen[origin] = seen[origin].union(*(written.get(key, frozenset()) for key in _memory(origin)))
             final[origin] = numbers[origin]
@@ -190,10 +191,6 @@ def _unwrapped(tensor: torch.Tensor) -> torch.Tensor:
     while torch_compat.is_functorch_wrapped_tensor(tensor):
         tensor = torch_compat.get_unwrapped(tensor)
     return tensor
-
-
-def _trains(node: Node) -> bool:
-    return any(tensor.requires_grad for tensor in _tensors(node))
 
 
 def _written(node: Node) -> list[Node]:
@@ -219,14 +216,10 @@ class Refusals:
     draws: bool
 
 
-def _is_repeatable(node: Node) -> bool:
-    return is_check(node.target) or node.target in RANGES
-
-
 def refusals(traced: Traced) -> Refusals:
     """Return why the graph cannot run again. Between results it runs in the state of the call."""
     nodes = [node for node in traced.stage_graph.graph_module.graph.nodes if node.op == "call_function"]
-    random = [node for node in nodes if _is_random(node)]
+    random = [node for node in nodes if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())]
     info, module = traced.info, traced.captured.graph_module
     named = {
         name
@@ -235,14 +228,19 @@ def refusals(traced: Traced) -> Refusals:
     }
     changes = any(seen.mutates_data for seen in info.inputs)
     relays = any(seen.relayouts for seen in info.inputs)
-    effects = any(has_effect(node) and not _is_repeatable(node) for node in nodes if node not in random)
+    effects = any(
+        has_effect(node) and not (is_check(node.target) or node.target in RANGES)
+        for node in nodes
+        if node not in random
+    )
     state = info.autocast or not info.grad_mode
     hidden = bool(info.custom_views) or not owners(info).keys() >= set(info.differentiable)
+    on_host = all(tensor.device.type == "cpu" for node in random for tensor in _tensors(node))
     unnamed = not named.issuperset(traced.captured.owned)
     reasons = (
         ("the graph changes its inputs in place", changes or relays, changes),
         ("the graph has effects", effects, effects),
-        ("the graph draws random numbers", bool(random), not all(map(_on_host, random))),
+        ("the graph draws random numbers", bool(random), not on_host),
         ("the graph was compiled under autocast or torch.no_grad", state, False),
         ("the graph returns views that only autograd knows", hidden, False),
         ("the graph holds tensors that are neither parameters nor buffers", unnamed, unnamed),
@@ -252,11 +250,3 @@ def refusals(traced: Traced) -> Refusals:
         next((reason for reason, _, between in reasons if between), None),
         bool(random),
     )
-
-
-def _is_random(node: Node) -> bool:
-    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
-
-
-def _on_host(node: object) -> bool:
-    return all(tensor.device.type == "cpu" for tensor in _tensors(node))

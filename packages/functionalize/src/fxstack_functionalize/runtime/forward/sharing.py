@@ -46,7 +46,11 @@ def sharing_guard(shell: Shell) -> Callable[[Sequence[Any]], bool] | None:
     def same_sharing(args: Sequence[Any]) -> bool:
         if any(sum(other is args[index] for other in args) > 1 for index in relaid):
             return False  # the change would show in both arguments
-        if leaves and any(_is_viewed(args[index], args) for index in leaves):
+        if leaves and any(
+            isinstance(other, torch.Tensor) and other._base is args[index]
+            for index in leaves
+            for other in args
+        ):
             return False  # a view of a leaf gets a gradient too
         spans = [
             (args[index].data_ptr(), _length(args[index], length), index in changed)
@@ -82,10 +86,6 @@ def _by_addresses(inputs: Sequence[Span]) -> Callable[[Sequence[Any]], bool]:
         return True
 
     return same_sharing
-
-
-def _is_viewed(tensor: torch.Tensor, args: Sequence[Any]) -> bool:
-    return any(isinstance(other, torch.Tensor) and other._base is tensor for other in args)
 
 
 @dataclass(frozen=True, slots=True)
