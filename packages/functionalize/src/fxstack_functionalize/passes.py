@@ -111,7 +111,12 @@ def find_aliases(state: Tracing) -> Tracing:
     """
     session = state.session
     analysis = analyze(session, state.results, replay_views=state.request.replay_views)
-    slots = _flat_slots(session, analysis)
+    slots = [
+        FlatSlot(traced.argument, mutated_input=index)
+        for index, (seen, traced) in enumerate(zip(analysis.inputs, session.inputs, strict=True))
+        if seen.mutates_data
+    ]
+    slots += [FlatSlot(value) for value in analysis.values]
     became_leaf = any(
         seen.requires_grad and not spec.fake.requires_grad
         for seen, spec in zip(analysis.inputs, session.captured.inputs, strict=True)
@@ -274,16 +279,6 @@ def _described(state: Tracing, seen: OutputInfo) -> str:
     source, index = owner
     name = f"input {info.inputs[index].name}" if source is AliasSource.INPUT else str(state.slots[index].node)
     return f"view of {name}" if seen.source is OutputSource.ALIAS else name
-
-
-def _flat_slots(session: Session, analysis: Analysis) -> list[FlatSlot]:
-    """Return slots of mutated inputs, then slots of the values that user outputs need."""
-    slots = [
-        FlatSlot(traced.argument, mutated_input=index)
-        for index, (seen, traced) in enumerate(zip(analysis.inputs, session.inputs, strict=True))
-        if seen.mutates_data
-    ]
-    return slots + [FlatSlot(value) for value in analysis.values]
 
 
 def _plain(session: Session, value: object) -> Any:

@@ -14,7 +14,7 @@ from fxstack_functionalize.aliasing.metamutation import relayouts_of
 from fxstack_functionalize.aliasing.new_leaves import set_aside
 from fxstack_functionalize.aliasing.synthetic_bases import groups_to_merge, needs_bases
 from fxstack_functionalize.errors import UnsupportedGraphError
-from fxstack_functionalize.metadata.records import InputInfo, OutputInfo, OutputSource, Relayout
+from fxstack_functionalize.metadata.records import InputInfo, OutputInfo, OutputSource
 from fxstack_functionalize.metadata.replay import AliasInfo, AliasSource
 from fxstack_functionalize.tracer.engine import storage_key, version_of
 from fxstack_functionalize.tracer.inputs import SYMBOLIC, CapturedInput, RestartTraceError
@@ -58,6 +58,7 @@ def _input_info(session: Session, spec: CapturedInput, traced: TracedInput) -> I
         raise RestartTraceError(lambda captured: replace(captured, keep_views=True))
     mutates_data = traced.base is None and torch_compat.functionalize_has_data_mutation(core)
     relayouts = relayouts_of(session, spec, traced)
+    bumps = version_of(argument) - traced.version - sum(step.bumps for step in relayouts)
     return InputInfo(
         name,
         is_tensor=True,
@@ -65,14 +66,9 @@ def _input_info(session: Session, spec: CapturedInput, traced: TracedInput) -> I
         is_leaf=traced.leaf is None or traced.leaf is argument,
         mutates_data=mutates_data,
         grad_visible=argument.grad_fn is not traced.grad_fn,
-        version_bumps=0 if traced.rooted else _bumps(traced, relayouts),
+        version_bumps=0 if traced.rooted else bumps,
         relayouts=relayouts,
     )
-
-
-def _bumps(traced: TracedInput, relayouts: Sequence[Relayout]) -> int:
-    now = version_of(traced.argument)
-    return now - traced.version - sum(step.bumps for step in relayouts)
 
 
 def _merge_if_aliased(session: Session, infos: Sequence[InputInfo]) -> None:

@@ -7,7 +7,7 @@ gradient, which is refused.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 
@@ -37,7 +37,8 @@ def set_aside(
     leaves = {id(value) for value in found.values()}
     others = [value for value in outputs.values() if id(value) not in leaves]
     others += [traced.argument for traced in inputs if traced.inner is not None]
-    reached = _leaves_behind(others)
+    functions = [grad_fn_of(tensor) for tensor in others if tensor.requires_grad]
+    reached = {id(root_of(tensor)) for tensor in others} | set(map(id, leaves_behind(functions)))
     for position, value in found.items():
         if value._base is not None or id(value) in reached:
             raise UnsupportedGraphError(
@@ -68,10 +69,3 @@ def _is_leaf(value: torch.Tensor, known: Collection[int]) -> bool:
     # A view of a tensor with a gradient reports the ``grad_fn`` and ``requires_grad`` of that tensor.
     owner = root_of(value) if root_of(value).requires_grad else value
     return owner.requires_grad and grad_fn_of(owner) is None and id(owner) not in known
-
-
-def _leaves_behind(tensors: Iterable[torch.Tensor]) -> set[int]:
-    """Return the ids of the leaves that gradients of ``tensors`` reach, and of the bases of ``tensors``."""
-    tensors = list(tensors)
-    functions = [grad_fn_of(tensor) for tensor in tensors if tensor.requires_grad]
-    return {id(root_of(tensor)) for tensor in tensors} | set(map(id, leaves_behind(functions)))

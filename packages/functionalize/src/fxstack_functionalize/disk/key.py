@@ -40,11 +40,13 @@ def program_key(
     captured: Captured, sizes: Sizes, request: TraceRequest, options: AotOptions, salt: str
 ) -> str | None:
     """Return the key; None if the graph has no key."""
+    storages: dict[int, int] = {}
+    roots: dict[int, int] = {}
     try:
         parts = [
             salt,
             repr((request, replace(options, on_error=None))),
-            _inputs(captured),
+            [_input(spec, storages, roots) for spec in captured.inputs],
             sizes.known(),
             _graph(captured.graph_module),
             sorted(captured.owned.items()),
@@ -55,12 +57,6 @@ def program_key(
         return None
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _inputs(captured: Captured) -> list[Any]:
-    storages: dict[int, int] = {}
-    roots: dict[int, int] = {}
-    return [_input(spec, storages, roots) for spec in captured.inputs]
 
 
 def _input(spec: CapturedInput, storages: dict[int, int], roots: dict[int, int]) -> list[Any]:

@@ -21,6 +21,7 @@ from fxstack_functionalize.metadata.tensor_metadata import TensorMeta
 from fxstack_functionalize.runtime.backward.backwards import Variant
 from fxstack_functionalize.runtime.backward.output_edges import Refusals
 from fxstack_functionalize.runtime.backward.saved import SavedTensor
+from fxstack_functionalize.runtime.forward.outputs import is_flat_tuple
 from fxstack_functionalize.runtime.plan import TangentPlan, TrainingPlan
 from fxstack_functionalize.torch_compat import functionalization as views
 from fxstack_functionalize.torch_compat import pytree
@@ -150,7 +151,7 @@ def encode_program(
         SaveError: if a record has no JSON form.
     """
     spec = shell.out_spec
-    if spec.type is not tuple or not all(child.is_leaf() for child in spec.children()):
+    if not is_flat_tuple(spec):
         raise SaveError("the outputs are a nest, not a flat tuple")
     bases = [spec for spec in shell.captured.inputs if spec.members is not None]
     groups, rooted = [

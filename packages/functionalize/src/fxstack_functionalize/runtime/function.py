@@ -14,7 +14,7 @@ from fxstack_functionalize.errors import batched_backward
 from fxstack_functionalize.metadata.records import GraphInfo
 from fxstack_functionalize.metadata.replay import AliasSource
 from fxstack_functionalize.runtime.backward.backwards import Backwards
-from fxstack_functionalize.runtime.backward.edge_gradients import EdgeGradients, is_watched, watch_hooks
+from fxstack_functionalize.runtime.backward.edge_gradients import Call, EdgeGradients, is_watched, watch_hooks
 from fxstack_functionalize.runtime.backward.held import Holding, add_holding
 from fxstack_functionalize.runtime.backward.nodes import without_history
 from fxstack_functionalize.runtime.backward.output_edges import OutputEdges
@@ -24,6 +24,7 @@ from fxstack_functionalize.runtime.backward.replay import (
     Replay,
     are_batched,
     are_special,
+    has_changed,
     one_by_one,
 )
 from fxstack_functionalize.runtime.backward.saved import (
@@ -121,7 +122,7 @@ def _forward(case: _Case, compiled: Compiled) -> Callable[..., Any]:
     expected = case.plan.forward_results
     source = Source()
     if case.linked is not None:
-        source.add("ctx.linked = remember(args)", remember=case.linked.remember)
+        source.add("ctx.linked = remember(args)", remember=partial(Call, case.linked))
     boxed = is_boxed(compiled, FORWARD)
     statement = "flat = compiled([*args])" if boxed else "flat = compiled(*args)"
     with without_views(source):
@@ -164,7 +165,7 @@ def _backward(case: _Case, backwards: Backwards) -> Callable[..., Any]:
         source.add("    ctx.inputs = None")
     source.add(f"missing = {_missing(info)}")
     if case.linked is not None:
-        source.add("if linked.is_in_pieces(ctx.linked):")
+        source.add("if ctx.linked.is_in_pieces:")
         if case.holding is not None:
             source.add("    holding.take(ctx.held, missing, ())")
         source.add("    return linked.gradients(ctx.linked, grads)")
@@ -201,7 +202,7 @@ def _add_nothing(source: Source, info: GraphInfo, *, linked: EdgeGradients | Non
     """Return at once if no output has a gradient: autograd also runs nodes behind outputs without one."""
     nothing = " and ".join(f"grads[{position}] is None" for position in info.differentiable)
     if linked is not None:  # linked results can also get gradients through their own nodes
-        nothing += " and not linked.is_in_pieces(ctx.linked)"
+        nothing += " and not ctx.linked.is_in_pieces"
     source.add(f"if {nothing}:", linked=linked)
     source.add("    return no_gradients", no_gradients=(None,) * len(info.inputs))
 
@@ -222,12 +223,9 @@ def _add_fallback(source: Source, case: _Case) -> None:
     if states:  # the program has changed what a backward of its own reads
         source.add("special = special or any([state.has_changed() for state in states])", states=states)
     if replay.refusal is None:
-        source.add("if twice or special:")
+        condition = "twice or special or (anomaly() and not has_changed(inputs))"
+        source.add(f"if {condition}:", anomaly=torch.is_anomaly_enabled, has_changed=has_changed)
         source.add("    return again(inputs, saved, grads)", again=replay.gradients)
-        source.add("if anomaly():", anomaly=torch.is_anomaly_enabled)
-        source.add("    checked = by_operators(inputs, saved, grads)", by_operators=replay.checked)
-        source.add("    if checked is not None:")
-        source.add("        return checked")
         return
     # The compiled backward can run once for each of several gradients, but is not differentiable.
     if states:

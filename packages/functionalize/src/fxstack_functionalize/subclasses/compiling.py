@@ -55,7 +55,13 @@ def _compile(gm: GraphModule, example_inputs: Sequence[Any], how: Compiling) -> 
     parts = [_plain(value) for value in flatten_all(layouts, example_inputs)]
     mode = mode_of(parts)
     flat = [to_fake(mode, value) for value in parts]
-    graph = Desugared(gm, layouts, _trained(example_inputs), torch.is_grad_enabled())
+    # Also without grad mode: a graph that starts without it may turn it on.
+    trained = tuple(
+        place
+        for place, value in enumerate(example_inputs)
+        if isinstance(value, torch.Tensor) and value.requires_grad
+    )
+    graph = Desugared(gm, layouts, trained, torch.is_grad_enabled())
     graph.differentiable = _probe(graph, flat, mode)
     if graph.differentiable:
         return _training(graph, flat, mode, how)
@@ -70,20 +76,9 @@ def _plain(value: object) -> Any:
     return value
 
 
-def _trained(example_inputs: Sequence[Any]) -> tuple[int, ...]:
-    """Return the inputs that require a gradient. A graph that starts without grad mode may turn it on."""
-    return tuple(
-        place
-        for place, value in enumerate(example_inputs)
-        if isinstance(value, torch.Tensor) and value.requires_grad
-    )
-
-
 def _probe(graph: Desugared, flat: Sequence[Any], mode: FakeTensorMode) -> tuple[int, ...]:
     """Run the graph once on fakes. Return the outputs that require a gradient."""
-    rebuilt = rebuild_all(graph.inputs, flat)
-    for place in graph.trained:
-        rebuilt[place] = rebuilt[place].detach().requires_grad_()
+    rebuilt = graph.rebuild_leaves(flat)
     with mode:
         values = graph.run(rebuilt)
     return tuple(

@@ -80,7 +80,7 @@ class Desugared:
     def joint(self, *flat: object) -> tuple[Any, ...]:
         """Map inputs and tangents to outputs and gradients, all as plain tensors."""
         count = len(leaves_all(self.inputs)) + len(numbers_all(self.inputs))
-        arguments = self._leaves(rebuild_all(self.inputs, flat[:count]))
+        arguments = self.rebuild_leaves(flat[:count])
         values = self.run(arguments)
         wanted = [values[place] for place in self.differentiable]
         tangents = assemble_all(self.tangents, flat[count:], numbers_all(self.tangents))
@@ -95,15 +95,17 @@ class Desugared:
         backward = [apart.copy(part) for layout, g in given for part in layout.tensors(g)]
         return (*forward, *backward)
 
+    def rebuild_leaves(self, flat: Sequence[Any]) -> list[Any]:
+        """Return the arguments made of plain tensors. Arguments that require a gradient are leaves."""
+        arguments = rebuild_all(self.inputs, flat)
+        for place in self.trained:
+            arguments[place] = arguments[place].detach().requires_grad_()
+        return arguments
+
     @property
     def tangents(self) -> tuple[Layout, ...]:
         """Return the layouts of the tangents, assumed to be those of the outputs."""
         return tuple(self.outputs[place] for place in self.differentiable)
-
-    def _leaves(self, arguments: list[Any]) -> list[Any]:
-        for place in self.trained:
-            arguments[place] = arguments[place].detach().requires_grad_()
-        return arguments
 
 
 class _Apart:

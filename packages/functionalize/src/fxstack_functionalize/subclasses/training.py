@@ -117,8 +117,11 @@ def _function(
                 _zeros(graph.outputs[place], *known) if grads[place] is None else grads[place]
                 for place, known in zip(graph.differentiable, ctx.tangents, strict=True)
             ]
-            if torch.is_grad_enabled() or not _fit(graph, tangents):
-                return _in_eager(graph, _arguments(ctx.others, kept), tangents)
+            fits = all(layout.fits(g) for layout, g in zip(graph.tangents, tangents, strict=True))
+            if torch.is_grad_enabled() or not fits:
+                remaining = iter(kept)
+                arguments = [next(remaining) if other is None else other for other in ctx.others]
+                return _in_eager(graph, arguments, tangents)
             with torch.no_grad():
                 arguments = [*saved, *ctx.rest, *tensors_all(graph.tangents, tangents)]
                 found = backward(arguments)
@@ -133,11 +136,6 @@ def _zeros(layout: Layout, numbers: Sequence[int], known: Sequence[tuple[Any, An
     return layout.assemble(iter(parts), iter(numbers))
 
 
-def _fit(graph: Desugared, tangents: Sequence[Any]) -> bool:
-    """Whether the tangents have the classes and metadata with which the backward was traced."""
-    return all(layout.fits(tangent) for layout, tangent in zip(graph.tangents, tangents, strict=True))
-
-
 def _gradients(graph: Desugared, flat: Sequence[Any], numbers: Sequence[int], inputs: int) -> tuple[Any, ...]:
     found: list[Any] = [None] * inputs
     tensors, given = iter(flat), iter(numbers)
@@ -145,11 +143,6 @@ def _gradients(graph: Desugared, flat: Sequence[Any], numbers: Sequence[int], in
         if layout is not None:
             found[place] = layout.assemble(tensors, given)
     return tuple(found)
-
-
-def _arguments(others: Sequence[Any], kept: Sequence[Any]) -> list[Any]:
-    tensors = iter(kept)
-    return [next(tensors) if other is None else other for other in others]
 
 
 def _in_eager(graph: Desugared, arguments: list[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:

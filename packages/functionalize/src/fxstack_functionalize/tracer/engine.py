@@ -28,11 +28,11 @@ class Engine:
         """Whether views without an exact inverse become ``as_strided`` of their root (``inverses``)."""
         self.relayouts: list[tuple[torch.Tensor, Relayout]] = []
         """The in-place changes of tensors' metadata, in order."""
-        self.detached_from: dict[int, torch.Tensor] = {}
+        self.detached_from: dict[int | None, torch.Tensor] = {}
         """By storage: the tensor from which other tensors on it were detached."""
         self.views_of_leaves: set[int] = set()
         """The ids of inputs that are views of leaves with a gradient: autograd forbids to change them."""
-        self.non_dense: dict[int, tuple[torch.Tensor, Sequence[Any]]] = {}
+        self.non_dense: dict[int | None, tuple[torch.Tensor, Sequence[Any]]] = {}
         """By storage, if eager's tensor has gaps that the present value lacks: its owner and eager's strides."""
         self.moved: dict[int, tuple[torch.Tensor, Any]] = {}
         """By storage, if the present value has another storage offset than eager's: its owner, eager's offset."""

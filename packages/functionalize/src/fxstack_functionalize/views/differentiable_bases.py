@@ -116,13 +116,13 @@ def _of_another_shape(root: Place, member: Place) -> Way | None:
         shape = tuple(before // stride for before, stride in zip((count, *strides), strides, strict=False))
         part = _regular(Place(shape, strides, root.offset), member)
         if part is not None:
-            return _behind_view(shape, part)
+            return _after_view(shape, part)
     if root.offset != 0:
         return None
     return lambda argument: argument.view(-1).as_strided(member.shape, member.strides, member.offset)
 
 
-def _behind_view(shape: tuple[int, ...], part: Way) -> Way:
+def _after_view(shape: tuple[int, ...], part: Way) -> Way:
     return lambda argument: part(argument.view(shape))
 
 

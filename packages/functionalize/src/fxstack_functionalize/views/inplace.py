@@ -88,7 +88,9 @@ def run_in_place_safely(engine: Engine, function: Any, args: Sequence[Any], kwar
     casts = _uncast(engine, function) if outs else nullcontext()
     with casts, _keeping_strides(engine, _with_owners(engine, outs)):
         found = rows(function, args, kwargs) if isinstance(target, torch.Tensor) else None
-        result = _functional(engine, function(*args, **kwargs)) if found is None else found
+        result = function(*args, **kwargs) if found is None else found
+        if type(result) is FakeTensor and not engine.is_functional(result):
+            result = engine.wrap(result)  # of an operator on numbers alone (``torch.add(7, 2)``)
     if isinstance(target, torch.Tensor) and isinstance(result, torch.Tensor):
         _note_detached(engine, target, result)
     return flattened(engine, result, (args, kwargs)) if engine.flat_views else result
@@ -139,16 +141,10 @@ def _with_owners(engine: Engine, targets: Sequence[torch.Tensor]) -> list[torch.
     found = [
         tensor
         for target in targets
-        for tensor in (target, target._base, _detached_from(engine, target))
+        for tensor in (target, target._base, engine.detached_from.get(_storage_of(engine, target)))
         if tensor is not None
     ]
     return list({id(tensor): tensor for tensor in found}.values())
-
-
-def _functional(engine: Engine, result: object) -> Any:
-    """Wrap the result of an operator on numbers alone (``torch.add(7, 2)``): functionalisation did not."""
-    plain = type(result) is FakeTensor and not engine.is_functional(result)
-    return engine.wrap(result) if plain else result
 
 
 def _check_views(engine: Engine, target: torch.Tensor) -> None:
@@ -191,11 +187,6 @@ def _note_detached(engine: Engine, source: torch.Tensor, result: torch.Tensor) -
         engine.detached_from.setdefault(keys[0], root_of(source))
 
 
-def _detached_from(engine: Engine, tensor: torch.Tensor) -> torch.Tensor | None:
-    key = _storage_of(engine, tensor)
-    return None if key is None else engine.detached_from.get(key)
-
-
 def _storage_of(engine: Engine, tensor: torch.Tensor) -> int | None:
     """Return the identity of the storage; None for tensors of function transforms, which have none."""
     if tensor.layout is not torch.strided or not engine.is_functional(tensor):
@@ -206,7 +197,7 @@ def _storage_of(engine: Engine, tensor: torch.Tensor) -> int | None:
 def _restore_non_dense_strides(engine: Engine, target: torch.Tensor) -> None:
     """Give the tensor that owns the memory of ``target`` the gaps between elements that it has in eager."""
     key = _storage_of(engine, target)
-    owner, strides = engine.non_dense.pop(key, (None, ())) if key is not None else (None, ())
+    owner, strides = engine.non_dense.pop(key, (None, ()))
     if owner is None:
         return
     lay_out(engine, owner, strides)

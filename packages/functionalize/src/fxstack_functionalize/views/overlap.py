@@ -71,10 +71,12 @@ def check_reads(
     written, changed = _written(name, target, _present(engine, target), args)
     for other in readers:
         found = place_of(_present(engine, other))
-        if _is_elementwise(name) and (_are_elements(written, found) or found == written):
+        # Two places of one element each are equal or disjoint, at any offset.
+        single = not written.dims and not found.dims and written.width == found.width
+        if _is_elementwise(name) and (single or found == written):
             # An assignment gives a value of fewer dimensions strides of its own.
             alike = changed is not None and (name not in ASSIGNMENTS or changed.dim() == other.dim())
-            if alike and found == written and _counts_as_part(changed, other):
+            if alike and found == written and _differs_in_strides(changed, other):
                 raise _overlap(name)
             continue
         if may_overlap(written, found):
@@ -139,12 +141,7 @@ def _present(engine: Engine, tensor: torch.Tensor) -> torch.Tensor:
     return current_value(engine, tensor) if engine.is_functional(tensor) else tensor
 
 
-def _are_elements(one: Place, other: Place) -> bool:
-    """Whether each place is one element. Two such places are equal or disjoint, at any offset."""
-    return not one.dims and not other.dims and one.width == other.width
-
-
-def _counts_as_part(target: torch.Tensor, other: torch.Tensor) -> bool:
+def _differs_in_strides(target: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether eager sees a partial overlap because strides without meaning differ (``x.add_(x[0])``)."""
     dense = torch.ops.aten.is_non_overlapping_and_dense.default
     return tuple(target.stride()) != tuple(other.stride()) and dense(target) and dense(other)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from types import FrameType
 from typing import Any
 from weakref import ref
@@ -78,16 +78,20 @@ class Call:
     def note_hook(self, tensor: object) -> None:
         self.hooked = self.hooked or any(origin() is tensor for origin in self.origins.values())
 
-    def is_watched(self, *, marked: bool) -> bool:
+    @property
+    def is_in_pieces(self) -> bool:
+        """Whether the present run of autograd has run the graph in pieces."""
+        return self.run is not None and self.task == _task()
+
+    def is_watched(self) -> bool:
         """Whether the program may observe the gradient of an origin in the present run of autograd."""
         if self.hooked or self.task == _task():
             return True
         alive = [origin for reference in self.origins.values() if (origin := reference()) is not None]
         if not alive:
             return False
-        return any(origin.retains_grad or origin._backward_hooks for origin in alive) or _asked_for(
-            alive, marked=marked
-        )
+        observed = any(origin.retains_grad or origin._backward_hooks for origin in alive)
+        return observed or _asked_for(alive, marked=bool(self.edges.marks))
 
 
 def _asked_for(origins: Sequence[torch.Tensor], *, marked: bool) -> bool:
@@ -116,30 +120,20 @@ class EdgeGradients:
         self.replay = replay
         self._edges = edges
         examples = [spec.fake for spec in shell.captured.inputs if isinstance(spec.fake, torch.Tensor)]
-        self._marks = () if all(t.device.type == "cpu" for t in examples) else (_MARK,)
+        self.marks = () if all(t.device.type == "cpu" for t in examples) else (_MARK,)
+        """Further sources of the nodes of graphs on GPUs, for ``_asked_for``."""
         self._graph = shell.captured.graph_module
-        self._cut: GraphModule | None = None
 
-    def remember(self, args: Sequence[Any]) -> Call:
-        """Return the data that the backward of this call may need. Call it before the graph runs."""
-        return Call(self, args)
+    def gradients_of_edge(self, edge: OutputEdge, ctx: Any, grads: Sequence[Any]) -> Sequence[Any]:
+        """Return the gradients of the sources of a node for ``edge``: its own result, the origins, the marks.
 
-    def link(self, call: Call, edge: OutputEdge, result: torch.Tensor, origins: Sequence[Any]) -> None:
-        """Give a flat output of ``call`` eager's history."""
-        call.origins.update(zip(edge.origins, map(ref, origins), strict=True))
-        sources = [*origins, *self._marks]
-        attributes = {"linked": call, "gradients": partial(self._gradients, edge), "sources": len(sources)}
-        give_history(_Link, [result], sources, attributes)
-
-    def is_watched(self, call: Call) -> bool:
-        return call.is_watched(marked=bool(self._marks))
-
-    def _gradients(self, edge: OutputEdge, ctx: Any, grads: Sequence[Any]) -> Sequence[Any]:
+        Autograd calls this function when the result has a gradient, before the node of the graph runs.
+        """
         (grad,) = grads
-        found: Sequence[Any] = [None] * len(edge.origins)
-        if grad is not None and self.is_watched(ctx.linked):
-            found = self._between(ctx.linked, edge, grad)
-        return (grad, *found, *(None for _ in self._marks))
+        of_origins: Sequence[Any] = [None] * len(edge.origins)
+        if grad is not None and ctx.linked.is_watched():
+            of_origins = self._between(ctx.linked, edge, grad)
+        return (grad, *of_origins, *(None for _ in self.marks))
 
     def _between(self, call: Call, edge: OutputEdge, grad: torch.Tensor) -> Sequence[Any]:
         """Return the gradients of the origins for the gradient of their result, by direct paths only.
@@ -147,11 +141,12 @@ class EdgeGradients:
         Raises:
             RuntimeError: if the graph cannot run again, or its inputs were changed in place.
         """
-        if call.task != _task() or call.run is None:
+        if not call.is_in_pieces:
             call.task = _task()
             call.run = self._run(call)
+        assert call.run is not None
         cuts = [origin for origin in edge.origins if origin in call.cuts]
-        found = torch.autograd.grad(
+        of_cuts = torch.autograd.grad(
             [self.replay.flat(call.run, edge.position)],
             [call.cuts[origin] for origin in cuts],
             [grad],
@@ -159,18 +154,15 @@ class EdgeGradients:
             create_graph=torch.is_grad_enabled(),
             allow_unused=True,
         )
-        gradients = dict(zip(cuts, found, strict=True))
+        gradients = dict(zip(cuts, of_cuts, strict=True))
         return [gradients.get(origin) for origin in edge.origins]
-
-    def is_in_pieces(self, call: Call) -> bool:
-        return call.run is not None and call.task == _task()
 
     def gradients(self, call: Call, grads: Sequence[Any]) -> tuple[Any, ...]:
         """Return the gradients of all inputs, given those of the flat outputs: whole ones for origins."""
         assert call.run is not None
-        found = self.replay.differentiate(call.run, grads)
+        of_inputs = self.replay.differentiate(call.run, grads)
         call.release()
-        return found
+        return of_inputs
 
     def _run(self, call: Call) -> Again:
         """Run the graph in pieces: cut at the results from which others are computed."""
@@ -181,38 +173,36 @@ class EdgeGradients:
         with torch.random.fork_rng(devices=[], enabled=call.random_state is not None):
             if call.random_state is not None:
                 torch.set_rng_state(call.random_state)
-            run = self.replay.run(call.kept, (), _Cutter(self._cut_graph(), call, self._edges.in_state))
+            run = self.replay.run(call.kept, (), _Cutter(self._cut_graph, call, self._edges.in_state))
         return replace(run, explain=hidden_gradient)
 
+    @cached_property
     def _cut_graph(self) -> GraphModule:
-        if self._cut is None:
-            self._cut = _with_cuts(self._graph, self._edges.cuts)
-        return self._cut
+        return _with_cuts(self._graph, self._edges.cuts)
 
 
 class _Cutter:
-    """Runs the graph, and replaces origins where the rest of the graph uses them."""
+    """Runs the graph. ``cut_at`` replaces origins where the rest of the graph uses them."""
 
     def __init__(self, graph: GraphModule, call: Call, in_state: Callable[[Callable[[], Any]], Any]) -> None:
         self._graph = graph
-        self._call = call
+        self.call = call
         self._in_state = in_state
-        self._again = torch.is_grad_enabled()
+        self.has_history = torch.is_grad_enabled()
 
     def __call__(self, owned: Mapping[str, Any], args: Sequence[Any]) -> Any:
         with torch_compat.reparametrize_module(self._graph, owned):
             return self._in_state(lambda: self._graph(self, *args))
 
-    def cut(self, origin: int, value: torch.Tensor) -> torch.Tensor:
-        if not value.requires_grad:
-            return value
-        given = self._call.origins[origin]()
-        self._call.cuts[origin] = alias_of(value if given is None else given, again=self._again)
-        return self._call.cuts[origin]
-
 
 def _cut_at(cutter: _Cutter, origin: int, value: torch.Tensor) -> torch.Tensor:
-    return cutter.cut(origin, value)
+    """Return the tensor that the rest of the graph uses in place of ``value``, the result number ``origin``."""
+    if not value.requires_grad:
+        return value
+    result = cutter.call.origins[origin]()
+    made = alias_of(value if result is None else result, has_history=cutter.has_history)
+    cutter.call.cuts[origin] = made
+    return made
 
 
 def _with_cuts(module: GraphModule, cuts: Sequence[tuple[int, Node]]) -> GraphModule:
@@ -237,7 +227,7 @@ def _with_cuts(module: GraphModule, cuts: Sequence[tuple[int, Node]]) -> GraphMo
 def is_watched(node: Any) -> bool:
     """Whether the program may observe gradients between the results of the graph of ``node``."""
     call: Call | None = getattr(node, "linked", None)
-    return call is not None and call.edges.is_watched(call)
+    return call is not None and call.is_watched()
 
 
 class _Link(HistoryNode):
@@ -259,10 +249,14 @@ let_trace(_Link, _traceable, _key)
 
 
 def link(result: torch.Tensor, edge: OutputEdge, *origins: torch.Tensor) -> None:
-    """Give a flat output that is computed from ``origins`` eager's history."""
+    """Give a flat output that is computed from ``origins`` eager's history. The generated wrapper calls it."""
     call = _call_of(result)
-    if call is not None:
-        call.edges.link(call, edge, result, origins)
+    if call is None:
+        return
+    call.origins.update(zip(edge.origins, map(ref, origins), strict=True))
+    sources = [*origins, *call.edges.marks]
+    gradients = partial(call.edges.gradients_of_edge, edge)
+    give_history(_Link, [result], sources, {"linked": call, "gradients": gradients, "sources": len(sources)})
 
 
 def watch_hooks(function: type[torch.autograd.Function]) -> None:

@@ -146,10 +146,6 @@ let_trace(_InputNode, _no_gradients, lambda node: (len(node.group.inputs),), _st
 class _ResultNode(HistoryNode):
     """The node of results that reach partial inputs."""
 
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
-        return (None, None, *_of_result(ctx, grads))
-
 
 watch_hooks(_ResultNode)
 let_trace(_ResultNode, lambda node, missing: node.traceable(missing), lambda node: node.key, _state_of)
@@ -236,7 +232,7 @@ def with_partial_inputs(
             node.call = made
         for group, attributes in zip(of_results, fixed, strict=True):
             behind = [state, *(nodes[number] for number in group.numbers)]
-            own = {"call": made, "linked": linked, "nodes": behind, **attributes}
+            own = {"gradients": _of_result, "call": made, "linked": linked, "nodes": behind, **attributes}
             results, sources = [flat[at] for at in group.positions], [args[index] for index in group.inputs]
             sources = [*(marks[number] for number in group.numbers), *sources]
             give_history(_ResultNode, results, sources, own)

@@ -111,12 +111,12 @@ class Replay:
             RuntimeError: if an input was changed in place since the call.
         """
         args = self._inputs(kept, saved)
-        again = torch.is_grad_enabled()
+        has_history = torch.is_grad_enabled()
         # The call was outside the present transforms, so this run is too.
         with torch.enable_grad(), temporarily_clear_interpreter_stack():
             # An input may be computed from another input: differentiate each through its own alias.
             for index in self._wanted:
-                args[index] = alias_of(args[index], again=again)
+                args[index] = alias_of(args[index], has_history=has_history)
             owned = {path: args[index] for path, index in self._owned.items()}
             outputs = (run or self._whole)(owned, args[: self._count])
         return Again(pytree.tree_leaves(outputs), [args[index] for index in self._wanted])
@@ -159,10 +159,6 @@ class Replay:
         """
         return self.differentiate(self.run(kept, saved), grads)
 
-    def checked(self, kept: Kept, saved: Sequence[Any], grads: Sequence[Any]) -> tuple[Any, ...] | None:
-        """Return the gradients, computed operator by operator; None if an input was changed in place."""
-        return None if _has_changed(kept) else self.gradients(kept, saved, grads)
-
     def raise_changed(self) -> None:
         """Raise the error that the graph cannot run again, although the program has changed what it reads."""
         raise RuntimeError(double_backward(str(self.refusal)))
@@ -179,7 +175,7 @@ class Replay:
         return tuple(node(*gradients, *sources)[: len(gradients)])
 
     def _inputs(self, kept: Kept, saved: Sequence[Any]) -> list[Any]:
-        if _has_changed(kept):
+        if has_changed(kept):
             raise RuntimeError(INPUT_CHANGED)
         leaves, others, numbers, _versions = kept
         by_place = dict(zip(self._places, (*leaves, *others, *numbers), strict=True))
@@ -187,7 +183,7 @@ class Replay:
         return [by_place[index] for index in range(len(by_place))]
 
 
-def _has_changed(kept: Kept) -> bool:
+def has_changed(kept: Kept) -> bool:
     """Whether the inputs of a call were changed in place."""
     leaves, others, _numbers, versions = kept
     return bool(versions != _versions_of((*leaves, *others)))
@@ -200,9 +196,9 @@ def are_special(grads: Sequence[Any]) -> bool:
     )
 
 
-def alias_of(tensor: torch.Tensor, *, again: bool) -> torch.Tensor:
-    """Return an alias of ``tensor`` that gets a gradient; ``again``: with a history to ``tensor``."""
-    return _Alias.apply(tensor) if again else tensor.detach().requires_grad_()
+def alias_of(tensor: torch.Tensor, *, has_history: bool) -> torch.Tensor:
+    """Return an alias of ``tensor`` that gets a gradient. ``has_history``: whether its history continues in ``tensor``."""
+    return _Alias.apply(tensor) if has_history else tensor.detach().requires_grad_()
 
 
 class _Alias(torch.autograd.Function):

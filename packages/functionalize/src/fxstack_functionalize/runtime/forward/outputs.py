@@ -142,7 +142,7 @@ def output_lines(shell: Shell, namespace: dict[str, Any], edges: OutputEdges | N
             lines.append(f"link(flat[{edge.position}], edge_{number}, {origins})")
     lines += aliases.of(*info.outputs)
     result = f"({', '.join(items)}{',' if items else ''})"
-    if not _is_flat_tuple(shell.out_spec):
+    if not is_flat_tuple(shell.out_spec):
         namespace["spec"] = shell.out_spec
         namespace["unflatten"] = pytree.tree_unflatten
         result = f"unflatten({result}, spec)"
@@ -201,5 +201,6 @@ def _item(number: int, seen: OutputInfo, namespace: dict[str, Any]) -> str:
 _ITEMS = {OutputSource.VALUE: "flat[{}]", OutputSource.INPUT: "args[{}]", OutputSource.ALIAS: "alias_{}"}
 
 
-def _is_flat_tuple(spec: pytree.TreeSpec) -> bool:
+def is_flat_tuple(spec: pytree.TreeSpec) -> bool:
+    """Whether the outputs are one tuple without further nesting."""
     return spec.type is tuple and all(child.is_leaf() for child in spec.children())
