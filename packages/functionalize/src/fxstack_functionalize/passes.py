@@ -14,8 +14,7 @@ from typing import Any, Final
 import torch
 
 from fxstack_functionalize import torch_compat
-from fxstack_functionalize.aliasing.analyze import Analysis, analyze
-from fxstack_functionalize.aliasing.new_leaves import check_inputs
+from fxstack_functionalize.aliasing.analyze import Analysis, analyze, check_inputs
 from fxstack_functionalize.hooks.passes import HOOKS
 from fxstack_functionalize.metadata.records import GraphInfo, OutputInfo, OutputSource
 from fxstack_functionalize.metadata.replay import AliasSource

@@ -15,7 +15,7 @@ from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
 from fxstack_functionalize.torch_compat import FakeTensor
-from fxstack_functionalize.tracer.tangents import dimension_order
+from fxstack_functionalize.tracer.tensor_metadata import dimension_order
 from fxstack_functionalize.tracing.finalize import remove_dead_code, with_graph
 from fxstack_interchange import InputKind, StageGraph
 

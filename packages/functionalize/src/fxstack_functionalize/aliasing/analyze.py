@@ -1,25 +1,83 @@
-"""Read from the functional tensors which inputs the captured graph mutated, and classify its outputs."""
+"""Read from the functional tensors which inputs the captured graph mutated, and classify its outputs.
+
+A graph may return new leaves (``zeros_like(x, requires_grad=True)``, ``y.detach().requires_grad_()``). If no
+other output and no input depends on such a leaf, it is an ordinary result, on which the wrapper calls
+``requires_grad_()`` after the compiled graph has run. Otherwise the backward would have to accumulate its
+gradient, which is refused.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from fxstack_functionalize import torch_compat
-from fxstack_functionalize.aliasing.aliases import AliasPlan, Truth, choose_base
+from fxstack_functionalize.aliasing.aliases import AliasPlan, Truth, choose_base, grad_fn_of
 from fxstack_functionalize.aliasing.metamutation import relayouts_of
-from fxstack_functionalize.aliasing.new_leaves import set_aside
 from fxstack_functionalize.aliasing.synthetic_bases import groups_to_merge, needs_bases
 from fxstack_functionalize.errors import UnsupportedGraphError
-from fxstack_functionalize.metadata.records import InputInfo, OutputInfo, OutputSource
+from fxstack_functionalize.metadata.records import GraphInfo, InputInfo, OutputInfo, OutputSource
 from fxstack_functionalize.metadata.replay import AliasInfo, AliasSource
 from fxstack_functionalize.tracer.engine import storage_key, version_of
 from fxstack_functionalize.tracer.inputs import SYMBOLIC, CapturedInput, RestartTraceError
 from fxstack_functionalize.tracing.session import Session, TracedInput
-from fxstack_functionalize.views.differentiable_bases import root_of
+from fxstack_functionalize.views.differentiable_bases import leaves_behind, root_of
+
+# Limits: refused: new leaves as outputs of which other outputs are views or whose gradient others pass on,
+# and new leaves behind results if no input requires a gradient.
+
+
+def set_aside(
+    outputs: Mapping[int, torch.Tensor], inputs: Sequence[TracedInput], known: Collection[int]
+) -> set[int]:
+    """Clear ``requires_grad`` of the new leaves among ``outputs`` (by position, each once). Return their ids.
+
+    ``known``: ids of tensors that are inputs or represent inputs.
+
+    Raises:
+        UnsupportedGraphError: if another output or an input depends on a new leaf.
+    """
+    found = {position: value for position, value in outputs.items() if _is_leaf(value, known)}
+    if not found:
+        return set()
+    leaves = {id(value) for value in found.values()}
+    others = [value for value in outputs.values() if id(value) not in leaves]
+    others += [traced.argument for traced in inputs if traced.inner is not None]
+    functions = [grad_fn_of(tensor) for tensor in others if tensor.requires_grad]
+    reached = {id(root_of(tensor)) for tensor in others} | set(map(id, leaves_behind(functions)))
+    for position, value in found.items():
+        if value._base is not None or id(value) in reached:
+            raise UnsupportedGraphError(
+                f"output {position} is a new leaf, made by requires_grad_() in the graph, and others depend on it",
+                why="its gradient would have to be accumulated inside the compiled backward",
+                fix="call requires_grad_() on the result, outside the compiled function",
+            )
+    for value in found.values():
+        value.requires_grad_(requires_grad=False)
+    return leaves
+
+
+def check_inputs(info: GraphInfo) -> None:
+    """Refuse a graph whose only leaves are new: autograd calls a custom function's backward only for inputs.
+
+    Raises:
+        UnsupportedGraphError: if no input requires a gradient.
+    """
+    if not info.grad_inputs:
+        raise UnsupportedGraphError(
+            "an output has a history, but no input of the graph requires a gradient",
+            why="what is made by requires_grad_() in the graph is the only leaf behind it",
+            fix="call requires_grad_() outside the compiled function, or detach the output",
+        )
+
+
+def _is_leaf(value: torch.Tensor, known: Collection[int]) -> bool:
+    # A view of a tensor with a gradient reports the ``grad_fn`` and ``requires_grad`` of that tensor.
+    owner = root_of(value) if root_of(value).requires_grad else value
+    return owner.requires_grad and grad_fn_of(owner) is None and id(owner) not in known
 
 
 @dataclass(slots=True)
@@ -99,7 +157,12 @@ class _Outputs:
     def classify(self, *, replay_views: bool) -> None:
         for position, value in enumerate(self.outputs):
             if isinstance(value, torch.Tensor):
-                self._check(position, value)
+                if not self.session.engine.is_functional(value):
+                    raise UnsupportedGraphError(
+                        f"output {position} is a {type(value).__name__} that no traced operator made",
+                        why="it is neither an input nor computed from one, so its value is not in the graph",
+                        fix="pass the tensor as an input",
+                    )
                 self.first.setdefault(id(value), position)
         outputs = {position: self.outputs[position] for position in self.first.values()}
         self.leaves = set_aside(outputs, self.session.inputs, self.plan._places)
@@ -107,17 +170,14 @@ class _Outputs:
         for position, value in enumerate(self.outputs):
             if isinstance(value, torch.Tensor):
                 self.analysis.outputs.append(self._tensor(value))
+            elif isinstance(value, SYMBOLIC):
+                self.analysis.values[position] = value
+                self.analysis.outputs.append(OutputInfo(OutputSource.VALUE, position, is_tensor=False))
             else:
-                self.analysis.outputs.append(self._other(position, value))
+                self.analysis.outputs.append(
+                    OutputInfo(OutputSource.CONSTANT, is_tensor=False, constant=value)
+                )
         self.analysis.aliases = self.plan.aliases
-
-    def _check(self, position: int, value: torch.Tensor) -> None:
-        if not self.session.engine.is_functional(value):
-            raise UnsupportedGraphError(
-                f"output {position} is a {type(value).__name__} that no traced operator made",
-                why="it is neither an input nor computed from one, so its value is not in the graph",
-                fix="pass the tensor as an input",
-            )
 
     def _add_bases(self, *, replay_views: bool) -> None:
         groups: dict[int, list[torch.Tensor]] = {}
@@ -141,7 +201,8 @@ class _Outputs:
         leaf = id(value) in self.leaves
         grad = value.requires_grad or leaf
         position = self.first[id(value)]
-        truth = self._truth(value)
+        is_free = self.plan.is_placed(value) or not self.plan.has_owner(value)
+        truth = Truth.VIEW if is_free else self.plan.truth(value)
         if truth is Truth.UNCLEAR:
             raise _own_gradient()
         if truth is Truth.CUSTOM or not (self.plan.has_owner(value) or self.plan.is_placed(value)):
@@ -153,17 +214,6 @@ class _Outputs:
         if source is AliasSource.OUTPUT:
             self.analysis.values[index] = value
         return OutputInfo(_SOURCES[source], index, requires_grad=grad, is_leaf=leaf)
-
-    def _truth(self, value: torch.Tensor) -> Truth:
-        if self.plan.is_placed(value) or not self.plan.has_owner(value):
-            return Truth.VIEW
-        return self.plan.truth(value)
-
-    def _other(self, position: int, value: object) -> OutputInfo:
-        if isinstance(value, SYMBOLIC):
-            self.analysis.values[position] = value
-            return OutputInfo(OutputSource.VALUE, position, is_tensor=False)
-        return OutputInfo(OutputSource.CONSTANT, is_tensor=False, constant=value)
 
 
 def _own_gradient() -> UnsupportedGraphError:

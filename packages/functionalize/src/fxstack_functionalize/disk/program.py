@@ -17,7 +17,6 @@ from fxstack_functionalize.aliasing.synthetic_bases import with_bases
 from fxstack_functionalize.disk.sizes import Sizes
 from fxstack_functionalize.metadata.records import GraphInfo, InputInfo, OutputInfo, OutputSource, Relayout
 from fxstack_functionalize.metadata.replay import AliasInfo, AliasSource, Detachment
-from fxstack_functionalize.metadata.tensor_metadata import TensorMeta
 from fxstack_functionalize.runtime.backward.backwards import Variant
 from fxstack_functionalize.runtime.backward.output_edges import Refusals
 from fxstack_functionalize.runtime.backward.saved import SavedTensor
@@ -27,6 +26,7 @@ from fxstack_functionalize.torch_compat import functionalization as views
 from fxstack_functionalize.torch_compat import pytree
 from fxstack_functionalize.trace import Shell
 from fxstack_functionalize.tracer.inputs import Captured
+from fxstack_functionalize.tracer.tensor_metadata import TensorMeta
 from fxstack_interchange import LoadError, SaveError
 from fxstack_interchange.format.encoding.arguments import decode_constant, encode
 from fxstack_interchange.format.expressions import to_text

@@ -21,7 +21,7 @@ from fxstack_functionalize.torch_compat import FakeTensorMode, pytree
 from fxstack_functionalize.tracer.aten_tracer import AtenTracer
 from fxstack_functionalize.tracer.engine import Engine
 from fxstack_functionalize.tracer.inputs import Captured, CapturedInput
-from fxstack_functionalize.tracer.tangents import dense_like
+from fxstack_functionalize.tracer.tensor_metadata import dense_like
 from fxstack_functionalize.tracing.finalize import remove_dead_code
 from fxstack_functionalize.tracing.session import Session
 from fxstack_interchange import InputKind, StageGraph

@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
-from fxstack_functionalize.metadata.tensor_metadata import Example, TensorMeta
 from fxstack_functionalize.runtime.backward.output_edges import Refusals, refusals
 from fxstack_functionalize.runtime.backward.saved import SavedTensor, saved_tensors
 from fxstack_functionalize.sequential_backward import needs
 from fxstack_functionalize.torch_compat import is_contiguous_or_false
 from fxstack_functionalize.trace import Traced
+from fxstack_functionalize.tracer.tensor_metadata import Example, TensorMeta
 from fxstack_interchange import InputKind, OutputKind, Partition
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import eq
 from typing import Any
 
 import torch
@@ -94,16 +95,12 @@ class Wrapper:
             return False
         names, context = value.__tensor_flatten__()  # type: ignore[attr-defined]
         known = tuple(name for name, _ in self.parts)
+        compare = getattr(self.cls, "__metadata_guard__", None) or eq
         return (
             tuple(names) == known
-            and self._same_context(context)
+            and bool(compare(self.context, context))
             and all(layout.fits(getattr(value, name)) for name, layout in self.parts)
         )
-
-    def _same_context(self, context: object) -> bool:
-        compare = getattr(self.cls, "__metadata_guard__", None)
-        same = self.context == context if compare is None else compare(self.context, context)
-        return bool(same)
 
     @property
     def leaves(self) -> tuple[Plain, ...]:

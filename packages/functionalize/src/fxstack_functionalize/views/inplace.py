@@ -29,7 +29,7 @@ from fxstack_functionalize.operators.recurrent import in_steps
 from fxstack_functionalize.operators.substitutes import rows
 from fxstack_functionalize.torch_compat import FakeTensor
 from fxstack_functionalize.tracer.engine import Engine, storage_key, version_of
-from fxstack_functionalize.tracer.tangents import dense_like
+from fxstack_functionalize.tracer.tensor_metadata import dense_like
 from fxstack_functionalize.views.differentiable_bases import root_of
 from fxstack_functionalize.views.inverses import check_inverses, flattened, overlaps_itself
 from fxstack_functionalize.views.memory_layout import (

@@ -16,7 +16,7 @@ from typing import Any
 from fxstack_functionalize.runtime.calling import Call, Compiled, check_results, listed, without_autocast
 from fxstack_functionalize.runtime.plan import TrainingPlan
 from fxstack_functionalize.trace import Shell
-from fxstack_functionalize.tracer.tangents import tangent_reader
+from fxstack_functionalize.tracer.tensor_metadata import tangent_reader
 from fxstack_functionalize.undefined_gradients import without
 from fxstack_interchange import InputKind, StageGraph
 from fxstack_interchange.locations.located_errors import located, stack_traces

@@ -17,9 +17,8 @@ import torch
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.hooks.identity import HookReader, NotTraceableError
-from fxstack_functionalize.metadata.tensor_metadata import Example
 from fxstack_functionalize.options import SavedTensorHooks
-from fxstack_functionalize.tracer.tangents import dense_like
+from fxstack_functionalize.tracer.tensor_metadata import Example, dense_like
 from fxstack_interchange.user_warnings import warn_user
 
 Apply = Callable[..., Sequence[Any]]
