@@ -119,7 +119,7 @@ def aot(
     """
     options = options or AotOptions()
     stages = _stages((fw_compiler, bw_compiler or fw_compiler), partitioner, decompositions, options)
-    again = partial(
+    compile_graph = partial(
         aot,
         fw_compiler=fw_compiler,
         bw_compiler=bw_compiler,
@@ -128,7 +128,7 @@ def aot(
         decompositions=decompositions,
     )
     if any(map(is_wrapper, example_inputs)) or makes_wrappers(gm):
-        plain = partial(again, options=options)
+        plain = partial(compile_graph, options=options)
         return compile_wrapped(gm, example_inputs, Compiling(plain, stages, decompositions, options))
     captured = prepare(gm, example_inputs)
     request = TraceRequest(
@@ -138,8 +138,8 @@ def aot(
         whole_attention=options.whole_attention,
     )
     if options.functional_random and draws(trace(captured, request, decompositions).stage_graph):
-        pure, inputs = with_random_state(gm, example_inputs)
-        return stateful(again(pure, inputs, options=replace(options, functional_random=False)))
+        pure_module, inputs = with_random_state(gm, example_inputs)
+        return stateful(compile_graph(pure_module, inputs, options=replace(options, functional_random=False)))
 
     def make() -> Traced:
         traced = trace(captured, request, decompositions)
@@ -148,9 +148,9 @@ def aot(
         return traced
 
     entry = CacheEntry(store, captured, request, options)
-    found = entry.find()
-    stored = found and from_disk(found, entry, Recreated(make, stages, in_present_state()), options)
-    return stored or _wrapper(make(), stages, inference_compiler or fw_compiler, entry, options)
+    stored = entry.find()
+    restored = stored and from_disk(stored, entry, Recreated(make, stages, in_present_state()), options)
+    return restored or _wrapper(make(), stages, inference_compiler or fw_compiler, entry, options)
 
 
 def _wrapper(
@@ -208,15 +208,15 @@ def _compile(compiler: Compiler, stage: StageGraph) -> Callable[..., Any]:
 
 
 def _check_partition(joint: StageGraph, partition: Partition) -> None:
-    ours = [spec for spec in joint.signature.outputs if spec.kind is not OutputKind.GRADIENT]
-    count = len(ours)
+    expected = [spec for spec in joint.signature.outputs if spec.kind is not OutputKind.GRADIENT]
+    count = len(expected)
     if not isinstance(partition, Partition):
         raise CompilerContractError(
             f"the partitioner returned {type(partition).__name__}, not a Partition.\n"
             "  fix: return fxstack_interchange.Partition(forward, backward, ...)"
         )
-    theirs = partition.forward.signature.outputs[:count]
-    if [spec.kind for spec in ours] != [spec.kind for spec in theirs]:
+    outputs = partition.forward.signature.outputs[:count]
+    if [spec.kind for spec in expected] != [spec.kind for spec in outputs]:
         raise CompilerContractError(
             "the partition's forward does not start with the joint graph's forward outputs.\n"
             f"  fix: keep the first {count} outputs in their order, then append what is saved"

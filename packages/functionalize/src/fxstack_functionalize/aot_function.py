@@ -64,13 +64,15 @@ def aot_module(
     return _AotModule(module, _checked(fw_compiler, bw_compiler, aot_arguments))
 
 
-def _checked(fw_compiler: Compiler, bw_compiler: Compiler | None, others: dict[str, Any]) -> dict[str, Any]:
+def _checked(
+    fw_compiler: Compiler, bw_compiler: Compiler | None, aot_arguments: dict[str, Any]
+) -> dict[str, Any]:
     """Return the arguments for ``aot``. Check them now, because ``aot`` is called only at the first call."""
-    arguments = {"fw_compiler": fw_compiler, "bw_compiler": bw_compiler, **others}
+    arguments = {"fw_compiler": fw_compiler, "bw_compiler": bw_compiler, **aot_arguments}
     signature(aot).bind(None, (), **arguments)
     for name, value in arguments.items():
-        wanted = name in ("fw_compiler", "partitioner")
-        if wanted or (value is not None and name.endswith("_compiler")):
+        is_required = name in ("fw_compiler", "partitioner")
+        if is_required or (value is not None and name.endswith("_compiler")):
             _check_callable(name, value)
     return arguments
 
@@ -137,13 +139,13 @@ class _Cache:
         inputs = [graph.placeholder(f"input_{number}") for number in range(len(tensors))]
         nested = _nesting(leaves, spec)
         if self.fn is None:
-            both = graph.call_function(nested, tuple(inputs))
-            given = pytree.tree_unflatten(leaves, spec)
+            nest_node = graph.call_function(nested, tuple(inputs))
+            nest = pytree.tree_unflatten(leaves, spec)
             args, kwargs = (
-                {key: graph.call_function(getitem, (part, key)) for key in keys}
-                for part, keys in (
-                    (graph.call_function(getitem, (both, 0)), range(len(given[0]))),
-                    (graph.call_function(getitem, (both, 1)), given[1]),
+                {key: graph.call_function(getitem, (part_node, key)) for key in keys}
+                for part_node, keys in (
+                    (graph.call_function(getitem, (nest_node, 0)), range(len(nest[0]))),
+                    (graph.call_function(getitem, (nest_node, 1)), nest[1]),
                 )
             )
             graph.output(graph.call_module("module", tuple(args.values()), kwargs))
@@ -161,12 +163,12 @@ class _Cache:
 def _nesting(leaves: Sequence[Any], spec: pytree.TreeSpec) -> Callable[..., Any]:
     """Return a function from the tensors among ``leaves`` to the call's arguments; others are fixed."""
     constants = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    positions = [position for position, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
 
     def nested(*tensors: object) -> Any:
         filled = list(constants)
-        for place, tensor in zip(places, tensors, strict=True):
-            filled[place] = tensor
+        for position, tensor in zip(positions, tensors, strict=True):
+            filled[position] = tensor
         return pytree.tree_unflatten(filled, spec)
 
     return nested

@@ -112,14 +112,14 @@ def find_aliases(state: Tracing) -> Tracing:
     analysis = analyze(session, state.results, replay_views=state.request.replay_views)
     slots = [
         FlatSlot(traced.argument, mutated_input=index)
-        for index, (seen, traced) in enumerate(zip(analysis.inputs, session.inputs, strict=True))
-        if seen.mutates_data
+        for index, (info_of_value, traced) in enumerate(zip(analysis.inputs, session.inputs, strict=True))
+        if info_of_value.mutates_data
     ]
     slots += [FlatSlot(value) for value in analysis.values]
     became_leaf = any(
-        seen.requires_grad and not spec.fake.requires_grad
-        for seen, spec in zip(analysis.inputs, session.captured.inputs, strict=True)
-        if seen.is_tensor
+        info_of_value.requires_grad and not spec.fake.requires_grad
+        for info_of_value, spec in zip(analysis.inputs, session.captured.inputs, strict=True)
+        if info_of_value.is_tensor
     )
     trains = state.request.gradients or became_leaf
     differentiable = _differentiable(slots, analysis) if trains else ()
@@ -129,21 +129,26 @@ def find_aliases(state: Tracing) -> Tracing:
         outputs=tuple(analysis.outputs),
         aliases=tuple(analysis.aliases),
         custom_views=tuple(analysis.custom_views.items()),
-        mutated=tuple(i for i, seen in enumerate(analysis.inputs) if seen.mutates_data),
+        mutated=tuple(i for i, info_of_value in enumerate(analysis.inputs) if info_of_value.mutates_data),
         in_graph=(),
         output_count=len(slots),
         differentiable=differentiable,
-        grad_inputs=tuple(i for i, seen in enumerate(analysis.inputs) if seen.requires_grad),
+        grad_inputs=tuple(
+            i for i, info_of_value in enumerate(analysis.inputs) if info_of_value.requires_grad
+        ),
         grad_mode=state.grad_mode,
         autocast=state.autocast,
         strides=tuple(_strides(slot) for slot in slots),
     )
     info = info.shifted(len(info.mutated))
     owners: list[tuple[AliasSource, int] | None] = [None] * len(info.mutated)
-    owners += [info.memory_of(seen, place) for place, seen in enumerate(info.outputs, len(info.mutated))]
+    owners += [
+        info.memory_of(info_of_value, position)
+        for position, info_of_value in enumerate(info.outputs, len(info.mutated))
+    ]
     owners += [None] * (len(slots) - len(owners))
-    made = zip(slots, nodes, owners, strict=True)
-    slots = [replace(slot, node=node, alias=owner) for slot, node, owner in made]
+    slots_with_facts = zip(slots, nodes, owners, strict=True)
+    slots = [replace(slot, node=node, alias=owner) for slot, node, owner in slots_with_facts]
     return replace(state, graph_info=info, slots=tuple(slots))
 
 
@@ -160,7 +165,7 @@ def group_outputs(state: Tracing) -> Tracing:
     if not session.captured.equal_draws and draws_inside(session.tracer.root):
         raise RestartTraceError(lambda captured: replace(captured, equal_draws=True))
     check_inputs(info)
-    runs = Runs({place: state.slots[place].value.grad_fn for place in info.differentiable})
+    runs = Runs({position: state.slots[position].value.grad_fn for position in info.differentiable})
     leaves = {index: session.inputs[index].leaf for index in info.grad_inputs}
     sources = tuple(runs.sources(leaves).items())
     info = replace(info, sequential=runs.atoms(), sources=sources)
@@ -232,8 +237,11 @@ def add_signature(state: Tracing) -> Tracing:
     - # output 0: sin
     + sin,  # user_output
     """
-    made = with_signature(state.session, state.stage, state.slots, state.gradients)
-    return replace(state, stage_graph=replace(made, signature=replace(made.signature, unsaved=state.unsaved)))
+    stage_graph = with_signature(state.session, state.stage, state.slots, state.gradients)
+    return replace(
+        state,
+        stage_graph=replace(stage_graph, signature=replace(stage_graph.signature, unsaved=state.unsaved)),
+    )
 
 
 def text(state: Tracing) -> str:
@@ -249,12 +257,12 @@ def _facts(state: Tracing) -> Iterator[str]:
     info = state.graph_info
     if info is None:
         return
-    names = [seen.name for seen in info.inputs]
+    names = [described.name for described in info.inputs]
     for slot in state.slots:
         if slot.mutated_input is not None:
             yield f"new value of {names[slot.mutated_input]}: {slot.node}"
-    for position, seen in enumerate(info.outputs):
-        yield f"output {position}: {_described(state, seen)}"
+    for position, described in enumerate(info.outputs):
+        yield f"output {position}: {_described(state, described)}"
     if state.gradients:
         yield from (f"gradient of {names[slot.index]}: {slot.node}" for slot in state.gradients)
     else:
@@ -268,16 +276,16 @@ def _listed(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-def _described(state: Tracing, seen: OutputInfo) -> str:
+def _described(state: Tracing, output: OutputInfo) -> str:
     """Return where the caller gets a user output from."""
     info = state.info
-    if seen.source is OutputSource.CONSTANT:
-        return repr(seen.constant)
-    owner = info.memory_of(seen, -1)
+    if output.source is OutputSource.CONSTANT:
+        return repr(output.constant)
+    owner = info.memory_of(output, -1)
     assert owner is not None
     source, index = owner
     name = f"input {info.inputs[index].name}" if source is AliasSource.INPUT else str(state.slots[index].node)
-    return f"view of {name}" if seen.source is OutputSource.ALIAS else name
+    return f"view of {name}" if output.source is OutputSource.ALIAS else name
 
 
 def _plain(session: Session, value: object) -> Any:
@@ -295,7 +303,9 @@ def _strides(slot: FlatSlot) -> tuple[Any, ...] | None:
 def _unsaved(state: Tracing) -> tuple[str, ...]:
     """Return the names of the inputs, except parameters, and outputs whose memory eager does not save."""
     session, slots = state.session, state.slots
-    saved = saved_storages((slots[place].value.grad_fn for place in state.info.differentiable), storage_key)
+    saved = saved_storages(
+        (slots[position].value.grad_fn for position in state.info.differentiable), storage_key
+    )
     inputs = zip(session.captured.inputs, session.inputs, strict=True)
     values = [
         (traced.node, traced.argument) for spec, traced in inputs if spec.kind is not InputKind.PARAMETER

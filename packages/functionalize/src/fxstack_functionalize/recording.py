@@ -79,15 +79,15 @@ def _initial_state(tracer: AtenTracer) -> dict[str, Any]:
     }
 
 
-def _rows(parts: Sequence[Any], source: Node, dim: int = 0) -> Iterator[Part]:
-    for index, _ in enumerate(parts):
+def _rows(results: Sequence[Any], source: Node, dim: int = 0) -> Iterator[Part]:
+    for index, _ in enumerate(results):
         yield torch.ops.aten.select.int, (source, dim, index)
 
 
-def _slices(parts: Sequence[Any], source: Node, _sizes: object, dim: int = 0) -> Iterator[Part]:
+def _slices(results: Sequence[Any], source: Node, _sizes: object, dim: int = 0) -> Iterator[Part]:
     start = 0
-    for part in parts:
-        end = start + part.shape[dim]
+    for result in results:
+        end = start + result.shape[dim]
         yield torch.ops.aten.slice.Tensor, (source, dim, start, end)
         start = end
 
@@ -167,10 +167,10 @@ class RecordingMode(ProxyTorchDispatchMode):
             if result is not NotImplemented:
                 return result
         if torch.get_default_dtype() is not self.default_dtype and isinstance(func, OpOverload):
-            other = spelt_out(self, func, args, kwargs, self.default_dtype)
-            if other is not None:
+            arguments = spelt_out(self, func, args, kwargs, self.default_dtype)
+            if arguments is not None:
                 with self:
-                    return func(*other[0], **other[1])
+                    return func(*arguments[0], **arguments[1])
         simple = self._simple.get(func)
         if simple is None:
             simple = self._simple[func] = self._is_simple(func)
@@ -202,8 +202,8 @@ class RecordingMode(ProxyTorchDispatchMode):
     def _is_composite(self, func: Any) -> bool:
         composite = self._composite.get(func)
         if composite is None:
-            known = isinstance(func, OpOverload) and func.namespace != "prim" and func not in QUERIES
-            composite = self._composite[func] = known and func._can_decompose()
+            may_decompose = isinstance(func, OpOverload) and func.namespace != "prim" and func not in QUERIES
+            composite = self._composite[func] = may_decompose and func._can_decompose()
         return composite
 
     def _is_simple(self, func: object) -> bool:
@@ -243,7 +243,7 @@ class RecordingMode(ProxyTorchDispatchMode):
         return result
 
     def _parts(
-        self, func: OpOverload, nodes: tuple[tuple[Any, ...], dict[str, Any]], parts: Sequence[Any]
+        self, func: OpOverload, nodes: tuple[tuple[Any, ...], dict[str, Any]], results: Sequence[Any]
     ) -> None:
         """Record a view operator with several results as one view per result, when the result is first used.
 
@@ -251,16 +251,16 @@ class RecordingMode(ProxyTorchDispatchMode):
         quadratic time, and nearly all would be dead.
         """
         origin = self.tracer.origin()
-        views = PARTS_OF[func](parts, *nodes[0], **nodes[1])
-        for part, (target, arguments) in zip(parts, views, strict=True):
-            self.map.set_later(part, partial(self._part, target, arguments, part, origin))
+        views = PARTS_OF[func](results, *nodes[0], **nodes[1])
+        for result, (target, arguments) in zip(results, views, strict=True):
+            self.map.set_later(result, partial(self._part, target, arguments, result, origin))
 
     def _part(
-        self, target: OpOverload, args: tuple[Any, ...], part: torch.Tensor, origin: dict[str, Any]
+        self, target: OpOverload, args: tuple[Any, ...], result: torch.Tensor, origin: dict[str, Any]
     ) -> _ProxyTensor:
         node = self.tracer.add_call(target, args, {})
         node.meta.update(origin)
-        node.meta["val"] = part
+        node.meta["val"] = result
         return _ProxyTensor(Proxy(node, self.tracer), None)
 
     def _several(self, node: Node, results: Sequence[Any]) -> None:

@@ -64,18 +64,18 @@ def _reached(roots: Mapping[int, Any], bits: Mapping[int, int]) -> dict[Any, int
     """Return for each node the mask of the results whose backward runs it (in topological order)."""
     waiting: dict[Any, int] = {}
     stack = [*dict.fromkeys(roots.values())]
-    seen = set(stack)
+    nodes = set(stack)
     while stack:
         for following, _ in stack.pop().next_functions:
             if following is not None:
                 waiting[following] = waiting.get(following, 0) + 1
-                if following not in seen:
-                    seen.add(following)
+                if following not in nodes:
+                    nodes.add(following)
                     stack.append(following)
-    reached = dict.fromkeys(seen, 0)
+    reached = dict.fromkeys(nodes, 0)
     for position, root in roots.items():
         reached[root] |= bits[position]
-    ready = [node for node in seen if node not in waiting]
+    ready = [node for node in nodes if node not in waiting]
     while ready:
         node = ready.pop()
         for following, _ in node.next_functions:
@@ -107,18 +107,18 @@ def _saved_names(node: object, names: dict[type, list[str]]) -> list[str]:
 
 def _tensors(node: object, name: str) -> list[torch.Tensor]:
     value = getattr(node, name)
-    return [each for each in pytree.tree_leaves(value) if isinstance(each, torch.Tensor)]
+    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def saved_storages(roots: Iterable[Any], key: Callable[[torch.Tensor], int]) -> frozenset[int]:
     """Return the ``key`` of each tensor that a node behind ``roots`` has saved."""
     names: dict[type, list[str]] = {}
-    found: set[int] = set()
+    keys: set[int] = set()
     for node in _reached(dict(enumerate(roots)), defaultdict(int)):
         for name in _saved_names(node, names):
             with suppress(RuntimeError):  # the tensor was changed in place afterwards: its backward raises
-                found.update(map(key, _tensors(node, name)))
-    return frozenset(found)
+                keys.update(map(key, _tensors(node, name)))
+    return frozenset(keys)
 
 
 def needs(backward: StageGraph, positions: Mapping[str, int]) -> tuple[tuple[int, ...], ...]:
@@ -128,23 +128,26 @@ def needs(backward: StageGraph, positions: Mapping[str, int]) -> tuple[tuple[int
     with saved tensors uses these saved tensors for all results whose tangents reach the node.
     """
     saved = [spec.name for spec in backward.signature.inputs_of(InputKind.SAVED)]
-    own = {name: 1 << number for number, name in enumerate(saved)}
+    bit_of = {name: 1 << number for number, name in enumerate(saved)}
     tangents = {name: 1 << position for name, position in positions.items()}
     from_saved: dict[Node, int] = {}
     from_tangents: dict[Node, int] = {}
     needed: dict[int, int] = {}
     for node in backward.graph_module.graph.nodes:
-        before = node.all_input_nodes
-        late = tangents.get(node.name, 0)
-        for used in before:
-            late |= from_tangents[used]
-        pure = own.get(node.name, 0)
-        for used in before:
-            pure |= 0 if from_tangents[used] else from_saved[used]
+        inputs = node.all_input_nodes
+        from_gradients = tangents.get(node.name, 0)
+        for used in inputs:
+            from_gradients |= from_tangents[used]
+        from_forward = bit_of.get(node.name, 0)
+        for used in inputs:
+            from_forward |= 0 if from_tangents[used] else from_saved[used]
         if node.op == "output":
-            late = sum(tangents.values())
-        if late:
-            needed[late] = needed.get(late, 0) | pure
-        from_tangents[node], from_saved[node] = late, pure
-    users = [reduce(or_, (late for late, mask in needed.items() if mask & own[name]), 0) for name in saved]
+            from_gradients = sum(tangents.values())
+        if from_gradients:
+            needed[from_gradients] = needed.get(from_gradients, 0) | from_forward
+        from_tangents[node], from_saved[node] = from_gradients, from_forward
+    users = [
+        reduce(or_, (from_gradients for from_gradients, mask in needed.items() if mask & bit_of[name]), 0)
+        for name in saved
+    ]
     return tuple(tuple(position for position in positions.values() if mask >> position & 1) for mask in users)

@@ -26,12 +26,12 @@ def demand_unchanged(target: object, args: Sequence[Any], kwargs: Mapping[str, A
     """Raise UnsupportedGraphError if a captured call changes the setting for deterministic algorithms."""
     if target is not torch_compat.set_deterministic_algorithms:
         return
-    wanted = bool(args[0]), bool(kwargs.get("warn_only", False))
+    requested = bool(args[0]), bool(kwargs.get("warn_only", False))
     present = (
         torch_compat.get_deterministic_algorithms(),
         torch_compat.get_deterministic_algorithms_warn_only(),
     )
-    if wanted != present:
+    if requested != present:
         raise UnsupportedGraphError(
             "the graph switches deterministic algorithms on or off",
             why="a compiled graph runs with the algorithms of its caller",
@@ -51,13 +51,13 @@ def spelt_out(
     Integer tensors are converted to floats as ``func`` itself would convert them; ``mode`` records the
     conversion. Raise UnsupportedGraphError if no arguments give the dtype.
     """
-    wanted = _dtypes(func(*args, **kwargs))
-    if wanted == _dtypes_under(default, func, args, kwargs):
+    expected = _dtypes(func(*args, **kwargs))
+    if expected == _dtypes_under(default, func, args, kwargs):
         return None
-    dtype = next(dtype for dtype in wanted if dtype.is_floating_point or dtype.is_complex)
-    for other in _candidates(mode, func, args, kwargs, dtype):
-        if wanted == _dtypes_under(default, func, *other):
-            return other
+    dtype = next(dtype for dtype in expected if dtype.is_floating_point or dtype.is_complex)
+    for candidate in _candidates(mode, func, args, kwargs, dtype):
+        if expected == _dtypes_under(default, func, *candidate):
+            return candidate
     raise UnsupportedGraphError(
         f"{func} gives {dtype} because the graph sets the default dtype",
         why="a compiled graph runs under the default dtype of its caller, and the operator cannot be told another one",
@@ -89,12 +89,12 @@ def _dtypes_under(
     default: torch.dtype, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[torch.dtype]:
     """Return the dtypes of the results of ``func`` under another default dtype."""
-    before = torch.get_default_dtype()
+    current = torch.get_default_dtype()
     torch.set_default_dtype(default)
     try:
         return _dtypes(func(*args, **kwargs))
     finally:
-        torch.set_default_dtype(before)
+        torch.set_default_dtype(current)
 
 
 def _dtypes(result: object) -> list[torch.dtype]:

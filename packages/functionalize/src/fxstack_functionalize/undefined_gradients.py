@@ -64,8 +64,8 @@ class _Without:
                 self._call(node)
         values: Any = self._stage.graph_module.graph.output_node().args[0]
         self._graph.output(tuple(self._copies.get(value) for value in values))
-        again = {copy for node, copy in self._copies.items() if node not in self._late}
-        remove_dead_code(self._graph, again)
+        rerun = {copy for node, copy in self._copies.items() if node not in self._late}
+        remove_dead_code(self._graph, rerun)
         return self._closed()
 
     def _placeholder(self, node: Node, *, is_tangent: bool) -> None:
@@ -77,18 +77,18 @@ class _Without:
             self._copies[node] = self._graph.node_copy(node)
 
     def _call(self, node: Node) -> None:
-        late = [used for used in node.all_input_nodes if used in self._late]
-        gone = [used for used in late if used in self._absent]
-        if late:
+        gradients = [used for used in node.all_input_nodes if used in self._late]
+        missing = [used for used in gradients if used in self._absent]
+        if gradients:
             self._late.add(node)
-        other = _other_summand(node, gone)
+        summand = _other_summand(node, missing)
         # ``missing + other``: a sum with a term that depends on no gradient (zeros, for example) becomes that
         # term.
-        if gone and len(gone) == len(late) and (other is None or other in self._late):
+        if missing and len(missing) == len(gradients) and (summand is None or summand in self._late):
             self._absent.add(node)
             return
-        if other is not None:
-            self._copies[node] = self._copies[other]
+        if summand is not None:
+            self._copies[node] = self._copies[summand]
             return
         self._copies[node] = self._graph.node_copy(node, self._argument)
 
@@ -110,14 +110,14 @@ class _Without:
         dense = [size if stride else 1 for size, stride in zip(shape, strides, strict=True)]
         order, inverse = dimension_order(value)
         keywords = {"dtype": value.dtype, "device": value.device}
-        made = self._add(value, aten.full.default, [dense[dim] for dim in order], 0, **keywords)
+        zeros = self._add(value, aten.full.default, [dense[dim] for dim in order], 0, **keywords)
         if order != sorted(order):
-            made = self._add(value, aten.permute.default, made, inverse)
+            zeros = self._add(value, aten.permute.default, zeros, inverse)
         if dense != shape:
-            made = self._add(value, aten.expand.default, made, shape)
-        if _strides(made.meta["val"]) != _strides(value):
+            zeros = self._add(value, aten.expand.default, zeros, shape)
+        if _strides(zeros.meta["val"]) != _strides(value):
             raise _NoZerosError
-        return made
+        return zeros
 
     def _add(self, like: FakeTensor, target: Any, *args: Any, **keywords: Any) -> Node:
         node = self._graph.call_function(target, args, keywords)
@@ -132,23 +132,23 @@ class _Without:
             is_tensor = isinstance(node.meta.get("val"), torch.Tensor)
             if is_tensor and node.name in saved and not node.users:
                 self._graph.erase_node(node)
-        left = {node.name for node in self._graph.find_nodes(op="placeholder")}
-        inputs = [spec for spec in stage.signature.inputs if spec.name in left]
+        names = {node.name for node in self._graph.find_nodes(op="placeholder")}
+        inputs = [spec for spec in stage.signature.inputs if spec.name in names]
         return with_graph(stage, self._graph, inputs, self._copies)
 
 
-def _other_summand(node: Node, gone: Collection[Node]) -> Node | None:
+def _other_summand(node: Node, missing: Collection[Node]) -> Node | None:
     """Return the summand of ``node`` that is not missing, if ``node`` adds two tensors of the same layout."""
     if node.target is not aten.add.Tensor or node.kwargs:
         return None
-    others = [used for used in node.args if used not in gone]
-    if len(others) != 1 or not isinstance(others[0], Node):
+    present = [used for used in node.args if used not in missing]
+    if len(present) != 1 or not isinstance(present[0], Node):
         return None
-    other = others[0]
-    mine, whole = other.meta.get("val"), node.meta.get("val")
-    if not isinstance(mine, torch.Tensor) or not isinstance(whole, torch.Tensor):
+    summand = present[0]
+    value, sum_value = summand.meta.get("val"), node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or not isinstance(sum_value, torch.Tensor):
         return None
-    return other if _looks(mine) == _looks(whole) else None
+    return summand if _looks(value) == _looks(sum_value) else None
 
 
 def _looks(value: torch.Tensor) -> tuple[object, ...]:

@@ -115,8 +115,8 @@ class AliasPlan:
         base = tensor._base
         if base is None:
             return Truth.UNCLEAR if tensor.requires_grad else Truth.VIEW
-        own = _view_truth(tensor, base, self._places)
-        return self.truth(base) if own is Truth.VIEW else own
+        truth_of_view = _view_truth(tensor, base, self._places)
+        return self.truth(base) if truth_of_view is Truth.VIEW else truth_of_view
 
     def _member(self, parent: torch.Tensor, chain: tuple[Step, ...]) -> torch.Tensor:
         """Return the input from which a view of the merged base ``parent`` was made; else ``parent``."""
@@ -197,12 +197,12 @@ def _remaining(chain: tuple[Step, ...], prefix: tuple[Step, ...]) -> tuple[Step,
     return chain[len(prefix) :]
 
 
-def _view_truth(tensor: torch.Tensor, base: torch.Tensor, known: Collection[int]) -> Truth:
-    """Return whether autograd's path from ``tensor`` to ``base`` is a view's. ``known``: planned ids."""
-    node, stop = grad_fn_of(tensor), grad_fn_of(base)
+def _view_truth(tensor: torch.Tensor, base: torch.Tensor, planned: Collection[int]) -> Truth:
+    """Return whether autograd's path from ``tensor`` to ``base`` is a view's. ``planned``: planned ids."""
+    node, end_node = grad_fn_of(tensor), grad_fn_of(base)
     if not tensor.requires_grad or node is None:
         return Truth.VIEW
-    while node is not None and node is not stop and type(node).__name__ != "AccumulateGrad":
+    while node is not None and node is not end_node and type(node).__name__ != "AccumulateGrad":
         if isinstance(node, torch.autograd.function.BackwardCFunction):
             return Truth.CUSTOM
         following = [edge for edge, _ in node.next_functions if edge is not None]
@@ -212,7 +212,7 @@ def _view_truth(tensor: torch.Tensor, base: torch.Tensor, known: Collection[int]
     if node is None or is_no_grad_view(tensor):
         return Truth.UNCLEAR
     leaf = getattr(node, "variable", base)  # another view of ``base`` may have become a leaf afterwards
-    return Truth.VIEW if leaf is base or id(leaf) in known else Truth.UNCLEAR
+    return Truth.VIEW if leaf is base or id(leaf) in planned else Truth.UNCLEAR
 
 
 def grad_fn_of(tensor: torch.Tensor) -> torch.autograd.graph.Node | None:

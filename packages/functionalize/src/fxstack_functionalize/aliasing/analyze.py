@@ -31,31 +31,31 @@ from fxstack_functionalize.views.differentiable_bases import leaves_behind, root
 
 
 def set_aside(
-    outputs: Mapping[int, torch.Tensor], inputs: Sequence[TracedInput], known: Collection[int]
+    outputs: Mapping[int, torch.Tensor], inputs: Sequence[TracedInput], input_ids: Collection[int]
 ) -> set[int]:
     """Clear ``requires_grad`` of the new leaves among ``outputs`` (by position, each once). Return their ids.
 
-    ``known``: ids of tensors that are inputs or represent inputs.
+    ``input_ids``: ids of tensors that are inputs or represent inputs.
 
     Raises:
         UnsupportedGraphError: if another output or an input depends on a new leaf.
     """
-    found = {position: value for position, value in outputs.items() if _is_leaf(value, known)}
-    if not found:
+    new_leaves = {position: value for position, value in outputs.items() if _is_leaf(value, input_ids)}
+    if not new_leaves:
         return set()
-    leaves = {id(value) for value in found.values()}
-    others = [value for value in outputs.values() if id(value) not in leaves]
-    others += [traced.argument for traced in inputs if traced.inner is not None]
-    functions = [grad_fn_of(tensor) for tensor in others if tensor.requires_grad]
-    reached = {id(root_of(tensor)) for tensor in others} | set(map(id, leaves_behind(functions)))
-    for position, value in found.items():
+    leaves = {id(value) for value in new_leaves.values()}
+    dependants = [value for value in outputs.values() if id(value) not in leaves]
+    dependants += [traced.argument for traced in inputs if traced.inner is not None]
+    functions = [grad_fn_of(tensor) for tensor in dependants if tensor.requires_grad]
+    reached = {id(root_of(tensor)) for tensor in dependants} | set(map(id, leaves_behind(functions)))
+    for position, value in new_leaves.items():
         if value._base is not None or id(value) in reached:
             raise UnsupportedGraphError(
                 f"output {position} is a new leaf, made by requires_grad_() in the graph, and others depend on it",
                 why="its gradient would have to be accumulated inside the compiled backward",
                 fix="call requires_grad_() on the result, outside the compiled function",
             )
-    for value in found.values():
+    for value in new_leaves.values():
         value.requires_grad_(requires_grad=False)
     return leaves
 
@@ -74,10 +74,10 @@ def check_inputs(info: GraphInfo) -> None:
         )
 
 
-def _is_leaf(value: torch.Tensor, known: Collection[int]) -> bool:
+def _is_leaf(value: torch.Tensor, input_ids: Collection[int]) -> bool:
     # A view of a tensor with a gradient reports the ``grad_fn`` and ``requires_grad`` of that tensor.
     owner = root_of(value) if root_of(value).requires_grad else value
-    return owner.requires_grad and grad_fn_of(owner) is None and id(owner) not in known
+    return owner.requires_grad and grad_fn_of(owner) is None and id(owner) not in input_ids
 
 
 @dataclass(slots=True)
@@ -133,7 +133,7 @@ def _merge_if_aliased(session: Session, infos: Sequence[InputInfo]) -> None:
     """Restart the trace with merged inputs if a changed input shares memory with others or has a new size."""
     if any(spec.members is not None for spec in session.captured.inputs):
         return
-    changed = {index for index, seen in enumerate(infos) if seen.mutates_data}
+    changed = {index for index, info in enumerate(infos) if info.mutates_data}
     relaid = {index for index in changed if any(step.moves for step in infos[index].relayouts)}
     groups = groups_to_merge(session.captured, changed, relaid)
     if groups:

@@ -34,11 +34,11 @@ def relayouts_of(session: Session, spec: CapturedInput, traced: TracedInput) -> 
         UnsupportedGraphError: if the same calls on the caller's tensor would differ from eager.
     """
     argument = traced.argument
-    found = tuple(step for target, step in session.engine.relayouts if target is argument)
-    _follow_history(spec, traced, found)
+    relayouts = tuple(step for target, step in session.engine.relayouts if target is argument)
+    _follow_history(spec, traced, relayouts)
     if traced.base is not None and argument.requires_grad and not traced.rooted:
         raise needs_root(session.captured, session.inputs.index(traced)) or _gradient_through_base(spec)
-    moves = tuple(step for step in found if step.moves)
+    moves = tuple(step for step in relayouts if step.moves)
     if (moves and (traced.leaf is argument or traced.rooted)) or not _looks_as_after(
         session, spec, traced, moves
     ):
@@ -47,9 +47,9 @@ def relayouts_of(session: Session, spec: CapturedInput, traced: TracedInput) -> 
             why="the change cannot be made again on the caller's tensor when the compiled graph has run",
             fix="use the out-of-place form of the operator (x = x.t() instead of x.t_())",
         )
-    if found:
+    if relayouts:
         _check_alone(session, spec)
-    return found
+    return relayouts
 
 
 def _looks_as_after(
@@ -73,32 +73,32 @@ def _looks_as_after(
         return False
     if traced.base is None and torch_compat.functionalize_has_data_mutation(core):
         return True  # the layout of new values is irrelevant: they are traced again as views of a base
-    place = (*argument.stride(), argument.storage_offset())
-    return place == (*example.stride(), example.storage_offset())
+    strides_and_offset = (*argument.stride(), argument.storage_offset())
+    return strides_and_offset == (*example.stride(), example.storage_offset())
 
 
 def _example(fake: torch.Tensor, relayouts: tuple[Relayout, ...]) -> torch.Tensor:
     """Return a tensor that has the metadata of ``fake`` after ``relayouts``."""
     with disable_proxy_modes_tracing(), plain_only():
-        made = fake.data  # with a version counter of its own
+        example = fake.data  # with a version counter of its own
         for relayout in relayouts:
-            getattr(made, relayout.method)(*relayout.arguments, **dict(relayout.keywords))
-    return made
+            getattr(example, relayout.method)(*relayout.arguments, **dict(relayout.keywords))
+    return example
 
 
-def _same_size(argument: torch.Tensor, other: torch.Tensor) -> bool:
+def _same_size(argument: torch.Tensor, expected: torch.Tensor) -> bool:
     """Whether sizes agree. Strides may differ, because a write-back can change the layout of a value."""
-    if len(argument.shape) != other.dim():
+    if len(argument.shape) != expected.dim():
         return False
     return all(
-        type(now) is not int or type(before) is not int or now == before
-        for now, before in zip(argument.shape, other.shape, strict=True)
+        type(size) is not int or type(expected_size) is not int or size == expected_size
+        for size, expected_size in zip(argument.shape, expected.shape, strict=True)
     )
 
 
 def _check_alone(session: Session, spec: CapturedInput) -> None:
     """Refuse an input that is passed twice: the graph would know it as two tensors of different metadata."""
-    if sum(other.fake is spec.fake for other in session.captured.inputs) > 1:
+    if sum(input_spec.fake is spec.fake for input_spec in session.captured.inputs) > 1:
         raise UnsupportedGraphError(
             f"input {spec.name!r} has its size or strides changed in place and is another input, too",
             why="the change shows in both, and the graph knows them as two tensors",

@@ -44,10 +44,10 @@ def groups_to_merge(captured: Captured, changed: set[int], relaid: set[int]) -> 
     Inputs with gradients that are views of one tensor share a version counter, which autograd compares with
     that of saved tensors: they belong to one group even if they are disjoint.
     """
-    wanted = [group for group in overlapping_groups(captured) if changed.intersection(group)]
-    wanted += [(index,) for index in relaid]
+    to_merge = [group for group in overlapping_groups(captured) if changed.intersection(group)]
+    to_merge += [(index,) for index in relaid]
     together: dict[int, set[int]] = {}
-    for group in wanted:
+    for group in to_merge:
         together.setdefault(_storage(captured, group[0]), set()).update(group)
     for index in changed:
         if _is_strided(captured.inputs[index].fake):
@@ -71,8 +71,10 @@ def _split(captured: Captured, members: Sequence[int]) -> list[tuple[int, ...]]:
     spans = [extent(captured.inputs[index].fake) for index in members]
     if any(span is None for span in spans):
         return [tuple(members)]
-    known = [span for span in spans if span is not None]
-    order = sorted((span, index) for span, index in zip(known, members, strict=True) if span[0] < span[1])
+    known_spans = [span for span in spans if span is not None]
+    order = sorted(
+        (span, index) for span, index in zip(known_spans, members, strict=True) if span[0] < span[1]
+    )
     groups: list[list[int]] = []
     end = -1
     for (start, stop), index in order:
@@ -176,10 +178,10 @@ def needs_root(captured: Captured, index: int) -> RestartTraceError | None:
     """Return the error that restarts the trace with the root of input ``index``; None if it has no root."""
     groups = tuple(spec.members for spec in captured.inputs if spec.members is not None)
     rooted = tuple(spec.members for spec in captured.inputs if spec.members and spec.is_root)
-    own = next(group for group in groups if index in group)
-    if len(own) == 1 or isinstance(find_root(captured, own), str):
+    group_of_input = next(group for group in groups if index in group)
+    if len(group_of_input) == 1 or isinstance(find_root(captured, group_of_input), str):
         return None
-    return needs_bases(groups, (*rooted, own))
+    return needs_bases(groups, (*rooted, group_of_input))
 
 
 def _is_strided(value: object) -> bool:

@@ -110,8 +110,8 @@ class CacheEntry:
     ) -> None:
         """Keep a forward, then a forward with its first backward. Each process compiles other variants."""
         if not self._kept:
-            whole = self._keep(shell, (pair.plan, variant), (pair.forward, backward))
-            self._kept = whole and variant is not None
+            is_written = self._keep(shell, (pair.plan, variant), (pair.forward, backward))
+            self._kept = is_written and variant is not None
 
     def _keep(
         self,

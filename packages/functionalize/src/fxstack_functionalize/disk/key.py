@@ -123,11 +123,11 @@ def _function(target: Any) -> Any:
         return higher_order_name(target)
     if isinstance(target, (OpOverload, OpOverloadPacket)):
         return [str(target), CodeReader().describe(target, str(target))]
-    parts = getattr(target, "__fxstack_parts__", None)
-    if parts is not None:
+    described_parts = getattr(target, "__fxstack_parts__", None)
+    if described_parts is not None:
         return [
             f"{type(target).__module__}.{type(target).__qualname__}",
-            CodeReader().describe(parts, target.__qualname__),
+            CodeReader().describe(described_parts, target.__qualname__),
         ]
     return name_in_torch(target) or name_of(target)
 

@@ -155,8 +155,8 @@ def encode_program(
         raise SaveError("the outputs are a nest, not a flat tuple")
     bases = [spec for spec in shell.captured.inputs if spec.members is not None]
     groups, rooted = [
-        to_json(tuple(base.members for base in found))
-        for found in (bases, [base for base in bases if base.is_root])
+        to_json(tuple(base.members for base in group))
+        for group in (bases, [base for base in bases if base.is_root])
     ]
     return {
         "format": FORMAT,

@@ -63,14 +63,14 @@ class Recreated:
 
 
 def from_disk(
-    found: Stored, entry: CacheEntry, recreated: Recreated, options: AotOptions
+    stored: Stored, entry: CacheEntry, recreated: Recreated, options: AotOptions
 ) -> Callable[..., Any] | None:
     """Return the callable; None if a compiled graph cannot be loaded."""
-    shell, plan, variant = found.shell, found.plan, found.variant
+    shell, plan, variant = stored.shell, stored.plan, stored.variant
     if plan is None:
-        compiled = entry.load(found.forward, lambda: recreated.traced.stage_graph.graph_module)
+        compiled = entry.load(stored.forward, lambda: recreated.traced.stage_graph.graph_module)
         return None if compiled is None else inference_wrapper(shell, compiled, options)
-    forward = entry.load(found.forward, lambda: recreated.partition.forward.graph_module)
+    forward = entry.load(stored.forward, lambda: recreated.partition.forward.graph_module)
     if forward is None:
         return None
 
@@ -83,7 +83,7 @@ def from_disk(
 
     backwards = Backwards(shell, plan, graph, recreated.stages.backward, made)
     pair = Pair(plan, forward, backwards)
-    if variant is not None and not _add(backwards, variant, found, entry, recreated):
+    if variant is not None and not _add(backwards, variant, stored, entry, recreated):
         return None
     program = Program(shell, lambda: recreated.traced, lambda: pair, recreated.stages)
     entry.used(lambda: recreated.partition)
@@ -91,15 +91,15 @@ def from_disk(
 
 
 def _add(
-    backwards: Backwards, variant: Variant, found: Stored, entry: CacheEntry, recreated: Recreated
+    backwards: Backwards, variant: Variant, stored: Stored, entry: CacheEntry, recreated: Recreated
 ) -> bool:
     """Add the stored backward. Load it now if it has symbolic sizes, else when it is first used."""
     stage = backwards.stage(variant)
 
     def load() -> Compiled | None:
-        return entry.load(found.backward, lambda: stage().graph_module)
+        return entry.load(stored.backward, lambda: stage().graph_module)
 
-    if not found.symbolic:
+    if not stored.symbolic:
         backwards.add(variant, lambda: load() or recreated.stages.backward(stage()))
         return True
     # If loading fails later, compiling could assume facts about sizes that nobody guards any more.

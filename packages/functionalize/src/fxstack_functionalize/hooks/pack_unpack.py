@@ -167,10 +167,10 @@ def _like(value: Any, saved: torch.Tensor) -> torch.Tensor:
     """Check the result of ``unpack``, and give it the strides with which the backward was traced."""
     if not isinstance(value, torch.Tensor):
         raise NotTraceableError(f"unpack returns a {type(value).__name__}, not a tensor")
-    for what in ("dtype", "device", "layout"):
-        ours, wanted = getattr(value, what), getattr(saved, what)
-        if ours != wanted:
-            raise NotTraceableError(f"unpack returns {what} {ours}, saved was {wanted}")
+    for attribute in ("dtype", "device", "layout"):
+        actual, expected = getattr(value, attribute), getattr(saved, attribute)
+        if actual != expected:
+            raise NotTraceableError(f"unpack returns {attribute} {actual}, saved was {expected}")
     if _numbers(value.shape) != _numbers(saved.shape):
         raise NotTraceableError(f"unpack returns size {[*value.shape]}, saved was {[*saved.shape]}")
     if _numbers(value.stride()) == _numbers(saved.stride()):

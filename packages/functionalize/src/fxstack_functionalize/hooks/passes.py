@@ -67,10 +67,10 @@ def _forward(stage: StageGraph, packed: Sequence[_Packed]) -> StageGraph:
         if node.op != "output":
             env[node] = graph.node_copy(node, env.__getitem__)
     values = [env.get(v, v) for v in _outputs(stage.graph_module.graph)]
-    made = [node for each in packed for node in each.pack.splice(graph, [env[each.saved]])]
+    packed_nodes = [node for hooks in packed for node in hooks.pack.splice(graph, [env[hooks.saved]])]
     count = sum(spec.kind is not OutputKind.SAVED for spec in stage.signature.outputs)
     as_they_are = values[count + len(packed) :]
-    saved = [*sorted(made, key=_is_number), *as_they_are]
+    saved = [*sorted(packed_nodes, key=_is_number), *as_they_are]
     graph.output((*values[:count], *saved))
     remove_dead_code(graph)
     specs = tuple(OutputSpec(OutputKind.SAVED, node.name) for node in saved)
@@ -82,22 +82,22 @@ def _forward(stage: StageGraph, packed: Sequence[_Packed]) -> StageGraph:
 def _backward(stage: StageGraph, packed: Sequence[_Packed], names: Sequence[str]) -> StageGraph:
     """Add inputs for packed tensors and numbers, then the states, symbols and tangents of ``stage``."""
     graph = Graph()
-    made = [node for each in packed for node in each.pack.results]
-    order = sorted(range(len(made)), key=lambda i: _is_number(made[i]))
+    packed_nodes = [node for hooks in packed for node in hooks.pack.results]
+    order = sorted(range(len(packed_nodes)), key=lambda i: _is_number(packed_nodes[i]))
     inputs: dict[int, Node] = {}
     specs = []
     for position, name in zip(order, names, strict=False):
         inputs[position] = graph.placeholder(name)
-        inputs[position].meta = dict(made[position].meta)
+        inputs[position].meta = dict(packed_nodes[position].meta)
         specs.append(InputSpec(InputKind.SAVED, inputs[position].name, name))
-    before = stage.graph_module.graph.find_nodes(op="placeholder")
+    placeholders = stage.graph_module.graph.find_nodes(op="placeholder")
     env: dict[Node, Node] = {}
-    for node, spec in [*zip(before, stage.signature.inputs, strict=True)][len(packed) :]:
+    for node, spec in [*zip(placeholders, stage.signature.inputs, strict=True)][len(packed) :]:
         env[node] = graph.node_copy(node)
         specs.append(replace(spec, name=env[node].name))
-    remaining = iter(range(len(made)))
-    for node, each in zip(before, packed, strict=False):
-        (env[node],) = each.unpack.splice(graph, [inputs[next(remaining)] for _ in each.pack.results])
+    remaining = iter(range(len(packed_nodes)))
+    for node, hooks in zip(placeholders, packed, strict=False):
+        (env[node],) = hooks.unpack.splice(graph, [inputs[next(remaining)] for _ in hooks.pack.results])
     for node in stage.graph_module.graph.nodes:
         if node.op != "placeholder":
             env[node] = graph.node_copy(node, env.__getitem__)

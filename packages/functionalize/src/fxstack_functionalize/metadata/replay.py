@@ -89,11 +89,11 @@ class AliasInfo:
         If steps have symbolic numbers, the function also takes the call's arguments, from which ``filled``
         makes the arguments of the steps.
         """
-        kinds, given = zip(*self.steps, strict=True) if self.steps else ((), ())
+        kinds, arguments = zip(*self.steps, strict=True) if self.steps else ((), ())
         if filled is not None:
             return self.detached(lambda base, args: applied(base, kinds, filled(args)))
         if any(kind in PARTS for kind in kinds):
-            return self.detached(lambda base: applied(base, kinds, given))
+            return self.detached(lambda base: applied(base, kinds, arguments))
         sequence = [make(arguments) for make, arguments in self.steps]
         return self.detached(lambda base: views.apply_view_meta_sequence(base, sequence))
 
@@ -106,27 +106,29 @@ class AliasInfo:
             return without
         cut = attrgetter("data") if self.detachment is Detachment.DATA else torch.Tensor.detach
 
-        def make(*given: object) -> Any:
-            made = replay(*given)
-            return tuple(map(cut, made)) if isinstance(made, tuple) else cut(made)
+        def make(*arguments: object) -> Any:
+            alias = replay(*arguments)
+            return tuple(map(cut, alias)) if isinstance(alias, tuple) else cut(alias)
 
         return make
 
 
-def applied(base: torch.Tensor, kinds: Sequence[Any], given: Sequence[tuple[Any, ...]]) -> torch.Tensor:
-    """Return the view of ``base`` that records of the classes ``kinds`` with arguments ``given`` describe.
+def applied(
+    base: torch.Tensor, kinds: Sequence[Any], arguments_of_steps: Sequence[tuple[Any, ...]]
+) -> torch.Tensor:
+    """Return the view of ``base`` that records of the classes ``kinds`` with arguments ``arguments_of_steps`` describe.
 
     Call ``split`` itself for one result of ``split``: torch 2.15 replays it as a slice, whose ``grad_fn``
     differs.
     """
-    rest: list[Any] = []
-    for kind, arguments in zip(kinds, given, strict=True):
+    pending: list[Any] = []
+    for kind, arguments in zip(kinds, arguments_of_steps, strict=True):
         if kind in PARTS:
-            whole = views.apply_view_meta_sequence(base, rest) if rest else base
-            base, rest = PARTS[kind](whole, *arguments[OWN:])[arguments[NUMBER]], []
+            viewed = views.apply_view_meta_sequence(base, pending) if pending else base
+            base, pending = PARTS[kind](viewed, *arguments[OWN:])[arguments[NUMBER]], []
         else:
-            rest.append(kind(arguments))
-    return cast("torch.Tensor", views.apply_view_meta_sequence(base, rest) if rest else base)
+            pending.append(kind(arguments))
+    return cast("torch.Tensor", views.apply_view_meta_sequence(base, pending) if pending else base)
 
 
 def view_steps(core: torch.Tensor) -> tuple[Step, ...]:

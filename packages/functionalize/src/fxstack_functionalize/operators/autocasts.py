@@ -82,9 +82,9 @@ def dtype_inside(
     if caller is None:
         return None
     tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
-    device, own = tensors[0].device.type, tensors[0].dtype
-    low = casting.get(device, own)
-    if own in (low, torch.float64, torch.complex128) or torch_compat.has_kernel(
+    device, dtype = tensors[0].device.type, tensors[0].dtype
+    low = casting.get(device, dtype)
+    if dtype in (low, torch.float64, torch.complex128) or torch_compat.has_kernel(
         f"aten::{caller}", f"Autocast{device.upper()}"
     ):
         return None

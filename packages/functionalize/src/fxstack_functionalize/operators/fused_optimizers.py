@@ -165,12 +165,12 @@ _STEPS: Mapping[str, Callable[..., None]] = {
 
 
 def _names() -> dict[Any, Callable[..., None]]:
-    found: dict[Any, Callable[..., None]] = {}
+    steps: dict[Any, Callable[..., None]] = {}
     for name, step in _STEPS.items():
         packet = getattr(torch.ops.aten, name)
         forms = [getattr(packet, overload) for overload in packet.overloads()]
-        found.update(dict.fromkeys([getattr(torch, name), packet, *forms], step))
-    return found
+        steps.update(dict.fromkeys([getattr(torch, name), packet, *forms], step))
+    return steps
 
 
 FUSED = _names()

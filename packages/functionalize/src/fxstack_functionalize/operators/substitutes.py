@@ -46,5 +46,5 @@ def rows(function: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
     plain = type(dim) is int and tensor.layout is torch.strided and not tensor.is_nested
     if not plain or not -tensor.dim() <= dim < tensor.dim() or type(tensor.shape[dim]) is not int:
         return None
-    found = tuple(tensor.select(dim, index) for index in range(tensor.shape[dim]))
-    return found if name == "unbind" else iter(found)
+    selected = tuple(tensor.select(dim, index) for index in range(tensor.shape[dim]))
+    return selected if name == "unbind" else iter(selected)

@@ -53,8 +53,8 @@ def _define(name: str, schema: str, real: Callable[..., Any], fake: Callable[...
     torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=_LIBRARY)
     _LIBRARY.impl(name, real, "CompositeExplicitAutograd")
     _LIBRARY.impl(name, torch.library.fallthrough_kernel, "Autograd")
-    found: OpOverload = getattr(getattr(torch.ops, NAMESPACE), name).default
-    return found
+    overload: OpOverload = getattr(getattr(torch.ops, NAMESPACE), name).default
+    return overload
 
 
 BEGIN: Final = _define("begin", "(Tensor state) -> Tensor", _begin, torch.empty_like)
@@ -94,11 +94,11 @@ def with_random_state(module: GraphModule, example_inputs: Sequence[Any]) -> tup
     return make_graph_module(module, graph), [*example_inputs, torch.get_rng_state()]
 
 
-def stateful(pure: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``pure`` (a compiled ``with_random_state`` graph) as a function that uses torch's generator."""
+def stateful(compiled: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``compiled`` (a compiled ``with_random_state`` graph) as a function that uses torch's generator."""
 
     def call(*args: object) -> Any:
-        result, state = pure(*args, torch.get_rng_state())
+        result, state = compiled(*args, torch.get_rng_state())
         torch.set_rng_state(state)
         return result
 
@@ -125,11 +125,11 @@ def _is_draw(target: Any, args: Sequence[Any], kwargs: dict[str, Any], result: o
         return True
     if not isinstance(target, OpOverload) or torch.Tag.nondeterministic_seeded not in target.tags:
         return False
-    given = {a.name: v for a, v in zip(target._schema.arguments, args, strict=False)} | dict(kwargs)
-    if given.get("generator") is not None or given.get("dropout_p", 1.0) == 0.0:
+    arguments = {a.name: v for a, v in zip(target._schema.arguments, args, strict=False)} | dict(kwargs)
+    if arguments.get("generator") is not None or arguments.get("dropout_p", 1.0) == 0.0:
         return False
-    found = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
-    return bool(found) and all(tensor.device.type == "cpu" for tensor in found)
+    tensors = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+    return bool(tensors) and all(tensor.device.type == "cpu" for tensor in tensors)
 
 
 class FunctionalRandomMode(RecordingMode):
@@ -181,9 +181,9 @@ class FunctionalRandomMode(RecordingMode):
                 fix="compile without functional_random",
             )
         names = [argument.name for argument in func._schema.arguments]
-        rest = tuple(v for name, v in zip(names, args, strict=False) if name != "generator")
+        other_args = tuple(v for name, v in zip(names, args, strict=False) if name != "generator")
         named = {name: value for name, value in kwargs.items() if name != "generator"}
-        drawn = super()._run(functional_form(func), types, (self.state, *rest), named)
+        drawn = super()._run(functional_form(func), types, (self.state, *other_args), named)
         self.state, *results = drawn
         return results[0] if len(results) == 1 else tuple(results)
 
@@ -201,13 +201,13 @@ def functional_form(operator: OpOverload) -> OpOverload:
     results = ", ".join(["Tensor"] * (1 + len(operator._schema.returns)))
 
     def real(state: torch.Tensor, *args: object, **kwargs: object) -> tuple[torch.Tensor, ...]:
-        before = torch.get_rng_state()
+        outer_state = torch.get_rng_state()
         set_state(state)
         try:
             drawn = run(*args, **kwargs)
             return torch.get_rng_state(), *_several(drawn)
         finally:
-            torch.set_rng_state(before)
+            torch.set_rng_state(outer_state)
 
     def fake(state: torch.Tensor, *args: object, **kwargs: object) -> tuple[torch.Tensor, ...]:
         return torch.empty_like(state), *_several(run(*args, **kwargs))

@@ -91,23 +91,23 @@ def _cond(state: Tensor, pred: object, yes: GraphModule, no: GraphModule, operan
     return tuple(results), state
 
 
-def _while_loop(state: Tensor, cond: GraphModule, body: GraphModule, carried: Many, more: Many) -> Any:
+def _while_loop(state: Tensor, cond: GraphModule, body: GraphModule, carried: Many, additional: Many) -> Any:
     def goes_on(_state: object, *args: object) -> Any:
         return cond(*args)
 
     step = _Body(body, state_first=True)
-    state, *results = _OPERATORS.while_loop(goes_on, step, (state, *carried), tuple(more))
+    state, *results = _OPERATORS.while_loop(goes_on, step, (state, *carried), tuple(additional))
     return tuple(results), state
 
 
-def _scan(state: Tensor, body: GraphModule, init: Many, xs: Many, more: Many) -> Any:
+def _scan(state: Tensor, body: GraphModule, init: Many, xs: Many, additional: Many) -> Any:
     step = _Body(body, state_first=True)
-    state, *results = _OPERATORS.scan(step, [state, *init], list(xs), tuple(more))
+    state, *results = _OPERATORS.scan(step, [state, *init], list(xs), tuple(additional))
     return tuple(results), state
 
 
-def _map(state: Tensor, body: GraphModule, xs: Many, more: Many) -> Any:
-    return _scan(state, body, (), xs, more)
+def _map(state: Tensor, body: GraphModule, xs: Many, additional: Many) -> Any:
+    return _scan(state, body, (), xs, additional)
 
 
 _THREADED: dict[Any, Callable[..., Any]] = {
@@ -134,8 +134,8 @@ class _DrawMode(TorchDispatchMode):
         kwargs = kwargs or {}
         if not _draws_on_cpu(func, args, kwargs):
             return func(*args, **kwargs)
-        given = {name: value for name, value in kwargs.items() if name != "generator"}
-        state, *results = functional_form(func)(self.state.view(torch.uint8), *args, **given)
+        other_kwargs = {name: value for name, value in kwargs.items() if name != "generator"}
+        state, *results = functional_form(func)(self.state.view(torch.uint8), *args, **other_kwargs)
         self.state = state.view(torch.float32)
         if func._schema.is_mutable:
             return args[0].copy_(results[0])

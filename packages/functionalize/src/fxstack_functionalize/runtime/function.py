@@ -83,7 +83,7 @@ def make_function(
     Its gradient is the compiled backward. ``edges``: those between results that are computed from others.
     """
     forward, backwards = compiled
-    saved = [each.kept(saving) for each in plan.saved]
+    saved = [tensor.kept(saving) for tensor in plan.saved]
     info = shell.info
     # Hooks that run in eager need autograd to keep the saved tensors.
     holds = len(info.differentiable) > 1 and saving is not Saving.HOOKED
@@ -91,8 +91,8 @@ def make_function(
     parts = groups(info) if holds and not info.custom_views else ([], [])
     by_autograd = saved if saving is Saving.PLAIN and not holds and edges is None else []
     refusal = plan.refusals.whole if saving is Saving.PLAIN else "saved-tensor hooks are on"
-    held = saved_inputs(by_autograd, len(info.inputs))
-    replay = Replay(shell, refusal, held, pieces=edges is not None)
+    positions_of_inputs = saved_inputs(by_autograd, len(info.inputs))
+    replay = Replay(shell, refusal, positions_of_inputs, pieces=edges is not None)
     linked = None if edges is None else EdgeGradients(shell, plan.refusals, edges, replay)
     case = _Case(shell, plan, saving, saved, replay, linked, holding, bool(parts[0]))
 
@@ -114,7 +114,7 @@ def make_function(
     if not info.cut:
         return apply
     # Arguments without gradient are detached: autograd would make their history part of the outputs' history.
-    return lambda *args: apply(*without_history(args, info.cut, ends=not info.wanted))
+    return lambda *args: apply(*without_history(args, info.cut, is_end=not info.wanted))
 
 
 def _forward(case: _Case, compiled: Compiled) -> Callable[..., Any]:
@@ -188,8 +188,8 @@ def _backward(case: _Case, backwards: Backwards) -> Callable[..., Any]:
     call = f"backwards(missing, arguments, grads, {sizes})"
     if case.replay.refusal is not None:
         # A backward empties its list of arguments, so each run needs its own list.
-        each = f"lambda given: backwards(missing, [*arguments], given, {sizes})"
-        call = f"one_by_one({each}, grads) if several else {call}"
+        run_one = f"lambda given: backwards(missing, [*arguments], given, {sizes})"
+        call = f"one_by_one({run_one}, grads) if several else {call}"
     source.add(f"    gradients = {call}", backwards=backwards, one_by_one=one_by_one)
     if case.replay.refusal is not None:
         source.add("if twice:")
@@ -247,10 +247,10 @@ def _custom_views(shell: Shell) -> Share | None:
     ]
 
     def share(args: Sequence[Any], results: tuple[Any, ...]) -> tuple[Any, ...]:
-        made = list(results)
+        replaced = list(results)
         for position, alias, make, symbolic in makers:
-            base = (args if alias.source is AliasSource.INPUT else made)[alias.index]
-            made[position] = make(base, args) if symbolic else make(base)
-        return tuple(made)
+            base = (args if alias.source is AliasSource.INPUT else replaced)[alias.index]
+            replaced[position] = make(base, args) if symbolic else make(base)
+        return tuple(replaced)
 
     return share

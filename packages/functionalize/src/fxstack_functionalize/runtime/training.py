@@ -77,24 +77,24 @@ def compile_pair(
     traced: Traced,
     partition: Partition,
     stages: Stages,
-    made: Callable[[Pair, Variant | None, Compiled | None], None] = lambda *_: None,
+    keep: Callable[[Pair, Variant | None, Compiled | None], None] = lambda *_: None,
 ) -> Pair:
-    """Compile both graphs. Call ``made`` for the forward, and for each backward once it is compiled."""
+    """Compile both graphs. Call ``keep`` for the forward, and for each backward once it is compiled."""
     plan = plan_training(traced, partition)
     forward = stages.forward(partition)
 
     def tell(variant: Variant, backward: Compiled) -> None:
-        made(pair, variant, backward)
+        keep(pair, variant, backward)
 
     backward = partition.backward
     backwards = Backwards(traced.shell, plan, lambda: backward, stages.backward, tell)
     pair = Pair(plan, forward, backwards)
     if not stages.early(backward):
-        made(pair, None, None)
+        keep(pair, None, None)
         return pair
     variant, compiled = Variant((), None), stages.backward(backward)
     backwards.add(variant, lambda: compiled)
-    made(pair, variant, compiled)
+    keep(pair, variant, compiled)
     return pair
 
 
@@ -141,16 +141,16 @@ class _Training:
             NotTraceableError: if a hook cannot be traced, or needs a guard on a symbolic size after the
                 guards were taken.
         """
-        before = self._guard_count()
+        guard_count = self._guard_count()
         pair = HookPair(*hooks, self._mode, self.stages.decompositions)
         traced = self.program.traced()
         early = self.options.saved_tensor_hooks is SavedTensorHooks.INLINE_BEFORE_PARTITION
         state = Hooking(traced.stage_graph, traced.backward_nodes, pair, early, self.stages.partition)
         partition = run_passes("hooks", HOOKS, state, text).partition
-        made = self._function(compile_pair(traced, partition, self.stages), Saving.PACKED)
-        if self.guards_are_made and self._guard_count() != before:
+        apply = self._function(compile_pair(traced, partition, self.stages), Saving.PACKED)
+        if self.guards_are_made and self._guard_count() != guard_count:
             raise NotTraceableError("it decides by a size that the compiled graph keeps symbolic")
-        return made
+        return apply
 
     def _guard_count(self) -> int:
         shapes = self._mode.shape_env
@@ -176,5 +176,5 @@ def training_wrapper(program: Program, options: AotOptions) -> Callable[..., Any
             "flat = plain(*args) if hooks is None else hooked(hooks, args)", plain=plain, hooked=hooked
         )
 
-    made = wrapper(program.shell, options, FORWARD, compute, training.edges)
-    return made if program.shell.info.grad_mode else torch.enable_grad()(made)
+    call = wrapper(program.shell, options, FORWARD, compute, training.edges)
+    return call if program.shell.info.grad_mode else torch.enable_grad()(call)

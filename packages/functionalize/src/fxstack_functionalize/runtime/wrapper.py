@@ -75,8 +75,8 @@ def _errors(source: Source, shell: Shell, options: AotOptions, undone: Sequence[
     source.add("if failure is not None:")
     for line in undone:
         source.add(f"    {line}")
-    given = f"args[:{shell.captured.own_count}]"
-    source.add(f"    return on_error(failure, eager.forward, {given})", on_error=options.on_error)
+    arguments = f"args[:{shell.captured.own_count}]"
+    source.add(f"    return on_error(failure, eager.forward, {arguments})", on_error=options.on_error)
 
 
 def _add_changes_before(source: Source, shell: Shell) -> list[str]:
@@ -132,13 +132,13 @@ def inference_wrapper(shell: Shell, compiled: Compiled, options: AotOptions) -> 
         with without_grad(source) if guarded else nullcontext(), without_views(source):
             source.add(statement, compiled=target)
 
-    made = wrapper(shell, options, ROLE, compute)
-    return torch.enable_grad()(made) if enables_grad else made
+    call = wrapper(shell, options, ROLE, compute)
+    return torch.enable_grad()(call) if enables_grad else call
 
 
 def _enables_grad(shell: Shell) -> bool:
     """Whether the graph turns grad mode on, so that later views of arguments have histories."""
-    views = any(seen.requires_grad for seen in shell.info.outputs)
+    views = any(output.requires_grad for output in shell.info.outputs)
     return views and any(
         node.target is torch_compat.set_grad_enabled and node.args == (True,)
         for node in shell.captured.graph_module.graph.nodes

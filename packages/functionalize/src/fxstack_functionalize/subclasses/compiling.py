@@ -34,39 +34,41 @@ class Compiling:
     options: AotOptions
 
 
-def compile_wrapped(gm: GraphModule, example_inputs: Sequence[Any], how: Compiling) -> Callable[..., Any]:
+def compile_wrapped(
+    gm: GraphModule, example_inputs: Sequence[Any], compiling: Compiling
+) -> Callable[..., Any]:
     """Return a callable with the signature of ``gm``, whose example inputs may be wrappers over fakes.
 
     Raises:
         UnsupportedGraphError: if the graph owns tensors, or raises on the examples.
     """
     try:
-        return _compile(gm, example_inputs, how)
+        return _compile(gm, example_inputs, compiling)
     except FunctionalizeError:
         raise
     except Exception as error:
         raise TraceFailedError(error) from error
 
 
-def _compile(gm: GraphModule, example_inputs: Sequence[Any], how: Compiling) -> Callable[..., Any]:
+def _compile(gm: GraphModule, example_inputs: Sequence[Any], compiling: Compiling) -> Callable[..., Any]:
     if any(node.op in ("get_attr", "call_module") for node in gm.graph.nodes):
         raise _not_supported("a graph over wrapper subclasses owns tensors or graphs")
     layouts = tuple(layout_of(value) for value in example_inputs)
-    parts = [_plain(value) for value in flatten_all(layouts, example_inputs)]
-    mode = mode_of(parts)
-    flat = [to_fake(mode, value) for value in parts]
+    plain_values = [_plain(value) for value in flatten_all(layouts, example_inputs)]
+    mode = mode_of(plain_values)
+    flat = [to_fake(mode, value) for value in plain_values]
     # Also without grad mode: a graph that starts without it may turn it on.
     trained = tuple(
-        place
-        for place, value in enumerate(example_inputs)
+        position
+        for position, value in enumerate(example_inputs)
         if isinstance(value, torch.Tensor) and value.requires_grad
     )
     graph = Desugared(gm, layouts, trained, torch.is_grad_enabled())
     graph.differentiable = _probe(graph, flat, mode)
     if graph.differentiable:
-        return _training(graph, flat, mode, how)
+        return _training(graph, flat, mode, compiling)
     module = flat_module(graph.forward, len(flat))
-    return _inference(graph, how.plain(module, flat), how.options)
+    return _inference(graph, compiling.plain(module, flat), compiling.options)
 
 
 def _plain(value: object) -> Any:
@@ -82,21 +84,23 @@ def _probe(graph: Desugared, flat: Sequence[Any], mode: FakeTensorMode) -> tuple
     with mode:
         values = graph.run(rebuilt)
     return tuple(
-        place for place, value in enumerate(values) if isinstance(value, torch.Tensor) and value.requires_grad
+        position
+        for position, value in enumerate(values)
+        if isinstance(value, torch.Tensor) and value.requires_grad
     )
 
 
 def _inference(graph: Desugared, compiled: Callable[..., Any], options: AotOptions) -> Callable[..., Any]:
     outputs, sources, spec = graph.outputs, graph.sources, graph.spec
-    counted = [place for place, count in graph.writes.items() for _ in range(count)]
+    counted = [position for position, count in graph.writes.items() for _ in range(count)]
 
     def run(*args: object) -> Any:
         flat = map(_plain, flatten_all(graph.inputs, args))
-        found = rebuild_all(outputs, compiled(*flat))
-        for place in counted:  # the versions of its inner tensors are counted by the compiled graph
-            torch.autograd.graph.increment_version(args[place])
+        results = rebuild_all(outputs, compiled(*flat))
+        for position in counted:  # the versions of its inner tensors are counted by the compiled graph
+            torch.autograd.graph.increment_version(args[position])
         values = [
-            value if source is None else args[source] for value, source in zip(found, sources, strict=True)
+            value if source is None else args[source] for value, source in zip(results, sources, strict=True)
         ]
         return pytree.tree_unflatten(values, spec)
 
@@ -104,7 +108,7 @@ def _inference(graph: Desugared, compiled: Callable[..., Any], options: AotOptio
 
 
 def _training(
-    graph: Desugared, flat: Sequence[Any], mode: FakeTensorMode, how: Compiling
+    graph: Desugared, flat: Sequence[Any], mode: FakeTensorMode, compiling: Compiling
 ) -> Callable[..., Any]:
     with mode, torch.no_grad():
         tangents = [leaf.zeros(leaf.size, leaf.stride) for leaf in leaves_all(graph.tangents)]
@@ -112,10 +116,10 @@ def _training(
         module = flat_module(graph.joint, len(flat) + len(tangents))
         captured = prepare(module, [*flat, *tangents])
         request = TraceRequest(gradients=False, keep_mutations=False, replay_views=False)
-        traced = trace(captured, request, how.decompositions)
+        traced = trace(captured, request, compiling.decompositions)
     traced = _as_joint(graph, traced, len(flat))
-    run = trained_callable(graph, traced, captured, how.stages)
-    return guarded_by_eager(run, graph.module, how.options)
+    run = trained_callable(graph, traced, captured, compiling.stages)
+    return guarded_by_eager(run, graph.module, compiling.options)
 
 
 def _as_joint(graph: Desugared, traced: Traced, inputs: int) -> Traced:
@@ -123,25 +127,25 @@ def _as_joint(graph: Desugared, traced: Traced, inputs: int) -> Traced:
     stage = traced.stage_graph
     count = len(leaves_all(graph.outputs))
     if traced.info.mutated or any(
-        seen.source not in (OutputSource.VALUE, OutputSource.CONSTANT) for seen in traced.info.outputs
+        output.source not in (OutputSource.VALUE, OutputSource.CONSTANT) for output in traced.info.outputs
     ):
         raise _not_supported("a training graph over wrapper subclasses changes or returns its inputs")
     names = [spec.name for spec in stage.signature.outputs]
     spans = _spans(graph.outputs)
-    owners = [position for place in graph.differentiable for position in spans[place]]
-    given = stage.signature.inputs
+    owners = [tensor for output in graph.differentiable for tensor in spans[output]]
+    inputs_of_stage = stage.signature.inputs
     new_inputs = (
-        *given[:inputs],
+        *inputs_of_stage[:inputs],
         *(
             InputSpec(InputKind.TANGENT, spec.name, names[owner])
-            for spec, owner in zip(given[inputs:], owners, strict=True)
+            for spec, owner in zip(inputs_of_stage[inputs:], owners, strict=True)
         ),
     )
     tensors = _spans(graph.inputs)
     # A gradient may have another class and more tensors than its input: extra ones belong to the last tensor.
     targets = [
-        given[tensors[place][min(offset, len(tensors[place]) - 1)]].name
-        for place, gradient in zip(graph.trained, graph.gradients, strict=True)
+        inputs_of_stage[tensors[position][min(offset, len(tensors[position]) - 1)]].name
+        for position, gradient in zip(graph.trained, graph.gradients, strict=True)
         if gradient is not None
         for offset in range(len(gradient.leaves))
     ]
@@ -180,9 +184,9 @@ def guarded_by_eager(run: Callable[..., Any], module: GraphModule, options: AotO
     return call
 
 
-def _not_supported(what: str) -> UnsupportedGraphError:
+def _not_supported(construct: str) -> UnsupportedGraphError:
     return UnsupportedGraphError(
-        what,
+        construct,
         why="there is no flat form of it that is known to be exact",
         fix="run the graph in eager, or take the tensors out of their wrappers before",
     )

@@ -92,71 +92,75 @@ def _function(
     class Compiled(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, *args: Any) -> Any:
-            given = flatten_all(graph.inputs, args)
-            strides, numbers, ctx.gradients, ctx.tangents = sizes(given)
-            flat = check_results(forward(given), expected, FORWARD)
+            plain_arguments = flatten_all(graph.inputs, args)
+            strides, numbers, ctx.gradients, ctx.tangents = sizes(plain_arguments)
+            flat = check_results(forward(plain_arguments), expected, FORWARD)
             parts = map(Plain.restride, leaves, flat, strides)
             values = assemble_all(graph.outputs, parts, numbers)
-            kept = [arg for arg in args if isinstance(arg, torch.Tensor)]
-            rest = flat[len(leaves) :]
-            saved = [value for value in rest if isinstance(value, torch.Tensor)]
-            ctx.rest = [value for value in rest if not isinstance(value, torch.Tensor)]
+            tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+            saved_values = flat[len(leaves) :]
+            saved = [value for value in saved_values if isinstance(value, torch.Tensor)]
+            ctx.rest = [value for value in saved_values if not isinstance(value, torch.Tensor)]
             ctx.others = [None if isinstance(arg, torch.Tensor) else arg for arg in args]
-            ctx.kept = len(kept)
-            ctx.save_for_backward(*kept, *saved)
+            ctx.kept = len(tensors)
+            ctx.save_for_backward(*tensors, *saved)
             ctx.set_materialize_grads(False)
             ctx.mark_non_differentiable(
-                *(values[place] for place in constant if isinstance(values[place], torch.Tensor))
+                *(values[position] for position in constant if isinstance(values[position], torch.Tensor))
             )
             return tuple(values)
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
-            kept, saved = ctx.saved_tensors[: ctx.kept], ctx.saved_tensors[ctx.kept :]
+            tensors, saved = ctx.saved_tensors[: ctx.kept], ctx.saved_tensors[ctx.kept :]
             tangents = [
-                _zeros(graph.outputs[place], *known) if grads[place] is None else grads[place]
-                for place, known in zip(graph.differentiable, ctx.tangents, strict=True)
+                _zeros(graph.outputs[position], *sizes_of_output)
+                if grads[position] is None
+                else grads[position]
+                for position, sizes_of_output in zip(graph.differentiable, ctx.tangents, strict=True)
             ]
             fits = all(layout.fits(g) for layout, g in zip(graph.tangents, tangents, strict=True))
             if torch.is_grad_enabled() or not fits:
-                remaining = iter(kept)
+                remaining = iter(tensors)
                 arguments = [next(remaining) if other is None else other for other in ctx.others]
                 return _in_eager(graph, arguments, tangents)
             with torch.no_grad():
                 arguments = [*saved, *ctx.rest, *tensors_all(graph.tangents, tangents)]
-                found = backward(arguments)
-                return _gradients(graph, found, ctx.gradients, len(ctx.others))
+                gradients = backward(arguments)
+                return _gradients(graph, gradients, ctx.gradients, len(ctx.others))
 
     return Compiled
 
 
-def _zeros(layout: Layout, numbers: Sequence[int], known: Sequence[tuple[Any, Any]]) -> Any:
+def _zeros(layout: Layout, numbers: Sequence[int], sizes_of_leaves: Sequence[tuple[Any, Any]]) -> Any:
     """Return zeros for a missing gradient of an output."""
-    parts = [leaf.zeros(*facts) for leaf, facts in zip(layout.leaves, known, strict=True)]
-    return layout.assemble(iter(parts), iter(numbers))
+    tensors = [leaf.zeros(*facts) for leaf, facts in zip(layout.leaves, sizes_of_leaves, strict=True)]
+    return layout.assemble(iter(tensors), iter(numbers))
 
 
 def _gradients(graph: Desugared, flat: Sequence[Any], numbers: Sequence[int], inputs: int) -> tuple[Any, ...]:
-    found: list[Any] = [None] * inputs
-    tensors, given = iter(flat), iter(numbers)
-    for place, layout in zip(graph.trained, graph.gradients, strict=True):
+    gradients: list[Any] = [None] * inputs
+    tensors, remaining_numbers = iter(flat), iter(numbers)
+    for position, layout in zip(graph.trained, graph.gradients, strict=True):
         if layout is not None:
-            found[place] = layout.assemble(tensors, given)
-    return tuple(found)
+            gradients[position] = layout.assemble(tensors, remaining_numbers)
+    return tuple(gradients)
 
 
 def _in_eager(graph: Desugared, arguments: list[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
     """Return the gradients by running the captured graph again: for a second derivative or other tangents."""
-    again = torch.is_grad_enabled()
-    if not again:
-        for place in graph.trained:
-            arguments[place] = arguments[place].detach().requires_grad_()
-    leaves = [arguments[place] for place in graph.trained]
+    has_history = torch.is_grad_enabled()
+    if not has_history:
+        for position in graph.trained:
+            arguments[position] = arguments[position].detach().requires_grad_()
+    leaves = [arguments[position] for position in graph.trained]
     with torch_compat.DisableTorchFunctionSubclass(), torch.set_grad_enabled(graph.grad_mode):
         values = pytree.tree_leaves(graph.module(*arguments))
-    wanted = [values[place] for place in graph.differentiable]
-    gradients = torch.autograd.grad(wanted, leaves, tangents, allow_unused=True, create_graph=again)
-    found: list[Any] = [None] * len(arguments)
-    for place, gradient in zip(graph.trained, gradients, strict=True):
-        found[place] = gradient
-    return tuple(found)
+    differentiated = [values[position] for position in graph.differentiable]
+    gradients = torch.autograd.grad(
+        differentiated, leaves, tangents, allow_unused=True, create_graph=has_history
+    )
+    gradients_of_arguments: list[Any] = [None] * len(arguments)
+    for position, gradient in zip(graph.trained, gradients, strict=True):
+        gradients_of_arguments[position] = gradient
+    return tuple(gradients_of_arguments)

@@ -110,8 +110,8 @@ def mode_of(values: Sequence[Any], results: Iterable[Any] = ()) -> FakeTensorMod
     for value in () if env is None else results:
         if isinstance(value, FakeTensor) and value.fake_mode.shape_env is env:
             return value.fake_mode
-    known = ShapeEnv() if env is None else env
-    return FakeTensorMode(shape_env=known, static_shapes=True, allow_non_fake_inputs=True)
+    shape_env = ShapeEnv() if env is None else env
+    return FakeTensorMode(shape_env=shape_env, static_shapes=True, allow_non_fake_inputs=True)
 
 
 def prepare(graph_module: GraphModule, example_inputs: Sequence[Any]) -> Captured:
@@ -172,7 +172,7 @@ def _check_kinds(graph_module: object, example_inputs: object) -> None:
 def _unbound_symbols(inputs: Sequence[CapturedInput]) -> list[CapturedInput]:
     """Make an input of every symbol that only a tensor's size binds: graphs need all symbols as inputs."""
     bound = {spec.fake.node.expr for spec in inputs if isinstance(spec.fake, torch.SymInt)}
-    made = []
+    symbols = []
     for index, spec in enumerate(inputs):
         if not isinstance(spec.fake, torch.Tensor):
             continue
@@ -182,8 +182,8 @@ def _unbound_symbols(inputs: Sequence[CapturedInput]) -> list[CapturedInput]:
             if isinstance(size.node.expr, sympy.Symbol):
                 bound.add(size.node.expr)
                 name = f"size_{size.node.expr}"
-                made.append(CapturedInput(name, InputKind.SYMBOL, size, size_of=(index, dim)))
-    return made
+                symbols.append(CapturedInput(name, InputKind.SYMBOL, size, size_of=(index, dim)))
+    return symbols
 
 
 def to_fake(mode: FakeTensorMode, value: object) -> Any:
@@ -208,16 +208,16 @@ def _ordinary(fake: FakeTensor) -> FakeTensor:
     if not (fake.is_inference() and torch.is_inference_mode_enabled()):
         return fake
     with torch.inference_mode(mode=False), torch.no_grad(), fake.fake_mode:
-        made = torch.empty(0, dtype=fake.dtype, device=fake.device)
-        made.set_(fake.untyped_storage(), fake.storage_offset(), fake.size(), fake.stride())
-        made = torch_compat.neg_view(made) if fake.is_neg() else made
-        made = torch_compat.conj_view(made) if fake.is_conj() else made
-        return cast("FakeTensor", made.requires_grad_(fake.requires_grad))
+        ordinary = torch.empty(0, dtype=fake.dtype, device=fake.device)
+        ordinary.set_(fake.untyped_storage(), fake.storage_offset(), fake.size(), fake.stride())
+        ordinary = torch_compat.neg_view(ordinary) if fake.is_neg() else ordinary
+        ordinary = torch_compat.conj_view(ordinary) if fake.is_conj() else ordinary
+        return cast("FakeTensor", ordinary.requires_grad_(fake.requires_grad))
 
 
-def _not_supported(what: str) -> UnsupportedGraphError:
+def _not_supported(subject: str) -> UnsupportedGraphError:
     return UnsupportedGraphError(
-        what,
+        subject,
         why="tracing works on tensors without data, which torch has no model of for this kind",
         fix="convert it to a dense tensor outside the compiled function, or run the graph in eager",
     )
@@ -231,12 +231,12 @@ def _kind_of(value: object, otherwise: InputKind = InputKind.USER_INPUT) -> Inpu
 
 def _owned_tensors(graph_module: GraphModule) -> dict[str, torch.Tensor]:
     """Return the tensors that get_attr and call_module nodes may read, by path, in order of first use."""
-    found: dict[str, torch.Tensor] = {}
+    tensors: dict[str, torch.Tensor] = {}
     for node in graph_module.graph.nodes:
         if node.op == "get_attr":
             value = attrgetter(node.target)(graph_module)
             if isinstance(value, torch.Tensor):
-                found.setdefault(node.target, value)
+                tensors.setdefault(node.target, value)
         elif node.op == "call_module":
             module = graph_module.get_submodule(node.target)
             named = [
@@ -244,5 +244,5 @@ def _owned_tensors(graph_module: GraphModule) -> dict[str, torch.Tensor]:
                 *module.named_buffers(node.target, remove_duplicate=False),
             ]
             for path, tensor in named:
-                found.setdefault(path, tensor)
-    return found
+                tensors.setdefault(path, tensor)
+    return tensors

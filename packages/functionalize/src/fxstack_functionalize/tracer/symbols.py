@@ -133,11 +133,11 @@ def computed_symbols(
 ) -> dict[sympy.Symbol, torch.SymInt] | None:
     """Return the data-dependent symbols among ``numbers``; None if one occurs only inside an expression."""
     bound = set(_bindings(captured))
-    given = [number for number in numbers if not bound.issuperset(number.node.expr.free_symbols)]
-    found = {number.node.expr: number for number in given if number.node.expr.is_Symbol}
-    known = bound | found.keys()
-    whole = all(known.issuperset(number.node.expr.free_symbols) for number in given)
-    return found if whole else None
+    computed = [number for number in numbers if not bound.issuperset(number.node.expr.free_symbols)]
+    symbols = {number.node.expr: number for number in computed if number.node.expr.is_Symbol}
+    available = bound | symbols.keys()
+    is_complete = all(available.issuperset(number.node.expr.free_symbols) for number in computed)
+    return symbols if is_complete else None
 
 
 def has_symbols(value: object) -> bool:
@@ -158,18 +158,18 @@ def hint_of(number: int | torch.SymInt) -> int:
 
 
 def _bindings(captured: Captured) -> dict[sympy.Symbol, tuple[int, int | None]]:
-    found: dict[sympy.Symbol, tuple[int, int | None]] = {}
+    bindings: dict[sympy.Symbol, tuple[int, int | None]] = {}
     for index, spec in enumerate(captured.inputs):
         if isinstance(spec.fake, torch.SymInt):
             expr = spec.fake.node.expr
             if isinstance(expr, sympy.Symbol):
-                found.setdefault(expr, (index, None))
+                bindings.setdefault(expr, (index, None))
     for index, spec in enumerate(captured.inputs):
         if isinstance(spec.fake, torch.Tensor):
             for dim, size in enumerate(spec.fake.shape):
                 if isinstance(size, torch.SymInt) and isinstance(size.node.expr, sympy.Symbol):
-                    found.setdefault(size.node.expr, (index, dim))
-    return found
+                    bindings.setdefault(size.node.expr, (index, dim))
+    return bindings
 
 
 def values_in(shape_env: object) -> dict[sympy.Symbol, Any]:

@@ -109,13 +109,13 @@ def _name(node: object) -> str | None:
     return node.name if isinstance(node, Node) else None
 
 
-def remove_dead_code(graph: torch.fx.Graph, again: Collection[Node] = ()) -> bool:
+def remove_dead_code(graph: torch.fx.Graph, rerun: Collection[Node] = ()) -> bool:
     """Remove unused nodes, except nodes that may have an effect, raise an error or draw random numbers.
 
-    Return whether there were any. ``again``: nodes that a forward has run with the same values, so that they cannot raise.
+    Return whether there were any. ``rerun``: nodes that a forward has run with the same values, so that they cannot raise.
     """
     changed: bool = graph.eliminate_dead_code(
-        is_impure_node=lambda node: has_effect(node) or (must_run(node) and node not in again)
+        is_impure_node=lambda node: has_effect(node) or (must_run(node) and node not in rerun)
     )
     return changed
 
@@ -154,7 +154,7 @@ def copy_back_in_graph(
 
     A compiler may then write the new value in place: no returned value is read after the copies.
     """
-    kept = [slot for slot in slots if slot.mutated_input is None]
+    remaining = [slot for slot in slots if slot.mutated_input is None]
     graph = session.tracer.graph
     changed = [slot for slot in slots if slot.mutated_input is not None]
     targets = [session.inputs[info.mutated[number]].node for number in range(len(changed))]
@@ -168,12 +168,12 @@ def copy_back_in_graph(
         assert target is not None
         node = graph.call_function(torch.ops.aten.copy_.default, (target, value))
         node.meta["val"] = target.meta["val"]
-    dropped = len(slots) - len(kept)
-    kept = [replace(slot, alias=_shifted(slot.alias, dropped)) for slot in kept]
+    dropped = len(slots) - len(remaining)
+    remaining = [replace(slot, alias=_shifted(slot.alias, dropped)) for slot in remaining]
     info = replace(
-        info, mutated=(), in_graph=info.mutated, output_count=len(kept), strides=info.strides[dropped:]
+        info, mutated=(), in_graph=info.mutated, output_count=len(remaining), strides=info.strides[dropped:]
     )
-    return kept, info.shifted(-dropped)
+    return remaining, info.shifted(-dropped)
 
 
 def _shifted(alias: tuple[AliasSource, int] | None, dropped: int) -> tuple[AliasSource, int] | None:

@@ -104,10 +104,10 @@ class CapturedRun:
             return function(*args, **kwargs)
 
     def call_method(self, node: Node) -> Any:
-        receiver, *rest = args = self._load(node.args)
+        receiver, *others = args = self._load(node.args)
         method = getattr(torch.Tensor, str(node.target), None)
         if method is None or not isinstance(receiver, torch.Tensor):
-            return getattr(receiver, str(node.target))(*rest, **self._load(node.kwargs))
+            return getattr(receiver, str(node.target))(*others, **self._load(node.kwargs))
         return run_in_place_safely(self.engine, method, args, self._load(node.kwargs))
 
     def call_module(self, node: Node) -> Any:
@@ -140,8 +140,8 @@ def _forget_values(engine: Engine, args: object) -> None:
 
 def _where(node: Node) -> str:
     trace = node.meta.get("stack_trace")
-    place = f"\n{trace}" if trace else " (no stack trace recorded)"
-    return f"while functionalizing node {node.format_node()}{place}"
+    location = f"\n{trace}" if trace else " (no stack trace recorded)"
+    return f"while functionalizing node {node.format_node()}{location}"
 
 
 CHECKPOINT_OPTIONS = frozenset(
@@ -153,12 +153,12 @@ def _checkpoint(tracer: AtenTracer, function: Callable[..., Any], *args: object,
     tracer.tag(RECOMPUTE_TAG)
     graph = tracer.graph
     policy = _policy_of(kwargs.get("context_fn"))
-    before = next(iter(reversed(graph.nodes)), None)
-    own = {key: value for key, value in kwargs.items() if key not in CHECKPOINT_OPTIONS}
-    result = (with_equal_draws(function) if tracer.equal_draws else function)(*args, **own)
+    last_node = next(iter(reversed(graph.nodes)), None)
+    arguments_of_function = {key: value for key, value in kwargs.items() if key not in CHECKPOINT_OPTIONS}
+    result = (with_equal_draws(function) if tracer.equal_draws else function)(*args, **arguments_of_function)
     if policy is not None:
         for node in reversed(graph.nodes):
-            if node is before:
+            if node is last_node:
                 break
             _tag(node, policy)
     return result

@@ -28,20 +28,20 @@ def add_backward(
 ) -> tuple[tuple[FlatSlot, ...], tuple[GradientSlot, ...]]:
     """Trace the gradients of all inputs that require one. Each differentiable output gets a tangent."""
     outputs = [slots[position].value for position in info.differentiable]
-    before = _mutation_counts(session)
+    counts = _mutation_counts(session)
     tangents = [_tangent(session, number, output) for number, output in enumerate(outputs)]
     nodes = dict(zip(info.differentiable, [node for node, _ in tangents], strict=True))
     leaves = [session.inputs[index].leaf for index in info.grad_inputs]
     session.tracer.enter_backward()
     shapes = session.captured.fake_mode.shape_env
     gradients = _gradients(outputs, leaves, [wrapped for _, wrapped in tangents], shapes)
-    if before != _mutation_counts(session):
+    if counts != _mutation_counts(session):
         raise UnsupportedGraphError(
             "the backward changes an input of the forward in place",
             why="the compiled backward has no way to write to the forward's inputs",
             fix="compute the change in the forward, or clone the tensor before changing it",
         )
-    with_tangents = tuple(replace(slot, tangent=nodes.get(place)) for place, slot in enumerate(slots))
+    with_tangents = tuple(replace(slot, tangent=nodes.get(position)) for position, slot in enumerate(slots))
     return with_tangents, tuple(
         GradientSlot(index, None if grad is None else session.node_of(session.value(grad)))
         for index, grad in zip(info.grad_inputs, gradients, strict=True)
@@ -60,9 +60,9 @@ def _gradients(
             treat_sizes_as_general(shapes),
         ):
             # The gradients of leaves that the graph makes are unused, but computing them may raise.
-            known = set(map(id, leaves))
-            behind = leaves_behind(output.grad_fn for output in outputs)
-            inner = [leaf for leaf in behind if id(leaf) not in known]
+            leaf_ids = set(map(id, leaves))
+            reached = leaves_behind(output.grad_fn for output in outputs)
+            inner = [leaf for leaf in reached if id(leaf) not in leaf_ids]
             gradients: Sequence[Any] = torch.autograd.grad(
                 outputs, [*leaves, *inner], tangents, allow_unused=True
             )

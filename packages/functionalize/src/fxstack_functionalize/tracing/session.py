@@ -124,8 +124,8 @@ class Session:
         exact = isinstance(self.engine, ModeEngine)
         zeros = {ZEROS: zeros_rule(ready=self._needs_dispatcher())}
         table = {**MASKED_VALUES, **zeros, **random_rules(self.tracer, exact=exact), **self.decompositions}
-        pure = state_input(self.captured.graph_module.graph) is not None
-        mode = (FunctionalRandomMode if pure else RecordingMode)(self.tracer, table)
+        is_pure = state_input(self.captured.graph_module.graph) is not None
+        mode = (FunctionalRandomMode if is_pure else RecordingMode)(self.tracer, table)
         if exact:
             stack.enter_context(_set_make_fx_tracer(self._make_fx(mode, table)))
         opened = ExitStack()
@@ -183,8 +183,8 @@ class Session:
 
     def _wrapped(self, traced: TracedInput) -> torch.Tensor:
         """Wrap an input. An input on shared storage gets its own version counter, to count its changes."""
-        made = self.engine.wrap(traced.inner)
-        return self.engine.with_own_version(made) if traced.shares else made
+        wrapped = self.engine.wrap(traced.inner)
+        return self.engine.with_own_version(wrapped) if traced.shares else wrapped
 
     def _make_leaves(self) -> None:
         for spec, traced in zip(self.captured.inputs, self.inputs, strict=True):
@@ -207,16 +207,16 @@ class Session:
 
     def _make_leaf(self, fake: torch.Tensor, traced: TracedInput) -> None:
         """Make the leaf that gets the gradient. A non-leaf argument is another tensor, with eager's base."""
-        made = traced.argument if fake.is_leaf else self._wrapped(traced)
+        tensor = traced.argument if fake.is_leaf else self._wrapped(traced)
         base = fake._base
         if base is not None and fake.requires_grad and not base.requires_grad:
-            made = self._as_view(made, traced)
+            tensor = self._as_view(tensor, traced)
         if fake.is_leaf:
-            traced.leaf = traced.argument = made.requires_grad_()
+            traced.leaf = traced.argument = tensor.requires_grad_()
             return
         traced.leaf = traced.argument.requires_grad_()
         with torch.enable_grad(), disable_proxy_modes_tracing():
-            traced.argument = _AsNonLeaf.apply(traced.leaf, [made])
+            traced.argument = _AsNonLeaf.apply(traced.leaf, [tensor])
         if base is not None and base.requires_grad and base.is_leaf:
             self.engine.views_of_leaves.add(id(traced.argument))
 
@@ -236,14 +236,14 @@ class Session:
             member.argument = view.data
 
     def _derive_views(self, base: TracedInput, spec: CapturedInput) -> None:
-        made: dict[int, torch.Tensor] = {}
+        views: dict[int, torch.Tensor] = {}
         for index in spec.members or ():
             fake = self.captured.inputs[index].fake
             member = self.inputs[index]
             member.base, member.rooted, member.root = base, True, None
-            if id(fake) not in made:
-                made[id(fake)] = derive(base.argument, spec.fake, fake)
-            member.argument = made[id(fake)]
+            if id(fake) not in views:
+                views[id(fake)] = derive(base.argument, spec.fake, fake)
+            member.argument = views[id(fake)]
 
     def new_placeholder(self, name: str, value: torch.Tensor) -> Node:
         """Add a placeholder behind the existing ones, for a tensor that the trace needs only now."""
@@ -260,7 +260,7 @@ class Session:
 
     def node_of(self, value: object) -> Any:
         """Return the node that computes ``value`` (a plain tensor or symbol); a constant as itself."""
-        found = self.tracer.unwrap_proxy(value)
-        if isinstance(found, torch.fx.Proxy):
-            return found.node
-        return self.tracer.create_arg(found)
+        proxy = self.tracer.unwrap_proxy(value)
+        if isinstance(proxy, torch.fx.Proxy):
+            return proxy.node
+        return self.tracer.create_arg(proxy)

@@ -60,12 +60,12 @@ def find_root(captured: Captured, group: Iterable[int]) -> torch.Tensor | str:
 def related(captured: Captured, index: int) -> set[int]:
     """Return the inputs that share a root with a gradient with input ``index``; empty if no other does."""
     root = root_of(captured.inputs[index].fake)
-    found = {
-        place
-        for place, spec in enumerate(captured.inputs)
+    relatives = {
+        position
+        for position, spec in enumerate(captured.inputs)
         if isinstance(spec.fake, torch.Tensor) and root_of(spec.fake) is root
     }
-    return found if len(found) > 1 and root.requires_grad else set()
+    return relatives if len(relatives) > 1 and root.requires_grad else set()
 
 
 def derive(argument: torch.Tensor, root: torch.Tensor, member: torch.Tensor) -> torch.Tensor:
@@ -82,14 +82,14 @@ def _way(root: torch.Tensor, member: torch.Tensor) -> Way | None:
     """Return the function from ``root`` to ``member``, made of view operators; None if there is none."""
     if member.dtype != root.dtype or any(t.is_conj() or t.is_neg() for t in (root, member)):
         return None
-    whole, part = Place.of(root), Place.of(member)
-    if whole == part:
+    root_place, member_place = Place.of(root), Place.of(member)
+    if root_place == member_place:
         return lambda argument: argument.view_as(argument)
-    regular = _regular(whole, part)
-    numbers = (*whole.numbers, *part.numbers)
+    regular = _regular(root_place, member_place)
+    numbers = (*root_place.numbers, *member_place.numbers)
     if regular is not None or not all(type(number) is int for number in numbers):
         return regular
-    return _of_another_shape(whole, part) if root.is_contiguous() else None
+    return _of_another_shape(root_place, member_place) if root.is_contiguous() else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def _of_another_shape(root: Place, member: Place) -> Way | None:
     """Return a function that reshapes a contiguous tensor such that ``member`` is a regular part of it."""
     count = prod(root.shape)
     for strides in (_steps(count, member), (1,)):
-        shape = tuple(before // stride for before, stride in zip((count, *strides), strides, strict=False))
+        shape = tuple(outer // stride for outer, stride in zip((count, *strides), strides, strict=False))
         part = _regular(Place(shape, strides, root.offset), member)
         if part is not None:
             return _after_view(shape, part)
@@ -140,31 +140,31 @@ def _regular(root: Place, member: Place) -> Way | None:
     starts = _starts(root, member.offset - root.offset)
     if starts is None or any(_known(size == 0) for size in member.shape):
         return None
-    taken: dict[int, slice] = {}
+    slices: dict[int, slice] = {}
     order, added = [], []
-    for place, (size, stride) in enumerate(zip(member.shape, member.strides, strict=True)):
+    for dim_of_member, (size, stride) in enumerate(zip(member.shape, member.strides, strict=True)):
         if _known(size == 1) or _known(stride == 0):
-            added.append(place)
+            added.append(dim_of_member)
             continue
         dim = _dimension(root, stride)
-        if dim is None or dim in taken:
+        if dim is None or dim in slices:
             return None
-        part = _part(root.shape[dim], starts[dim], size, stride // root.strides[dim])
-        if part is None:
+        slice_of_dim = _part(root.shape[dim], starts[dim], size, stride // root.strides[dim])
+        if slice_of_dim is None:
             return None
-        taken[dim] = part
+        slices[dim] = slice_of_dim
         order.append(dim)
-    index = tuple(taken.get(dim, start) for dim, start in enumerate(starts))
-    kept = sorted(order)
-    permutation = [kept.index(dim) for dim in order]
+    index = tuple(slices.get(dim, start) for dim, start in enumerate(starts))
+    sorted_dims = sorted(order)
+    permutation = [sorted_dims.index(dim) for dim in order]
 
     def way(argument: torch.Tensor) -> torch.Tensor:
         view = argument[index].permute(permutation)
-        for place in added:
-            view = view.unsqueeze(place)
+        for dim_of_member in added:
+            view = view.unsqueeze(dim_of_member)
         # Leave out an expand without effect, because its inverse is not exact (``inverses``).
-        same = all(_known(a == b) for a, b in zip(view.shape, member.shape, strict=True))
-        return view if same else view.expand(member.shape)
+        is_same_shape = all(_known(a == b) for a, b in zip(view.shape, member.shape, strict=True))
+        return view if is_same_shape else view.expand(member.shape)
 
     return way
 
@@ -199,9 +199,9 @@ def _starts(root: Place, distance: Any) -> list[Any] | None:
 def _dimension(root: Place, stride: object) -> int | None:
     """Return the outermost dimension of ``root`` whose stride divides ``stride``."""
     long = [dim for dim in range(len(root.shape)) if not _known(root.shape[dim] == 1)]
-    same = [dim for dim in long if _known(root.strides[dim] == stride)]
-    if same or type(stride) is not int:
-        return same[0] if same else None
+    equal = [dim for dim in long if _known(root.strides[dim] == stride)]
+    if equal or type(stride) is not int:
+        return equal[0] if equal else None
     steps = {dim: root.strides[dim] for dim in long if type(root.strides[dim]) is int}
     fitting = [dim for dim, step in steps.items() if 0 < step <= stride and stride % step == 0]
     return max(fitting, key=steps.__getitem__, default=None)
@@ -221,12 +221,12 @@ def duplicates(fakes: Sequence[Any], group: Sequence[int]) -> tuple[tuple[int, i
 
 def leaves_behind(functions: Iterable[Any]) -> Iterator[torch.Tensor]:
     """Yield each leaf behind the nodes ``functions`` of the autograd graph once. A function may be None."""
-    seen, left = set[Any](), list(functions)
-    while left:
-        node = left.pop()
-        if node is None or node in seen:
+    visited, stack = set[Any](), list(functions)
+    while stack:
+        node = stack.pop()
+        if node is None or node in visited:
             continue
-        seen.add(node)
-        left += [following for following, _ in node.next_functions]
+        visited.add(node)
+        stack += [following for following, _ in node.next_functions]
         if hasattr(node, "variable"):
             yield node.variable

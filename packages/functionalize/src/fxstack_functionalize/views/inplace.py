@@ -87,8 +87,8 @@ def run_in_place_safely(engine: Engine, function: Any, args: Sequence[Any], kwar
         _check_change(engine, name, out)
     casts = _uncast(engine, function) if outs else nullcontext()
     with casts, _keeping_strides(engine, _with_owners(engine, outs)):
-        found = rows(function, args, kwargs) if isinstance(target, torch.Tensor) else None
-        result = function(*args, **kwargs) if found is None else found
+        rows_of_tensor = rows(function, args, kwargs) if isinstance(target, torch.Tensor) else None
+        result = function(*args, **kwargs) if rows_of_tensor is None else rows_of_tensor
         if type(result) is FakeTensor and not engine.is_functional(result):
             result = engine.wrap(result)  # of an operator on numbers alone (``torch.add(7, 2)``)
     if isinstance(target, torch.Tensor) and isinstance(result, torch.Tensor):
@@ -138,13 +138,13 @@ def _keeping_strides(engine: Engine, changed: Sequence[torch.Tensor]) -> Iterato
 
 def _with_owners(engine: Engine, targets: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Return ``targets``, their bases, and the tensors from which they were detached: they share values."""
-    found = [
+    owners = [
         tensor
         for target in targets
         for tensor in (target, target._base, engine.detached_from.get(_storage_of(engine, target)))
         if tensor is not None
     ]
-    return list({id(tensor): tensor for tensor in found}.values())
+    return list({id(tensor): tensor for tensor in owners}.values())
 
 
 def _check_views(engine: Engine, target: torch.Tensor) -> None:
@@ -213,7 +213,7 @@ def _change_metadata(
         _check_leaf(engine, name, target)
     if name in RESIZES and _keeps_sizes(target, args, kwargs):
         return target  # functionalisation would write the values
-    grad_mode, before = torch.is_grad_enabled(), version_of(target)
+    grad_mode, version = torch.is_grad_enabled(), version_of(target)
     if name == "set_" and len(args) == 1 and not kwargs:
         # torch's functionalisation of ``set_`` without arguments sometimes fails.
         source = target.new_empty(0)
@@ -225,7 +225,7 @@ def _change_metadata(
         engine.set_outside(target, source)
     if name in RESIZES:
         _lay_out(target, args, kwargs)
-    bumps = version_of(target) - before
+    bumps = version_of(target) - version
     step = Relayout(name, tuple(args[1:]), tuple(kwargs.items()), grad_mode, bumps)
     engine.relayouts.append((target, step))
     return result
@@ -235,17 +235,17 @@ def _keeps_sizes(target: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str,
     """Whether a ``resize_`` or ``resize_as_`` call keeps the present sizes and requests no memory format."""
     if target.requires_grad or len(args) == 1 or kwargs.get("memory_format") is not None:
         return False
-    given = args[1] if isinstance(args[1], (torch.Tensor, list, tuple)) else args[1:]
-    return tuple(target.shape) == tuple(given.shape if isinstance(given, torch.Tensor) else given)
+    sizes = args[1] if isinstance(args[1], (torch.Tensor, list, tuple)) else args[1:]
+    return tuple(target.shape) == tuple(sizes.shape if isinstance(sizes, torch.Tensor) else sizes)
 
 
 def _lay_out(target: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Give a resized tensor the requested memory format: functionalisation ignores the format."""
-    wanted = kwargs.get("memory_format")
-    if wanted is torch.preserve_format:
-        wanted = torch_compat.suggest_memory_format(args[1])
-    if wanted not in {None, torch.contiguous_format}:
-        like = torch.empty(target.shape, device="meta", memory_format=wanted)
+    memory_format = kwargs.get("memory_format")
+    if memory_format is torch.preserve_format:
+        memory_format = torch_compat.suggest_memory_format(args[1])
+    if memory_format not in {None, torch.contiguous_format}:
+        like = torch.empty(target.shape, device="meta", memory_format=memory_format)
         target.as_strided_(target.shape, like.stride(), target.storage_offset())
 
 
@@ -257,12 +257,12 @@ def _run_on_list(
     check_lists(engine, _name(function), tensors, args[1:], kwargs)
     for tensor in tensors:
         _check_change(engine, _name(function), tensor)
-    before = [tensor._version for tensor in tensors]
+    versions = [tensor._version for tensor in tensors]
     with _uncast(engine, function), _keeping_strides(engine, _with_owners(engine, tensors)):
         result = function(*args, **kwargs)
     for tensor in tensors:
         _check_views(engine, tensor)
-    if [tensor._version for tensor in tensors] == before:
+    if [tensor._version for tensor in tensors] == versions:
         for tensor in tensors:  # views of one tensor share a counter, and each raises it once
             torch_compat.unsafe_set_version_counter((tensor,), (tensor._version + 1,))
     return result
@@ -289,9 +289,9 @@ def _changes_first(function: object, args: Sequence[Any], kwargs: Mapping[str, A
     if is_in_place(function) and _name(function) not in METADATA_METHODS:
         return True
     if isinstance(function, FunctionType) and function.__module__.startswith("torch."):
-        place = _place_of_inplace(function)
-        given = place is not None and place < len(args) and args[place]
-        return bool(given or kwargs.get("inplace"))
+        position = _place_of_inplace(function)
+        is_set = position is not None and position < len(args) and args[position]
+        return bool(is_set or kwargs.get("inplace"))
     return False
 
 

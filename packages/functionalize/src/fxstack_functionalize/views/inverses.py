@@ -55,13 +55,13 @@ def flattened(engine: Engine, result: object, arguments: object) -> Any:
 
     Tensors that are also ``arguments`` are not replaced.
     """
-    given = {id(leaf) for leaf in pytree.tree_leaves(arguments)}
+    argument_ids = {id(leaf) for leaf in pytree.tree_leaves(arguments)}
 
     def flat(tensor: torch.Tensor) -> torch.Tensor:
-        if id(tensor) in given or not _is_lossy(engine, tensor):
+        if id(tensor) in argument_ids or not _is_lossy(engine, tensor):
             return tensor
-        made = _in_one_step(engine, tensor)
-        return tensor if made is None else made
+        view = _in_one_step(engine, tensor)
+        return tensor if view is None else view
 
     return pytree.tree_map_only(torch.Tensor, flat, result)
 
@@ -69,22 +69,22 @@ def flattened(engine: Engine, result: object, arguments: object) -> Any:
 def _in_one_step(engine: Engine, tensor: torch.Tensor) -> torch.Tensor | None:
     """Return ``tensor`` as ``as_strided`` of its root; None if autograd would treat that view differently."""
     root = root_of(tensor)
-    value, whole = current_value(engine, tensor), current_value(engine, root)
-    alike = root.dtype == tensor.dtype and not any(
-        t.is_conj() or t.is_neg() for t in (tensor, root, value, whole)
+    value, root_value = current_value(engine, tensor), current_value(engine, root)
+    is_same_kind = root.dtype == tensor.dtype and not any(
+        t.is_conj() or t.is_neg() for t in (tensor, root, value, root_value)
     )
     # torch ignores a change through an as_strided of a view.
-    if not alike or root is tensor or view_steps(engine.core(root)):
+    if not is_same_kind or root is tensor or view_steps(engine.core(root)):
         return None
     dense = torch.ops.aten.is_non_overlapping_and_dense.default
-    if not (dense(root) and dense(whole) and same_strides(whole, root.stride())):
+    if not (dense(root) and dense(root_value) and same_strides(root_value, root.stride())):
         return None
     # The view was made from the present value, which may have another storage offset than eager's tensor.
-    start = value.storage_offset() - whole.storage_offset()
+    start = value.storage_offset() - root_value.storage_offset()
     note_view(engine, root)
-    made = root.as_strided(tensor.shape, tensor.stride(), root.storage_offset() + start)
-    same = _autograd_state(made) == _autograd_state(tensor)
-    return made if same else None
+    view = root.as_strided(tensor.shape, tensor.stride(), root.storage_offset() + start)
+    is_same_state = _autograd_state(view) == _autograd_state(tensor)
+    return view if is_same_state else None
 
 
 def _autograd_state(tensor: torch.Tensor) -> tuple[Any, ...]:
@@ -107,10 +107,10 @@ def _is_lossy(engine: Engine, tensor: torch.Tensor) -> bool:
     if all(make not in _LOSSY for make, _ in steps):
         return False
     root = _owner(engine, tensor)
-    before = view_steps(engine.core(root))
-    if steps[: len(before)] != before:
+    root_steps = view_steps(engine.core(root))
+    if steps[: len(root_steps)] != root_steps:
         return True
-    return _loses(current_value(engine, root), steps[len(before) :])
+    return _loses(current_value(engine, root), steps[len(root_steps) :])
 
 
 def _owner(engine: Engine, tensor: torch.Tensor) -> torch.Tensor:

@@ -30,8 +30,8 @@ from fxstack_functionalize.tracer.engine import Engine, current_value, storage_k
 def same_strides(tensor: torch.Tensor, strides: Sequence[Any]) -> bool:
     """Whether ``tensor`` certainly has these strides. Strides of dimensions of size 1 do not count."""
     return all(
-        statically_known_true(size == 1) or statically_known_true(own == stride)
-        for size, own, stride in zip(tensor.shape, tensor.stride(), strides, strict=True)
+        statically_known_true(size == 1) or statically_known_true(tensor_stride == stride)
+        for size, tensor_stride, stride in zip(tensor.shape, tensor.stride(), strides, strict=True)
     )
 
 
@@ -80,11 +80,11 @@ def check_reach(target: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, 
     Raises:
         UnsupportedGraphError: if the call may reach elements of the storage outside of ``target``.
     """
-    given = {**dict(zip(("size", "stride", "storage_offset"), args, strict=False)), **kwargs}
-    size, stride = given.get("size"), given.get("stride")
+    arguments = {**dict(zip(("size", "stride", "storage_offset"), args, strict=False)), **kwargs}
+    size, stride = arguments.get("size"), arguments.get("stride")
     if not isinstance(size, (list, tuple)) or not isinstance(stride, (list, tuple)):
         return  # eager raises
-    offset = given.get("storage_offset")
+    offset = arguments.get("storage_offset")
     start = target.storage_offset()
     numbers = (*size, *stride, start if offset is None else offset, *target.shape, start)
     is_symbolic = any(type(number) is not int for number in numbers)
@@ -109,9 +109,9 @@ def _lies_in(target: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], f
 
 def _is_its_own(target: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], offset: object) -> bool:
     """Whether size, stride and offset equal those of the tensor, up to the order of dimensions."""
-    own = {(_key(n), _key(step)) for n, step in zip(target.shape, target.stride(), strict=True)}
-    asked = {(_key(n), _key(step)) for n, step in zip(size, stride, strict=False)}
-    return asked <= own and (offset is None or _key(offset) == _key(target.storage_offset()))
+    dims = {(_key(n), _key(step)) for n, step in zip(target.shape, target.stride(), strict=True)}
+    requested = {(_key(n), _key(step)) for n, step in zip(size, stride, strict=False)}
+    return requested <= dims and (offset is None or _key(offset) == _key(target.storage_offset()))
 
 
 def _key(number: object) -> Any:

@@ -70,16 +70,16 @@ def check_reads(
         return
     written, changed = _written(name, target, _present(engine, target), args)
     for other in readers:
-        found = place_of(_present(engine, other))
+        place_read = place_of(_present(engine, other))
         # Two places of one element each are equal or disjoint, at any offset.
-        single = not written.dims and not found.dims and written.width == found.width
-        if _is_elementwise(name) and (single or found == written):
+        single = not written.dims and not place_read.dims and written.width == place_read.width
+        if _is_elementwise(name) and (single or place_read == written):
             # An assignment gives a value of fewer dimensions strides of its own.
-            alike = changed is not None and (name not in ASSIGNMENTS or changed.dim() == other.dim())
-            if alike and found == written and _differs_in_strides(changed, other):
+            has_equal_rank = changed is not None and (name not in ASSIGNMENTS or changed.dim() == other.dim())
+            if has_equal_rank and place_read == written and _differs_in_strides(changed, other):
                 raise _overlap(name)
             continue
-        if may_overlap(written, found):
+        if may_overlap(written, place_read):
             raise _overlap(name)
 
 
@@ -119,10 +119,10 @@ def _in_two_steps(all_used: list[_Used]) -> bool:
     """Whether one step writes a range of this storage that another step uses."""
     waiting: list[_Used] = []
     for used in sorted(all_used, key=lambda used: used.place.offset):
-        waiting = [before for before in waiting if before.place.end > used.place.offset]
-        for before in waiting:
-            apart = before.number == used.number or not (before.written or used.written)
-            if not apart and may_overlap(before.place, used.place):
+        waiting = [earlier for earlier in waiting if earlier.place.end > used.place.offset]
+        for earlier in waiting:
+            apart = earlier.number == used.number or not (earlier.written or used.written)
+            if not apart and may_overlap(earlier.place, used.place):
                 return True
         waiting.append(used)
     return False
@@ -148,8 +148,10 @@ def _differs_in_strides(target: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _share(engine: Engine, target: torch.Tensor, other: torch.Tensor) -> bool:
-    both = all(tensor.layout is torch.strided and engine.is_functional(tensor) for tensor in (target, other))
-    return both and target.untyped_storage()._cdata == other.untyped_storage()._cdata
+    are_functional = all(
+        tensor.layout is torch.strided and engine.is_functional(tensor) for tensor in (target, other)
+    )
+    return are_functional and target.untyped_storage()._cdata == other.untyped_storage()._cdata
 
 
 def _is_elementwise(name: str) -> bool:
@@ -157,7 +159,7 @@ def _is_elementwise(name: str) -> bool:
     plain = name.removeprefix("_foreach_")
     if plain in ELEMENTWISE:
         return True
-    packets = (getattr(torch.ops.aten, known, None) for known in (name, plain))
+    packets = (getattr(torch.ops.aten, packet_name, None) for packet_name in (name, plain))
     return any(
         torch.Tag.pointwise in getattr(packet, packet.overloads()[0]).tags
         for packet in packets
@@ -172,16 +174,16 @@ def _written(
 
     Assignments without tensor indices write a part of ``target``. Others have no such tensor.
     """
-    whole = place_of(present)
+    whole_place = place_of(present)
     if name not in ASSIGNMENTS:
-        return whole, target
+        return whole_place, target
     index = args[0]
-    parts = index if isinstance(index, tuple) else (index,)
-    if any(isinstance(part, (torch.Tensor, list)) for part in parts):
-        return whole, None
+    indices = index if isinstance(index, tuple) else (index,)
+    if any(isinstance(written_part, (torch.Tensor, list)) for written_part in indices):
+        return whole_place, None
     with disable_proxy_modes_tracing(), plain_only():
-        place, part = place_of(_like(present)[index]), _like(target)[index]
-    return place._replace(offset=place.offset + whole.offset), part
+        place, written_part = place_of(_like(present)[index]), _like(target)[index]
+    return place._replace(offset=place.offset + whole_place.offset), written_part
 
 
 def _like(tensor: torch.Tensor) -> torch.Tensor:
@@ -192,8 +194,8 @@ def place_of(tensor: torch.Tensor) -> Place:
     """Return the place of ``tensor``. Comparisons of symbolic numbers add guards."""
     width = tensor.element_size()
     dims = zip(tensor.stride(), tensor.shape, strict=True)
-    kept = tuple((stride * width, size) for stride, size in dims if size != 1)
-    return Place(tensor.storage_offset() * width, kept, width)
+    dims_above_one = tuple((stride * width, size) for stride, size in dims if size != 1)
+    return Place(tensor.storage_offset() * width, dims_above_one, width)
 
 
 def may_overlap(one: Place, other: Place) -> bool:
@@ -227,12 +229,12 @@ def _meet(one: Place, other: Place) -> bool:
         """Whether the terms from ``place`` on can sum up to a number between ``low`` and ``high``."""
         if place == len(terms):
             return low <= 0 <= high
-        rest = terms[place + 1 :]
-        (step, count), most = terms[place], sum(step * count for step, count in rest)
-        divisor = gcd(step, *(step for step, _ in rest))
+        later_terms = terms[place + 1 :]
+        (step, count), max_sum = terms[place], sum(step * count for step, count in later_terms)
+        divisor = gcd(step, *(step for step, _ in later_terms))
         if high // divisor * divisor < low:
             return False
-        numbers = range(max(0, -((most - low) // step)), min(count, high // step) + 1)
+        numbers = range(max(0, -((max_sum - low) // step)), min(count, high // step) + 1)
         return any(
             next(steps, None) is None or reaches(place + 1, low - step * number, high - step * number)
             for number in numbers
@@ -257,12 +259,12 @@ def _share_digits(both: Sequence[Place], strides: Sequence[int]) -> bool:
 
 def _digits(place: Place, strides: Sequence[int]) -> list[tuple[int, int]]:
     """Return the half-open range of each digit; the last range is that of the remaining bytes."""
-    spans, rest = [], place.offset
+    spans, remaining = [], place.offset
     for stride in strides:
-        first, rest = rest // stride, rest % stride
+        first, remaining = remaining // stride, remaining % stride
         reach = sum(size - 1 for step, size in place.dims if step == stride)
         spans.append((first, first + reach + 1))
-    return [*spans, (rest, rest + place.width)]
+    return [*spans, (remaining, remaining + place.width)]
 
 
 def _nested(spans: Sequence[tuple[int, int]], strides: Sequence[int]) -> bool:

@@ -44,11 +44,11 @@ class LazyBackward:
         self,
         compile_backward: Callable[[], Compiled],
         expected: int,
-        made: Callable[[Compiled], None] = lambda _compiled: None,
+        on_compiled: Callable[[Compiled], None] = lambda _compiled: None,
     ) -> None:
         self._compile = compile_backward
         self._expected = expected
-        self._made = made
+        self._made = on_compiled
         self._lock = Lock()
         self._call: Call | None = None
 
@@ -74,13 +74,13 @@ class Backwards:
         plan: TrainingPlan,
         graph: Callable[[], StageGraph],
         compile_graph: Callable[[StageGraph], Compiled],
-        made: Callable[[Variant, Compiled], None] = lambda _variant, _compiled: None,
+        on_compiled: Callable[[Variant, Compiled], None] = lambda _variant, _compiled: None,
     ) -> None:
         self._shell = shell
         self._plan = plan
         self._graph = graph
         self._compile = compile_graph
-        self._made = made
+        self._made = on_compiled
         self._lock = RLock()
         self._found: dict[tuple[bool, ...], _Ready] = {}
         self._positions = shell.info.differentiable
@@ -108,7 +108,7 @@ class Backwards:
 
     def traceable(self, missing: tuple[bool, ...]) -> _Ready:
         """Return a function like this object, for calls with ``missing``, that runs the graph and no kernels."""
-        positions = [p for p, gone in zip(self._positions, missing, strict=True) if gone]
+        positions = [p for p, is_missing in zip(self._positions, missing, strict=True) if is_missing]
         variant, stage = self._variant(positions)
         graph = stage.graph_module
         assert graph.code  # lazy modules make their code when it is read
@@ -132,7 +132,7 @@ class Backwards:
     def _find(self, missing: tuple[bool, ...]) -> _Ready:
         with self._lock:
             if missing not in self._found:
-                positions = [p for p, gone in zip(self._positions, missing, strict=True) if gone]
+                positions = [p for p, is_missing in zip(self._positions, missing, strict=True) if is_missing]
                 variant, stage = self._variant(positions)
                 self.add(variant, lambda: self._compile_late(stage))
             return self._found[missing]
@@ -140,9 +140,9 @@ class Backwards:
     def _compile_late(self, stage: StageGraph) -> Compiled:
         """Compile when guards on sizes can no longer be added. A backward that needs guards runs in eager."""
         shapes = self._shell.captured.fake_mode.shape_env
-        before = 0 if shapes is None else len(shapes.guards)
+        guard_count = 0 if shapes is None else len(shapes.guards)
         compiled = self._compile(stage)
-        if shapes is not None and len(shapes.guards) != before:
+        if shapes is not None and len(shapes.guards) != guard_count:
             logger.info("a backward without all gradients needs guards on sizes, and runs in eager")
             in_eager: Compiled = stage.graph_module.forward
             return in_eager
@@ -159,13 +159,13 @@ class Backwards:
             for spec, tangent in zip(tangents, self._plan.tangents, strict=True)
             if tangent.position in missing
         }
-        part = without(whole, names)
-        if part is None:
+        partial_stage = without(whole, names)
+        if partial_stage is None:
             return everything, whole
-        taken = {spec.name for spec in part.signature.inputs}
+        input_names = {spec.name for spec in partial_stage.signature.inputs}
         leading = [spec for spec in whole.signature.inputs if spec not in tangents]
-        places = tuple(place for place, spec in enumerate(leading) if spec.name in taken)
-        return Variant(tuple(missing), places), part
+        positions = tuple(position for position, spec in enumerate(leading) if spec.name in input_names)
+        return Variant(tuple(missing), positions), partial_stage
 
 
 class _Ready:
@@ -175,8 +175,8 @@ class _Ready:
         self._call = call
         whole = variant.arguments is None
         self.arguments = variant.arguments
-        taken = [t for t in plan.tangents if whole or t.position not in variant.missing]
-        self._tangents = [tangent_reader(each.position, each.example) for each in taken]
+        tangents = [t for t in plan.tangents if whole or t.position not in variant.missing]
+        self._tangents = [tangent_reader(tangent.position, tangent.example) for tangent in tangents]
         self._targets = plan.targets
         self._count = len(shell.info.inputs)
         missing = set(variant.missing)
@@ -186,14 +186,14 @@ class _Ready:
         """Inputs that only get a gradient through missing gradients."""
 
     def __call__(self, arguments: list[Any], grads: Sequence[Any], sizes: object) -> list[Any]:
-        given = arguments
+        inputs = arguments
         if self.arguments is not None:
-            given = [arguments[place] for place in self.arguments]
+            inputs = [arguments[position] for position in self.arguments]
             arguments.clear()
         for tangent in self._tangents:
-            given.append(tangent(grads, sizes))
+            inputs.append(tangent(grads, sizes))
         gradients: list[Any] = [None] * self._count
-        for position, value in zip(self._targets, self._call(given), strict=True):
+        for position, value in zip(self._targets, self._call(inputs), strict=True):
             gradients[position] = value
         for position in self._without:
             gradients[position] = None

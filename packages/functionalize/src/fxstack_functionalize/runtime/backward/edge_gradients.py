@@ -200,9 +200,9 @@ def _cut_at(cutter: _Cutter, origin: int, value: torch.Tensor) -> torch.Tensor:
     if not value.requires_grad:
         return value
     result = cutter.call.origins[origin]()
-    made = alias_of(value if result is None else result, has_history=cutter.has_history)
-    cutter.call.cuts[origin] = made
-    return made
+    alias = alias_of(value if result is None else result, has_history=cutter.has_history)
+    cutter.call.cuts[origin] = alias
+    return alias
 
 
 def _with_cuts(module: GraphModule, cuts: Sequence[tuple[int, Node]]) -> GraphModule:
@@ -212,11 +212,11 @@ def _with_cuts(module: GraphModule, cuts: Sequence[tuple[int, Node]]) -> GraphMo
     copies: dict[Any, Any] = {}
     output = graph.graph_copy(module.graph, copies)
     results = pytree.tree_leaves(module.graph.output_node().args[0])
-    for origin, end in cuts:
+    for origin, last_write in cuts:
         node = copies[results[origin]]
-        with graph.inserting_after(copies[end]):
+        with graph.inserting_after(copies[last_write]):
             cut = graph.call_function(_cut_at, (cutter, origin, node))
-        following = end.next
+        following = last_write.next
         while following.op != "output":
             copies[following].replace_input_with(node, cut)
             following = following.next
@@ -237,8 +237,8 @@ class _Link(HistoryNode):
 def _traceable(node: Any, _missing: Sequence[bool]) -> Traceable | None:
     if is_watched(node):
         return None
-    rest = (None,) * node.sources
-    return lambda _ctx, _saved, grad: (None, None, grad, *rest)
+    no_gradients = (None,) * node.sources
+    return lambda _ctx, _saved, grad: (None, None, grad, *no_gradients)
 
 
 def _key(node: Any) -> tuple[int, ...]:
@@ -295,8 +295,8 @@ def _call_of(tensor: torch.Tensor) -> Call | None:
     node = tensor.grad_fn
     if node is None:
         return None
-    for found in (node, *(following for following, _ in node.next_functions)):
-        call = getattr(found, "linked", None)
+    for candidate in (node, *(following for following, _ in node.next_functions)):
+        call = getattr(candidate, "linked", None)
         if isinstance(call, Call):
             return call
     return None

@@ -33,9 +33,9 @@ class Held:
     def __init__(self, tensors: list[Any], watched: dict[int, torch.Tensor]) -> None:
         self.tensors = tensors
         if any(map(torch.is_inference, watched.values())):  # they have no version
-            watched = {place: tensor for place, tensor in watched.items() if not tensor.is_inference()}
+            watched = {position: tensor for position, tensor in watched.items() if not tensor.is_inference()}
         self.watched = watched
-        self.versions = {place: tensor._version for place, tensor in watched.items()}
+        self.versions = {position: tensor._version for position, tensor in watched.items()}
         self.done: frozenset[int] = frozenset()
         """The atoms (see ``Runs.atoms``) that have run."""
         self.spent = False
@@ -45,9 +45,9 @@ class Held:
 
     def copy(self) -> Held:
         """Return a copy, from which a backward frees nothing of this object."""
-        made = copy(self)
-        made.tensors, made.watched = [*self.tensors], {**self.watched}
-        return made
+        duplicate = copy(self)
+        duplicate.tensors, duplicate.watched = [*self.tensors], {**self.watched}
+        return duplicate
 
 
 class Holding:
@@ -65,10 +65,10 @@ class Holding:
         self._unused_after: dict[frozenset[int], tuple[tuple[int, ...], bool]] = {}
         """For sets of atoms the unused saved tensors, and whether all results have run."""
 
-    def take(self, held: Held, missing: tuple[bool, ...], wanted: Collection[int] | None) -> list[Any]:
-        """Start a backward. Return the saved tensors that its arguments ``wanted`` are, and None for others.
+    def take(self, held: Held, missing: tuple[bool, ...], needed: Collection[int] | None) -> list[Any]:
+        """Start a backward. Return the saved tensors that its arguments ``needed`` are, and None for others.
 
-        ``wanted``: None for all arguments.
+        ``needed``: None for all arguments.
 
         Raises:
             RuntimeError: if an earlier backward freed one of them, or one was changed in place.
@@ -80,33 +80,33 @@ class Holding:
             raise RuntimeError(SAVED_ARE_FREED)
         tensors, watched, versions = held.tensors, held.watched, held.versions
         count = len(tensors)
-        taken: list[Any] = [None] * count
-        for place in range(count) if wanted is None else wanted:
-            if place < count:
-                if tensors[place] is None:
+        arguments: list[Any] = [None] * count
+        for position in range(count) if needed is None else needed:
+            if position < count:
+                if tensors[position] is None:
                     raise RuntimeError(SAVED_ARE_FREED)
-                seen = watched.get(place)
-                if seen is not None and seen._version != versions[place]:
-                    raise RuntimeError(saved_changed(seen, versions[place]))
-                taken[place] = tensors[place]
+                watched_tensor = watched.get(position)
+                if watched_tensor is not None and watched_tensor._version != versions[position]:
+                    raise RuntimeError(saved_changed(watched_tensor, versions[position]))
+                arguments[position] = tensors[position]
         if not KEEPS_GRAPH():
             held.done |= atoms
             self._free(held)
-        return taken
+        return arguments
 
     def _atoms_of(self, missing: tuple[bool, ...]) -> frozenset[int]:
-        present = (p for p, gone in zip(self._positions, missing, strict=True) if not gone)
+        present = (p for p, is_missing in zip(self._positions, missing, strict=True) if not is_missing)
         return frozenset[int]().union(*(self._atoms[position] for position in present))
 
     def _free(self, held: Held) -> None:
         unused = self._unused_after.get(held.done)
         if unused is None:
             alive = {p for p in self._positions if self._atoms[p].isdisjoint(held.done)}
-            places = (n for n, positions in enumerate(self._needs) if alive.isdisjoint(positions))
-            unused = self._unused_after[held.done] = (tuple(places), not alive)
-        for place in unused[0]:
-            held.tensors[place] = None
-            held.watched.pop(place, None)
+            unneeded = (n for n, results in enumerate(self._needs) if alive.isdisjoint(results))
+            unused = self._unused_after[held.done] = (tuple(unneeded), not alive)
+        for position in unused[0]:
+            held.tensors[position] = None
+            held.watched.pop(position, None)
         if unused[1]:
             held.spent, held.inputs = True, NOTHING_KEPT
 
@@ -120,11 +120,11 @@ def add_holding(source: Source, plan: Sequence[KeptTensor]) -> None:
     tensors = (_kept(saved.expression) if saved.by_autograd else saved.expression for saved in plan)
     source.add(f"held = [{', '.join(tensors)}]")
     watched = []
-    for place, saved in enumerate(plan):
+    for position, saved in enumerate(plan):
         if saved.guard:
-            watched.append(f"{place}: {_kept(saved.guard)}")
+            watched.append(f"{position}: {_kept(saved.guard)}")
         elif saved.by_autograd:  # what is kept shares its version
-            watched.append(f"{place}: held[{place}]")
+            watched.append(f"{position}: held[{position}]")
     source.add(f"ctx.held = Held(held, {{{', '.join(watched)}}})", Held=Held)
 
 

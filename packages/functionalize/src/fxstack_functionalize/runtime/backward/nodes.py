@@ -60,15 +60,15 @@ def give_history(
     torch_compat.unsafe_set_version_counter(results, versions)
 
 
-def without_history(args: Sequence[Any], places: Sequence[int], *, ends: bool) -> list[Any]:
-    """Return ``args`` with those at ``places`` detached.
+def without_history(args: Sequence[Any], positions: Sequence[int], *, is_end: bool) -> list[Any]:
+    """Return ``args`` with those at ``positions`` detached.
 
-    ``ends``: no other argument requires grad. Autograd gives results a history only if an argument requires grad,
+    ``is_end``: no other argument requires grad. Autograd gives results a history only if an argument requires grad,
     so the first detached argument becomes a leaf, in place of the leaves that the graph makes.
     """
-    given = [*args]
-    for place in places:
-        given[place] = given[place].detach()
-    if ends and places:
-        given[places[0]].requires_grad_()
-    return given
+    detached = [*args]
+    for position in positions:
+        detached[position] = detached[position].detach()
+    if is_end and positions:
+        detached[positions[0]].requires_grad_()
+    return detached

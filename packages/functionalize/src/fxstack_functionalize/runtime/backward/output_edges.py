@@ -58,29 +58,29 @@ class OutputEdges:
 
 def owners(info: GraphInfo) -> dict[int, Owner]:
     """Return the differentiable flat outputs that are user outputs or bases of user outputs."""
-    found: dict[int, Owner] = {}
-    for number, (seen, position) in _placed(info).items():
-        base = seen.source is OutputSource.ALIAS
-        if position not in found or (found[position].base and not base):
-            found[position] = Owner(number, base=base)
-    return found
+    owner_of: dict[int, Owner] = {}
+    for number, (output, position) in _placed(info).items():
+        base = output.source is OutputSource.ALIAS
+        if position not in owner_of or (owner_of[position].base and not base):
+            owner_of[position] = Owner(number, base=base)
+    return owner_of
 
 
 def _placed(info: GraphInfo) -> dict[int, tuple[OutputInfo, int]]:
     """Return the computed user outputs with gradients, each with the flat output that owns its memory."""
     custom = {position for position, _ in info.custom_views}
-    found: dict[int, tuple[OutputInfo, int]] = {}
-    for number, seen in enumerate(info.outputs):
-        if not seen.requires_grad or seen.is_leaf:
+    placed: dict[int, tuple[OutputInfo, int]] = {}
+    for number, output in enumerate(info.outputs):
+        if not output.requires_grad or output.is_leaf:
             continue
-        if seen.source is OutputSource.VALUE and seen.index not in custom:
-            found[number] = seen, seen.index
-        elif seen.source is OutputSource.ALIAS:
-            memory = info.memory_of(seen, -1)
+        if output.source is OutputSource.VALUE and output.index not in custom:
+            placed[number] = output, output.index
+        elif output.source is OutputSource.ALIAS:
+            memory = info.memory_of(output, -1)
             if memory is not None and memory[0] is AliasSource.OUTPUT:
-                found[number] = seen, memory[1]
-    wanted = set(info.differentiable)
-    return {number: place for number, place in found.items() if place[1] in wanted}
+                placed[number] = output, memory[1]
+    differentiable = set(info.differentiable)
+    return {number: owner for number, owner in placed.items() if owner[1] in differentiable}
 
 
 def plan_links(shell: Shell) -> OutputEdges | None:
@@ -102,9 +102,9 @@ def plan_links(shell: Shell) -> OutputEdges | None:
     for node, reached in _reach(graph, nodes, finals).items():
         if node in nodes:
             position = positions[nodes[node]]
-            others = {origin for origin in reached if positions[origin] != position}
-            if others:
-                origins.setdefault(position, set()).update(others)
+            other_origins = {origin for origin in reached if positions[origin] != position}
+            if other_origins:
+                origins.setdefault(position, set()).update(other_origins)
     if not origins:
         return None
     used = set().union(*origins.values())
@@ -120,7 +120,7 @@ def _finals(graph: Graph, candidates: Collection[Node]) -> dict[Node, Node]:
 
     Leave out candidates whose memory is read after that node through a tensor from before it.
     """
-    order = {node: place for place, node in enumerate(graph.nodes)}
+    order = {node: index for index, node in enumerate(graph.nodes)}
     finals = {node: node for node in candidates}
     by_memory: dict[int, list[Node]] = {}
     for node in candidates:
@@ -141,39 +141,41 @@ def _finals(graph: Graph, candidates: Collection[Node]) -> dict[Node, Node]:
 def _is_used_elsewhere(graph: Graph, node: Node, order: Mapping[Node, int], final: int) -> bool:
     memory = set(_memory(node))
     return any(
-        other is not node
-        and order[other] <= final
-        and not memory.isdisjoint(_memory(other))
-        and any(order[user] > final for user in other.users)
-        for other in graph.nodes
+        node_of_graph is not node
+        and order[node_of_graph] <= final
+        and not memory.isdisjoint(_memory(node_of_graph))
+        and any(order[user] > final for user in node_of_graph.users)
+        for node_of_graph in graph.nodes
     )
 
 
 def _reach(graph: Graph, numbers: Mapping[Node, int], finals: Mapping[Node, Node]) -> dict[Node, Reach]:
     """Return for each node the nearest taps from which it is computed, with gradients."""
-    seen: dict[Node, Reach] = {}
+    reached: dict[Node, Reach] = {}
     written: dict[int, Reach] = {}
     """Taps of values written into a memory, besides those of its nodes' arguments."""
     final: dict[Node, int] = {}
-    ends: dict[Node, list[Node]] = {}
-    for origin, end in finals.items():
-        ends.setdefault(end, []).append(origin)
+    origins_by_end: dict[Node, list[Node]] = {}
+    for origin, last_write in finals.items():
+        origins_by_end.setdefault(last_write, []).append(origin)
 
     def through(node: Node) -> Reach:
         if node in final:
             return frozenset({final[node]})
-        return seen[node].union(*(written.get(key, frozenset()) for key in _memory(node)))
+        return reached[node].union(*(written.get(key, frozenset()) for key in _memory(node)))
 
     for node in graph.nodes:
-        before: Reach = frozenset().union(*map(through, node.all_input_nodes))
+        of_arguments: Reach = frozenset().union(*map(through, node.all_input_nodes))
         for key in {key for used in _written(node) for key in _memory(used)}:
-            written[key] = written.get(key, frozenset()) | before
+            written[key] = written.get(key, frozenset()) | of_arguments
         is_trained = any(tensor.requires_grad for tensor in _tensors(node))
-        seen[node] = before if is_trained else frozenset()
-        for origin in ends.get(node, ()):
-            seen[origin] = seen[origin].union(*(written.get(key, frozenset()) for key in _memory(origin)))
+        reached[node] = of_arguments if is_trained else frozenset()
+        for origin in origins_by_end.get(node, ()):
+            reached[origin] = reached[origin].union(
+                *(written.get(key, frozenset()) for key in _memory(origin))
+            )
             final[origin] = numbers[origin]
-    return seen
+    return reached
 
 
 def _tensors(node: Node) -> list[torch.Tensor]:
@@ -198,9 +200,9 @@ def _written(node: Node) -> list[Node]:
     if isinstance(node.target, OpOverload):
         return node.all_input_nodes if node.target._schema.is_mutable else []
     first = is_in_place(node.target) or "inplace" in node.kwargs
-    found: list[Node] = []
-    map_arg((node.args[:1] if first else (), node.kwargs.get("out")), found.append)
-    return found
+    written: list[Node] = []
+    map_arg((node.args[:1] if first else (), node.kwargs.get("out")), written.append)
+    return written
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +228,8 @@ def refusals(traced: Traced) -> Refusals:
         for members in (module.named_parameters, module.named_buffers)
         for name, _ in members(remove_duplicate=False)
     }
-    changes = any(seen.mutates_data for seen in info.inputs)
-    relays = any(seen.relayouts for seen in info.inputs)
+    changes = any(info_of_input.mutates_data for info_of_input in info.inputs)
+    relays = any(info_of_input.relayouts for info_of_input in info.inputs)
     effects = any(
         has_effect(node) and not (is_check(node.target) or node.target in RANGES)
         for node in nodes
@@ -246,7 +248,7 @@ def refusals(traced: Traced) -> Refusals:
         ("the graph holds tensors that are neither parameters nor buffers", unnamed, unnamed),
     )
     return Refusals(
-        next((reason for reason, whole, _ in reasons if whole), None),
-        next((reason for reason, _, between in reasons if between), None),
+        next((reason for reason, is_whole, _ in reasons if is_whole), None),
+        next((reason for reason, _, is_between in reasons if is_between), None),
         bool(random),
     )

@@ -72,9 +72,9 @@ def groups(info: GraphInfo) -> tuple[list[Group], list[Group]]:
 def _of_results(
     info: GraphInfo, of_inputs: Sequence[Group], numbers: tuple[int, ...], positions: Sequence[int]
 ) -> Group:
-    own = set(positions)
+    results = set(positions)
     inputs = tuple(index for number in numbers for index in of_inputs[number].inputs)
-    shares = any(own.intersection(atom) and not own.issuperset(atom) for atom in info.sequential)
+    shares = any(results.intersection(atom) and not results.issuperset(atom) for atom in info.sequential)
     return Group(tuple(positions), inputs, numbers, shares)
 
 
@@ -95,14 +95,14 @@ class _Call:
         self._backward, self._count, self.state = backward, count, SimpleNamespace(**state)
         self.runs: dict[int, _Run] = {}
 
-    def gradients(self, given: Mapping[int, Any], *, keep: bool) -> Sequence[Any]:
+    def gradients(self, gradient_of: Mapping[int, Any], *, keep: bool) -> Sequence[Any]:
         """Return the gradients of all inputs. ``keep``: free no saved tensor, because a later node reads it."""
         state = copy(self.state)
         if keep:
             state.held = state.held.copy()
             if hasattr(state, "linked"):
                 state.linked = copy(state.linked)
-        return self._backward(state, *map(given.get, range(self._count)))
+        return self._backward(state, *map(gradient_of.get, range(self._count)))
 
 
 class _InputNode(torch.autograd.Function):
@@ -120,14 +120,14 @@ class _InputNode(torch.autograd.Function):
         run = call.runs.get(_task())
         if run is None or ctx.number not in run.waiting:
             return (None,) * (len(inputs) + 2)
-        found = run.found
-        if found is None:
-            given = {position: run.given.get(position) for position in ctx.group.positions}
-            found = call.gradients(given, keep=True)
+        gradients = run.found
+        if gradients is None:
+            gradient_of = {position: run.given.get(position) for position in ctx.group.positions}
+            gradients = call.gradients(gradient_of, keep=True)
         run.waiting.discard(ctx.number)
         if not run.waiting:
             del call.runs[_task()]
-        return (None, None, *(found[index] for index in inputs))
+        return (None, None, *(gradients[index] for index in inputs))
 
 
 def _state_of(node: Any) -> Any:
@@ -154,18 +154,18 @@ let_trace(_ResultNode, lambda node, missing: node.traceable(missing), lambda nod
 def _of_result(ctx: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
     """Return ``grads`` for the graph's node, and gradients of partial inputs if this node does not run."""
     call, group = ctx.call, ctx.group
-    given = dict(zip(group.positions, grads, strict=True))
+    gradient_of = dict(zip(group.positions, grads, strict=True))
     main, *nodes = ctx.nodes
     if _executes(main):
         run = call.runs.setdefault(_task(), _Run())
         run.waiting.update(
             number for number, node in zip(group.numbers, nodes, strict=True) if _executes(node)
         )
-        run.given.update(given)
+        run.given.update(gradient_of)
         direct: Sequence[Any] = (None,) * len(group.inputs)
     else:
-        found = call.gradients(given, keep=group.shares)
-        direct = [found[index] for index in group.inputs]
+        gradients = call.gradients(gradient_of, keep=group.shares)
+        direct = [gradients[index] for index in group.inputs]
     # Autograd runs a node in the thread of the device of its gradients, in the order of creation.
     marks = [None if node.device.type == "cpu" else torch.empty(0, device=node.device) for node in nodes]
     return (*grads, *marks, *direct)
@@ -176,30 +176,34 @@ def depositing(backward: Backward, of_inputs: Sequence[Group]) -> Backward:
     partial_inputs = [index for group in of_inputs for index in group.inputs]
 
     def run(ctx: Any, *grads: Any) -> Sequence[Any]:
-        found = backward(ctx, *grads)
+        gradients = backward(ctx, *grads)
         if not hasattr(ctx, "call"):  # the call has no further nodes
-            return found
+            return gradients
         current = ctx.call.runs.get(_task())
         if current is not None:
-            current.found = found
-        rest = [*found]
+            current.found = gradients
+        passed_on = [*gradients]
         for index in partial_inputs:
-            rest[index] = None
-        return tuple(rest)
+            passed_on[index] = None
+        return tuple(passed_on)
 
     return run
 
 
 def with_partial_inputs(
-    function: Any, info: GraphInfo, parts: tuple[list[Group], list[Group]], backward: Backward, replay: Replay
+    function: Any,
+    info: GraphInfo,
+    groups: tuple[list[Group], list[Group]],
+    backward: Backward,
+    replay: Replay,
 ) -> Callable[..., Any]:
-    """Return the ``apply`` of ``function``, a graph's ``autograd.Function``, with further nodes for ``parts``."""
+    """Return the ``apply`` of ``function``, a graph's ``autograd.Function``, with further nodes for ``groups``."""
     # Function.apply first handles functorch transforms in Python; the wrapper has handled them.
     apply = super(torch.autograd.Function, function).apply
     begin = super(torch.autograd.Function, _InputNode).apply
-    of_inputs, of_results = parts
+    of_inputs, of_results = groups
     foreign = [index for group in of_inputs for index in group.inputs]
-    ends = not set(info.wanted).difference(foreign)
+    is_end = not set(info.wanted).difference(foreign)
     fixed = [_fixed(function, info, group) for group in of_results]
 
     def call(*args: Any) -> Any:
@@ -214,28 +218,34 @@ def with_partial_inputs(
             begin(group, number, *(args[index] for index in group.inputs))
             for number, group in enumerate(of_inputs)
         ]
-        given = without_history(args, foreign, ends=ends)
+        detached = without_history(args, foreign, is_end=is_end)
         # A second differentiation needs the inputs with their histories.
         inputs = replay.keep(args)
-        flat = apply(*given)
+        flat = apply(*detached)
         state = flat[info.differentiable[0]].grad_fn
         linked = getattr(state, "linked", None)
         if linked is None:
             state.held.inputs = inputs
         else:
             linked.kept = inputs
-        whole = {id(given[place]): args[place] for place in foreign}
-        state.held.tensors = [whole.get(id(kept), kept) for kept in state.held.tensors]
-        made = state.call = _Call(backward, info.output_count, vars(state))
+        original_of = {id(detached[position]): args[position] for position in foreign}
+        state.held.tensors = [original_of.get(id(saved), saved) for saved in state.held.tensors]
+        shared_call = state.call = _Call(backward, info.output_count, vars(state))
         nodes: list[Any] = [mark.grad_fn for mark in marks]
         for node in nodes:
-            node.call = made
+            node.call = shared_call
         for group, attributes in zip(of_results, fixed, strict=True):
-            behind = [state, *(nodes[number] for number in group.numbers)]
-            own = {"gradients": _of_result, "call": made, "linked": linked, "nodes": behind, **attributes}
+            next_nodes = [state, *(nodes[number] for number in group.numbers)]
+            node_attributes = {
+                "gradients": _of_result,
+                "call": shared_call,
+                "linked": linked,
+                "nodes": next_nodes,
+                **attributes,
+            }
             results, sources = [flat[at] for at in group.positions], [args[index] for index in group.inputs]
             sources = [*(marks[number] for number in group.numbers), *sources]
-            give_history(_ResultNode, results, sources, own)
+            give_history(_ResultNode, results, sources, node_attributes)
         return flat
 
     return call
@@ -248,6 +258,6 @@ def _is_observed(tensor: torch.Tensor) -> bool:
 
 def _fixed(function: Any, info: GraphInfo, group: Group) -> dict[str, Any]:
     """Return the attributes of the node of ``group`` that are equal in all calls."""
-    made = part_of(function, group.positions, group.inputs, len(group.numbers), info.output_count)
+    traceable = part_of(function, group.positions, group.inputs, len(group.numbers), info.output_count)
     key = (function._backward_cls._autograd_function_id, *group.positions)
-    return {"group": group, "traceable": made, "key": key}
+    return {"group": group, "traceable": traceable, "key": key}

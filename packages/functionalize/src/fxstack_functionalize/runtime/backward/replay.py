@@ -75,16 +75,16 @@ class Replay:
         self.refusal = refusal
         self._weakly = refusal is not None and not pieces
         self._held = list(held.items())
-        kept = [i for i in range(len(inputs)) if i not in held]
-        tensors = [i for i in kept if inputs[i].is_tensor]
+        unsaved = [i for i in range(len(inputs)) if i not in held]
+        tensors = [i for i in unsaved if inputs[i].is_tensor]
         cut = shell.info.cut  # nothing else keeps a detached input alive
         alone = {*cut, state_input(shell.captured.graph_module.graph)}
         leaves = [i for i in tensors if i in alone or (inputs[i].requires_grad and inputs[i].is_leaf)]
-        others = [i for i in tensors if i not in leaves]
-        numbers = [i for i in kept if i not in tensors]
-        self.keeps = bool(kept)
-        self._places = [*leaves, *others, *numbers]
-        self._leaves, self._others, self._numbers = map(_picker, (leaves, others, numbers))
+        non_leaves = [i for i in tensors if i not in leaves]
+        numbers = [i for i in unsaved if i not in tensors]
+        self.keeps = bool(unsaved)
+        self._places = [*leaves, *non_leaves, *numbers]
+        self._leaves, self._others, self._numbers = map(_picker, (leaves, non_leaves, numbers))
         self._graph = shell.captured.graph_module
         targets = [node.target for node in self._graph.graph.nodes]
         self.states = [state for target in targets if (state := getattr(target, "state", None))]
@@ -97,9 +97,9 @@ class Replay:
 
     def keep(self, args: Sequence[Any]) -> Kept:
         """Return the inputs of a call that autograd does not save, and their versions."""
-        leaves, others = self._leaves(args), self._others(args)
-        kept = tuple(map(ref, others)) if self._weakly else others
-        return leaves, kept, self._numbers(args), _versions_of((*leaves, *others))
+        leaves, non_leaves = self._leaves(args), self._others(args)
+        references = tuple(map(ref, non_leaves)) if self._weakly else non_leaves
+        return leaves, references, self._numbers(args), _versions_of((*leaves, *non_leaves))
 
     def run(self, kept: Kept, saved: Sequence[Any], run: Run | None = None) -> Again:
         """Run the graph on the inputs of the call, with a history that ends at these inputs.
@@ -129,26 +129,26 @@ class Replay:
         """Return the gradients of all inputs, given those of the flat outputs; in grad mode with history."""
         if not run.inputs:  # the history of the results ends at leaves of the graph
             return (None,) * self._total
-        given = {at: grad for at, grad in enumerate(grads) if grad is not None}
-        found = torch.autograd.grad(
-            [self.flat(run, at) for at in given],
+        gradient_of = {at: grad for at, grad in enumerate(grads) if grad is not None}
+        gradients_of_inputs = torch.autograd.grad(
+            [self.flat(run, at) for at in gradient_of],
             list(run.inputs),
-            list(given.values()),
+            list(gradient_of.values()),
             create_graph=torch.is_grad_enabled(),
             allow_unused=True,
         )
-        gradients = dict(zip(self._wanted, found, strict=True))
+        gradients = dict(zip(self._wanted, gradients_of_inputs, strict=True))
         return tuple(gradients.get(index) for index in range(self._total))
 
     def flat(self, run: Again, position: int) -> torch.Tensor:
         """Return the flat output at ``position``: a result of the graph, or the base of a result."""
         owner = self._owners.get(position)
-        found: Any = None if owner is None else run.outputs[owner.output]
+        value: Any = None if owner is None else run.outputs[owner.output]
         if owner is not None and owner.base:
-            found = found._base
-        if found is None:
+            value = value._base
+        if value is None:
             raise RuntimeError(run.explain("a result shares memory in compiled code alone"))
-        tensor: torch.Tensor = found
+        tensor: torch.Tensor = value
         return tensor
 
     def gradients(self, kept: Kept, saved: Sequence[Any], grads: Sequence[Any]) -> tuple[Any, ...]:
@@ -167,8 +167,8 @@ class Replay:
         self, kept: Kept, saved: Sequence[Any], gradients: Sequence[Any], grads: Sequence[Any]
     ) -> tuple[Any, ...]:
         """Return ``gradients`` of the call, such that any second differentiation raises an explanation."""
-        others = [reference() for reference in kept[1]] if self._weakly else kept[1]
-        inputs = (*kept[0], *others, *saved, *grads)
+        non_leaves = [reference() for reference in kept[1]] if self._weakly else kept[1]
+        inputs = (*kept[0], *non_leaves, *saved, *grads)
         sources = [t for t in inputs if t is not None and t.requires_grad]
         text = double_backward(str(self.refusal)).encode()
         node = torch_compat.DelayedError(text, len(gradients) + len(sources))
@@ -177,16 +177,16 @@ class Replay:
     def _inputs(self, kept: Kept, saved: Sequence[Any]) -> list[Any]:
         if has_changed(kept):
             raise RuntimeError(INPUT_CHANGED)
-        leaves, others, numbers, _versions = kept
-        by_place = dict(zip(self._places, (*leaves, *others, *numbers), strict=True))
-        by_place.update((index, saved[place]) for index, place in self._held)
-        return [by_place[index] for index in range(len(by_place))]
+        leaves, non_leaves, numbers, _versions = kept
+        by_position = dict(zip(self._places, (*leaves, *non_leaves, *numbers), strict=True))
+        by_position.update((index, saved[position]) for index, position in self._held)
+        return [by_position[index] for index in range(len(by_position))]
 
 
 def has_changed(kept: Kept) -> bool:
     """Whether the inputs of a call were changed in place."""
-    leaves, others, _numbers, versions = kept
-    return bool(versions != _versions_of((*leaves, *others)))
+    leaves, non_leaves, _numbers, versions = kept
+    return bool(versions != _versions_of((*leaves, *non_leaves)))
 
 
 def are_special(grads: Sequence[Any]) -> bool:
@@ -221,12 +221,12 @@ def _versions_of(tensors: Sequence[torch.Tensor]) -> list[int]:
         return [version_of(tensor) for tensor in tensors]
 
 
-def _picker(places: Sequence[int]) -> Pick:
-    """Return a function that selects the items at ``places``, as a tuple."""
-    if not places:
+def _picker(positions: Sequence[int]) -> Pick:
+    """Return a function that selects the items at ``positions``, as a tuple."""
+    if not positions:
         return lambda _values: ()
-    pick = itemgetter(*places)
-    return pick if len(places) > 1 else lambda values: (pick(values),)
+    pick = itemgetter(*positions)
+    return pick if len(positions) > 1 else lambda values: (pick(values),)
 
 
 def by_operators(graph_module: GraphModule) -> Callable[..., Any]:
@@ -251,19 +251,22 @@ def are_batched(gradients: Sequence[Any]) -> bool:
 
 def one_by_one(run: Callable[[Sequence[Any]], Sequence[Any]], gradients: Sequence[Any]) -> list[Any]:
     """Return the results of ``run`` for each gradient in the batches, batched again."""
-    given = [gradient for gradient in gradients if gradient is not None]
-    if any(map(_is_batched, given)):
-        split, join = _over_level(max(map(_functorch.maybe_get_level, filter(_is_batched, given))))
-    elif any(map(_is_legacy_batched, given)):
+    present = [gradient for gradient in gradients if gradient is not None]
+    if any(map(_is_batched, present)):
+        split, join = _over_level(max(map(_functorch.maybe_get_level, filter(_is_batched, present))))
+    elif any(map(_is_legacy_batched, present)):
         split, join = _over_legacy_level()
     else:
         with temporarily_clear_interpreter_stack():
             return [*run(gradients)]
     unwrapped = [None if gradient is None else split(gradient) for gradient in gradients]
-    count = max(len(parts) for parts in unwrapped if isinstance(parts, tuple))
-    found = [one_by_one(run, [_at(parts, place) for parts in unwrapped]) for place in range(count)]
+    count = max(len(slices) for slices in unwrapped if isinstance(slices, tuple))
+    results_of_each = [
+        one_by_one(run, [_at(slices, number) for slices in unwrapped]) for number in range(count)
+    ]
     return [
-        None if results[0] is None else join(torch.stack(results)) for results in zip(*found, strict=True)
+        None if results[0] is None else join(torch.stack(results))
+        for results in zip(*results_of_each, strict=True)
     ]
 
 
@@ -289,7 +292,7 @@ def _over_legacy_level() -> tuple[Change, Change]:
     return split, lambda stacked: torch_compat.add_batch_dim(stacked, 0, level)
 
 
-def _at(parts: object, place: int) -> Any:
-    if not isinstance(parts, tuple):
-        return parts
-    return parts[place if len(parts) > 1 else 0]
+def _at(slices: object, number: int) -> Any:
+    if not isinstance(slices, tuple):
+        return slices
+    return slices[number if len(slices) > 1 else 0]

@@ -96,40 +96,40 @@ def saved_tensors(
 def _saved(value: str, node: object, info: GraphInfo, owners: Owners) -> SavedTensor:
     if is_generator_state(node):
         return SavedTensor(value, is_state=True)
-    own, *memory = _keys(node)
-    found = next((owners[key] for key in (own, *memory) if key in owners), None)
-    if found is None:
+    node_key, *memory = _keys(node)
+    owner_of_memory = next((owners[key] for key in (node_key, *memory) if key in owners), None)
+    if owner_of_memory is None:
         return SavedTensor(value)
-    of_input, index, changes = found
+    of_input, index, changes = owner_of_memory
     if changes:
         return SavedTensor(f"{value}.clone()")
     relaid = of_input and bool(info.inputs[index].relayouts)
     owner = f"{'args' if of_input else 'results'}[{index}]"
-    return SavedTensor(value, owner, is_owner=own in owners, is_relaid=relaid)
+    return SavedTensor(value, owner, is_owner=node_key in owners, is_relaid=relaid)
 
 
 def add_saving(source: Source, plan: Sequence[KeptTensor]) -> None:
     """Add the statements that save tensors."""
     for_autograd = _for_autograd(plan)
-    kept = [saved.expression for saved in plan if not saved.by_autograd]
+    expressions = [saved.expression for saved in plan if not saved.by_autograd]
     if for_autograd:
         source.add(f"ctx.save_for_backward({', '.join(for_autograd)})")
-    if kept:
-        source.add(f"ctx.kept = [{', '.join(kept)}]")
+    if expressions:
+        source.add(f"ctx.kept = [{', '.join(expressions)}]")
 
 
 def _for_autograd(plan: Sequence[KeptTensor]) -> list[str]:
     """Return the expressions of the tensors in ``ctx.saved_tensors``."""
-    found = [saved.expression for saved in plan if saved.by_autograd]
+    expressions = [saved.expression for saved in plan if saved.by_autograd]
     guards = dict.fromkeys(saved.guard for saved in plan if saved.guard is not None)
-    return found + [guard for guard in guards if guard not in found]
+    return expressions + [guard for guard in guards if guard not in expressions]
 
 
 def saved_inputs(plan: Sequence[KeptTensor], count: int) -> dict[int, int]:
     """Return which of the ``count`` arguments are in ``ctx.saved_tensors``, and their positions."""
-    places = {expression: place for place, expression in enumerate(_for_autograd(plan))}
+    position_of = {expression: position for position, expression in enumerate(_for_autograd(plan))}
     names = {index: f"args[{index}]" for index in range(count)}
-    return {index: places[name] for index, name in names.items() if name in places}
+    return {index: position_of[name] for index, name in names.items() if name in position_of}
 
 
 def add_unsaving(source: Source, plan: Sequence[KeptTensor]) -> list[str]:

@@ -53,20 +53,20 @@ def let_trace(
 def make_traceable(
     function: type[torch.autograd.Function],
     backwards: Backwards,
-    places: Sequence[int],
+    positions: Sequence[int],
     saved: Sequence[KeptTensor] | None,
     watched: Callable[[Any], bool],
 ) -> None:
     """Let ``function`` return its traceable backward, and check its saved tensors as a backward does.
 
-    ``places``: the differentiable outputs. ``saved``: how saved tensors are kept; None if ``ctx.held`` has them.
+    ``positions``: the differentiable outputs. ``saved``: how saved tensors are kept; None if ``ctx.held`` has them.
     ``watched``: whether the backward must find gradients between results, which needs a run of the graph.
     """
 
     def make(node: Any, missing: Sequence[bool]) -> Traceable | None:
         if watched(node):
             return None
-        chosen = tuple(missing[place] for place in places)
+        chosen = tuple(missing[position] for position in positions)
         if all(chosen):
             return lambda _ctx, _saved, *_grads: backwards.none
         return _traced(backwards, chosen, saved)
@@ -85,15 +85,15 @@ def part_of(
     make: Make = getattr(function, TRACEABLE_BACKWARD)
 
     def make_part(missing: Sequence[bool]) -> Traceable | None:
-        gone = dict(zip(positions, missing, strict=True))
-        whole = make(None, [gone.get(at, True) for at in range(count)])
-        if whole is None:
+        is_missing = dict(zip(positions, missing, strict=True))
+        graph_backward = make(None, [is_missing.get(at, True) for at in range(count)])
+        if graph_backward is None:
             return None
 
         def run(ctx: Any, saved: Sequence[torch.Tensor], *grads: Any) -> Sequence[Any]:
-            given = dict(zip(positions, grads, strict=True))
-            found = whole(ctx.call.state, saved, *[given.get(at) for at in range(count)])
-            return (None, None, *grads, *([None] * marks), *(found[index] for index in inputs))
+            gradient_of = dict(zip(positions, grads, strict=True))
+            gradients = graph_backward(ctx.call.state, saved, *[gradient_of.get(at) for at in range(count)])
+            return (None, None, *grads, *([None] * marks), *(gradients[index] for index in inputs))
 
         return run
 
@@ -137,6 +137,6 @@ def check_saved(ctx: Any) -> None:
     if getattr(ctx, "kept", ()) is None or (held is not None and held.done):
         raise RuntimeError(SAVED_ARE_FREED)
     if held is not None:
-        for place, tensor in held.watched.items():
-            if tensor._version != held.versions[place]:
-                raise RuntimeError(saved_changed(tensor, held.versions[place]))
+        for position, tensor in held.watched.items():
+            if tensor._version != held.versions[position]:
+                raise RuntimeError(saved_changed(tensor, held.versions[position]))

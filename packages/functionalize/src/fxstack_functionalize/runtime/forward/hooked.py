@@ -51,11 +51,11 @@ class HookedCalls:
         apply = self.find(hooks)
         if apply is None:
             return self._plain(*args)
-        before = set_tracing(True)
+        was_tracing = set_tracing(True)
         try:
             return apply(*args)
         finally:
-            set_tracing(before)
+            set_tracing(was_tracing)
 
     def find(self, hooks: Hooks) -> Apply | None:
         """Return the function with ``hooks`` inlined, compiled now if needed; None if they run in eager."""
@@ -119,8 +119,8 @@ def unpacked_checker(examples: Sequence[Example]) -> Callable[[Sequence[Any]], l
 def _checked(
     value: torch.Tensor, example: Example, fix: Callable[[torch.Tensor], torch.Tensor]
 ) -> torch.Tensor:
-    same = value.dtype == example.dtype and value.device.type == example.device.type
-    if not same or not _agree(value.shape, example.shape):
+    is_same_kind = value.dtype == example.dtype and value.device.type == example.device.type
+    if not is_same_kind or not _agree(value.shape, example.shape):
         raise RuntimeError(
             f"a saved-tensor hook unpacked a {value.dtype} tensor of size {[*value.shape]} on {value.device}; the compiled "
             f"backward needs {example.dtype} of size {[*example.shape]} on {example.device}.\n"
@@ -132,8 +132,8 @@ def _checked(
     return fix(value)
 
 
-def _agree(found: Sequence[int], wanted: Sequence[Any]) -> bool:
+def _agree(numbers: Sequence[int], expected: Sequence[Any]) -> bool:
     """Whether numbers agree with all wanted numbers that are not symbolic."""
-    return len(found) == len(wanted) and all(
-        isinstance(b, torch.SymInt) or a == b for a, b in zip(found, wanted, strict=True)
+    return len(numbers) == len(expected) and all(
+        isinstance(b, torch.SymInt) or a == b for a, b in zip(numbers, expected, strict=True)
     )

@@ -36,9 +36,9 @@ def write_back(shell: Shell) -> WriteBack | None:
     inputs = shell.captured.inputs
     quiet = set(early_rises(shell))
     rises = [
-        (position, seen.version_bumps - (position in info.mutated))
-        for position, seen in enumerate(info.inputs)
-        if seen.is_tensor
+        (position, info_of_input.version_bumps - (position in info.mutated))
+        for position, info_of_input in enumerate(info.inputs)
+        if info_of_input.is_tensor
         and position not in quiet
         and (inputs[position].members is None or inputs[position].is_root)
     ]
@@ -68,13 +68,13 @@ def early_rises(shell: Shell) -> dict[int, int]:
     """
     info = shell.info
     values = {*info.mutated, *info.in_graph}
-    found = {
-        position: seen.version_bumps + sum(step.bumps for step in seen.relayouts)
-        for position, seen in enumerate(info.inputs)
-        if seen.is_tensor and position not in values
+    rises = {
+        position: info_of_input.version_bumps + sum(step.bumps for step in info_of_input.relayouts)
+        for position, info_of_input in enumerate(info.inputs)
+        if info_of_input.is_tensor and position not in values
     }
     grouped = {at for spec in shell.captured.inputs for at in spec.members or ()}
-    return {at: rise for at, rise in found.items() if rise and at not in grouped}
+    return {at: rise for at, rise in rises.items() if rise and at not in grouped}
 
 
 def raise_version(tensor: torch.Tensor, by: int) -> None:
@@ -85,7 +85,7 @@ def raise_version(tensor: torch.Tensor, by: int) -> None:
 
 def relaid_inputs(shell: Shell) -> list[int]:
     """Return the inputs whose metadata the graph changes in place."""
-    return [index for index, seen in enumerate(shell.info.inputs) if seen.relayouts]
+    return [index for index, info_of_input in enumerate(shell.info.inputs) if info_of_input.relayouts]
 
 
 def new_leaves(shell: Shell) -> list[int]:
@@ -97,26 +97,26 @@ def new_leaves(shell: Shell) -> list[int]:
     ]
 
 
-def _is_flag(seen: InputInfo) -> bool:
-    return all(step.method == "requires_grad_" for step in seen.relayouts)
+def _is_flag(info_of_input: InputInfo) -> bool:
+    return all(step.method == "requires_grad_" for step in info_of_input.relayouts)
 
 
 def relayout_inputs(shell: Shell) -> Callable[[Sequence[Any]], None] | None:
     """Return a function that repeats the changes on the call's arguments; None if there are none."""
-    places = [index for index in relaid_inputs(shell) if not _is_flag(shell.info.inputs[index])]
-    if not places:
+    indices = [index for index in relaid_inputs(shell) if not _is_flag(shell.info.inputs[index])]
+    if not indices:
         return None
-    steps = [(index, step) for index in places for step in shell.info.inputs[index].relayouts]
-    given = filler(shell.captured, [(step.arguments, step.keywords) for _, step in steps])
+    steps = [(index, step) for index in indices for step in shell.info.inputs[index].relayouts]
+    fill = filler(shell.captured, [(step.arguments, step.keywords) for _, step in steps])
     early = early_rises(shell)
     risen = [
         (index, sum(step.bumps for step in shell.info.inputs[index].relayouts))
-        for index in places
+        for index in indices
         if index in early
     ]
 
     def relayout(args: Sequence[Any]) -> None:
-        values = given(args)  # all sizes, before the first change
+        values = fill(args)  # all sizes, before the first change
         for (index, step), (arguments, keywords) in zip(steps, values, strict=True):
             with torch.set_grad_enabled(step.grad_mode):
                 getattr(args[index], step.method)(*arguments, **dict(keywords))

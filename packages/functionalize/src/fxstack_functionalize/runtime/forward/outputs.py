@@ -59,11 +59,11 @@ def same_layout(tensor: torch.Tensor | None, strides: tuple[int, ...]) -> bool:
     """Whether the strides agree in all dimensions of size other than 1."""
     if tensor is None:  # undefined result of an operator whose fake kernel promises a tensor
         return True
-    own = tensor.stride()
+    tensor_strides = tensor.stride()
     # Some of torch's shape functions give a wrong number of dimensions; the operator itself is right.
-    if own == strides or tensor.numel() == 0 or len(own) != len(strides):
+    if tensor_strides == strides or tensor.numel() == 0 or len(tensor_strides) != len(strides):
         return True
-    return all(size == 1 or a == b for size, a, b in zip(tensor.shape, own, strides, strict=True))
+    return all(size == 1 or a == b for size, a, b in zip(tensor.shape, tensor_strides, strides, strict=True))
 
 
 def with_strides(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
@@ -77,9 +77,9 @@ Tensors = tuple[torch.Tensor, ...]
 
 def groups(aliases: Sequence[AliasInfo]) -> dict[int, tuple[int, ...]]:
     """Return for each alias that one call makes with others the places of all these aliases."""
-    found: list[dict[int, int]] = []
+    calls: list[dict[int, int]] = []
     latest: dict[Hashable, dict[int, int]] = {}
-    for place, alias in enumerate(aliases):
+    for number_of_alias, alias in enumerate(aliases):
         if not alias.steps or alias.steps[-1][0] not in PARTS:
             continue
         call, number = _call_of(alias), _number(alias)
@@ -87,10 +87,10 @@ def groups(aliases: Sequence[AliasInfo]) -> dict[int, tuple[int, ...]]:
         if number in latest.setdefault(call, {}):
             latest[call] = {}
         if not latest[call]:
-            found.append(latest[call])
-        latest[call][number] = place
-    calls = [tuple(members.values()) for members in found if len(members) > 1]
-    return {place: places for places in calls for place in places}
+            calls.append(latest[call])
+        latest[call][number] = number_of_alias
+    shared_calls = [tuple(members.values()) for members in calls if len(members) > 1]
+    return {number_of_alias: members for members in shared_calls for number_of_alias in members}
 
 
 def _number(alias: AliasInfo) -> int:
@@ -100,9 +100,9 @@ def _number(alias: AliasInfo) -> int:
 
 def _call_of(alias: AliasInfo) -> Hashable:
     """Return a key that is equal for results of one call. Symbolic sizes are compared as expressions."""
-    *before, (kind, arguments) = alias.steps
-    own = repr((before, arguments[OWN:]))
-    return alias.source, alias.index, alias.detachment, kind, own
+    *earlier_steps, (kind, arguments) = alias.steps
+    key_of_steps = repr((earlier_steps, arguments[OWN:]))
+    return alias.source, alias.index, alias.detachment, kind, key_of_steps
 
 
 def parts_maker(captured: Captured, members: Sequence[AliasInfo]) -> Callable[..., Tensors]:
@@ -111,13 +111,13 @@ def parts_maker(captured: Captured, members: Sequence[AliasInfo]) -> Callable[..
     kinds = [make for make, _ in first.steps]
     operator = PARTS[kinds[-1]]
 
-    def made(base: torch.Tensor, given: Sequence[tuple[Any, ...]]) -> Tensors:
-        whole = applied(base, kinds[:-1], given[:-1])
-        parts = operator(whole, *given[-1][OWN:])
+    def made(base: torch.Tensor, arguments_of_steps: Sequence[tuple[Any, ...]]) -> Tensors:
+        viewed = applied(base, kinds[:-1], arguments_of_steps[:-1])
+        parts = operator(viewed, *arguments_of_steps[-1][OWN:])
         return tuple([parts[number] for number in numbers])
 
     detached = first.detached(made)
-    arguments = [its for _, its in first.steps]
+    arguments = [step_arguments for _, step_arguments in first.steps]
     if not first.sizes:
         return lambda base: detached(base, arguments)
     filled = filler(captured, arguments, first.numbers)
@@ -132,7 +132,7 @@ def output_lines(shell: Shell, namespace: dict[str, Any], edges: OutputEdges | N
     info = shell.info
     lines: list[str] = []
     aliases = _Aliases(shell, namespace)
-    items = [_item(number, seen, namespace) for number, seen in enumerate(info.outputs)]
+    items = [_item(number, output, namespace) for number, output in enumerate(info.outputs)]
     if edges is not None:
         namespace["link"] = link
         for number, edge in enumerate(edges.all):
@@ -160,9 +160,9 @@ class _Aliases:
 
     def of(self, *outputs: OutputInfo) -> Iterator[str]:
         """Yield the statements for aliases among ``outputs`` that no earlier statement made."""
-        for seen in outputs:
-            if seen.source is OutputSource.ALIAS:
-                yield from self._make(seen.index)
+        for output in outputs:
+            if output.source is OutputSource.ALIAS:
+                yield from self._make(output.index)
 
     def _make(self, number: int) -> Iterator[str]:
         if number in self._made:
@@ -176,26 +176,26 @@ class _Aliases:
         else:
             base = f"{alias.source}[{alias.index}]"
         call = "(args, flat)" if alias.numbers else "args"
-        given = f"{base}, {call}" if alias.sizes else base
-        members = [self._shell.info.aliases[place] for place in together]
+        arguments = f"{base}, {call}" if alias.sizes else base
+        members = [self._shell.info.aliases[member] for member in together]
         self._namespace[f"make_{number}"] = (
             alias_maker(captured, alias) if len(members) == 1 else parts_maker(captured, members)
         )
-        names = ", ".join(f"alias_{place}" for place in together)
-        yield f"{names} = make_{number}({given})"
+        names = ", ".join(f"alias_{member}" for member in together)
+        yield f"{names} = make_{number}({arguments})"
 
 
 def alias_maker(captured: Captured, alias: AliasInfo) -> Callable[..., torch.Tensor]:
     """Return the function from the base, and from arguments (and results) for symbolic sizes, to an alias."""
-    arguments = [given for _, given in alias.steps]
+    arguments = [step_arguments for _, step_arguments in alias.steps]
     return alias.maker(filler(captured, arguments, alias.numbers) if alias.sizes else None)
 
 
-def _item(number: int, seen: OutputInfo, namespace: dict[str, Any]) -> str:
-    if seen.source is OutputSource.CONSTANT:
-        namespace[f"constant_{number}"] = seen.constant
+def _item(number: int, output: OutputInfo, namespace: dict[str, Any]) -> str:
+    if output.source is OutputSource.CONSTANT:
+        namespace[f"constant_{number}"] = output.constant
         return f"constant_{number}"
-    return _ITEMS[seen.source].format(seen.index) + (".requires_grad_()" if seen.is_leaf else "")
+    return _ITEMS[output.source].format(output.index) + (".requires_grad_()" if output.is_leaf else "")
 
 
 _ITEMS = {OutputSource.VALUE: "flat[{}]", OutputSource.INPUT: "args[{}]", OutputSource.ALIAS: "alias_{}"}

@@ -26,7 +26,7 @@ Span = tuple[int, int, bool]
 def sharing_guard(shell: Shell) -> Callable[[Sequence[Any]], bool] | None:
     """Return a predicate on the arguments: whether the compiled graph may run. None if it always may."""
     inputs = shell.captured.inputs
-    changed = {i for i, seen in enumerate(shell.info.inputs) if seen.mutates_data}
+    changed = {i for i, info_of_input in enumerate(shell.info.inputs) if info_of_input.mutates_data}
     relaid, leaves = relaid_inputs(shell), new_leaves(shell)
     if not changed and not relaid:
         return None
@@ -41,7 +41,7 @@ def sharing_guard(shell: Shell) -> Callable[[Sequence[Any]], bool] | None:
         return None
     if not relaid and not leaves and not groups and None not in bytes_of.values():
         return _by_addresses([(index, size or 0, index in changed) for index, size in bytes_of.items()])
-    places = filler(shell.captured, [(group.offsets, group.length) for group in groups])
+    fill_places = filler(shell.captured, [(group.offsets, group.length) for group in groups])
 
     def same_sharing(args: Sequence[Any]) -> bool:
         if any(sum(other is args[index] for other in args) > 1 for index in relaid):
@@ -60,7 +60,7 @@ def sharing_guard(shell: Shell) -> Callable[[Sequence[Any]], bool] | None:
             return not _collide(spans)
         as_traced = all(
             group.is_as_traced(args, offsets, length, spans)
-            for group, (offsets, length) in zip(groups, places(args), strict=True)
+            for group, (offsets, length) in zip(groups, fill_places(args), strict=True)
         )
         return as_traced and not _collide(spans + [group.span(args) for group in groups])
 
@@ -72,7 +72,7 @@ def _by_addresses(inputs: Sequence[Span]) -> Callable[[Sequence[Any]], bool]:
 
     Only the addresses differ between calls, so the check runs if they differ from those of the last call.
     """
-    (indices, *rest), last = zip(*inputs, strict=True), ()
+    (indices, *lengths_and_changes), last = zip(*inputs, strict=True), ()
     data_ptr = torch.Tensor.data_ptr
 
     def same_sharing(args: Sequence[Any]) -> bool:
@@ -80,7 +80,7 @@ def _by_addresses(inputs: Sequence[Span]) -> Callable[[Sequence[Any]], bool]:
         addresses = tuple([data_ptr(args[index]) for index in indices])
         if addresses == last:
             return True
-        if _collide([*zip(addresses, *rest, strict=True)]):
+        if _collide([*zip(addresses, *lengths_and_changes, strict=True)]):
             return False
         last = addresses
         return True
@@ -110,7 +110,8 @@ class _Group:
         ]
         first, length = starts[0], elements * self.size
         return all(start == first for start in starts) and not any(
-            changed and start < first + length and first < start + taken for start, taken, changed in others
+            changed and start < first + length and first < start + length_of_other
+            for start, length_of_other, changed in others
         )
 
     def span(self, args: Sequence[Any]) -> Span:
@@ -125,10 +126,10 @@ class _Root:
 
     def __init__(self, captured: Captured, spec: CapturedInput) -> None:
         fake, self._members = spec.fake, spec.members or ()
-        self._same = duplicates([each.fake for each in captured.inputs], self._members)
+        self._same = duplicates([other.fake for other in captured.inputs], self._members)
         self._kind = (fake.dtype, fake.requires_grad, fake.is_leaf)
-        place = (tuple(fake.shape), tuple(fake.stride()), fake.storage_offset())
-        self._place = filler(captured, place)
+        layout = (tuple(fake.shape), tuple(fake.stride()), fake.storage_offset())
+        self._place = filler(captured, layout)
 
     def is_as_traced(self, args: Sequence[Any]) -> bool:
         """Whether the members are views of one tensor with the traced metadata."""
@@ -157,11 +158,11 @@ def _groups(shell: Shell) -> list[_Group]:
     ]
 
 
-def _length(tensor: torch.Tensor, known: int | None) -> int:
+def _length(tensor: torch.Tensor, fixed_length: int | None) -> int:
     """Return the number of bytes that the tensor spans."""
-    found = _bytes(tensor) if known is None else known
-    assert found is not None
-    return found
+    length = _bytes(tensor) if fixed_length is None else fixed_length
+    assert length is not None
+    return length
 
 
 def _collide(spans: list[Span]) -> bool:
