@@ -11,14 +11,18 @@ import torch
 from torch.fx import GraphModule
 
 from fxstack_functionalize.disk.cache_entry import CacheEntry, Store
-from fxstack_functionalize.disk.restore import Recreated, from_disk, in_present_state
+from fxstack_functionalize.disk.restore import RecreatedGraphs, from_disk, make_runner
 from fxstack_functionalize.errors import CompilerContractError
 from fxstack_functionalize.metadata.wrapper_classes import is_wrapper, makes_wrappers
 from fxstack_functionalize.options import AotOptions
-from fxstack_functionalize.random.functional_random import draws, stateful, with_random_state
+from fxstack_functionalize.random.functional_random import (
+    draws_random_numbers,
+    use_generator,
+    with_random_state,
+)
 from fxstack_functionalize.runtime.training import Pair, Program, Stages, compile_pair, training_wrapper
 from fxstack_functionalize.runtime.wrapper import inference_wrapper
-from fxstack_functionalize.subclasses.compiling import Compiling, compile_wrapped
+from fxstack_functionalize.subclasses.compiling import WrapperCompilers, compile_wrapped
 from fxstack_functionalize.trace import Traced, trace
 from fxstack_functionalize.tracer.inputs import Captured, TraceRequest, prepare
 from fxstack_functionalize.tracer.symbols import has_symbols
@@ -118,7 +122,7 @@ def aot(
             then.
     """
     options = options or AotOptions()
-    stages = _stages((fw_compiler, bw_compiler or fw_compiler), partitioner, decompositions, options)
+    stages = _make_stages((fw_compiler, bw_compiler or fw_compiler), partitioner, decompositions, options)
     compile_graph = partial(
         aot,
         fw_compiler=fw_compiler,
@@ -129,7 +133,7 @@ def aot(
     )
     if any(map(is_wrapper, example_inputs)) or makes_wrappers(gm):
         plain = partial(compile_graph, options=options)
-        return compile_wrapped(gm, example_inputs, Compiling(plain, stages, decompositions, options))
+        return compile_wrapped(gm, example_inputs, WrapperCompilers(plain, stages, decompositions, options))
     captured = prepare(gm, example_inputs)
     request = TraceRequest(
         gradients=True,
@@ -137,9 +141,13 @@ def aot(
         replay_views=options.replay_views,
         whole_attention=options.whole_attention,
     )
-    if options.functional_random and draws(trace(captured, request, decompositions).stage_graph):
+    if options.functional_random and draws_random_numbers(
+        trace(captured, request, decompositions).stage_graph
+    ):
         pure_module, inputs = with_random_state(gm, example_inputs)
-        return stateful(compile_graph(pure_module, inputs, options=replace(options, functional_random=False)))
+        return use_generator(
+            compile_graph(pure_module, inputs, options=replace(options, functional_random=False))
+        )
 
     def make() -> Traced:
         traced = trace(captured, request, decompositions)
@@ -149,11 +157,11 @@ def aot(
 
     entry = CacheEntry(store, captured, request, options)
     stored = entry.find()
-    restored = stored and from_disk(stored, entry, Recreated(make, stages, in_present_state()), options)
-    return restored or _wrapper(make(), stages, inference_compiler or fw_compiler, entry, options)
+    restored = stored and from_disk(stored, entry, RecreatedGraphs(make, stages, make_runner()), options)
+    return restored or _compile_traced(make(), stages, inference_compiler or fw_compiler, entry, options)
 
 
-def _wrapper(
+def _compile_traced(
     traced: Traced, stages: Stages, inference: Compiler, entry: CacheEntry, options: AotOptions
 ) -> Callable[..., Any]:
     """Compile ``traced``, keep the program in ``entry``, and return the callable."""
@@ -169,7 +177,7 @@ def _wrapper(
     return training_wrapper(Program(traced.shell, lambda: traced, compile_graphs, stages), options)
 
 
-def _stages(
+def _make_stages(
     compilers: tuple[Compiler, Compiler],
     partitioner: Partitioner,
     decompositions: Decompositions | None,

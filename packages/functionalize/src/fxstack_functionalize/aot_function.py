@@ -19,7 +19,7 @@ from torch.nn.parameter import is_lazy
 
 from fxstack_functionalize.aot import Compiler, aot
 from fxstack_functionalize.torch_compat import pytree
-from fxstack_functionalize.torch_state import autocast_now
+from fxstack_functionalize.torch_state import autocast_dtypes
 from fxstack_interchange.modules import make_graph_module
 
 # Limits: in-place changes of expanded (overlapping) tensors inside of a module are not seen.
@@ -41,7 +41,7 @@ def aot_function(
             TypeError for an argument that is neither a tensor nor hashable.
     """
     _check_callable("fn", fn)
-    arguments = _checked(fw_compiler, bw_compiler, aot_arguments)
+    arguments = _check_arguments(fw_compiler, bw_compiler, aot_arguments)
     return _Cache(torch.nn.Module(), fn, arguments).call
 
 
@@ -61,10 +61,10 @@ def aot_module(
             f"aot_module takes a torch.nn.Module, not {type(module).__name__}.\n"
             "  fix: use aot_function for a function"
         )
-    return _AotModule(module, _checked(fw_compiler, bw_compiler, aot_arguments))
+    return _AotModule(module, _check_arguments(fw_compiler, bw_compiler, aot_arguments))
 
 
-def _checked(
+def _check_arguments(
     fw_compiler: Compiler, bw_compiler: Compiler | None, aot_arguments: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the arguments for ``aot``. Check them now, because ``aot`` is called only at the first call."""
@@ -121,7 +121,8 @@ class _Cache:
 
     def _key(self, leaves: Sequence[Any], spec: pytree.TreeSpec, tensors: Sequence[torch.Tensor]) -> Hashable:
         constants = tuple(
-            _describe(leaf) if isinstance(leaf, torch.Tensor) else _constant(leaf) for leaf in leaves
+            _describe_tensor(leaf) if isinstance(leaf, torch.Tensor) else _key_of_constant(leaf)
+            for leaf in leaves
         )
         storages: dict[int, int] = {}
         owned = [*self.root.parameters(), *self.root.buffers()]
@@ -129,15 +130,15 @@ class _Cache:
             storages.setdefault(_memory_of(tensor), len(storages)) for tensor in (*tensors, *owned)
         )
         modes = tuple(module.training for module in self.root.modules())
-        state = (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), tuple(autocast_now().items()))
-        return constants, spec, sharing, tuple(map(_describe, owned)), modes, state
+        state = (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), tuple(autocast_dtypes().items()))
+        return constants, spec, sharing, tuple(map(_describe_tensor, owned)), modes, state
 
     def _compile(
         self, leaves: Sequence[Any], spec: pytree.TreeSpec, tensors: Sequence[torch.Tensor]
     ) -> Callable[..., Any]:
         graph = Graph()
         inputs = [graph.placeholder(f"input_{number}") for number in range(len(tensors))]
-        nested = _nesting(leaves, spec)
+        nested = _make_nest_function(leaves, spec)
         if self.fn is None:
             nest_node = graph.call_function(nested, tuple(inputs))
             nest = pytree.tree_unflatten(leaves, spec)
@@ -160,7 +161,7 @@ class _Cache:
         return aot(make_graph_module(self.root, graph), tensors, **self.aot_arguments)
 
 
-def _nesting(leaves: Sequence[Any], spec: pytree.TreeSpec) -> Callable[..., Any]:
+def _make_nest_function(leaves: Sequence[Any], spec: pytree.TreeSpec) -> Callable[..., Any]:
     """Return a function from the tensors among ``leaves`` to the call's arguments; others are fixed."""
     constants = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
     positions = [position for position, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
@@ -174,7 +175,7 @@ def _nesting(leaves: Sequence[Any], spec: pytree.TreeSpec) -> Callable[..., Any]
     return nested
 
 
-def _constant(leaf: object) -> Hashable:
+def _key_of_constant(leaf: object) -> Hashable:
     """Return the key of an argument that is not a tensor.
 
     The key of a float is its ``repr``, because -0.0 equals 0.0 and nan does not equal nan.
@@ -198,7 +199,7 @@ def _memory_of(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
 
 
-def _describe(tensor: torch.Tensor) -> tuple[Any, ...]:
+def _describe_tensor(tensor: torch.Tensor) -> tuple[Any, ...]:
     """Return all metadata of a tensor on which a compiled graph depends."""
     strides = tensor.stride() if tensor.layout is torch.strided else None
     return (

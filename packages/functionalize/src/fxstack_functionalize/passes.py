@@ -14,12 +14,12 @@ from typing import Any, Final
 import torch
 
 from fxstack_functionalize import torch_compat
-from fxstack_functionalize.aliasing.analyze import Analysis, analyze, check_inputs
+from fxstack_functionalize.aliasing.analyze import Analysis, analyze, check_leaves
 from fxstack_functionalize.hooks.passes import HOOKS
 from fxstack_functionalize.metadata.records import GraphInfo, OutputInfo, OutputSource
 from fxstack_functionalize.metadata.replay import AliasSource
-from fxstack_functionalize.random.nested_draws import draws_inside
-from fxstack_functionalize.sequential_backward import Runs, saved_storages
+from fxstack_functionalize.random.nested_draws import has_nested_draws
+from fxstack_functionalize.sequential_backward import ResultHistories, saved_storages
 from fxstack_functionalize.torch_compat import TreeSpec, pytree
 from fxstack_functionalize.tracer.engine import storage_key
 from fxstack_functionalize.tracer.inputs import RestartTraceError, TraceRequest
@@ -122,8 +122,8 @@ def find_aliases(state: Tracing) -> Tracing:
         if info_of_value.is_tensor
     )
     trains = state.request.gradients or became_leaf
-    differentiable = _differentiable(slots, analysis) if trains else ()
-    nodes = [session.node_of(_plain(session, slot.value)) for slot in slots]
+    differentiable = _find_differentiable(slots, analysis) if trains else ()
+    nodes = [session.node_of(_plain_value(session, slot.value)) for slot in slots]
     info = GraphInfo(
         inputs=tuple(analysis.inputs),
         outputs=tuple(analysis.outputs),
@@ -138,7 +138,7 @@ def find_aliases(state: Tracing) -> Tracing:
         ),
         grad_mode=state.grad_mode,
         autocast=state.autocast,
-        strides=tuple(_strides(slot) for slot in slots),
+        strides=tuple(_eager_strides(slot) for slot in slots),
     )
     info = info.shifted(len(info.mutated))
     owners: list[tuple[AliasSource, int] | None] = [None] * len(info.mutated)
@@ -162,10 +162,12 @@ def group_outputs(state: Tracing) -> Tracing:
     + # flat outputs 1 share saved tensors
     """
     session, info = state.session, state.info
-    if not session.captured.equal_draws and draws_inside(session.tracer.root):
+    if not session.captured.equal_draws and has_nested_draws(session.tracer.root):
         raise RestartTraceError(lambda captured: replace(captured, equal_draws=True))
-    check_inputs(info)
-    runs = Runs({position: state.slots[position].value.grad_fn for position in info.differentiable})
+    check_leaves(info)
+    runs = ResultHistories(
+        {position: state.slots[position].value.grad_fn for position in info.differentiable}
+    )
     leaves = {index: session.inputs[index].leaf for index in info.grad_inputs}
     sources = tuple(runs.sources(leaves).items())
     info = replace(info, sequential=runs.atoms(), sources=sources)
@@ -182,9 +184,9 @@ def trace_backward(state: Tracing) -> Tracing:
     - # gradient of x: from flat outputs 0
     + # gradient of x: mul
     """
-    unsaved = _unsaved(state)  # adding the backward frees the history
+    unsaved = _unsaved_names(state)  # adding the backward frees the history
     slots, gradients = add_backward(state.session, state.info, state.slots)
-    info = replace(state.info, cut=_cut(state.info, gradients))
+    info = replace(state.info, cut=_find_inputs_without_gradient(state.info, gradients))
     return replace(state, graph_info=info, slots=slots, gradients=gradients, unsaved=unsaved)
 
 
@@ -250,10 +252,10 @@ def text(state: Tracing) -> str:
         return show(state.stage_graph)
     if state.out_spec is None:
         return show_graph(state.session.captured.graph_module.graph)
-    return show_graph(state.session.tracer.graph) + "".join(f"# {line}\n" for line in _facts(state))
+    return show_graph(state.session.tracer.graph) + "".join(f"# {line}\n" for line in _fact_lines(state))
 
 
-def _facts(state: Tracing) -> Iterator[str]:
+def _fact_lines(state: Tracing) -> Iterator[str]:
     info = state.graph_info
     if info is None:
         return
@@ -262,21 +264,22 @@ def _facts(state: Tracing) -> Iterator[str]:
         if slot.mutated_input is not None:
             yield f"new value of {names[slot.mutated_input]}: {slot.node}"
     for position, described in enumerate(info.outputs):
-        yield f"output {position}: {_described(state, described)}"
+        yield f"output {position}: {_describe_output(state, described)}"
     if state.gradients:
         yield from (f"gradient of {names[slot.index]}: {slot.node}" for slot in state.gradients)
     else:
         yield from (
-            f"gradient of {names[index]}: from flat outputs {_listed(group)}" for index, group in info.sources
+            f"gradient of {names[index]}: from flat outputs {_join_numbers(group)}"
+            for index, group in info.sources
         )
-    yield from (f"flat outputs {_listed(group)} share saved tensors" for group in info.sequential)
+    yield from (f"flat outputs {_join_numbers(group)} share saved tensors" for group in info.sequential)
 
 
-def _listed(numbers: Sequence[int]) -> str:
+def _join_numbers(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-def _described(state: Tracing, output: OutputInfo) -> str:
+def _describe_output(state: Tracing, output: OutputInfo) -> str:
     """Return where the caller gets a user output from."""
     info = state.info
     if output.source is OutputSource.CONSTANT:
@@ -288,11 +291,11 @@ def _described(state: Tracing, output: OutputInfo) -> str:
     return f"view of {name}" if output.source is OutputSource.ALIAS else name
 
 
-def _plain(session: Session, value: object) -> Any:
+def _plain_value(session: Session, value: object) -> Any:
     return session.value(value) if isinstance(value, torch.Tensor) else value
 
 
-def _strides(slot: FlatSlot) -> tuple[Any, ...] | None:
+def _eager_strides(slot: FlatSlot) -> tuple[Any, ...] | None:
     """Return eager's strides. The functional value may have other strides after an in-place operator."""
     value = slot.value
     if slot.mutated_input is not None or not isinstance(value, torch.Tensor):
@@ -300,7 +303,7 @@ def _strides(slot: FlatSlot) -> tuple[Any, ...] | None:
     return tuple(value.stride()) if value.layout is torch.strided else None
 
 
-def _unsaved(state: Tracing) -> tuple[str, ...]:
+def _unsaved_names(state: Tracing) -> tuple[str, ...]:
     """Return the names of the inputs, except parameters, and outputs whose memory eager does not save."""
     session, slots = state.session, state.slots
     saved = saved_storages(
@@ -315,13 +318,13 @@ def _unsaved(state: Tracing) -> tuple[str, ...]:
     return tuple(str(node) for node, value in tensors if storage_key(value) not in saved)
 
 
-def _cut(info: GraphInfo, gradients: Sequence[GradientSlot]) -> tuple[int, ...]:
+def _find_inputs_without_gradient(info: GraphInfo, gradients: Sequence[GradientSlot]) -> tuple[int, ...]:
     """Return the inputs without gradient. The base of a custom function's view is not cut off."""
     bases = {alias.index for _, alias in info.custom_views if alias.source is AliasSource.INPUT}
     return tuple(slot.index for slot in gradients if slot.node is None and slot.index not in bases)
 
 
-def _differentiable(slots: list[FlatSlot], analysis: Analysis) -> tuple[int, ...]:
+def _find_differentiable(slots: list[FlatSlot], analysis: Analysis) -> tuple[int, ...]:
     """Return the flat outputs with a gradient. A change that autograd does not see propagates none."""
     return tuple(
         position

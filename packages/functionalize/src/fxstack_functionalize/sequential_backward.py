@@ -2,7 +2,7 @@
 
 Autograd frees the saved tensors of a node when the node has run. So eager can differentiate a second result
 after a first one exactly if no node with saved tensors is reachable from both results. The trace runs under
-autograd, so its autograd graph is eager's: ``Runs`` reads there which results reach which nodes with saved
+autograd, so its autograd graph is eager's: ``ResultHistories`` reads there which results reach which nodes with saved
 tensors.
 """
 
@@ -30,7 +30,7 @@ from fxstack_interchange import InputKind, StageGraph
 RAW, SAVED = "_raw_saved_", "_saved_"
 
 
-class Runs:
+class ResultHistories:
     """The nodes of the autograd graph that the backward of each result runs."""
 
     def __init__(self, roots: Mapping[int, Any]) -> None:
@@ -38,9 +38,9 @@ class Runs:
         self._roots = roots
         self._bits = {position: 1 << number for number, position in enumerate(roots)}
         several = len(roots) > 1
-        self._reached = _reached(roots, self._bits) if several else {}
+        self._reached = _reaching_results(roots, self._bits) if several else {}
         names: dict[type, list[str]] = {}
-        masks = {mask for node, mask in self._reached.items() if _saves(node, names)}
+        masks = {mask for node, mask in self._reached.items() if _has_saved_tensors(node, names)}
         self._groups = [self._positions(mask) for mask in sorted(masks)]
 
     def _positions(self, mask: int) -> tuple[int, ...]:
@@ -60,7 +60,7 @@ class Runs:
         }
 
 
-def _reached(roots: Mapping[int, Any], bits: Mapping[int, int]) -> dict[Any, int]:
+def _reaching_results(roots: Mapping[int, Any], bits: Mapping[int, int]) -> dict[Any, int]:
     """Return for each node the mask of the results whose backward runs it (in topological order)."""
     waiting: dict[Any, int] = {}
     stack = [*dict.fromkeys(roots.values())]
@@ -87,10 +87,10 @@ def _reached(roots: Mapping[int, Any], bits: Mapping[int, int]) -> dict[Any, int
     return reached
 
 
-def _saves(node: object, names: dict[type, list[str]]) -> bool:
+def _has_saved_tensors(node: object, names: dict[type, list[str]]) -> bool:
     """Whether a node has saved a tensor. ``names`` caches the saved-tensor attributes of each node class."""
     try:
-        return any(_tensors(node, name) for name in _saved_names(node, names))
+        return any(_saved_tensors(node, name) for name in _saved_names(node, names))
     except RuntimeError:  # the saved tensor was changed in place afterwards
         return True
 
@@ -105,7 +105,7 @@ def _saved_names(node: object, names: dict[type, list[str]]) -> list[str]:
     return names[kind]
 
 
-def _tensors(node: object, name: str) -> list[torch.Tensor]:
+def _saved_tensors(node: object, name: str) -> list[torch.Tensor]:
     value = getattr(node, name)
     return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
@@ -114,14 +114,14 @@ def saved_storages(roots: Iterable[Any], key: Callable[[torch.Tensor], int]) -> 
     """Return the ``key`` of each tensor that a node behind ``roots`` has saved."""
     names: dict[type, list[str]] = {}
     keys: set[int] = set()
-    for node in _reached(dict(enumerate(roots)), defaultdict(int)):
+    for node in _reaching_results(dict(enumerate(roots)), defaultdict(int)):
         for name in _saved_names(node, names):
             with suppress(RuntimeError):  # the tensor was changed in place afterwards: its backward raises
-                keys.update(map(key, _tensors(node, name)))
+                keys.update(map(key, _saved_tensors(node, name)))
     return frozenset(keys)
 
 
-def needs(backward: StageGraph, positions: Mapping[str, int]) -> tuple[tuple[int, ...], ...]:
+def results_needing_saved(backward: StageGraph, positions: Mapping[str, int]) -> tuple[tuple[int, ...], ...]:
     """Return for each saved tensor of ``backward`` the results whose gradients use the saved tensor.
 
     ``positions`` maps the name of each tangent to the position of its result. A node that combines a gradient

@@ -22,7 +22,7 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 # torch.zeros(n)) runs in eager, and so does a graph that switches deterministic algorithms.
 
 
-def demand_unchanged(target: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+def check_deterministic_setting(target: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Raise UnsupportedGraphError if a captured call changes the setting for deterministic algorithms."""
     if target is not torch_compat.set_deterministic_algorithms:
         return
@@ -39,7 +39,7 @@ def demand_unchanged(target: object, args: Sequence[Any], kwargs: Mapping[str, A
         )
 
 
-def spelt_out(
+def with_explicit_dtype(
     mode: TorchDispatchMode,
     func: OpOverload,
     args: tuple[Any, ...],
@@ -51,7 +51,7 @@ def spelt_out(
     Integer tensors are converted to floats as ``func`` itself would convert them; ``mode`` records the
     conversion. Raise UnsupportedGraphError if no arguments give the dtype.
     """
-    expected = _dtypes(func(*args, **kwargs))
+    expected = _dtypes_of(func(*args, **kwargs))
     if expected == _dtypes_under(default, func, args, kwargs):
         return None
     dtype = next(dtype for dtype in expected if dtype.is_floating_point or dtype.is_complex)
@@ -92,16 +92,16 @@ def _dtypes_under(
     current = torch.get_default_dtype()
     torch.set_default_dtype(default)
     try:
-        return _dtypes(func(*args, **kwargs))
+        return _dtypes_of(func(*args, **kwargs))
     finally:
         torch.set_default_dtype(current)
 
 
-def _dtypes(result: object) -> list[torch.dtype]:
+def _dtypes_of(result: object) -> list[torch.dtype]:
     return [x.dtype for x in pytree.tree_leaves(result) if isinstance(x, torch.Tensor)]
 
 
-def autocast_now() -> dict[str, torch.dtype]:
+def autocast_dtypes() -> dict[str, torch.dtype]:
     """Return the dtypes of autocast by device, for the devices on which it is on."""
     if not torch_compat.is_any_autocast_enabled():
         return {}
@@ -112,10 +112,10 @@ def autocast_now() -> dict[str, torch.dtype]:
     }
 
 
-def state_now() -> Callable[[Callable[[], Any]], Any]:
+def capture_torch_state() -> Callable[[Callable[[], Any]], Any]:
     """Return a function that later calls a function under the present grad mode and autocast."""
     grad_mode = torch.is_grad_enabled()
-    autocast = autocast_now()
+    autocast = autocast_dtypes()
     caching = torch.is_autocast_cache_enabled()
 
     def in_state(function: Callable[[], Any]) -> Any:

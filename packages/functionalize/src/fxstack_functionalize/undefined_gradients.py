@@ -1,7 +1,7 @@
 """The backward graph for calls in which some results have no gradient.
 
 Zeros cannot replace a missing gradient: an infinite derivative times zero is NaN, and nodes that depend on
-missing gradients alone would cost time. Autograd skips a node that no gradient reaches; ``without`` removes
+missing gradients alone would cost time. Autograd skips a node that no gradient reaches; ``without_tangents`` removes
 such nodes from a backward graph.
 """
 
@@ -29,7 +29,7 @@ class _NoZerosError(Exception):
     """A node takes a missing and a present gradient, and zeros for the missing one cannot be written."""
 
 
-def without(backward: StageGraph, missing: Collection[str]) -> StageGraph | None:
+def without_tangents(backward: StageGraph, missing: Collection[str]) -> StageGraph | None:
     """Return ``backward`` (``Stage.BACKWARD``) without the tangents ``missing``.
 
     The new graph has no inputs for these tangents and for saved tensors that only they need (it keeps
@@ -38,54 +38,58 @@ def without(backward: StageGraph, missing: Collection[str]) -> StageGraph | None
     symbolic.
     """
     try:
-        return _Without(backward, missing).graph()
+        return _TangentRemoval(backward, missing).graph()
     except _NoZerosError:
         return None
 
 
-class _Without:
+class _TangentRemoval:
     def __init__(self, stage: StageGraph, missing: Collection[str]) -> None:
         self._stage = stage
         self._missing = missing
         self._graph = Graph()
         self._copies: dict[Node, Node] = {}
-        self._late: set[Node] = set()
+        self._gradient_nodes: set[Node] = set()
         """Nodes that depend on a gradient."""
-        self._absent: set[Node] = set()
-        """Nodes of ``_late`` that depend on missing gradients alone."""
+        self._missing_nodes: set[Node] = set()
+        """Nodes of ``_gradient_nodes`` that depend on missing gradients alone."""
         self._zeros: dict[Node, Node] = {}
 
     def graph(self) -> StageGraph:
         tangents = {spec.name for spec in self._stage.signature.inputs_of(InputKind.TANGENT)}
         for node in self._stage.graph_module.graph.nodes:
             if node.op == "placeholder":
-                self._placeholder(node, is_tangent=node.name in tangents)
+                self._copy_placeholder(node, is_tangent=node.name in tangents)
             elif node.op != "output":
-                self._call(node)
+                self._copy_call(node)
         values: Any = self._stage.graph_module.graph.output_node().args[0]
         self._graph.output(tuple(self._copies.get(value) for value in values))
-        rerun = {copy for node, copy in self._copies.items() if node not in self._late}
+        rerun = {copy for node, copy in self._copies.items() if node not in self._gradient_nodes}
         remove_dead_code(self._graph, rerun)
-        return self._closed()
+        return self._stage_without_unused_inputs()
 
-    def _placeholder(self, node: Node, *, is_tangent: bool) -> None:
+    def _copy_placeholder(self, node: Node, *, is_tangent: bool) -> None:
         if is_tangent:
-            self._late.add(node)
+            self._gradient_nodes.add(node)
         if node.name in self._missing:
-            self._absent.add(node)
+            self._missing_nodes.add(node)
         else:
             self._copies[node] = self._graph.node_copy(node)
 
-    def _call(self, node: Node) -> None:
-        gradients = [used for used in node.all_input_nodes if used in self._late]
-        missing = [used for used in gradients if used in self._absent]
+    def _copy_call(self, node: Node) -> None:
+        gradients = [used for used in node.all_input_nodes if used in self._gradient_nodes]
+        missing = [used for used in gradients if used in self._missing_nodes]
         if gradients:
-            self._late.add(node)
-        summand = _other_summand(node, missing)
+            self._gradient_nodes.add(node)
+        summand = _present_summand(node, missing)
         # ``missing + other``: a sum with a term that depends on no gradient (zeros, for example) becomes that
         # term.
-        if missing and len(missing) == len(gradients) and (summand is None or summand in self._late):
-            self._absent.add(node)
+        if (
+            missing
+            and len(missing) == len(gradients)
+            and (summand is None or summand in self._gradient_nodes)
+        ):
+            self._missing_nodes.add(node)
             return
         if summand is not None:
             self._copies[node] = self._copies[summand]
@@ -94,7 +98,7 @@ class _Without:
 
     def _argument(self, used: Node) -> Node:
         """Return the copy of an argument, or zeros for a missing gradient that a node takes beside others."""
-        if used not in self._absent:
+        if used not in self._missing_nodes:
             return self._copies[used]
         if used not in self._zeros:
             self._zeros[used] = self._make_zeros(used.meta.get("val"))
@@ -115,7 +119,7 @@ class _Without:
             zeros = self._add(value, aten.permute.default, zeros, inverse)
         if dense != shape:
             zeros = self._add(value, aten.expand.default, zeros, shape)
-        if _strides(zeros.meta["val"]) != _strides(value):
+        if _strides_that_matter(zeros.meta["val"]) != _strides_that_matter(value):
             raise _NoZerosError
         return zeros
 
@@ -125,7 +129,7 @@ class _Without:
             node.meta["val"] = target(*map_arg(args, lambda used: used.meta["val"]), **keywords)
         return node
 
-    def _closed(self) -> StageGraph:
+    def _stage_without_unused_inputs(self) -> StageGraph:
         stage = self._stage
         saved = {spec.name for spec in stage.signature.inputs_of(InputKind.SAVED)}
         for node in self._graph.find_nodes(op="placeholder"):
@@ -137,7 +141,7 @@ class _Without:
         return with_graph(stage, self._graph, inputs, self._copies)
 
 
-def _other_summand(node: Node, missing: Collection[Node]) -> Node | None:
+def _present_summand(node: Node, missing: Collection[Node]) -> Node | None:
     """Return the summand of ``node`` that is not missing, if ``node`` adds two tensors of the same layout."""
     if node.target is not aten.add.Tensor or node.kwargs:
         return None
@@ -148,13 +152,13 @@ def _other_summand(node: Node, missing: Collection[Node]) -> Node | None:
     value, sum_value = summand.meta.get("val"), node.meta.get("val")
     if not isinstance(value, torch.Tensor) or not isinstance(sum_value, torch.Tensor):
         return None
-    return summand if _looks(value) == _looks(sum_value) else None
+    return summand if _dtype_and_layout(value) == _dtype_and_layout(sum_value) else None
 
 
-def _looks(value: torch.Tensor) -> tuple[object, ...]:
+def _dtype_and_layout(value: torch.Tensor) -> tuple[object, ...]:
     """Return dtype and layout. Sizes are text, because comparing symbols would add a guard."""
     return value.dtype, *map(str, (*value.shape, *value.stride()))
 
 
-def _strides(value: torch.Tensor) -> list[int]:
+def _strides_that_matter(value: torch.Tensor) -> list[int]:
     return [stride for size, stride in zip(value.shape, value.stride(), strict=True) if size > 1]

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from fxstack_functionalize import torch_compat
-from fxstack_functionalize.aliasing.aliases import AliasPlan, Truth, choose_base, grad_fn_of
+from fxstack_functionalize.aliasing.aliases import AliasPlan, ViewKind, choose_base, grad_fn_of
 from fxstack_functionalize.aliasing.metamutation import relayouts_of
-from fxstack_functionalize.aliasing.synthetic_bases import groups_to_merge, needs_bases
+from fxstack_functionalize.aliasing.synthetic_bases import groups_to_merge, restart_with_bases
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.metadata.records import GraphInfo, InputInfo, OutputInfo, OutputSource
 from fxstack_functionalize.metadata.replay import AliasInfo, AliasSource
@@ -30,7 +30,7 @@ from fxstack_functionalize.views.differentiable_bases import leaves_behind, root
 # and new leaves behind results if no input requires a gradient.
 
 
-def set_aside(
+def clear_new_leaves(
     outputs: Mapping[int, torch.Tensor], inputs: Sequence[TracedInput], input_ids: Collection[int]
 ) -> set[int]:
     """Clear ``requires_grad`` of the new leaves among ``outputs`` (by position, each once). Return their ids.
@@ -60,7 +60,7 @@ def set_aside(
     return leaves
 
 
-def check_inputs(info: GraphInfo) -> None:
+def check_leaves(info: GraphInfo) -> None:
     """Refuse a graph whose only leaves are new: autograd calls a custom function's backward only for inputs.
 
     Raises:
@@ -99,7 +99,7 @@ def analyze(session: Session, outputs: Sequence[Any], *, replay_views: bool) -> 
     ]
     _merge_if_aliased(session, infos)
     analysis = Analysis(infos)
-    _Outputs(session, analysis, outputs).classify(replay_views=replay_views)
+    _OutputClassifier(session, analysis, outputs).classify(replay_views=replay_views)
     return analysis
 
 
@@ -116,7 +116,7 @@ def _input_info(session: Session, spec: CapturedInput, traced: TracedInput) -> I
         raise RestartTraceError(lambda captured: replace(captured, keep_views=True))
     mutates_data = traced.base is None and torch_compat.functionalize_has_data_mutation(core)
     relayouts = relayouts_of(session, spec, traced)
-    bumps = version_of(argument) - traced.version - sum(step.bumps for step in relayouts)
+    bumps = version_of(argument) - traced.version - sum(step.version_bumps for step in relayouts)
     return InputInfo(
         name,
         is_tensor=True,
@@ -134,13 +134,13 @@ def _merge_if_aliased(session: Session, infos: Sequence[InputInfo]) -> None:
     if any(spec.members is not None for spec in session.captured.inputs):
         return
     changed = {index for index, info in enumerate(infos) if info.mutates_data}
-    relaid = {index for index in changed if any(step.moves for step in infos[index].relayouts)}
+    relaid = {index for index in changed if any(step.changes_layout for step in infos[index].relayouts)}
     groups = groups_to_merge(session.captured, changed, relaid)
     if groups:
-        raise needs_bases(groups)
+        raise restart_with_bases(groups)
 
 
-class _Outputs:
+class _OutputClassifier:
     """Classifies the user outputs. Each output has a slot among the flat outputs; the slot may stay empty."""
 
     def __init__(self, session: Session, analysis: Analysis, outputs: Sequence[Any]) -> None:
@@ -165,11 +165,11 @@ class _Outputs:
                     )
                 self.first.setdefault(id(value), position)
         outputs = {position: self.outputs[position] for position in self.first.values()}
-        self.leaves = set_aside(outputs, self.session.inputs, self.plan._places)
+        self.leaves = clear_new_leaves(outputs, self.session.inputs, self.plan.locations)
         self._add_bases(replay_views=replay_views)
         for position, value in enumerate(self.outputs):
             if isinstance(value, torch.Tensor):
-                self.analysis.outputs.append(self._tensor(value))
+                self.analysis.outputs.append(self._classify_tensor(value))
             elif isinstance(value, SYMBOLIC):
                 self.analysis.values[position] = value
                 self.analysis.outputs.append(OutputInfo(OutputSource.VALUE, position, is_tensor=False))
@@ -195,28 +195,28 @@ class _Outputs:
             ):
                 self.plan.add_base(base, self.first.get(id(base)))
             elif len({id(root) for root in map(root_of, members) if root.requires_grad}) > 1:
-                raise _own_gradient()
+                raise _own_gradient_error()
 
-    def _tensor(self, value: torch.Tensor) -> OutputInfo:
+    def _classify_tensor(self, value: torch.Tensor) -> OutputInfo:
         leaf = id(value) in self.leaves
         grad = value.requires_grad or leaf
         position = self.first[id(value)]
         is_free = self.plan.is_placed(value) or not self.plan.has_owner(value)
-        truth = Truth.VIEW if is_free else self.plan.truth(value)
-        if truth is Truth.UNCLEAR:
-            raise _own_gradient()
-        if truth is Truth.CUSTOM or not (self.plan.has_owner(value) or self.plan.is_placed(value)):
+        view_kind = ViewKind.VIEW if is_free else self.plan.view_kind(value)
+        if view_kind is ViewKind.UNCLEAR:
+            raise _own_gradient_error()
+        if view_kind is ViewKind.CUSTOM or not (self.plan.has_owner(value) or self.plan.is_placed(value)):
             self.analysis.values[position] = value
-            if truth is Truth.CUSTOM:
+            if view_kind is ViewKind.CUSTOM:
                 self.analysis.custom_views[position] = self.plan.custom_view(value)
             return OutputInfo(OutputSource.VALUE, position, requires_grad=grad, is_leaf=leaf)
-        source, index = self.plan.place(value)
+        source, index = self.plan.place_tensor(value)
         if source is AliasSource.OUTPUT:
             self.analysis.values[index] = value
         return OutputInfo(_SOURCES[source], index, requires_grad=grad, is_leaf=leaf)
 
 
-def _own_gradient() -> UnsupportedGraphError:
+def _own_gradient_error() -> UnsupportedGraphError:
     return UnsupportedGraphError(
         "an output shares memory with another tensor but has a gradient of its own",
         why="it comes from .data, detach() or a view under no_grad, and was changed with gradients on",

@@ -1,7 +1,7 @@
 """Make the callable of a program on disk: its wrapper from records, its compiled graphs from files.
 
 The callable needs the traced graphs only in rare cases: hooks to be inlined, an index out of range (which
-runs in eager), a report, a missing file. ``Recreated`` then traces them again, in the state of torch of the
+runs in eager), a report, a missing file. ``RecreatedGraphs`` then traces them again, in the state of torch of the
 first trace.
 """
 
@@ -21,14 +21,14 @@ from fxstack_functionalize.runtime.calling import Compiled
 from fxstack_functionalize.runtime.plan import TrainingPlan, plan_training
 from fxstack_functionalize.runtime.training import Pair, Program, Stages, training_wrapper
 from fxstack_functionalize.runtime.wrapper import inference_wrapper
-from fxstack_functionalize.torch_state import state_now
+from fxstack_functionalize.torch_state import capture_torch_state
 from fxstack_functionalize.trace import Traced
 from fxstack_interchange import Partition, StageGraph
 
 Run = Callable[[Callable[[], Any]], Any]
 
 
-class Recreated:
+class RecreatedGraphs:
     """The graphs of a stored program, traced and partitioned again on demand."""
 
     def __init__(self, trace: Callable[[], Traced], stages: Stages, run: Run) -> None:
@@ -47,7 +47,7 @@ class Recreated:
         partition: Partition = self._run(lambda: self.stages.partition(joint))
         return partition
 
-    def checked(self, plan: TrainingPlan) -> Partition:
+    def checked_partition(self, plan: TrainingPlan) -> Partition:
         """Return the partition, which must be that of ``plan``.
 
         Raises:
@@ -63,7 +63,7 @@ class Recreated:
 
 
 def from_disk(
-    stored: Stored, entry: CacheEntry, recreated: Recreated, options: AotOptions
+    stored: Stored, entry: CacheEntry, recreated: RecreatedGraphs, options: AotOptions
 ) -> Callable[..., Any] | None:
     """Return the callable; None if a compiled graph cannot be loaded."""
     shell, plan, variant = stored.shell, stored.plan, stored.variant
@@ -79,19 +79,19 @@ def from_disk(
             entry.keep_training(shell, pair, made_variant, backward)
 
     def graph() -> StageGraph:
-        return recreated.checked(plan).backward
+        return recreated.checked_partition(plan).backward
 
     backwards = Backwards(shell, plan, graph, recreated.stages.backward, made)
     pair = Pair(plan, forward, backwards)
-    if variant is not None and not _add(backwards, variant, stored, entry, recreated):
+    if variant is not None and not _add_backward(backwards, variant, stored, entry, recreated):
         return None
     program = Program(shell, lambda: recreated.traced, lambda: pair, recreated.stages)
     entry.used(lambda: recreated.partition)
     return training_wrapper(program, options)
 
 
-def _add(
-    backwards: Backwards, variant: Variant, stored: Stored, entry: CacheEntry, recreated: Recreated
+def _add_backward(
+    backwards: Backwards, variant: Variant, stored: Stored, entry: CacheEntry, recreated: RecreatedGraphs
 ) -> bool:
     """Add the stored backward. Load it now if it has symbolic sizes, else when it is first used."""
     stage = backwards.stage(variant)
@@ -110,12 +110,12 @@ def _add(
     return True
 
 
-def in_present_state() -> Run:
+def make_runner() -> Run:
     """Return a function that later runs a function with the present grad mode and autocast.
 
     In its own thread, because tracing must not see that a compiled graph or a backward is running.
     """
-    in_state = state_now()
+    in_state = capture_torch_state()
 
     def run(function: Callable[[], Any]) -> Any:
         with ThreadPoolExecutor(1) as pool:

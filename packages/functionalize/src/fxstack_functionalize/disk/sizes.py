@@ -17,7 +17,7 @@ import torch
 
 from fxstack_functionalize.torch_compat import SymT, symbol_is_type
 from fxstack_functionalize.tracer.inputs import Captured
-from fxstack_functionalize.tracer.symbols import values_in
+from fxstack_functionalize.tracer.symbols import symbol_values
 from fxstack_interchange import LoadError, SaveError
 from fxstack_interchange.format.expressions import from_text, to_text
 
@@ -107,4 +107,4 @@ class Sizes:
 
     @cached_property
     def _hints(self) -> dict[sympy.Symbol, sympy.Number]:
-        return {symbol: sympy.sympify(n) for symbol, n in values_in(self._env).items()}
+        return {symbol: sympy.sympify(n) for symbol, n in symbol_values(self._env).items()}

@@ -45,9 +45,9 @@ def inline_hooks(partition: Partition, pair: HookPair) -> Partition:
         value = node.meta["val"]
         pack = pair.trace_pack(value, parameters)
         packed.append(_Packed(node, pack, pair.trace_unpack(pack, value)))
-    forward = _forward(partition.forward, packed)
+    forward = _pack_in_forward(partition.forward, packed)
     names = [str(spec.name) for spec in forward.signature.outputs_of(OutputKind.SAVED)]
-    backward = _backward(partition.backward, packed, names)
+    backward = _unpack_in_backward(partition.backward, packed, names)
     return replace(partition, forward=forward, backward=backward, saved=tuple(names))
 
 
@@ -60,7 +60,7 @@ def _saved_tensors(forward: StageGraph) -> list[Node]:
     ]
 
 
-def _forward(stage: StageGraph, packed: Sequence[_Packed]) -> StageGraph:
+def _pack_in_forward(stage: StageGraph, packed: Sequence[_Packed]) -> StageGraph:
     graph = Graph()
     env: dict[Node, Node] = {}
     for node in stage.graph_module.graph.nodes:
@@ -79,7 +79,7 @@ def _forward(stage: StageGraph, packed: Sequence[_Packed]) -> StageGraph:
     return StageGraph(make_graph_module(stage.graph_module, graph), signature)
 
 
-def _backward(stage: StageGraph, packed: Sequence[_Packed], names: Sequence[str]) -> StageGraph:
+def _unpack_in_backward(stage: StageGraph, packed: Sequence[_Packed], names: Sequence[str]) -> StageGraph:
     """Add inputs for packed tensors and numbers, then the states, symbols and tangents of ``stage``."""
     graph = Graph()
     packed_nodes = [node for hooks in packed for node in hooks.pack.results]
@@ -156,7 +156,7 @@ def hooks_in_joint(joint: StageGraph, backward: frozenset[str], pair: HookPair) 
 
 
 @dataclass(frozen=True, slots=True)
-class Hooking:
+class HookedStep:
     """A training step between two passes. ``backward``: names of the joint graph's nodes of the backward.
 
     ``early``: whether the partitioner sees the hooks.
@@ -175,7 +175,7 @@ class Hooking:
         return self.parts
 
 
-def hook_joint(state: Hooking) -> Hooking | NothingToDo:
+def hook_joint(state: HookedStep) -> HookedStep | NothingToDo:
     """Put the hooks around each forward value that the backward reads, so that the partitioner sees them.
 
     >>> hooked("hook_joint", lambda x: x.exp())
@@ -192,7 +192,7 @@ def hook_joint(state: Hooking) -> Hooking | NothingToDo:
     return replace(state, joint=hooks_in_joint(state.joint, state.backward, state.pair))
 
 
-def cut_joint(state: Hooking) -> Hooking:
+def cut_joint(state: HookedStep) -> HookedStep:
     """Cut the joint graph by the partitioner.
 
     >>> hooked("cut_joint", lambda x: x.sin())
@@ -207,7 +207,7 @@ def cut_joint(state: Hooking) -> Hooking:
     return replace(state, parts=state.cut(state.joint))
 
 
-def hook_saved(state: Hooking) -> Hooking | NothingToDo:
+def hook_saved(state: HookedStep) -> HookedStep | NothingToDo:
     """Pack the saved tensors at the end of the forward, and unpack them at the start of the backward.
 
     >>> hooked("hook_saved", lambda x: x.sin(), early=False)
@@ -224,7 +224,7 @@ def hook_saved(state: Hooking) -> Hooking | NothingToDo:
     return replace(state, parts=inline_hooks(state.partition, state.pair))
 
 
-def text(state: Hooking) -> str:
+def text(state: HookedStep) -> str:
     """Return the joint graph as text, once it is cut both graphs."""
     if state.parts is None:
         return show(state.joint)

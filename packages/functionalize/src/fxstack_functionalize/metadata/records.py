@@ -18,11 +18,11 @@ class Relayout:
     keywords: tuple[tuple[str, Any], ...]
     grad_mode: bool
     """Whether grad mode was on."""
-    bumps: int
+    version_bumps: int
     """The number that the call adds to the version counter."""
 
     @property
-    def moves(self) -> bool:
+    def changes_layout(self) -> bool:
         """Whether the call changes size or strides, rather than the autograd history."""
         return self.method not in {"detach_", "requires_grad_"}
 

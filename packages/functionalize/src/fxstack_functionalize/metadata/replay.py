@@ -20,11 +20,11 @@ from fxstack_functionalize import torch_compat
 from fxstack_functionalize.torch_compat import functionalization as views
 
 UNSAFE_VIEW: type = torch_compat.unsafe_view_ViewMeta
-RESIZE: type = views.resize__ViewMeta
-DETACH: type = views.detach_ViewMeta
+RESIZE_VIEW: type = views.resize__ViewMeta
+DETACH_VIEW: type = views.detach_ViewMeta
 
 _aten = torch.ops.aten
-PARTS: Final[dict[type, Any]] = {
+MULTI_RESULT_VIEWS: Final[dict[type, Any]] = {
     views.unbind_int_ViewMeta: _aten.unbind.int,
     views.split_Tensor_ViewMeta: _aten.split.Tensor,
     views.split_with_sizes_ViewMeta: _aten.split_with_sizes.default,
@@ -32,8 +32,8 @@ PARTS: Final[dict[type, Any]] = {
 """The operators that return several views, by the class of the record of one view."""
 # Arguments of these records: whether symbolic, the number of the view, two flags, then the operator's
 # arguments.
-NUMBER: Final = 1
-OWN: Final = 4
+NUMBER_ARGUMENT: Final = 1
+FIRST_OPERATOR_ARGUMENT: Final = 4
 
 Step = tuple[type, tuple[Any, ...]]
 """A ViewMeta class and the tuple of its arguments."""
@@ -81,7 +81,7 @@ class AliasInfo:
         numbers = tuple((symbol, position + by) for symbol, position in self.numbers)
         return replace(self, index=index, numbers=numbers)
 
-    def maker(
+    def make_replay(
         self, filled: Callable[[Sequence[Any]], Sequence[tuple[Any, ...]]] | None
     ) -> Callable[..., torch.Tensor]:
         """Return the function from the base to the alias.
@@ -91,13 +91,13 @@ class AliasInfo:
         """
         kinds, arguments = zip(*self.steps, strict=True) if self.steps else ((), ())
         if filled is not None:
-            return self.detached(lambda base, args: applied(base, kinds, filled(args)))
-        if any(kind in PARTS for kind in kinds):
-            return self.detached(lambda base: applied(base, kinds, arguments))
+            return self.with_detachment(lambda base, args: apply_steps(base, kinds, filled(args)))
+        if any(kind in MULTI_RESULT_VIEWS for kind in kinds):
+            return self.with_detachment(lambda base: apply_steps(base, kinds, arguments))
         sequence = [make(arguments) for make, arguments in self.steps]
-        return self.detached(lambda base: views.apply_view_meta_sequence(base, sequence))
+        return self.with_detachment(lambda base: views.apply_view_meta_sequence(base, sequence))
 
-    def detached(self, replay: Callable[..., Any]) -> Callable[..., Any]:
+    def with_detachment(self, replay: Callable[..., Any]) -> Callable[..., Any]:
         """Return ``replay``, which makes a tensor or a tuple of tensors, with ``detachment`` applied."""
         if self.detachment is Detachment.NONE:
             return replay
@@ -113,7 +113,7 @@ class AliasInfo:
         return make
 
 
-def applied(
+def apply_steps(
     base: torch.Tensor, kinds: Sequence[Any], arguments_of_steps: Sequence[tuple[Any, ...]]
 ) -> torch.Tensor:
     """Return the view of ``base`` that records of the classes ``kinds`` with arguments ``arguments_of_steps`` describe.
@@ -123,9 +123,14 @@ def applied(
     """
     pending: list[Any] = []
     for kind, arguments in zip(kinds, arguments_of_steps, strict=True):
-        if kind in PARTS:
+        if kind in MULTI_RESULT_VIEWS:
             viewed = views.apply_view_meta_sequence(base, pending) if pending else base
-            base, pending = PARTS[kind](viewed, *arguments[OWN:])[arguments[NUMBER]], []
+            base, pending = (
+                MULTI_RESULT_VIEWS[kind](viewed, *arguments[FIRST_OPERATOR_ARGUMENT:])[
+                    arguments[NUMBER_ARGUMENT]
+                ],
+                [],
+            )
         else:
             pending.append(kind(arguments))
     return cast("torch.Tensor", views.apply_view_meta_sequence(base, pending) if pending else base)
@@ -133,25 +138,25 @@ def applied(
 
 def view_steps(core: torch.Tensor) -> tuple[Step, ...]:
     """Return the view chain of a functional tensor (C++ level), from the base of its storage."""
-    return tuple(_step(meta) for meta in views.get_view_meta_sequence(core))
+    return tuple(_step_of(meta) for meta in views.get_view_meta_sequence(core))
 
 
-def _step(meta: Any) -> Step:
+def _step_of(meta: Any) -> Step:
     # torch's records of _unsafe_view and resize_ refer to sizes that no longer exist, so they are never
     # replayed. _unsafe_view only views a fresh copy that the program cannot reach otherwise, so its arguments
     # can be left out. Two records of resize_ cannot be compared, so each gets a unique object as its
     # arguments.
-    if isinstance(meta, RESIZE):
+    if isinstance(meta, RESIZE_VIEW):
         return type(meta), (object(),)
     return type(meta), () if isinstance(meta, UNSAFE_VIEW) else meta.as_tuple()
 
 
 def can_replay(steps: tuple[Step, ...]) -> bool:
-    return all(make not in {UNSAFE_VIEW, RESIZE} for make, _ in steps)
+    return all(make not in {UNSAFE_VIEW, RESIZE_VIEW} for make, _ in steps)
 
 
 def is_detach(step: Step) -> bool:
-    return step[0] is DETACH
+    return step[0] is DETACH_VIEW
 
 
 def symbols_in(value: object) -> Iterator[torch.SymInt]:

@@ -31,7 +31,9 @@ _CASTS_INSIDE: Final[Mapping[object, str]] = {
 """Operators whose kernels multiply matrices by other operators, with the operator that programs call."""
 
 
-def uncast(engine: Engine, function: Callable[..., Any], *, simple: bool) -> AbstractContextManager[Any]:
+def without_casts(
+    engine: Engine, function: Callable[..., Any], *, simple: bool
+) -> AbstractContextManager[Any]:
     """Return the context for a call of ``function`` that writes to arguments: eager casts nothing for it.
 
     A composition of other operators may contain both in-place operators and operators with rules. The mode of

@@ -20,7 +20,7 @@ _aten = torch.ops.aten
 _KEYS: Final = (torch_compat.DispatchKey.Autograd, torch_compat.DispatchKey.CompositeImplicitAutograd)
 
 
-def _resampled(operator: Callable[..., Any]) -> Kernel:
+def _upsample_kernel(operator: Callable[..., Any]) -> Kernel:
     """Compute the output size from scale factors, and call the operator with this size."""
 
     def kernel(x: torch.Tensor, output_size: Sequence[int] | None, *options: Any) -> torch.Tensor:
@@ -53,7 +53,7 @@ def _matmul(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return result
 
 
-def _stacked(operator: Callable[..., Any], flags: int) -> Callable[..., Any]:
+def _layer_by_layer(operator: Callable[..., Any], flags: int) -> Callable[..., Any]:
     """Run a recurrent operator layer by layer, with eager's dropout between layers.
 
     torch's composition drops nothing: it tests ``num_layers < i - 1`` for layer ``i``. ``flags`` is the position of
@@ -108,12 +108,12 @@ _KERNELS: Final[dict[Any, Kernel | None]] = {
     _aten.upsample_bicubic2d.default: None,
     # They divide sizes by sizes, but eager multiplies with the reciprocal of the scale.
     **{operator.default: None for operator in _NEAREST},
-    **{operator.input: _stacked(operator.input, 3) for operator in _RECURRENT},
-    **{operator.data: _stacked(operator.data, 4) for operator in _RECURRENT},
+    **{operator.input: _layer_by_layer(operator.input, 3) for operator in _RECURRENT},
+    **{operator.data: _layer_by_layer(operator.data, 4) for operator in _RECURRENT},
     _aten.dropout.default: _dropout,
     _aten.matmul.default: _matmul,
     **{
-        operator.vec: _resampled(operator.default)
+        operator.vec: _upsample_kernel(operator.default)
         for operator in (
             *_NEAREST,
             _aten.upsample_linear1d,

@@ -18,7 +18,9 @@ from fxstack_functionalize import torch_compat
 _LAYERS = frozenset({torch.lstm, torch.ops.aten.lstm.input, torch.ops.aten.lstm.data})
 
 
-def in_steps(call: Callable[..., Any], target: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def run_in_steps(
+    call: Callable[..., Any], target: object, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
     """Call ``call(args, kwargs)``, a call of ``target``, without oneDNN if it is a layer that may need a backward."""
     if target not in _LAYERS or not torch.is_grad_enabled():
         return call(args, kwargs)
@@ -74,10 +76,10 @@ class _StepsMode(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        return in_steps(lambda args, kwargs: func(*args, **kwargs), func, args, kwargs or {})
+        return run_in_steps(lambda args, kwargs: func(*args, **kwargs), func, args, kwargs or {})
 
 
-def steps_in(module: torch.nn.Module) -> AbstractContextManager[Any]:
+def steps_in_module(module: torch.nn.Module) -> AbstractContextManager[Any]:
     """Return the context for a call of ``module``: a mode only for LSTMs, as a mode changes other paths."""
     recurrent = any(isinstance(submodule, torch.nn.LSTM) for submodule in module.modules())
     return _StepsMode() if recurrent else nullcontext()

@@ -37,7 +37,7 @@ ONE_HOT = dict.fromkeys((torch.nn.functional.one_hot, aten.one_hot, aten.one_hot
 """All names by which a captured graph may call ``one_hot``."""
 
 
-def rows(function: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def select_rows(function: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Return ``unbind`` or iteration by ``select``; None for other functions, and in grad mode."""
     name = getattr(function, "__name__", None)
     if name not in {"unbind", "__iter__"} or torch.is_grad_enabled():

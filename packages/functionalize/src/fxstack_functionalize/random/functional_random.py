@@ -94,7 +94,7 @@ def with_random_state(module: GraphModule, example_inputs: Sequence[Any]) -> tup
     return make_graph_module(module, graph), [*example_inputs, torch.get_rng_state()]
 
 
-def stateful(compiled: Callable[..., Any]) -> Callable[..., Any]:
+def use_generator(compiled: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``compiled`` (a compiled ``with_random_state`` graph) as a function that uses torch's generator."""
 
     def call(*args: object) -> Any:
@@ -105,7 +105,7 @@ def stateful(compiled: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def draws(stage: StageGraph) -> bool:
+def draws_random_numbers(stage: StageGraph) -> bool:
     """Whether a graph draws from the CPU generator."""
     return any(
         _is_draw(node.target, node.args, node.kwargs, node.meta.get("val"))
@@ -137,14 +137,16 @@ class FunctionalRandomMode(RecordingMode):
 
     state: torch.Tensor
 
-    def _run(self, func: object, types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run_operator(
+        self, func: object, types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         if func is END and self.state is not args[0]:
             return self.state
         if func is BEGIN or func is END:
             self.state = args[0]
-            return super()._run(torch.ops.aten.clone.default, types, args, kwargs)
+            return super()._run_operator(torch.ops.aten.clone.default, types, args, kwargs)
         if func is GET_STATE:
-            return super()._run(torch.ops.aten.clone.default, types, (self.state,), {})
+            return super()._run_operator(torch.ops.aten.clone.default, types, (self.state,), {})
         if func is SET_STATE:
             (self.state,) = args
             return None
@@ -152,7 +154,7 @@ class FunctionalRandomMode(RecordingMode):
             self.state = self._seeded(types, args)
             return None
         if torch.Tag.nondeterministic_seeded not in getattr(func, "tags", ()):
-            return super()._run(func, types, args, kwargs)
+            return super()._run_operator(func, types, args, kwargs)
         rule = self.table.get(func)
         if rule is not None or self._is_composite(func):
             result = self._decompose(func, rule, args, kwargs)
@@ -167,13 +169,13 @@ class FunctionalRandomMode(RecordingMode):
                 why="under functional_random a graph has no effect but on the state of the one on CPU",
                 fix="compile without functional_random",
             )
-        return super()._run(STATE_OF, types, args, {})
+        return super()._run_operator(STATE_OF, types, args, {})
 
     def _draw(
         self, func: OpOverload, types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         if not _is_draw(func, args, kwargs, func(*args, **kwargs)):
-            return super()._run(func, types, args, kwargs)
+            return super()._run_operator(func, types, args, kwargs)
         if self.tracer.in_backward:
             raise UnsupportedGraphError(
                 f"a backward draws random numbers ({func})",
@@ -183,7 +185,7 @@ class FunctionalRandomMode(RecordingMode):
         names = [argument.name for argument in func._schema.arguments]
         other_args = tuple(v for name, v in zip(names, args, strict=False) if name != "generator")
         named = {name: value for name, value in kwargs.items() if name != "generator"}
-        drawn = super()._run(functional_form(func), types, (self.state, *other_args), named)
+        drawn = super()._run_operator(functional_form(func), types, (self.state, *other_args), named)
         self.state, *results = drawn
         return results[0] if len(results) == 1 else tuple(results)
 
@@ -205,12 +207,12 @@ def functional_form(operator: OpOverload) -> OpOverload:
         set_state(state)
         try:
             drawn = run(*args, **kwargs)
-            return torch.get_rng_state(), *_several(drawn)
+            return torch.get_rng_state(), *_as_tuple(drawn)
         finally:
             torch.set_rng_state(outer_state)
 
     def fake(state: torch.Tensor, *args: object, **kwargs: object) -> tuple[torch.Tensor, ...]:
-        return torch.empty_like(state), *_several(run(*args, **kwargs))
+        return torch.empty_like(state), *_as_tuple(run(*args, **kwargs))
 
     def filled(first: torch.Tensor, *args: object, **kwargs: object) -> Any:
         return operator(first.clone(), *args, **kwargs)
@@ -220,7 +222,7 @@ def functional_form(operator: OpOverload) -> OpOverload:
     return _define(name, f"({', '.join(['Tensor state', *arguments])}) -> ({results})", real, fake)
 
 
-def _several(drawn: Any) -> tuple[torch.Tensor, ...]:
+def _as_tuple(drawn: Any) -> tuple[torch.Tensor, ...]:
     return (drawn,) if isinstance(drawn, torch.Tensor) else tuple(drawn)
 
 

@@ -28,7 +28,7 @@ Many = Sequence[object]
 _OPERATORS = torch.ops.higher_order
 
 
-def draws_inside(root: torch.nn.Module) -> bool:
+def has_nested_draws(root: torch.nn.Module) -> bool:
     """Whether a nested graph of ``root`` draws random numbers."""
     return any(
         torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
@@ -44,17 +44,17 @@ def with_equal_draws(function: Callable[..., Any]) -> Callable[..., Any]:
     ``function``: a higher-order operator, or a graph that calls some.
     """
     if function in _THREADED:
-        return lambda *args, **_kwargs: _at_top(function, args)
-    return _Outer(function).run if isinstance(function, GraphModule) else function
+        return lambda *args, **_kwargs: _call_at_top(function, args)
+    return _InlinedGraph(function).run if isinstance(function, GraphModule) else function
 
 
-def _at_top(operator: Callable[..., Any], args: Sequence[object]) -> Any:
+def _call_at_top(operator: Callable[..., Any], args: Sequence[object]) -> Any:
     result, state = _THREADED[operator](GET_STATE().view(torch.float32), *args)
     SET_STATE(state.detach().view(torch.uint8))
     return result
 
 
-class _Outer(Interpreter):
+class _InlinedGraph(Interpreter):
     """Runs a graph that is inlined: its higher-order operators draw from torch's generator."""
 
     def call_function(self, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -62,7 +62,7 @@ class _Outer(Interpreter):
         return super().call_function(target, args, kwargs)
 
 
-class _Body(Interpreter):
+class _NestedGraph(Interpreter):
     """Runs a nested graph that draws from a state: the first argument, and the first or last result."""
 
     def __init__(self, module: GraphModule, *, state_first: bool) -> None:
@@ -86,7 +86,7 @@ class _Body(Interpreter):
 
 
 def _cond(state: Tensor, pred: object, yes: GraphModule, no: GraphModule, operands: Many) -> Any:
-    bodies = (_Body(branch, state_first=False) for branch in (yes, no))
+    bodies = (_NestedGraph(branch, state_first=False) for branch in (yes, no))
     *results, state = _OPERATORS.cond(pred, *bodies, (state, *operands))
     return tuple(results), state
 
@@ -95,13 +95,13 @@ def _while_loop(state: Tensor, cond: GraphModule, body: GraphModule, carried: Ma
     def goes_on(_state: object, *args: object) -> Any:
         return cond(*args)
 
-    step = _Body(body, state_first=True)
+    step = _NestedGraph(body, state_first=True)
     state, *results = _OPERATORS.while_loop(goes_on, step, (state, *carried), tuple(additional))
     return tuple(results), state
 
 
 def _scan(state: Tensor, body: GraphModule, init: Many, xs: Many, additional: Many) -> Any:
-    step = _Body(body, state_first=True)
+    step = _NestedGraph(body, state_first=True)
     state, *results = _OPERATORS.scan(step, [state, *init], list(xs), tuple(additional))
     return tuple(results), state
 

@@ -11,17 +11,17 @@ import torch
 
 from fxstack_functionalize.hooks.identity import NotTraceableError
 from fxstack_functionalize.hooks.pack_unpack import HookPair
-from fxstack_functionalize.hooks.passes import HOOKS, Hooking, text
+from fxstack_functionalize.hooks.passes import HOOKS, HookedStep, text
 from fxstack_functionalize.options import AotOptions, SavedTensorHooks
 from fxstack_functionalize.runtime.backward.backwards import Backwards, Variant
-from fxstack_functionalize.runtime.backward.output_edges import plan_links
+from fxstack_functionalize.runtime.backward.output_edges import plan_output_edges
 from fxstack_functionalize.runtime.backward.saved import Saving
 from fxstack_functionalize.runtime.calling import FORWARD, Compiled
 from fxstack_functionalize.runtime.forward.hooked import HookedCalls, top_hooks
 from fxstack_functionalize.runtime.function import make_function
 from fxstack_functionalize.runtime.generated_source import Source
 from fxstack_functionalize.runtime.plan import TrainingPlan, plan_training
-from fxstack_functionalize.runtime.wrapper import wrapper
+from fxstack_functionalize.runtime.wrapper import generate_wrapper
 from fxstack_functionalize.trace import Shell, Traced
 from fxstack_interchange import Partition, StageGraph
 from fxstack_interchange.passes import run_passes
@@ -45,7 +45,7 @@ class Stages:
     early: Callable[[StageGraph], bool]
     decompositions: Mapping[Any, Callable[..., Any]]
 
-    def now_or_later(self, backward: StageGraph) -> Callable[[], Compiled]:
+    def compile_now_or_later(self, backward: StageGraph) -> Callable[[], Compiled]:
         """Return a function that returns the compiled ``backward``. Compile now if ``early`` says so."""
         if not self.early(backward):
             return lambda: self.backward(backward)
@@ -108,7 +108,7 @@ class _Training:
         self._lock = RLock()
         self._pair: Pair | None = None
         self._apply: dict[Saving, Apply] = {}
-        self.edges = plan_links(program.shell)
+        self.edges = plan_output_edges(program.shell)
         self._mode = program.shell.captured.fake_mode
         self.guards_are_made = False
         """Whether the caller has taken the guards on symbolic sizes: then no guard may be added."""
@@ -145,7 +145,7 @@ class _Training:
         pair = HookPair(*hooks, self._mode, self.stages.decompositions)
         traced = self.program.traced()
         early = self.options.saved_tensor_hooks is SavedTensorHooks.INLINE_BEFORE_PARTITION
-        state = Hooking(traced.stage_graph, traced.backward_nodes, pair, early, self.stages.partition)
+        state = HookedStep(traced.stage_graph, traced.backward_nodes, pair, early, self.stages.partition)
         partition = run_passes("hooks", HOOKS, state, text).partition
         apply = self._function(compile_pair(traced, partition, self.stages), Saving.PACKED)
         if self.guards_are_made and self._guard_count() != guard_count:
@@ -176,5 +176,5 @@ def training_wrapper(program: Program, options: AotOptions) -> Callable[..., Any
             "flat = plain(*args) if hooks is None else hooked(hooks, args)", plain=plain, hooked=hooked
         )
 
-    call = wrapper(program.shell, options, FORWARD, compute, training.edges)
+    call = generate_wrapper(program.shell, options, FORWARD, compute, training.edges)
     return call if program.shell.info.grad_mode else torch.enable_grad()(call)

@@ -17,8 +17,14 @@ from torch.autograd import forward_ad
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.options import AotOptions
 from fxstack_functionalize.runtime.backward.output_edges import OutputEdges
-from fxstack_functionalize.runtime.backward.replay import by_operators
-from fxstack_functionalize.runtime.calling import FORWARD, Compiled, is_boxed, listed, without_autocast
+from fxstack_functionalize.runtime.backward.replay import interpret_by_operators
+from fxstack_functionalize.runtime.calling import (
+    FORWARD,
+    Compiled,
+    as_list_function,
+    is_boxed,
+    without_autocast,
+)
 from fxstack_functionalize.runtime.forward.mutation import (
     early_rises,
     new_leaves,
@@ -32,7 +38,7 @@ from fxstack_functionalize.runtime.generated_source import Source, without_grad,
 from fxstack_functionalize.trace import Shell
 
 
-def wrapper(
+def generate_wrapper(
     shell: Shell,
     options: AotOptions,
     role: str,
@@ -43,7 +49,7 @@ def wrapper(
     source = Source()
     _add_arguments(source, shell, trains=role == FORWARD)
     undone = _add_changes_before(source, shell)
-    with _errors(source, shell, options, undone):
+    with _handling_errors(source, shell, options, undone):
         compute(source)
     first = FirstCall(shell, role, check_strides=options.check_output_strides)
     source.add("if pending:", pending=first.pending)
@@ -62,7 +68,9 @@ def wrapper(
 
 
 @contextmanager
-def _errors(source: Source, shell: Shell, options: AotOptions, undone: Sequence[str]) -> Iterator[None]:
+def _handling_errors(
+    source: Source, shell: Shell, options: AotOptions, undone: Sequence[str]
+) -> Iterator[None]:
     """Pass exceptions to ``options.on_error``, outside the ``except`` block: its errors need no context."""
     if options.on_error is None:
         yield
@@ -102,7 +110,7 @@ def _add_arguments(source: Source, shell: Shell, *, trains: bool) -> None:
     source.add("    return eager(*args)", eager=captured.graph_module)
     if trains:
         source.add("if anomaly():", anomaly=torch.is_anomaly_enabled)
-        source.add("    return checked(*args)", checked=by_operators(captured.graph_module))
+        source.add("    return checked(*args)", checked=interpret_by_operators(captured.graph_module))
     if captured.lifted:
         source.add("args = (*args, *lifted)", lifted=captured.lifted)
     sizes = [spec.size_of for spec in captured.inputs if spec.size_of is not None]
@@ -123,7 +131,7 @@ def inference_wrapper(shell: Shell, compiled: Compiled, options: AotOptions) -> 
     """Return the callable with the captured graph's own signature."""
     info = shell.info
     boxed = is_boxed(compiled, ROLE) or info.autocast
-    target = without_autocast(listed(compiled, ROLE)) if info.autocast else compiled
+    target = without_autocast(as_list_function(compiled, ROLE)) if info.autocast else compiled
     enables_grad = not info.grad_mode and _enables_grad(shell)
     guarded = (info.grad_mode or enables_grad) and bool(info.grad_inputs)
 
@@ -132,7 +140,7 @@ def inference_wrapper(shell: Shell, compiled: Compiled, options: AotOptions) -> 
         with without_grad(source) if guarded else nullcontext(), without_views(source):
             source.add(statement, compiled=target)
 
-    call = wrapper(shell, options, ROLE, compute)
+    call = generate_wrapper(shell, options, ROLE, compute)
     return torch.enable_grad()(call) if enables_grad else call
 
 

@@ -20,12 +20,12 @@ from fxstack_functionalize.subclasses.layout import Layout, flatten_all, layout_
 from fxstack_functionalize.subclasses.training import trained_callable
 from fxstack_functionalize.torch_compat import FakeTensorMode, pytree
 from fxstack_functionalize.trace import Traced, trace
-from fxstack_functionalize.tracer.inputs import TraceRequest, mode_of, prepare, to_fake
+from fxstack_functionalize.tracer.inputs import TraceRequest, fake_mode_of, prepare, to_fake
 from fxstack_interchange import InputKind, InputSpec, OutputKind, OutputSpec, Stage, StageGraph
 
 
 @dataclass(frozen=True, slots=True)
-class Compiling:
+class WrapperCompilers:
     """The caller's compilers: for a graph without wrappers, and for the stages of a joint graph."""
 
     plain: Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
@@ -35,7 +35,7 @@ class Compiling:
 
 
 def compile_wrapped(
-    gm: GraphModule, example_inputs: Sequence[Any], compiling: Compiling
+    gm: GraphModule, example_inputs: Sequence[Any], compiling: WrapperCompilers
 ) -> Callable[..., Any]:
     """Return a callable with the signature of ``gm``, whose example inputs may be wrappers over fakes.
 
@@ -43,19 +43,21 @@ def compile_wrapped(
         UnsupportedGraphError: if the graph owns tensors, or raises on the examples.
     """
     try:
-        return _compile(gm, example_inputs, compiling)
+        return _compile_desugared(gm, example_inputs, compiling)
     except FunctionalizeError:
         raise
     except Exception as error:
         raise TraceFailedError(error) from error
 
 
-def _compile(gm: GraphModule, example_inputs: Sequence[Any], compiling: Compiling) -> Callable[..., Any]:
+def _compile_desugared(
+    gm: GraphModule, example_inputs: Sequence[Any], compiling: WrapperCompilers
+) -> Callable[..., Any]:
     if any(node.op in ("get_attr", "call_module") for node in gm.graph.nodes):
-        raise _not_supported("a graph over wrapper subclasses owns tensors or graphs")
+        raise _unsupported("a graph over wrapper subclasses owns tensors or graphs")
     layouts = tuple(layout_of(value) for value in example_inputs)
-    plain_values = [_plain(value) for value in flatten_all(layouts, example_inputs)]
-    mode = mode_of(plain_values)
+    plain_values = [_detach(value) for value in flatten_all(layouts, example_inputs)]
+    mode = fake_mode_of(plain_values)
     flat = [to_fake(mode, value) for value in plain_values]
     # Also without grad mode: a graph that starts without it may turn it on.
     trained = tuple(
@@ -71,7 +73,7 @@ def _compile(gm: GraphModule, example_inputs: Sequence[Any], compiling: Compilin
     return _inference(graph, compiling.plain(module, flat), compiling.options)
 
 
-def _plain(value: object) -> Any:
+def _detach(value: object) -> Any:
     if isinstance(value, torch.Tensor) and value.requires_grad:
         with torch.no_grad():
             return value.detach()
@@ -95,7 +97,7 @@ def _inference(graph: Desugared, compiled: Callable[..., Any], options: AotOptio
     counted = [position for position, count in graph.writes.items() for _ in range(count)]
 
     def run(*args: object) -> Any:
-        flat = map(_plain, flatten_all(graph.inputs, args))
+        flat = map(_detach, flatten_all(graph.inputs, args))
         results = rebuild_all(outputs, compiled(*flat))
         for position in counted:  # the versions of its inner tensors are counted by the compiled graph
             torch.autograd.graph.increment_version(args[position])
@@ -108,7 +110,7 @@ def _inference(graph: Desugared, compiled: Callable[..., Any], options: AotOptio
 
 
 def _training(
-    graph: Desugared, flat: Sequence[Any], mode: FakeTensorMode, compiling: Compiling
+    graph: Desugared, flat: Sequence[Any], mode: FakeTensorMode, compiling: WrapperCompilers
 ) -> Callable[..., Any]:
     with mode, torch.no_grad():
         tangents = [leaf.zeros(leaf.size, leaf.stride) for leaf in leaves_all(graph.tangents)]
@@ -129,7 +131,7 @@ def _as_joint(graph: Desugared, traced: Traced, inputs: int) -> Traced:
     if traced.info.mutated or any(
         output.source not in (OutputSource.VALUE, OutputSource.CONSTANT) for output in traced.info.outputs
     ):
-        raise _not_supported("a training graph over wrapper subclasses changes or returns its inputs")
+        raise _unsupported("a training graph over wrapper subclasses changes or returns its inputs")
     names = [spec.name for spec in stage.signature.outputs]
     spans = _spans(graph.outputs)
     owners = [tensor for output in graph.differentiable for tensor in spans[output]]
@@ -184,7 +186,7 @@ def guarded_by_eager(run: Callable[..., Any], module: GraphModule, options: AotO
     return call
 
 
-def _not_supported(construct: str) -> UnsupportedGraphError:
+def _unsupported(construct: str) -> UnsupportedGraphError:
     return UnsupportedGraphError(
         construct,
         why="there is no flat form of it that is known to be exact",

@@ -90,8 +90,8 @@ class Desugared:
         results = [v.detach() if isinstance(v, torch.Tensor) else v for v in values]
         self.gradients = [None if g is None else layout_of(g) for g in gradients]
         present = [(layout_of(g), g) for g in gradients if g is not None]
-        apart = _Apart(flat)
-        forward = [apart.demand(tensor) for tensor in tensors_all(self.outputs, results)]
+        apart = _DisjointMemory(flat)
+        forward = [apart.check_disjoint(tensor) for tensor in tensors_all(self.outputs, results)]
         backward = [apart.copy(tensor) for layout, g in present for tensor in layout.tensors(g)]
         return (*forward, *backward)
 
@@ -108,13 +108,13 @@ class Desugared:
         return tuple(self.outputs[position] for position in self.differentiable)
 
 
-class _Apart:
+class _DisjointMemory:
     """Keeps results of a joint graph disjoint in memory from its inputs and from each other."""
 
     def __init__(self, inputs: Sequence[Any]) -> None:
         self._seen = {_memory(value) for value in inputs if isinstance(value, torch.Tensor)}
 
-    def demand(self, value: Any) -> Any:
+    def check_disjoint(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             if _memory(value) in self._seen:
                 raise UnsupportedGraphError(

@@ -10,7 +10,7 @@ import torch
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.runtime.backward.backwards import LazyBackward
-from fxstack_functionalize.runtime.calling import FORWARD, check_results, listed, without_autocast
+from fxstack_functionalize.runtime.calling import FORWARD, as_list_function, check_results, without_autocast
 from fxstack_functionalize.runtime.training import Stages
 from fxstack_functionalize.subclasses.desugar import Desugared
 from fxstack_functionalize.subclasses.layout import (
@@ -25,7 +25,7 @@ from fxstack_functionalize.subclasses.layout import (
 from fxstack_functionalize.torch_compat import pytree
 from fxstack_functionalize.trace import Traced
 from fxstack_functionalize.tracer.inputs import Captured
-from fxstack_functionalize.tracer.symbols import evaluable, filler
+from fxstack_functionalize.tracer.symbols import is_evaluable, make_filler
 
 # Limits: results are views of arguments in memory, but not for autograd (_is_view). The backward keeps the
 # arguments of the graph: for create_graph=True, and for gradients of another class or metadata, the graph
@@ -40,11 +40,11 @@ def trained_callable(
     ``captured``: the traced graph of plain tensors, whose inputs bind the symbols of sizes.
     """
     partition = stages.partition(traced.stage_graph)
-    forward = listed(stages.forward(partition), FORWARD)
+    forward = as_list_function(stages.forward(partition), FORWARD)
     if traced.info.autocast:  # the graph contains the casts
         forward = without_autocast(forward)
     count = len(partition.backward.signature.outputs)
-    backward = LazyBackward(stages.now_or_later(partition.backward), count)
+    backward = LazyBackward(stages.compile_now_or_later(partition.backward), count)
     expected = len(partition.forward.signature.outputs)
     compiled = _function(graph, forward, backward, _sizes(graph, captured), expected)
     spec = graph.spec
@@ -70,13 +70,13 @@ def _sizes(graph: Desugared, captured: Captured) -> Callable[[Sequence[Any]], An
             for layout in graph.tangents
         ),
     )
-    if not evaluable(captured, pytree.tree_leaves(nests)):
+    if not is_evaluable(captured, pytree.tree_leaves(nests)):
         raise UnsupportedGraphError(
             "a training graph over wrapper subclasses has results whose sizes depend on data",
             why="their wrappers are made of sizes that follow from the arguments",
             fix="compute them outside of the compiled function",
         )
-    return filler(captured, nests)
+    return make_filler(captured, nests)
 
 
 def _function(

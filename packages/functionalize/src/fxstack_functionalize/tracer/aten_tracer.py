@@ -24,7 +24,7 @@ from fxstack_functionalize.torch_compat import FakeTensor, OpOverload
 INHERITED = ("stack_trace", "nn_module_stack", "source_fn_stack", "original_name", "recompute", "custom")
 """Metadata keys that an ATen node inherits from its captured node."""
 
-KEPT = frozenset({*INHERITED, "val", "unbacked_bindings"})
+KEPT_METADATA = frozenset({*INHERITED, "val", "unbacked_bindings"})
 """All metadata keys that leave this package."""
 
 
@@ -87,7 +87,7 @@ class AtenTracer(PythonKeyTracer):
         self._starts: list[int] = []
         self._origins: list[dict[str, Any]] = []
 
-    def enter_origin(self, meta: Mapping[str, Any], name: str) -> None:
+    def start_node(self, meta: Mapping[str, Any], name: str) -> None:
         """Attribute the next operators to the captured node ``name`` with metadata ``meta``."""
         self._origin = {key: meta[key] for key in INHERITED if key in meta}
         self._origin.setdefault("original_name", name)
@@ -101,7 +101,7 @@ class AtenTracer(PythonKeyTracer):
         """Tag the next operators for partitioners, unless the captured node has its own tag."""
         self._origin.setdefault("recompute", name)
 
-    def enter_backward(self) -> None:
+    def start_backward(self) -> None:
         """Attribute the next operators to the forward nodes of the running autograd nodes."""
         self._starts.append(torch_compat.get_sequence_nr())
         self._origins.append({})

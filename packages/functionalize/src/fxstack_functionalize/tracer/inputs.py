@@ -97,7 +97,7 @@ class RestartTraceError(Exception):
         super().__init__()
 
 
-def mode_of(values: Sequence[Any], results: Iterable[Any] = ()) -> FakeTensorMode:
+def fake_mode_of(values: Sequence[Any], results: Iterable[Any] = ()) -> FakeTensorMode:
     """Return the mode of the fake tensors among ``values``; a new mode if there are none.
 
     If ``values`` have symbolic numbers but no tensors, return the mode of a tensor among ``results`` with the
@@ -121,7 +121,7 @@ def prepare(graph_module: GraphModule, example_inputs: Sequence[Any]) -> Capture
         TypeError: if ``graph_module`` is no graph module, or ``example_inputs`` no sequence.
         ValueError: if the number of example inputs differs from the number of placeholders.
     """
-    _check_kinds(graph_module, example_inputs)
+    _check_types(graph_module, example_inputs)
     placeholders = graph_module.graph.find_nodes(op="placeholder")
     if len(placeholders) != len(example_inputs):
         names = ", ".join(node.name for node in placeholders)
@@ -133,7 +133,7 @@ def prepare(graph_module: GraphModule, example_inputs: Sequence[Any]) -> Capture
     tensors = {id(tensor): (path, tensor) for path, tensor in reversed(paths.items())}
     lifted = list(reversed(tensors.values()))
     results = (node.meta.get("val") for node in graph_module.graph.nodes)
-    mode = mode_of([*example_inputs, *(tensor for _, tensor in lifted)], results)
+    mode = fake_mode_of([*example_inputs, *(tensor for _, tensor in lifted)], results)
     inputs = [
         CapturedInput(node.name, _kind_of(value), to_fake(mode, value))
         for node, value in zip(placeholders, example_inputs, strict=True)
@@ -156,7 +156,7 @@ def _new_identifier(path: str, used: set[str]) -> str:
     return next(candidate for candidate in candidates if candidate not in used)
 
 
-def _check_kinds(graph_module: object, example_inputs: object) -> None:
+def _check_types(graph_module: object, example_inputs: object) -> None:
     if not isinstance(graph_module, torch.fx.GraphModule):
         raise TypeError(
             f"a captured graph is a torch.fx.GraphModule, not {type(graph_module).__name__}.\n"
@@ -189,21 +189,21 @@ def _unbound_symbols(inputs: Sequence[CapturedInput]) -> list[CapturedInput]:
 def to_fake(mode: FakeTensorMode, value: object) -> Any:
     """Return a fake tensor for a tensor; another value unchanged."""
     if isinstance(value, FakeTensor):
-        return _ordinary(value)
+        return _without_inference_mode(value)
     if not isinstance(value, torch.Tensor):
         return value
     if value.is_nested or value.is_quantized:
         kind = "nested" if value.is_nested else "quantized"
-        raise _not_supported(f"one of the inputs is a {kind} tensor")
+        raise _unsupported(f"one of the inputs is a {kind} tensor")
     try:
-        fake = _ordinary(mode.from_tensor(value, static_shapes=True))
+        fake = _without_inference_mode(mode.from_tensor(value, static_shapes=True))
     except Exception as error:
-        raise _not_supported(f"an input of type {type(value).__name__} has no fake form") from error
+        raise _unsupported(f"an input of type {type(value).__name__} has no fake form") from error
     fake.item_memo = None  # since torch 2.15 the memo is the present number of ``value``
     return fake
 
 
-def _ordinary(fake: FakeTensor) -> FakeTensor:
+def _without_inference_mode(fake: FakeTensor) -> FakeTensor:
     """Return an ordinary tensor on the memory of an inference tensor: traces run without inference mode."""
     if not (fake.is_inference() and torch.is_inference_mode_enabled()):
         return fake
@@ -215,7 +215,7 @@ def _ordinary(fake: FakeTensor) -> FakeTensor:
         return cast("FakeTensor", ordinary.requires_grad_(fake.requires_grad))
 
 
-def _not_supported(subject: str) -> UnsupportedGraphError:
+def _unsupported(subject: str) -> UnsupportedGraphError:
     return UnsupportedGraphError(
         subject,
         why="tracing works on tensors without data, which torch has no model of for this kind",

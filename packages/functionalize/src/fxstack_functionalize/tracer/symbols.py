@@ -34,19 +34,19 @@ def symbol_specs(captured: Captured) -> tuple[SymbolSpec, ...]:
     specs = []
     for symbol in _bindings(captured):
         bounds = shape_env.var_to_range.get(symbol)
-        hint = _integer(values_in(shape_env).get(symbol), None)
+        hint = _as_integer(symbol_values(shape_env).get(symbol), None)
         specs.append(
             SymbolSpec(
                 str(symbol),
                 hint,
-                lower=_integer(bounds.lower, 0) if bounds is not None else 0,
-                upper=_integer(bounds.upper, None) if bounds is not None else None,
+                lower=_as_integer(bounds.lower, 0) if bounds is not None else 0,
+                upper=_as_integer(bounds.upper, None) if bounds is not None else None,
             )
         )
     return tuple(specs)
 
 
-def filler(
+def make_filler(
     captured: Captured, nest: object, computed: Sequence[tuple[sympy.Symbol, int]] = ()
 ) -> Callable[[Sequence[Any]], Any]:
     """Return a function from a call's arguments to ``nest`` with numbers in place of symbols.
@@ -118,7 +118,7 @@ def _evaluated(expr: sympy.Expr) -> Callable[..., int]:
     return evaluate
 
 
-def evaluable(captured: Captured, numbers: Iterable[Any]) -> bool:
+def is_evaluable(captured: Captured, numbers: Iterable[Any]) -> bool:
     """Whether the inputs determine all ``numbers``; False for data-dependent sizes."""
     bound = set(_bindings(captured))
     return all(
@@ -128,7 +128,7 @@ def evaluable(captured: Captured, numbers: Iterable[Any]) -> bool:
     )
 
 
-def computed_symbols(
+def find_computed_symbols(
     captured: Captured, numbers: Iterable[torch.SymInt]
 ) -> dict[sympy.Symbol, torch.SymInt] | None:
     """Return the data-dependent symbols among ``numbers``; None if one occurs only inside an expression."""
@@ -172,12 +172,12 @@ def _bindings(captured: Captured) -> dict[sympy.Symbol, tuple[int, int | None]]:
     return bindings
 
 
-def values_in(shape_env: object) -> dict[sympy.Symbol, Any]:
+def symbol_values(shape_env: object) -> dict[sympy.Symbol, Any]:
     """Return the values of symbols at capture. Data-dependent symbols have no value."""
     # torch 2.11 has the second name only; later versions warn about it.
     name = "backed_var_to_val" if hasattr(shape_env, "backed_var_to_val") else "var_to_val"
     return getattr(shape_env, name, {})
 
 
-def _integer(value: object, otherwise: int | None) -> Any:
+def _as_integer(value: object, otherwise: int | None) -> Any:
     return int(value) if isinstance(value, (int, sympy.Integer)) else otherwise

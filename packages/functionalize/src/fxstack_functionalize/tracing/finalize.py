@@ -12,7 +12,7 @@ from torch.fx import Node
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.metadata.records import GraphInfo
 from fxstack_functionalize.metadata.replay import AliasSource
-from fxstack_functionalize.tracer.aten_tracer import KEPT
+from fxstack_functionalize.tracer.aten_tracer import KEPT_METADATA
 from fxstack_functionalize.tracer.symbols import symbol_specs
 from fxstack_functionalize.tracing.session import Session
 from fxstack_interchange import (
@@ -54,7 +54,7 @@ def with_signature(
     """Return the session's graph, which is complete, with its signature."""
     graph = session.tracer.graph
     for node in graph.nodes:
-        node.meta = {key: value for key, value in node.meta.items() if key in KEPT}
+        node.meta = {key: value for key, value in node.meta.items() if key in KEPT_METADATA}
         if isinstance(node.target, torch_compat.OpOverload) and not node.target._schema.returns:
             node.meta.setdefault("val", None)
     module = make_graph_module(session.tracer.root, graph)

@@ -25,11 +25,11 @@ from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.operators.attention import RECOMPUTE_TAG, flex_attention
 from fxstack_functionalize.operators.fused_optimizers import FUSED
-from fxstack_functionalize.operators.recurrent import in_steps, steps_in
+from fxstack_functionalize.operators.recurrent import run_in_steps, steps_in_module
 from fxstack_functionalize.operators.substitutes import ONE_HOT
 from fxstack_functionalize.random.nested_draws import with_equal_draws
 from fxstack_functionalize.torch_compat import FakeTensor, HigherOrderOperator, OpOverload, pytree
-from fxstack_functionalize.torch_state import autocast_now, demand_unchanged
+from fxstack_functionalize.torch_state import autocast_dtypes, check_deterministic_setting
 from fxstack_functionalize.tracer.aten_tracer import AtenTracer
 from fxstack_functionalize.tracer.engine import Engine, current_value
 from fxstack_functionalize.views.inplace import InPlaceMode, run_in_place_safely
@@ -69,12 +69,12 @@ class CapturedRun:
                 continue
             if node.op == "output":
                 return self._load(node.args[0])
-            self.tracer.enter_origin(node.meta, node.name)
-            self.tracer.casting = autocast_now()
+            self.tracer.start_node(node.meta, node.name)
+            self.tracer.casting = autocast_dtypes()
             try:
                 self.env[node] = getattr(self, node.op)(node)
             except Exception as error:
-                error.add_note(_where(node))
+                error.add_note(_location_note(node))
                 raise
         return None
 
@@ -85,7 +85,7 @@ class CapturedRun:
         args = self._load(node.args)
         if node.target is torch_compat.set_grad_enabled and not self.differentiable:
             return None
-        demand_unchanged(node.target, args, node.kwargs)
+        check_deterministic_setting(node.target, args, node.kwargs)
         if node.target in REGIONS:
             return REGIONS[node.target](self.tracer, *args, **self._load(node.kwargs))
         target = FUNCTIONS.get(node.target, node.target)
@@ -97,7 +97,7 @@ class CapturedRun:
 
     def _call(self, function: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if not isinstance(function, FunctionType) or function.__module__.startswith("torch."):
-            return in_steps(partial(run_in_place_safely, self.engine, function), function, args, kwargs)
+            return run_in_steps(partial(run_in_place_safely, self.engine, function), function, args, kwargs)
         if getattr(function, "needs_modes", False):  # a graph over wrapper subclasses
             return function(*args, **kwargs)
         with InPlaceMode(self.engine):
@@ -118,7 +118,7 @@ class CapturedRun:
             name[len(prefix) :]: tensor for name, tensor in self.owned.items() if name.startswith(prefix)
         }
         # No InPlaceMode: some modules take another path when a function mode is on.
-        with torch_compat.reparametrize_module(module, tensors), steps_in(module):
+        with torch_compat.reparametrize_module(module, tensors), steps_in_module(module):
             return module(*self._load(node.args), **self._load(node.kwargs))
 
     def get_attr(self, node: Node) -> Any:
@@ -138,7 +138,7 @@ def _forget_values(engine: Engine, args: object) -> None:
                 fake.item_memo = None  # since torch 2.15 the memo is the result of ``item()``
 
 
-def _where(node: Node) -> str:
+def _location_note(node: Node) -> str:
     trace = node.meta.get("stack_trace")
     location = f"\n{trace}" if trace else " (no stack trace recorded)"
     return f"while functionalizing node {node.format_node()}{location}"

@@ -19,7 +19,7 @@ from fxstack_functionalize.tracer.inputs import RestartTraceError
 from fxstack_functionalize.tracing.finalize import FlatSlot, GradientSlot
 from fxstack_functionalize.tracing.session import Session
 from fxstack_functionalize.views.differentiable_bases import leaves_behind
-from fxstack_functionalize.views.memory_layout import plain_only
+from fxstack_functionalize.views.memory_layout import below_functionalization
 from fxstack_interchange.torch_facts.compiled_autograd import without_compiled_autograd
 
 
@@ -32,7 +32,7 @@ def add_backward(
     tangents = [_tangent(session, number, output) for number, output in enumerate(outputs)]
     nodes = dict(zip(info.differentiable, [node for node, _ in tangents], strict=True))
     leaves = [session.inputs[index].leaf for index in info.grad_inputs]
-    session.tracer.enter_backward()
+    session.tracer.start_backward()
     shapes = session.captured.fake_mode.shape_env
     gradients = _gradients(outputs, leaves, [wrapped for _, wrapped in tangents], shapes)
     if counts != _mutation_counts(session):
@@ -83,7 +83,7 @@ def _tangent(session: Session, number: int, output: torch.Tensor) -> tuple[Node,
     Return its placeholder, and the functional tensor from which autograd computes the gradients.
     """
     plain = session.value(output)
-    with disable_proxy_modes_tracing(), plain_only():
+    with disable_proxy_modes_tracing(), below_functionalization():
         inner = torch.empty_like(plain, memory_format=torch.preserve_format)
     return session.new_placeholder(f"tangents_{number + 1}", inner), session.engine.wrap(inner)
 

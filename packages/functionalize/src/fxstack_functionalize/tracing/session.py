@@ -36,7 +36,7 @@ from fxstack_functionalize.tracer.engine import Engine, ModeEngine, current_valu
 from fxstack_functionalize.tracer.exact_random import random_rules
 from fxstack_functionalize.tracer.inputs import Captured, CapturedInput
 from fxstack_functionalize.tracer.symbols import has_symbols
-from fxstack_functionalize.views.differentiable_bases import derive
+from fxstack_functionalize.views.differentiable_bases import derive_view
 
 Decompositions = Mapping[Any, Callable[..., Any]]
 
@@ -242,7 +242,7 @@ class Session:
             member = self.inputs[index]
             member.base, member.rooted, member.root = base, True, None
             if id(fake) not in views:
-                views[id(fake)] = derive(base.argument, spec.fake, fake)
+                views[id(fake)] = derive_view(base.argument, spec.fake, fake)
             member.argument = views[id(fake)]
 
     def new_placeholder(self, name: str, value: torch.Tensor) -> Node:

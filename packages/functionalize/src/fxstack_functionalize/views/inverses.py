@@ -27,7 +27,11 @@ from fxstack_functionalize.tracer.engine import Engine, current_value, storage_k
 from fxstack_functionalize.tracer.inputs import RestartTraceError
 from fxstack_functionalize.tracer.symbols import hint_of
 from fxstack_functionalize.views.differentiable_bases import root_of
-from fxstack_functionalize.views.memory_layout import note_view, plain_only, same_strides
+from fxstack_functionalize.views.memory_layout import (
+    below_functionalization,
+    note_absolute_view,
+    same_strides,
+)
 
 EXPAND, UNFOLD, AS_STRIDED = (getattr(views, f"{n}_ViewMeta") for n in ("expand", "unfold", "as_strided"))
 
@@ -50,7 +54,7 @@ def check_inverses(engine: Engine, name: str, target: torch.Tensor) -> None:
     )
 
 
-def flattened(engine: Engine, result: object, arguments: object) -> Any:
+def flatten_lossy_views(engine: Engine, result: object, arguments: object) -> Any:
     """Return ``result``, with each view without an exact inverse replaced by a view made in one step.
 
     Tensors that are also ``arguments`` are not replaced.
@@ -81,7 +85,7 @@ def _in_one_step(engine: Engine, tensor: torch.Tensor) -> torch.Tensor | None:
         return None
     # The view was made from the present value, which may have another storage offset than eager's tensor.
     start = value.storage_offset() - root_value.storage_offset()
-    note_view(engine, root)
+    note_absolute_view(engine, root)
     view = root.as_strided(tensor.shape, tensor.stride(), root.storage_offset() + start)
     is_same_state = _autograd_state(view) == _autograd_state(tensor)
     return view if is_same_state else None
@@ -106,21 +110,21 @@ def _is_lossy(engine: Engine, tensor: torch.Tensor) -> bool:
     steps = view_steps(core)
     if all(make not in _LOSSY for make, _ in steps):
         return False
-    root = _owner(engine, tensor)
+    root = _owner_of(engine, tensor)
     root_steps = view_steps(engine.core(root))
     if steps[: len(root_steps)] != root_steps:
         return True
-    return _loses(current_value(engine, root), steps[len(root_steps) :])
+    return _is_change_lost(current_value(engine, root), steps[len(root_steps) :])
 
 
-def _owner(engine: Engine, tensor: torch.Tensor) -> torch.Tensor:
+def _owner_of(engine: Engine, tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor of which ``tensor`` is a view, also through ``detach()``."""
     detached_from = engine.detached_from.get(storage_key(tensor))
     return root_of(tensor) if detached_from is None else detached_from
 
 
-def _loses(value: torch.Tensor, steps: Sequence[Step]) -> bool:
-    with disable_proxy_modes_tracing(), plain_only():
+def _is_change_lost(value: torch.Tensor, steps: Sequence[Step]) -> bool:
+    with disable_proxy_modes_tracing(), below_functionalization():
         for make, arguments in steps:
             viewed = views.apply_view_meta_sequence(value, [make(arguments)])
             loses = _LOSSY.get(make)

@@ -43,16 +43,18 @@ def with_non_dense_strides(value: torch.Tensor, strides: Sequence[Any], offset: 
     return filled.as_strided(value.shape, strides, offset)
 
 
-def lay_out(engine: Engine, owner: torch.Tensor, strides: Sequence[Any] | None, offset: object = 0) -> None:
+def set_layout(
+    engine: Engine, owner: torch.Tensor, strides: Sequence[Any] | None, offset: object = 0
+) -> None:
     """Give the value of ``owner`` these strides (None: its own) and this storage ``offset``."""
     value = current_value(engine, owner)
-    with plain_only():
+    with below_functionalization():
         laid_out = with_non_dense_strides(value, strides or value.stride(), offset)
         replace_value(engine.core(owner), laid_out)
 
 
 @contextmanager
-def plain_only() -> Iterator[None]:
+def below_functionalization() -> Iterator[None]:
     """Run operators on the values under functional tensors, without autograd history."""
     excluded = torch_compat.ExcludeDispatchKeyGuard(
         torch_compat.DispatchKeySet(torch_compat.DispatchKey.Functionalize)
@@ -71,7 +73,7 @@ def replace_value(core: torch.Tensor, value: torch.Tensor) -> None:
 # Limits: as_strided, select_scatter, slice_scatter and diagonal_scatter of a part of a larger tensor return a
 # tensor with a storage of its own size; eager's storage is as large as the argument's.
 
-NAMES = frozenset({"as_strided", "as_strided_"})
+AS_STRIDED_NAMES = frozenset({"as_strided", "as_strided_"})
 
 
 def check_reach(target: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -88,8 +90,8 @@ def check_reach(target: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, 
     start = target.storage_offset()
     numbers = (*size, *stride, start if offset is None else offset, *target.shape, start)
     is_symbolic = any(type(number) is not int for number in numbers)
-    inside = is_symbolic and _is_its_own(target, size, stride, offset)
-    if not (inside or _lies_in(target, size, stride, start if offset is None else offset)):
+    inside = is_symbolic and _is_same_layout(target, size, stride, offset)
+    if not (inside or _is_inside(target, size, stride, start if offset is None else offset)):
         raise UnsupportedGraphError(
             "as_strided reaches outside of the tensor that it is called on",
             why="a later change of such a view would have to show in memory that the graph does not know",
@@ -97,7 +99,7 @@ def check_reach(target: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, 
         )
 
 
-def _lies_in(target: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], first: object) -> bool:
+def _is_inside(target: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], first: object) -> bool:
     """Whether all elements lie in ``target``. Adds guards; False for data-dependent numbers."""
     if any(guard_or_false(n == 0) for n in size):
         return True
@@ -107,18 +109,22 @@ def _lies_in(target: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], f
     return bool(in_memory and torch.ops.aten.is_non_overlapping_and_dense.default(target))
 
 
-def _is_its_own(target: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], offset: object) -> bool:
+def _is_same_layout(target: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], offset: object) -> bool:
     """Whether size, stride and offset equal those of the tensor, up to the order of dimensions."""
-    dims = {(_key(n), _key(step)) for n, step in zip(target.shape, target.stride(), strict=True)}
-    requested = {(_key(n), _key(step)) for n, step in zip(size, stride, strict=False)}
-    return requested <= dims and (offset is None or _key(offset) == _key(target.storage_offset()))
+    dims = {
+        (_number_key(n), _number_key(step)) for n, step in zip(target.shape, target.stride(), strict=True)
+    }
+    requested = {(_number_key(n), _number_key(step)) for n, step in zip(size, stride, strict=False)}
+    return requested <= dims and (
+        offset is None or _number_key(offset) == _number_key(target.storage_offset())
+    )
 
 
-def _key(number: object) -> Any:
+def _number_key(number: object) -> Any:
     return number.node.expr if isinstance(number, torch.SymInt) else number
 
 
-def note_view(engine: Engine, target: torch.Tensor) -> None:
+def note_absolute_view(engine: Engine, target: torch.Tensor) -> None:
     """Record an ``as_strided`` of ``target``. Give the owner of its memory the storage offset of eager."""
     if target.layout is not torch.strided or not engine.is_functional(target):
         return
@@ -126,12 +132,12 @@ def note_view(engine: Engine, target: torch.Tensor) -> None:
     engine.has_absolute_views.add(key)
     owner, offset = engine.moved.pop(key, (None, 0))
     if owner is not None:
-        lay_out(engine, owner, None, offset)
+        set_layout(engine, owner, None, offset)
         torch_compat.functional_sync(target)
 
 
 def keep_offset(engine: Engine, target: torch.Tensor, offset: object) -> None:
-    """Restore the ``offset`` of a tensor changed in place: now, or in ``note_view`` if no view needs it."""
+    """Restore the ``offset`` of a tensor changed in place: now, or in ``note_absolute_view`` if no view needs it."""
     core = engine.core(target)
     if not torch_compat.is_functional_tensor(core) or view_steps(core):
         return
@@ -140,6 +146,6 @@ def keep_offset(engine: Engine, target: torch.Tensor, offset: object) -> None:
         return
     key = storage_key(target)
     if key in engine.has_absolute_views:
-        lay_out(engine, target, None, offset)
+        set_layout(engine, target, None, offset)
     else:
         engine.moved[key] = target, offset

@@ -13,11 +13,17 @@ from dataclasses import dataclass
 from threading import Lock, RLock
 from typing import Any
 
-from fxstack_functionalize.runtime.calling import Call, Compiled, check_results, listed, without_autocast
+from fxstack_functionalize.runtime.calling import (
+    Call,
+    Compiled,
+    as_list_function,
+    check_results,
+    without_autocast,
+)
 from fxstack_functionalize.runtime.plan import TrainingPlan
 from fxstack_functionalize.trace import Shell
 from fxstack_functionalize.tracer.tensor_metadata import tangent_reader
-from fxstack_functionalize.undefined_gradients import without
+from fxstack_functionalize.undefined_gradients import without_tangents
 from fxstack_interchange import InputKind, StageGraph
 from fxstack_interchange.locations.located_errors import located, stack_traces
 
@@ -57,7 +63,7 @@ class LazyBackward:
             with self._lock:
                 if self._call is None:
                     compiled = self._compile()
-                    call = without_autocast(listed(compiled, BACKWARD))
+                    call = without_autocast(as_list_function(compiled, BACKWARD))
                     results = check_results(call(args), self._expected, BACKWARD)
                     self._call = call
                     self._made(compiled)
@@ -82,7 +88,7 @@ class Backwards:
         self._compile = compile_graph
         self._made = on_compiled
         self._lock = RLock()
-        self._found: dict[tuple[bool, ...], _Ready] = {}
+        self._found: dict[tuple[bool, ...], _ReadyBackward] = {}
         self._positions = shell.info.differentiable
 
     def __call__(
@@ -106,13 +112,13 @@ class Backwards:
         """Return the leading arguments of the whole backward that are needed; None for all."""
         return (self._found.get(missing) or self._find(missing)).arguments
 
-    def traceable(self, missing: tuple[bool, ...]) -> _Ready:
+    def traceable(self, missing: tuple[bool, ...]) -> _ReadyBackward:
         """Return a function like this object, for calls with ``missing``, that runs the graph and no kernels."""
         positions = [p for p, is_missing in zip(self._positions, missing, strict=True) if is_missing]
         variant, stage = self._variant(positions)
         graph = stage.graph_module
         assert graph.code  # lazy modules make their code when it is read
-        return _Ready(self._shell, self._plan, variant, lambda args: graph(*args))
+        return _ReadyBackward(self._shell, self._plan, variant, lambda args: graph(*args))
 
     @property
     def none(self) -> tuple[None, ...]:
@@ -123,13 +129,13 @@ class Backwards:
         """Add a variant that is compiled, or that ``load`` will compile."""
         call = LazyBackward(load, self._plan.backward_results, lambda made: self._made(variant, made))
         key = tuple(position in variant.missing for position in self._positions)
-        self._found[key] = _Ready(self._shell, self._plan, variant, call)
+        self._found[key] = _ReadyBackward(self._shell, self._plan, variant, call)
 
     def stage(self, variant: Variant) -> Callable[[], StageGraph]:
         """Return a function that returns the graph of a variant."""
         return lambda: self._variant(variant.missing)[1]
 
-    def _find(self, missing: tuple[bool, ...]) -> _Ready:
+    def _find(self, missing: tuple[bool, ...]) -> _ReadyBackward:
         with self._lock:
             if missing not in self._found:
                 positions = [p for p, is_missing in zip(self._positions, missing, strict=True) if is_missing]
@@ -159,7 +165,7 @@ class Backwards:
             for spec, tangent in zip(tangents, self._plan.tangents, strict=True)
             if tangent.position in missing
         }
-        partial_stage = without(whole, names)
+        partial_stage = without_tangents(whole, names)
         if partial_stage is None:
             return everything, whole
         input_names = {spec.name for spec in partial_stage.signature.inputs}
@@ -168,7 +174,7 @@ class Backwards:
         return Variant(tuple(missing), positions), partial_stage
 
 
-class _Ready:
+class _ReadyBackward:
     """One variant, with all facts about its inputs and outputs that are equal in all calls."""
 
     def __init__(self, shell: Shell, plan: TrainingPlan, variant: Variant, call: Call) -> None:

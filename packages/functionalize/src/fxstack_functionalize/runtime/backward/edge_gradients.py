@@ -27,9 +27,9 @@ from fxstack_functionalize.errors import SAVED_ARE_FREED, hidden_gradient
 from fxstack_functionalize.runtime.backward.held import Held
 from fxstack_functionalize.runtime.backward.nodes import HistoryNode, give_history, register_hooks
 from fxstack_functionalize.runtime.backward.output_edges import OutputEdge, OutputEdges, Refusals
-from fxstack_functionalize.runtime.backward.replay import Again, Kept, Replay, alias_of
+from fxstack_functionalize.runtime.backward.replay import Again, Kept, Replay, make_alias
 from fxstack_functionalize.runtime.backward.saved import KEEPS_GRAPH
-from fxstack_functionalize.runtime.backward.traceable import Traceable, let_trace
+from fxstack_functionalize.runtime.backward.traceable import Traceable, set_traceable
 from fxstack_functionalize.torch_compat import engine_run_backward as _engine_run_backward
 from fxstack_functionalize.torch_compat import pytree
 from fxstack_functionalize.trace import Shell
@@ -46,7 +46,7 @@ _MARK = torch.empty(0, requires_grad=True)
 _MARK_NODE = get_gradient_edge(_MARK).node
 
 
-class Call:
+class EdgeCall:
     """The data of one call that its backward may need."""
 
     __slots__ = ("cuts", "edges", "held", "hooked", "kept", "origins", "random_state", "run", "task")
@@ -131,11 +131,11 @@ class EdgeGradients:
         """
         (grad,) = grads
         of_origins: Sequence[Any] = [None] * len(edge.origins)
-        if grad is not None and ctx.linked.is_watched():
-            of_origins = self._between(ctx.linked, edge, grad)
+        if grad is not None and ctx.edge_call.is_watched():
+            of_origins = self._between(ctx.edge_call, edge, grad)
         return (grad, *of_origins, *(None for _ in self.marks))
 
-    def _between(self, call: Call, edge: OutputEdge, grad: torch.Tensor) -> Sequence[Any]:
+    def _between(self, call: EdgeCall, edge: OutputEdge, grad: torch.Tensor) -> Sequence[Any]:
         """Return the gradients of the origins for the gradient of their result, by direct paths only.
 
         Raises:
@@ -157,14 +157,14 @@ class EdgeGradients:
         gradients = dict(zip(cuts, of_cuts, strict=True))
         return [gradients.get(origin) for origin in edge.origins]
 
-    def gradients(self, call: Call, grads: Sequence[Any]) -> tuple[Any, ...]:
+    def gradients(self, call: EdgeCall, grads: Sequence[Any]) -> tuple[Any, ...]:
         """Return the gradients of all inputs, given those of the flat outputs: whole ones for origins."""
         assert call.run is not None
         of_inputs = self.replay.differentiate(call.run, grads)
         call.release()
         return of_inputs
 
-    def _run(self, call: Call) -> Again:
+    def _run(self, call: EdgeCall) -> Again:
         """Run the graph in pieces: cut at the results from which others are computed."""
         if self._refusals.between is not None:
             raise RuntimeError(hidden_gradient(self._refusals.between))
@@ -184,7 +184,9 @@ class EdgeGradients:
 class _Cutter:
     """Runs the graph. ``cut_at`` replaces origins where the rest of the graph uses them."""
 
-    def __init__(self, graph: GraphModule, call: Call, in_state: Callable[[Callable[[], Any]], Any]) -> None:
+    def __init__(
+        self, graph: GraphModule, call: EdgeCall, in_state: Callable[[Callable[[], Any]], Any]
+    ) -> None:
         self._graph = graph
         self.call = call
         self._in_state = in_state
@@ -200,7 +202,7 @@ def _cut_at(cutter: _Cutter, origin: int, value: torch.Tensor) -> torch.Tensor:
     if not value.requires_grad:
         return value
     result = cutter.call.origins[origin]()
-    alias = alias_of(value if result is None else result, has_history=cutter.has_history)
+    alias = make_alias(value if result is None else result, has_history=cutter.has_history)
     cutter.call.cuts[origin] = alias
     return alias
 
@@ -226,11 +228,11 @@ def _with_cuts(module: GraphModule, cuts: Sequence[tuple[int, Node]]) -> GraphMo
 
 def is_watched(node: Any) -> bool:
     """Whether the program may observe gradients between the results of the graph of ``node``."""
-    call: Call | None = getattr(node, "linked", None)
+    call: EdgeCall | None = getattr(node, "edge_call", None)
     return call is not None and call.is_watched()
 
 
-class _Link(HistoryNode):
+class _EdgeNode(HistoryNode):
     """The node of a result that is computed from other results."""
 
 
@@ -241,29 +243,31 @@ def _traceable(node: Any, _missing: Sequence[bool]) -> Traceable | None:
     return lambda _ctx, _saved, grad: (None, None, grad, *no_gradients)
 
 
-def _key(node: Any) -> tuple[int, ...]:
+def _edge_key(node: Any) -> tuple[int, ...]:
     return (node._autograd_function_id, node.sources, int(is_watched(node)))
 
 
-let_trace(_Link, _traceable, _key)
+set_traceable(_EdgeNode, _traceable, _edge_key)
 
 
-def link(result: torch.Tensor, edge: OutputEdge, *origins: torch.Tensor) -> None:
+def add_edges(result: torch.Tensor, edge: OutputEdge, *origins: torch.Tensor) -> None:
     """Give a flat output that is computed from ``origins`` eager's history. The generated wrapper calls it."""
-    call = _call_of(result)
+    call = _find_call(result)
     if call is None:
         return
     call.origins.update(zip(edge.origins, map(ref, origins), strict=True))
     sources = [*origins, *call.edges.marks]
     gradients = partial(call.edges.gradients_of_edge, edge)
-    give_history(_Link, [result], sources, {"linked": call, "gradients": gradients, "sources": len(sources)})
+    give_history(
+        _EdgeNode, [result], sources, {"edge_call": call, "gradients": gradients, "sources": len(sources)}
+    )
 
 
 def watch_hooks(function: type[torch.autograd.Function]) -> None:
     """Make the nodes of ``function`` record hooks on their tensors and on themselves.
 
     A hook on a result runs only if this result has a gradient (``register_hooks``). If the graph has output-to-output
-    edges, the hook is also noted in ``linked``, because it observes a gradient between results.
+    edges, the hook is also noted in ``edge_call``, because it observes a gradient between results.
     """
     node: Any = function._backward_cls
     node._register_hook_dict = _register_result_hooks
@@ -272,7 +276,7 @@ def watch_hooks(function: type[torch.autograd.Function]) -> None:
 
 
 def _register_result_hooks(node: Any, result: torch.Tensor) -> None:
-    call: Call | None = getattr(node, "linked", None)
+    call: EdgeCall | None = getattr(node, "edge_call", None)
     if call is not None:
         call.note_hook(result)
     register_hooks(node, result)
@@ -280,23 +284,23 @@ def _register_result_hooks(node: Any, result: torch.Tensor) -> None:
 
 def _noting(register: Callable[[Any, object], Any]) -> Callable[[Any, object], Any]:
     def note_and_register(node: Any, hook: object) -> Any:
-        if getattr(node, "linked", None) is not None:
-            node.linked.hooked = True
+        if getattr(node, "edge_call", None) is not None:
+            node.edge_call.hooked = True
         return register(node, hook)
 
     return note_and_register
 
 
-watch_hooks(_Link)
+watch_hooks(_EdgeNode)
 
 
-def _call_of(tensor: torch.Tensor) -> Call | None:
+def _find_call(tensor: torch.Tensor) -> EdgeCall | None:
     """Return the call that computed ``tensor``, which may have been copied afterwards."""
     node = tensor.grad_fn
     if node is None:
         return None
     for candidate in (node, *(following for following, _ in node.next_functions)):
-        call = getattr(candidate, "linked", None)
-        if isinstance(call, Call):
+        call = getattr(candidate, "edge_call", None)
+        if isinstance(call, EdgeCall):
             return call
     return None

@@ -2,7 +2,7 @@
 
 One autograd node represents a whole compiled graph, so all results seem to come from the inputs alone. In
 eager, a result gets the gradient of another result that is computed from it: hooks and ``retain_grad`` see
-this gradient, and ``autograd.grad(loss, logits)`` returns it. ``plan_links`` finds such results in the
+this gradient, and ``autograd.grad(loss, logits)`` returns it. ``plan_output_edges`` finds such results in the
 captured graph.
 """
 
@@ -20,7 +20,7 @@ from fxstack_functionalize import torch_compat
 from fxstack_functionalize.metadata.records import GraphInfo, OutputInfo, OutputSource
 from fxstack_functionalize.metadata.replay import AliasSource
 from fxstack_functionalize.torch_compat import OpOverload, pytree
-from fxstack_functionalize.torch_state import state_now
+from fxstack_functionalize.torch_state import capture_torch_state
 from fxstack_functionalize.trace import Shell, Traced
 from fxstack_functionalize.tracing.finalize import has_effect
 from fxstack_functionalize.views.inplace import is_in_place
@@ -47,26 +47,26 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class OutputEdges:
-    """All links of a graph. Each link follows the links of its taps."""
+    """All edges of a graph. The edges of a result follow the edges of its origins."""
 
     all: tuple[OutputEdge, ...]
     cuts: tuple[tuple[int, Node], ...]
-    """For each tap the captured node after which it has its final value."""
+    """For each origin the captured node after which the origin has its final value."""
     in_state: Callable[[Callable[[], Any]], Any]
     """Calls a function in the grad mode and autocast of the captured graph."""
 
 
-def owners(info: GraphInfo) -> dict[int, Owner]:
+def find_owners(info: GraphInfo) -> dict[int, Owner]:
     """Return the differentiable flat outputs that are user outputs or bases of user outputs."""
     owner_of: dict[int, Owner] = {}
-    for number, (output, position) in _placed(info).items():
+    for number, (output, position) in _place_outputs(info).items():
         base = output.source is OutputSource.ALIAS
         if position not in owner_of or (owner_of[position].base and not base):
             owner_of[position] = Owner(number, base=base)
     return owner_of
 
 
-def _placed(info: GraphInfo) -> dict[int, tuple[OutputInfo, int]]:
+def _place_outputs(info: GraphInfo) -> dict[int, tuple[OutputInfo, int]]:
     """Return the computed user outputs with gradients, each with the flat output that owns its memory."""
     custom = {position for position, _ in info.custom_views}
     placed: dict[int, tuple[OutputInfo, int]] = {}
@@ -83,23 +83,23 @@ def _placed(info: GraphInfo) -> dict[int, tuple[OutputInfo, int]]:
     return {number: owner for number, owner in placed.items() if owner[1] in differentiable}
 
 
-def plan_links(shell: Shell) -> OutputEdges | None:
-    """Return the links of a captured graph; None if there are none."""
+def plan_output_edges(shell: Shell) -> OutputEdges | None:
+    """Return the edges between results of a captured graph; None if there are none."""
     graph = shell.captured.graph_module.graph
     results = pytree.tree_leaves(graph.output_node().args[0])
     if len(results) != len(shell.info.outputs):  # one operator returns several results
         return None
     nodes: dict[Node, int] = {}
     positions: dict[int, int] = {}
-    for number, (_, position) in _placed(shell.info).items():
+    for number, (_, position) in _place_outputs(shell.info).items():
         if isinstance(results[number], Node) and results[number].op != "placeholder":
             nodes.setdefault(results[number], number)
             positions[number] = position
     if len(nodes) < 2:
         return None
-    finals = _finals(graph, nodes)
+    finals = _last_writes(graph, nodes)
     origins: dict[int, set[int]] = {}
-    for node, reached in _reach(graph, nodes, finals).items():
+    for node, reached in _nearest_origins(graph, nodes, finals).items():
         if node in nodes:
             position = positions[nodes[node]]
             other_origins = {origin for origin in reached if positions[origin] != position}
@@ -111,11 +111,11 @@ def plan_links(shell: Shell) -> OutputEdges | None:
     return OutputEdges(
         tuple(OutputEdge(position, tuple(sorted(found))) for position, found in origins.items()),
         tuple((nodes[node], final) for node, final in finals.items() if nodes[node] in used),
-        state_now(),
+        capture_torch_state(),
     )
 
 
-def _finals(graph: Graph, candidates: Collection[Node]) -> dict[Node, Node]:
+def _last_writes(graph: Graph, candidates: Collection[Node]) -> dict[Node, Node]:
     """Return for each candidate the last node that writes to its memory, or the candidate itself.
 
     Leave out candidates whose memory is read after that node through a tensor from before it.
@@ -124,10 +124,10 @@ def _finals(graph: Graph, candidates: Collection[Node]) -> dict[Node, Node]:
     finals = {node: node for node in candidates}
     by_memory: dict[int, list[Node]] = {}
     for node in candidates:
-        for key in _memory(node):
+        for key in _storages_of(node):
             by_memory.setdefault(key, []).append(node)
     for node in graph.nodes:
-        for key in {key for used in _written(node) for key in _memory(used)}:
+        for key in {key for used in _written_arguments(node) for key in _storages_of(used)}:
             for candidate in by_memory.get(key, ()):
                 if order[candidate] < order[node]:
                     finals[candidate] = node
@@ -139,21 +139,23 @@ def _finals(graph: Graph, candidates: Collection[Node]) -> dict[Node, Node]:
 
 
 def _is_used_elsewhere(graph: Graph, node: Node, order: Mapping[Node, int], final: int) -> bool:
-    memory = set(_memory(node))
+    memory = set(_storages_of(node))
     return any(
         node_of_graph is not node
         and order[node_of_graph] <= final
-        and not memory.isdisjoint(_memory(node_of_graph))
+        and not memory.isdisjoint(_storages_of(node_of_graph))
         and any(order[user] > final for user in node_of_graph.users)
         for node_of_graph in graph.nodes
     )
 
 
-def _reach(graph: Graph, numbers: Mapping[Node, int], finals: Mapping[Node, Node]) -> dict[Node, Reach]:
-    """Return for each node the nearest taps from which it is computed, with gradients."""
+def _nearest_origins(
+    graph: Graph, numbers: Mapping[Node, int], finals: Mapping[Node, Node]
+) -> dict[Node, Reach]:
+    """Return for each node the nearest origins from which the node is computed, with gradients."""
     reached: dict[Node, Reach] = {}
     written: dict[int, Reach] = {}
-    """Taps of values written into a memory, besides those of its nodes' arguments."""
+    """By storage: the origins reached through in-place writes to the storage."""
     final: dict[Node, int] = {}
     origins_by_end: dict[Node, list[Node]] = {}
     for origin, last_write in finals.items():
@@ -162,29 +164,29 @@ def _reach(graph: Graph, numbers: Mapping[Node, int], finals: Mapping[Node, Node
     def through(node: Node) -> Reach:
         if node in final:
             return frozenset({final[node]})
-        return reached[node].union(*(written.get(key, frozenset()) for key in _memory(node)))
+        return reached[node].union(*(written.get(key, frozenset()) for key in _storages_of(node)))
 
     for node in graph.nodes:
         of_arguments: Reach = frozenset().union(*map(through, node.all_input_nodes))
-        for key in {key for used in _written(node) for key in _memory(used)}:
+        for key in {key for used in _written_arguments(node) for key in _storages_of(used)}:
             written[key] = written.get(key, frozenset()) | of_arguments
-        is_trained = any(tensor.requires_grad for tensor in _tensors(node))
+        is_trained = any(tensor.requires_grad for tensor in _tensors_of(node))
         reached[node] = of_arguments if is_trained else frozenset()
         for origin in origins_by_end.get(node, ()):
             reached[origin] = reached[origin].union(
-                *(written.get(key, frozenset()) for key in _memory(origin))
+                *(written.get(key, frozenset()) for key in _storages_of(origin))
             )
             final[origin] = numbers[origin]
     return reached
 
 
-def _tensors(node: Node) -> list[torch.Tensor]:
+def _tensors_of(node: Node) -> list[torch.Tensor]:
     leaves = pytree.tree_leaves(node.meta.get("val", node.meta.get("example_value")))
     return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
-def _memory(node: Node) -> list[int]:
-    tensors = map(_unwrapped, _tensors(node))
+def _storages_of(node: Node) -> list[int]:
+    tensors = map(_unwrapped, _tensors_of(node))
     return [t.untyped_storage()._cdata for t in tensors if t.layout is torch.strided]
 
 
@@ -195,7 +197,7 @@ def _unwrapped(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def _written(node: Node) -> list[Node]:
+def _written_arguments(node: Node) -> list[Node]:
     """Return the arguments that a call may change: by its schema, or by torch's naming conventions."""
     if isinstance(node.target, OpOverload):
         return node.all_input_nodes if node.target._schema.is_mutable else []
@@ -218,7 +220,7 @@ class Refusals:
     draws: bool
 
 
-def refusals(traced: Traced) -> Refusals:
+def find_refusals(traced: Traced) -> Refusals:
     """Return why the graph cannot run again. Between results it runs in the state of the call."""
     nodes = [node for node in traced.stage_graph.graph_module.graph.nodes if node.op == "call_function"]
     random = [node for node in nodes if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())]
@@ -236,8 +238,8 @@ def refusals(traced: Traced) -> Refusals:
         if node not in random
     )
     state = info.autocast or not info.grad_mode
-    hidden = bool(info.custom_views) or not owners(info).keys() >= set(info.differentiable)
-    on_host = all(tensor.device.type == "cpu" for node in random for tensor in _tensors(node))
+    hidden = bool(info.custom_views) or not find_owners(info).keys() >= set(info.differentiable)
+    on_host = all(tensor.device.type == "cpu" for node in random for tensor in _tensors_of(node))
     unnamed = not named.issuperset(traced.captured.owned)
     reasons = (
         ("the graph changes its inputs in place", changes or relays, changes),

@@ -28,7 +28,7 @@ from fxstack_functionalize.metadata.records import GraphInfo
 from fxstack_functionalize.runtime.backward.edge_gradients import watch_hooks
 from fxstack_functionalize.runtime.backward.nodes import HistoryNode, give_history, without_history
 from fxstack_functionalize.runtime.backward.replay import Replay
-from fxstack_functionalize.runtime.backward.traceable import Traceable, let_trace, part_of
+from fxstack_functionalize.runtime.backward.traceable import Traceable, make_traceable_part, set_traceable
 
 Backward = Callable[..., Sequence[Any]]
 
@@ -54,7 +54,7 @@ class Group:
     shares: bool = False
 
 
-def groups(info: GraphInfo) -> tuple[list[Group], list[Group]]:
+def group_inputs_and_results(info: GraphInfo) -> tuple[list[Group], list[Group]]:
     """Return the groups of partial inputs, and the groups of results that reach the same ones."""
     by_sources: dict[tuple[int, ...], list[int]] = {}
     for index, positions in info.sources:
@@ -66,10 +66,10 @@ def groups(info: GraphInfo) -> tuple[list[Group], list[Group]]:
         numbers = tuple(n for n, group in enumerate(of_inputs) if position in group.positions)
         by_numbers.setdefault(numbers, []).append(position)
     by_numbers.pop((), None)
-    return of_inputs, [_of_results(info, of_inputs, *item) for item in by_numbers.items()]
+    return of_inputs, [_group_results(info, of_inputs, *item) for item in by_numbers.items()]
 
 
-def _of_results(
+def _group_results(
     info: GraphInfo, of_inputs: Sequence[Group], numbers: tuple[int, ...], positions: Sequence[int]
 ) -> Group:
     results = set(positions)
@@ -100,8 +100,8 @@ class _Call:
         state = copy(self.state)
         if keep:
             state.held = state.held.copy()
-            if hasattr(state, "linked"):
-                state.linked = copy(state.linked)
+            if hasattr(state, "edge_call"):
+                state.edge_call = copy(state.edge_call)
         return self._backward(state, *map(gradient_of.get, range(self._count)))
 
 
@@ -140,7 +140,7 @@ def _no_gradients(node: Any, _missing: Sequence[bool]) -> Traceable:
     return lambda *_arguments: nothing
 
 
-let_trace(_InputNode, _no_gradients, lambda node: (len(node.group.inputs),), _state_of)
+set_traceable(_InputNode, _no_gradients, lambda node: (len(node.group.inputs),), _state_of)
 
 
 class _ResultNode(HistoryNode):
@@ -148,10 +148,10 @@ class _ResultNode(HistoryNode):
 
 
 watch_hooks(_ResultNode)
-let_trace(_ResultNode, lambda node, missing: node.traceable(missing), lambda node: node.key, _state_of)
+set_traceable(_ResultNode, lambda node, missing: node.traceable(missing), lambda node: node.key, _state_of)
 
 
-def _of_result(ctx: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
+def _gradients_of_result(ctx: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
     """Return ``grads`` for the graph's node, and gradients of partial inputs if this node does not run."""
     call, group = ctx.call, ctx.group
     gradient_of = dict(zip(group.positions, grads, strict=True))
@@ -171,7 +171,7 @@ def _of_result(ctx: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
     return (*grads, *marks, *direct)
 
 
-def depositing(backward: Backward, of_inputs: Sequence[Group]) -> Backward:
+def pass_to_input_nodes(backward: Backward, of_inputs: Sequence[Group]) -> Backward:
     """Return ``backward`` of the graph's node, which leaves the gradients of partial inputs to their nodes."""
     partial_inputs = [index for group in of_inputs for index in group.inputs]
 
@@ -204,14 +204,14 @@ def with_partial_inputs(
     of_inputs, of_results = groups
     foreign = [index for group in of_inputs for index in group.inputs]
     is_end = not set(info.wanted).difference(foreign)
-    fixed = [_fixed(function, info, group) for group in of_results]
+    fixed = [_constant_attributes(function, info, group) for group in of_results]
 
     def call(*args: Any) -> Any:
         if not any(map(_is_observed, map(args.__getitem__, foreign))):
             flat = apply(*args)
             if replay.keeps:
                 state = flat[info.differentiable[0]].grad_fn
-                if not hasattr(state, "linked"):
+                if not hasattr(state, "edge_call"):
                     state.held.inputs = replay.keep(args)
             return flat
         marks = [
@@ -223,11 +223,11 @@ def with_partial_inputs(
         inputs = replay.keep(args)
         flat = apply(*detached)
         state = flat[info.differentiable[0]].grad_fn
-        linked = getattr(state, "linked", None)
-        if linked is None:
+        edge_call = getattr(state, "edge_call", None)
+        if edge_call is None:
             state.held.inputs = inputs
         else:
-            linked.kept = inputs
+            edge_call.kept = inputs
         original_of = {id(detached[position]): args[position] for position in foreign}
         state.held.tensors = [original_of.get(id(saved), saved) for saved in state.held.tensors]
         shared_call = state.call = _Call(backward, info.output_count, vars(state))
@@ -237,9 +237,9 @@ def with_partial_inputs(
         for group, attributes in zip(of_results, fixed, strict=True):
             next_nodes = [state, *(nodes[number] for number in group.numbers)]
             node_attributes = {
-                "gradients": _of_result,
+                "gradients": _gradients_of_result,
                 "call": shared_call,
-                "linked": linked,
+                "edge_call": edge_call,
                 "nodes": next_nodes,
                 **attributes,
             }
@@ -256,8 +256,10 @@ def _is_observed(tensor: torch.Tensor) -> bool:
     return bool(tensor.grad_fn is not None or tensor._backward_hooks or tensor._post_accumulate_grad_hooks)
 
 
-def _fixed(function: Any, info: GraphInfo, group: Group) -> dict[str, Any]:
+def _constant_attributes(function: Any, info: GraphInfo, group: Group) -> dict[str, Any]:
     """Return the attributes of the node of ``group`` that are equal in all calls."""
-    traceable = part_of(function, group.positions, group.inputs, len(group.numbers), info.output_count)
+    traceable = make_traceable_part(
+        function, group.positions, group.inputs, len(group.numbers), info.output_count
+    )
     key = (function._backward_cls._autograd_function_id, *group.positions)
     return {"group": group, "traceable": traceable, "key": key}

@@ -10,7 +10,7 @@ The forward keeps the inputs of the call for this, until a backward frees what t
 keep them too, or values computed from them. A graph that cannot run twice (because it draws random numbers,
 for example) gives an error with the reason, except for a batch of gradients (``vmap`` over
 ``torch.autograd.grad``, ``is_grads_batched``): the compiled backward runs once for each gradient
-(``one_by_one``). Such a graph keeps weak references to inputs that are no leaves, because only the error
+(``run_one_by_one``). Such a graph keeps weak references to inputs that are no leaves, because only the error
 needs them.
 """
 
@@ -30,7 +30,7 @@ from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import INPUT_CHANGED, double_backward
 from fxstack_functionalize.metadata.wrapper_classes import is_wrapper
 from fxstack_functionalize.random.functional_random import state_input
-from fxstack_functionalize.runtime.backward.output_edges import owners
+from fxstack_functionalize.runtime.backward.output_edges import find_owners
 from fxstack_functionalize.torch_compat import pytree, temporarily_clear_interpreter_stack
 from fxstack_functionalize.trace import Shell
 from fxstack_functionalize.tracer.engine import version_of
@@ -93,7 +93,7 @@ class Replay:
         self._count = shell.captured.own_count
         self._wanted = shell.info.wanted
         self._total = len(inputs)
-        self._owners = owners(shell.info)
+        self._owners = find_owners(shell.info)
 
     def keep(self, args: Sequence[Any]) -> Kept:
         """Return the inputs of a call that autograd does not save, and their versions."""
@@ -116,14 +116,14 @@ class Replay:
         with torch.enable_grad(), temporarily_clear_interpreter_stack():
             # An input may be computed from another input: differentiate each through its own alias.
             for index in self._wanted:
-                args[index] = alias_of(args[index], has_history=has_history)
+                args[index] = make_alias(args[index], has_history=has_history)
             owned = {path: args[index] for path, index in self._owned.items()}
             outputs = (run or self._whole)(owned, args[: self._count])
         return Again(pytree.tree_leaves(outputs), [args[index] for index in self._wanted])
 
     def _whole(self, owned: Mapping[str, Any], args: Sequence[Any]) -> Any:
         with torch_compat.reparametrize_module(self._graph, owned):
-            return (by_operators(self._graph) if torch.is_anomaly_enabled() else self._graph)(*args)
+            return (interpret_by_operators(self._graph) if torch.is_anomaly_enabled() else self._graph)(*args)
 
     def differentiate(self, run: Again, grads: Sequence[Any]) -> tuple[Any, ...]:
         """Return the gradients of all inputs, given those of the flat outputs; in grad mode with history."""
@@ -189,14 +189,14 @@ def has_changed(kept: Kept) -> bool:
     return bool(versions != _versions_of((*leaves, *non_leaves)))
 
 
-def are_special(grads: Sequence[Any]) -> bool:
+def are_unsupported(grads: Sequence[Any]) -> bool:
     """Whether a gradient is unknown to compiled code: a batch of gradients, or a wrapper subclass."""
     return any(
         g is not None and (is_batched(g) or (type(g) is not torch.Tensor and is_wrapper(g))) for g in grads
     )
 
 
-def alias_of(tensor: torch.Tensor, *, has_history: bool) -> torch.Tensor:
+def make_alias(tensor: torch.Tensor, *, has_history: bool) -> torch.Tensor:
     """Return an alias of ``tensor`` that gets a gradient. ``has_history``: whether its history continues in ``tensor``."""
     return _Alias.apply(tensor) if has_history else tensor.detach().requires_grad_()
 
@@ -229,7 +229,7 @@ def _picker(positions: Sequence[int]) -> Pick:
     return pick if len(positions) > 1 else lambda values: (pick(values),)
 
 
-def by_operators(graph_module: GraphModule) -> Callable[..., Any]:
+def interpret_by_operators(graph_module: GraphModule) -> Callable[..., Any]:
     """Return ``graph_module`` as an eager function whose autograd nodes record the lines of its nodes."""
 
     def call(*args: object) -> Any:
@@ -249,7 +249,7 @@ def are_batched(gradients: Sequence[Any]) -> bool:
     return any(gradient is not None and is_batched(gradient) for gradient in gradients)
 
 
-def one_by_one(run: Callable[[Sequence[Any]], Sequence[Any]], gradients: Sequence[Any]) -> list[Any]:
+def run_one_by_one(run: Callable[[Sequence[Any]], Sequence[Any]], gradients: Sequence[Any]) -> list[Any]:
     """Return the results of ``run`` for each gradient in the batches, batched again."""
     present = [gradient for gradient in gradients if gradient is not None]
     if any(map(_is_batched, present)):
@@ -262,7 +262,7 @@ def one_by_one(run: Callable[[Sequence[Any]], Sequence[Any]], gradients: Sequenc
     unwrapped = [None if gradient is None else split(gradient) for gradient in gradients]
     count = max(len(slices) for slices in unwrapped if isinstance(slices, tuple))
     results_of_each = [
-        one_by_one(run, [_at(slices, number) for slices in unwrapped]) for number in range(count)
+        run_one_by_one(run, [_item_at(slices, number) for slices in unwrapped]) for number in range(count)
     ]
     return [
         None if results[0] is None else join(torch.stack(results))
@@ -292,7 +292,7 @@ def _over_legacy_level() -> tuple[Change, Change]:
     return split, lambda stacked: torch_compat.add_batch_dim(stacked, 0, level)
 
 
-def _at(slices: object, number: int) -> Any:
+def _item_at(slices: object, number: int) -> Any:
     if not isinstance(slices, tuple):
         return slices
     return slices[number if len(slices) > 1 else 0]

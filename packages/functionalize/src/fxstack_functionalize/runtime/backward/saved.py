@@ -89,11 +89,13 @@ def saved_tensors(
     inputs and outputs that eager does not save.
     """
     results: Any = partition.forward.graph_module.graph.output_node().args[0]
-    owners = _owners(partition, info, names, unsaved)
-    return tuple(_saved(f"flat[{position}]", results[position], info, owners) for position in positions)
+    owners = _memory_owners(partition, info, names, unsaved)
+    return tuple(
+        _describe_saved(f"flat[{position}]", results[position], info, owners) for position in positions
+    )
 
 
-def _saved(value: str, node: object, info: GraphInfo, owners: Owners) -> SavedTensor:
+def _describe_saved(value: str, node: object, info: GraphInfo, owners: Owners) -> SavedTensor:
     if is_generator_state(node):
         return SavedTensor(value, is_state=True)
     node_key, *memory = _keys(node)
@@ -125,14 +127,14 @@ def _for_autograd(plan: Sequence[KeptTensor]) -> list[str]:
     return expressions + [guard for guard in guards if guard not in expressions]
 
 
-def saved_inputs(plan: Sequence[KeptTensor], count: int) -> dict[int, int]:
+def positions_of_saved_inputs(plan: Sequence[KeptTensor], count: int) -> dict[int, int]:
     """Return which of the ``count`` arguments are in ``ctx.saved_tensors``, and their positions."""
     position_of = {expression: position for position, expression in enumerate(_for_autograd(plan))}
     names = {index: f"args[{index}]" for index in range(count)}
     return {index: position_of[name] for index, name in names.items() if name in position_of}
 
 
-def add_unsaving(source: Source, plan: Sequence[KeptTensor]) -> list[str]:
+def add_reading(source: Source, plan: Sequence[KeptTensor]) -> list[str]:
     """Add the statements that read saved tensors. Return the expressions of all saved tensors in order.
 
     Reading ``ctx.saved_tensors`` raises autograd's error if the backward has run without ``retain_graph``.
@@ -159,7 +161,9 @@ def positions_of(plan: Sequence[KeptTensor]) -> list[tuple[bool, int]]:
 KEEPS_GRAPH = torch_compat.get_current_graph_task_keep_graph
 
 
-def _owners(partition: Partition, info: GraphInfo, names: Sequence[str], unsaved: Collection[str]) -> Owners:
+def _memory_owners(
+    partition: Partition, info: GraphInfo, names: Sequence[str], unsaved: Collection[str]
+) -> Owners:
     """Return the owner of each node and memory: whether an input, its place, whether its memory changes."""
     graph = partition.forward.graph_module.graph
     results: Any = graph.output_node().args[0]

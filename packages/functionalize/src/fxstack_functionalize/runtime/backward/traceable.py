@@ -15,7 +15,7 @@ import torch
 from fxstack_functionalize.errors import SAVED_ARE_FREED, saved_changed
 from fxstack_functionalize.runtime.backward.backwards import Backwards
 from fxstack_functionalize.runtime.backward.saved import KeptTensor, positions_of
-from fxstack_functionalize.torch_state import autocast_now
+from fxstack_functionalize.torch_state import autocast_dtypes
 from fxstack_interchange.operators.hooking import TRACEABLE_BACKWARD
 
 Traceable = Callable[..., Sequence[Any]]
@@ -27,7 +27,7 @@ Key = tuple[int, ...]
 # saved a tensor of the graph.
 
 
-def let_trace(
+def set_traceable(
     function: type[torch.autograd.Function],
     make: Make,
     key: Callable[[Any], Key],
@@ -69,12 +69,12 @@ def make_traceable(
         chosen = tuple(missing[position] for position in positions)
         if all(chosen):
             return lambda _ctx, _saved, *_grads: backwards.none
-        return _traced(backwards, chosen, saved)
+        return _traceable_backward(backwards, chosen, saved)
 
-    let_trace(function, make, lambda ctx: (ctx._autograd_function_id, int(watched(ctx))), lambda ctx: ctx)
+    set_traceable(function, make, lambda ctx: (ctx._autograd_function_id, int(watched(ctx))), lambda ctx: ctx)
 
 
-def part_of(
+def make_traceable_part(
     function: Any, positions: Sequence[int], inputs: Sequence[int], marks: int, count: int
 ) -> Callable[[Sequence[bool]], Traceable | None]:
     """Return what makes the traceable backward of a node in front of the node of the graph of ``function``.
@@ -100,24 +100,26 @@ def part_of(
     return make_part
 
 
-def _traced(backwards: Backwards, missing: tuple[bool, ...], saved: Sequence[KeptTensor] | None) -> Traceable:
-    read: Callable[..., list[Any]] = _held if saved is None else _reader(saved)
+def _traceable_backward(
+    backwards: Backwards, missing: tuple[bool, ...], saved: Sequence[KeptTensor] | None
+) -> Traceable:
+    read: Callable[..., list[Any]] = _read_held if saved is None else _make_reader(saved)
     gradients = backwards.traceable(missing)
 
     def run(ctx: Any, saved_tensors: Sequence[torch.Tensor], *grads: Any) -> Sequence[Any]:
         arguments = [*read(ctx, saved_tensors), *getattr(ctx, "symbols", ())]
         return gradients(arguments, grads, getattr(ctx, "sizes", None))
 
-    for device in autocast_now():  # the graph contains the casts
+    for device in autocast_dtypes():  # the graph contains the casts
         run = torch.autocast(device, enabled=False)(run)
     return run
 
 
-def _held(ctx: Any, _saved: Sequence[torch.Tensor]) -> list[Any]:
+def _read_held(ctx: Any, _saved: Sequence[torch.Tensor]) -> list[Any]:
     return [*ctx.held.tensors]
 
 
-def _reader(plan: Sequence[KeptTensor]) -> Callable[[Any, Sequence[torch.Tensor]], list[Any]]:
+def _make_reader(plan: Sequence[KeptTensor]) -> Callable[[Any, Sequence[torch.Tensor]], list[Any]]:
     """Return a function that returns all saved tensors in order, of autograd and of the node itself."""
     positions = positions_of(plan)
 

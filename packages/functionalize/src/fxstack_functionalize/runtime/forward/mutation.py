@@ -17,7 +17,7 @@ from torch.autograd.graph import increment_version
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.metadata.records import InputInfo
 from fxstack_functionalize.trace import Shell
-from fxstack_functionalize.tracer.symbols import filler
+from fxstack_functionalize.tracer.symbols import make_filler
 
 WriteBack = Callable[[Sequence[Any], Sequence[Any]], None]
 
@@ -69,7 +69,7 @@ def early_rises(shell: Shell) -> dict[int, int]:
     info = shell.info
     values = {*info.mutated, *info.in_graph}
     rises = {
-        position: info_of_input.version_bumps + sum(step.bumps for step in info_of_input.relayouts)
+        position: info_of_input.version_bumps + sum(step.version_bumps for step in info_of_input.relayouts)
         for position, info_of_input in enumerate(info.inputs)
         if info_of_input.is_tensor and position not in values
     }
@@ -107,10 +107,10 @@ def relayout_inputs(shell: Shell) -> Callable[[Sequence[Any]], None] | None:
     if not indices:
         return None
     steps = [(index, step) for index in indices for step in shell.info.inputs[index].relayouts]
-    fill = filler(shell.captured, [(step.arguments, step.keywords) for _, step in steps])
+    fill = make_filler(shell.captured, [(step.arguments, step.keywords) for _, step in steps])
     early = early_rises(shell)
     risen = [
-        (index, sum(step.bumps for step in shell.info.inputs[index].relayouts))
+        (index, sum(step.version_bumps for step in shell.info.inputs[index].relayouts))
         for index in indices
         if index in early
     ]

@@ -14,14 +14,21 @@ from typing import Any
 import torch
 
 from fxstack_functionalize.metadata.records import OutputInfo, OutputSource
-from fxstack_functionalize.metadata.replay import NUMBER, OWN, PARTS, AliasInfo, AliasSource, applied
-from fxstack_functionalize.runtime.backward.edge_gradients import link
+from fxstack_functionalize.metadata.replay import (
+    FIRST_OPERATOR_ARGUMENT,
+    MULTI_RESULT_VIEWS,
+    NUMBER_ARGUMENT,
+    AliasInfo,
+    AliasSource,
+    apply_steps,
+)
+from fxstack_functionalize.runtime.backward.edge_gradients import add_edges
 from fxstack_functionalize.runtime.backward.output_edges import OutputEdges
 from fxstack_functionalize.runtime.calling import check_results
 from fxstack_functionalize.torch_compat import pytree
 from fxstack_functionalize.trace import Shell
 from fxstack_functionalize.tracer.inputs import Captured
-from fxstack_functionalize.tracer.symbols import evaluable, filler
+from fxstack_functionalize.tracer.symbols import is_evaluable, make_filler
 
 
 class FirstCall:
@@ -35,10 +42,10 @@ class FirstCall:
         expected = {
             position: strides
             for position, strides in enumerate(shell.info.strides)
-            if check_strides and strides is not None and evaluable(shell.captured, strides)
+            if check_strides and strides is not None and is_evaluable(shell.captured, strides)
         }
         self._captured, self._expected = shell.captured, expected
-        self._wanted = filler(shell.captured, tuple(expected.items()))
+        self._wanted = make_filler(shell.captured, tuple(expected.items()))
 
     def __call__(self, args: Sequence[Any], flat: Sequence[Any]) -> Sequence[Any]:
         result = list(check_results(flat, self._count, self._role))
@@ -49,7 +56,7 @@ class FirstCall:
                 result[position] = with_strides(result[position], strides)
         if not self._checked:
             self._checked = True
-            self._wanted = filler(self._captured, tuple(differing.items()))
+            self._wanted = make_filler(self._captured, tuple(differing.items()))
             if not differing:
                 self.pending.clear()
         return result
@@ -75,12 +82,12 @@ def with_strides(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor
 Tensors = tuple[torch.Tensor, ...]
 
 
-def groups(aliases: Sequence[AliasInfo]) -> dict[int, tuple[int, ...]]:
+def group_by_call(aliases: Sequence[AliasInfo]) -> dict[int, tuple[int, ...]]:
     """Return for each alias that one call makes with others the places of all these aliases."""
     calls: list[dict[int, int]] = []
     latest: dict[Hashable, dict[int, int]] = {}
     for number_of_alias, alias in enumerate(aliases):
-        if not alias.steps or alias.steps[-1][0] not in PARTS:
+        if not alias.steps or alias.steps[-1][0] not in MULTI_RESULT_VIEWS:
             continue
         call, number = _call_of(alias), _number(alias)
         # A call returns each number once: a repeated number belongs to another call.
@@ -94,14 +101,14 @@ def groups(aliases: Sequence[AliasInfo]) -> dict[int, tuple[int, ...]]:
 
 
 def _number(alias: AliasInfo) -> int:
-    number: int = alias.steps[-1][1][NUMBER]
+    number: int = alias.steps[-1][1][NUMBER_ARGUMENT]
     return number
 
 
 def _call_of(alias: AliasInfo) -> Hashable:
     """Return a key that is equal for results of one call. Symbolic sizes are compared as expressions."""
     *earlier_steps, (kind, arguments) = alias.steps
-    key_of_steps = repr((earlier_steps, arguments[OWN:]))
+    key_of_steps = repr((earlier_steps, arguments[FIRST_OPERATOR_ARGUMENT:]))
     return alias.source, alias.index, alias.detachment, kind, key_of_steps
 
 
@@ -109,18 +116,18 @@ def parts_maker(captured: Captured, members: Sequence[AliasInfo]) -> Callable[..
     """Return the function from the base (and the arguments, for symbolic sizes) to all ``members``."""
     first, numbers = members[0], [_number(alias) for alias in members]
     kinds = [make for make, _ in first.steps]
-    operator = PARTS[kinds[-1]]
+    operator = MULTI_RESULT_VIEWS[kinds[-1]]
 
     def made(base: torch.Tensor, arguments_of_steps: Sequence[tuple[Any, ...]]) -> Tensors:
-        viewed = applied(base, kinds[:-1], arguments_of_steps[:-1])
-        parts = operator(viewed, *arguments_of_steps[-1][OWN:])
+        viewed = apply_steps(base, kinds[:-1], arguments_of_steps[:-1])
+        parts = operator(viewed, *arguments_of_steps[-1][FIRST_OPERATOR_ARGUMENT:])
         return tuple([parts[number] for number in numbers])
 
-    detached = first.detached(made)
+    detached = first.with_detachment(made)
     arguments = [step_arguments for _, step_arguments in first.steps]
     if not first.sizes:
         return lambda base: detached(base, arguments)
-    filled = filler(captured, arguments, first.numbers)
+    filled = make_filler(captured, arguments, first.numbers)
     return lambda base, args: detached(base, filled(args))
 
 
@@ -134,7 +141,7 @@ def output_lines(shell: Shell, namespace: dict[str, Any], edges: OutputEdges | N
     aliases = _Aliases(shell, namespace)
     items = [_item(number, output, namespace) for number, output in enumerate(info.outputs)]
     if edges is not None:
-        namespace["link"] = link
+        namespace["link"] = add_edges
         for number, edge in enumerate(edges.all):
             namespace[f"edge_{number}"] = edge
             lines += aliases.of(*(info.outputs[origin] for origin in edge.origins))
@@ -156,7 +163,7 @@ class _Aliases:
         self._shell = shell
         self._namespace = namespace
         self._made: set[int] = set()
-        self._groups = groups(shell.info.aliases)
+        self._groups = group_by_call(shell.info.aliases)
 
     def of(self, *outputs: OutputInfo) -> Iterator[str]:
         """Yield the statements for aliases among ``outputs`` that no earlier statement made."""
@@ -188,7 +195,7 @@ class _Aliases:
 def alias_maker(captured: Captured, alias: AliasInfo) -> Callable[..., torch.Tensor]:
     """Return the function from the base, and from arguments (and results) for symbolic sizes, to an alias."""
     arguments = [step_arguments for _, step_arguments in alias.steps]
-    return alias.maker(filler(captured, arguments, alias.numbers) if alias.sizes else None)
+    return alias.make_replay(make_filler(captured, arguments, alias.numbers) if alias.sizes else None)
 
 
 def _item(number: int, output: OutputInfo, namespace: dict[str, Any]) -> str:
