@@ -216,6 +216,7 @@ def _compile(compiler: Compiler, stage: StageGraph) -> Callable[..., Any]:
 
 
 def _check_partition(joint: StageGraph, partition: Partition) -> None:
+    """Raise CompilerContractError if the partition's forward does not keep the outputs of the joint graph."""
     expected = [spec for spec in joint.signature.outputs if spec.kind is not OutputKind.GRADIENT]
     count = len(expected)
     if not isinstance(partition, Partition):

@@ -83,6 +83,8 @@ def _check_callable(name: str, value: object) -> None:
 
 
 class _AotModule(torch.nn.Module):
+    """Runs ``module`` compiled, and holds it as a submodule, so that its parameters and state are this module's."""
+
     def __init__(self, module: torch.nn.Module, aot_arguments: dict[str, Any]) -> None:
         super().__init__()
         self.module = module
@@ -109,6 +111,7 @@ class _Cache:
         self.lock = RLock()
 
     def call(self, *args: object, **kwargs: object) -> Any:
+        """Run the compiled callable of this call's key. The first call of a key compiles, once for all threads."""
         leaves, spec = pytree.tree_flatten((args, kwargs))
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         key = self._key(leaves, spec, tensors)
@@ -120,6 +123,7 @@ class _Cache:
         return compiled(*tensors)
 
     def _key(self, leaves: Sequence[Any], spec: pytree.TreeSpec, tensors: Sequence[torch.Tensor]) -> Hashable:
+        """Return everything about a call on which the compiled graph depends."""
         constants = tuple(
             _describe_tensor(leaf) if isinstance(leaf, torch.Tensor) else _key_of_constant(leaf)
             for leaf in leaves
@@ -136,6 +140,7 @@ class _Cache:
     def _compile(
         self, leaves: Sequence[Any], spec: pytree.TreeSpec, tensors: Sequence[torch.Tensor]
     ) -> Callable[..., Any]:
+        """Make a graph of one node that calls the program with the tensors of this call, and compile the graph."""
         graph = Graph()
         inputs = [graph.placeholder(f"input_{number}") for number in range(len(tensors))]
         nested = _make_nest_function(leaves, spec)

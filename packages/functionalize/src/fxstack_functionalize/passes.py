@@ -256,6 +256,7 @@ def text(state: Tracing) -> str:
 
 
 def _fact_lines(state: Tracing) -> Iterator[str]:
+    """Yield the facts about inputs and outputs that the graph does not show, as lines for ``text``."""
     info = state.graph_info
     if info is None:
         return

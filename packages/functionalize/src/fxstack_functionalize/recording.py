@@ -155,6 +155,7 @@ class RecordingMode(ProxyTorchDispatchMode):
     def _run_operator(
         self, func: OpOverload, types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
+        """Cast, decompose, or record one call. Calls that the short path cannot handle go to torch's own mode."""
         if self.tracer.casting:
             low = dtype_inside(func, self.tracer.casting, args)
             if low is not None:
@@ -200,6 +201,7 @@ class RecordingMode(ProxyTorchDispatchMode):
         return NotImplemented
 
     def _is_composite(self, func: Any) -> bool:
+        """Return whether torch has a decomposition of the operator ``func`` into other operators."""
         composite = self._composite.get(func)
         if composite is None:
             may_decompose = isinstance(func, OpOverload) and func.namespace != "prim" and func not in QUERIES
@@ -207,6 +209,7 @@ class RecordingMode(ProxyTorchDispatchMode):
         return composite
 
     def _is_simple(self, func: object) -> bool:
+        """Return whether calls of ``func`` may take the short path: its results are tensors, and it reads no data."""
         return (
             isinstance(func, OpOverload)
             and func.namespace == "aten"
@@ -223,6 +226,7 @@ class RecordingMode(ProxyTorchDispatchMode):
         kwargs: dict[str, Any],
         nodes: tuple[tuple[Any, ...], dict[str, Any]],
     ) -> Any:
+        """Run the call on fake tensors, give the results eager's dtypes and strides, and add its node."""
         result = with_undefined(func, args, kwargs, func(*args, **kwargs))
         dtypes = returned_dtypes(func, args, kwargs)
         if dtypes is not None and differ(result, dtypes):
@@ -258,6 +262,7 @@ class RecordingMode(ProxyTorchDispatchMode):
     def _record_view(
         self, target: OpOverload, args: tuple[Any, ...], result: torch.Tensor, origin: dict[str, Any]
     ) -> _ProxyTensor:
+        """Add the node of one view when the view is first used. ``origin``: the origin of the whole call."""
         node = self.tracer.add_call(target, args, {})
         node.meta.update(origin)
         node.meta["val"] = result
@@ -278,6 +283,7 @@ class RecordingMode(ProxyTorchDispatchMode):
         return tuple([self._node_of(value) for value in values])
 
     def _node_of(self, value: object) -> Any:
+        """Return the node of an argument. Raise _NotSimple if only torch's path can make one."""
         if isinstance(value, torch.Tensor):
             entry = self.map.get(value)
             if entry is None or entry.constant is not None or value._has_symbolic_sizes_strides:

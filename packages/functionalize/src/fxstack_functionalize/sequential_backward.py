@@ -96,6 +96,7 @@ def _has_saved_tensors(node: object, names: dict[type, list[str]]) -> bool:
 
 
 def _saved_names(node: object, names: dict[type, list[str]]) -> list[str]:
+    """Return the attributes of a node that hold its saved tensors. C++ custom functions differ by instance."""
     kind = type(node)
     if isinstance(node, torch_compat.FunctionBase):
         return ["saved_tensors"]

@@ -72,6 +72,7 @@ def _candidates(
     kwargs: dict[str, Any],
     dtype: torch.dtype,
 ) -> Iterator[Arguments]:
+    """Yield arguments that may give the result dtype: with an explicit dtype, then with integers converted to floats."""
     if any(argument.name == "dtype" for argument in func._schema.arguments):
         yield args, {**kwargs, "dtype": dtype}
     real = dtype.to_real()

@@ -114,6 +114,7 @@ def _needs_modes(target: object) -> bool:
 def _trace_with(
     engine: Engine, captured: Captured, request: TraceRequest, table: Mapping[Any, Callable[..., Any]]
 ) -> Traced:
+    """Run the passes from the captured graph to an inference or a joint graph."""
     tracer = AtenTracer(request.whole_attention, equal_draws=captured.equal_draws)
     session = Session(captured, engine, tracer, table)
     state = Tracing(session, request, torch.is_grad_enabled(), torch_compat.is_any_autocast_enabled())

@@ -44,6 +44,8 @@ def without_tangents(backward: StageGraph, missing: Collection[str]) -> StageGra
 
 
 class _TangentRemoval:
+    """Copies a backward graph without the nodes that depend on missing tangents alone."""
+
     def __init__(self, stage: StageGraph, missing: Collection[str]) -> None:
         self._stage = stage
         self._missing = missing
@@ -77,6 +79,7 @@ class _TangentRemoval:
             self._copies[node] = self._graph.node_copy(node)
 
     def _copy_call(self, node: Node) -> None:
+        """Copy a node, leave it out if all its gradients are missing, or replace a sum by its present summand."""
         gradients = [used for used in node.all_input_nodes if used in self._gradient_nodes]
         missing = [used for used in gradients if used in self._missing_nodes]
         if gradients:
@@ -130,6 +133,7 @@ class _TangentRemoval:
         return node
 
     def _stage_without_unused_inputs(self) -> StageGraph:
+        """Return the new graph as a stage, without saved tensors that nothing reads any more."""
         stage = self._stage
         saved = {spec.name for spec in stage.signature.inputs_of(InputKind.SAVED)}
         for node in self._graph.find_nodes(op="placeholder"):

@@ -71,9 +71,11 @@ class AliasPlan:
                     self._owners[storage_key(traced.argument)] = traced.argument
 
     def has_owner(self, tensor: torch.Tensor) -> bool:
+        """Return whether an input or a flat output owns the memory of ``tensor``."""
         return storage_key(tensor) in self._owners
 
     def is_placed(self, tensor: torch.Tensor) -> bool:
+        """Return whether ``tensor`` is an input, a flat output or a planned alias."""
         return id(tensor) in self.locations
 
     def add_base(self, base: torch.Tensor, position: int | None) -> None:
@@ -153,6 +155,7 @@ class AliasPlan:
         return AliasInfo(source, index, steps)
 
     def _plan_alias(self, tensor: torch.Tensor) -> AliasInfo:
+        """Return the record of the view, ``detach()`` or ``.data`` that makes ``tensor`` from its base or from the owner."""
         base = tensor._base
         parent = base if base is not None else self._owners[storage_key(tensor)]
         chain = view_steps(self.session.engine.core(tensor))
@@ -188,6 +191,7 @@ def choose_base(session: Session, tensors: Sequence[torch.Tensor]) -> torch.Tens
 
 
 def _steps_after(chain: tuple[Step, ...], prefix: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Return the views of ``chain`` behind ``prefix``. Raise UnsupportedGraphError if they cannot be made again."""
     if chain[: len(prefix)] != prefix or not can_replay(chain[len(prefix) :]):
         raise UnsupportedGraphError(
             "an output is a view whose base was itself given other memory",

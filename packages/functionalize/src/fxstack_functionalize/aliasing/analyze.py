@@ -104,6 +104,7 @@ def analyze(session: Session, outputs: Sequence[Any], *, replay_views: bool) -> 
 
 
 def _input_info(session: Session, spec: CapturedInput, traced: TracedInput) -> InputInfo:
+    """Return the record of one input. Restart the trace if a view gained a history but is no view in the trace."""
     name = spec.name
     if traced.inner is None:
         return InputInfo(name, is_tensor=False)
@@ -155,6 +156,7 @@ class _OutputClassifier:
         """The ids of outputs that are new leaves."""
 
     def classify(self, *, replay_views: bool) -> None:
+        """Plan all outputs: set new leaves aside, choose the bases of shared memory, then record each output."""
         for position, value in enumerate(self.outputs):
             if isinstance(value, torch.Tensor):
                 if not self.session.engine.is_functional(value):
@@ -180,6 +182,7 @@ class _OutputClassifier:
         self.analysis.aliases = self.plan.aliases
 
     def _add_bases(self, *, replay_views: bool) -> None:
+        """For memory that outputs share and no input owns, make one of the outputs' roots the owner."""
         groups: dict[int, list[torch.Tensor]] = {}
         for position in self.first.values():
             value = self.outputs[position]
@@ -198,6 +201,7 @@ class _OutputClassifier:
                 raise _own_gradient_error()
 
     def _classify_tensor(self, value: torch.Tensor) -> OutputInfo:
+        """Return the record of a tensor output. Its value stays out of the graph if the caller can make the tensor."""
         leaf = id(value) in self.leaves
         grad = value.requires_grad or leaf
         position = self.first[id(value)]

@@ -144,6 +144,7 @@ def restart_with_bases(groups: Sequence[Group], rooted: Sequence[Group] = ()) ->
 
 
 def _check_group(captured: Captured, group: Group) -> None:
+    """Raise UnsupportedGraphError if the members of a group cannot be views of one flat base."""
     members = [captured.inputs[index] for index in group]
     reason = None
     if any(spec.fake.requires_grad for spec in members):

@@ -107,6 +107,7 @@ def _node(module: GraphModule, node: Node, *, inner: bool) -> list[Any]:
 
 
 def _target(module: GraphModule, node: Node, *, inner: bool) -> Any:
+    """Describe what a node calls. Raise SaveError if its meaning does not follow from names and versions."""
     if node.op == "call_function":
         return _function(node.target)
     if node.op == "call_method" and not is_tensor_method(node.target):
@@ -119,6 +120,7 @@ def _target(module: GraphModule, node: Node, *, inner: bool) -> Any:
 
 
 def _function(target: Any) -> Any:
+    """Describe a called function by its name, and by its code if no version of torch or fxstack determines the code."""
     if isinstance(target, HigherOrderOperator):
         return higher_order_name(target)
     if isinstance(target, (OpOverload, OpOverloadPacket)):

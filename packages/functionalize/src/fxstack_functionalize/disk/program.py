@@ -99,6 +99,7 @@ def from_json(content: object, size: Callable[[Any], Any]) -> Any:
 
 
 def _read(content: Any, size: Callable[[Any], Any]) -> Any:
+    """Return the value of a JSON form whose shape is not checked: a malformed form raises any exception of Python."""
     if isinstance(content, list):
         return tuple(_read(item, size) for item in content)
     if "list" in content:

@@ -94,6 +94,7 @@ class HookPair:
             return self._trace(call, examples)
 
     def _trace(self, call: Callable[[Sequence[Any]], Any], examples: Sequence[Any]) -> TracedHook:
+        """Record ``call`` on functional tensors made from ``examples``. Any exception means that the hook runs in eager."""
         names = [f"packed_{number}" for number in range(len(examples))]
         inputs = tuple(
             CapturedInput(name, InputKind.USER_INPUT, _detach(value))
@@ -126,6 +127,7 @@ def _detach(value: object) -> Any:
 
 
 def _finish_trace(session: Session, result: object) -> TracedHook:
+    """Close the hook's graph at its dynamic results. Raise NotTraceableError if the hook changed a tensor."""
     leaves, spec = pytree.tree_flatten(result)
     nodes = [_node_of_leaf(session, leaf) for leaf in leaves]
     for traced in session.inputs:
@@ -152,6 +154,7 @@ def _node_of_leaf(session: Session, leaf: object) -> Any:
 
 
 def _check_node(node: Node) -> None:
+    """Raise NotTraceableError for a node whose result does not follow from the hook's argument and constants."""
     if node.op == "get_attr":
         raise NotTraceableError("it holds a tensor of its own")
     if node.meta.get("unbacked_bindings"):

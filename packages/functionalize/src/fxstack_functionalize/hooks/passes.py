@@ -52,6 +52,7 @@ def inline_hooks(partition: Partition, pair: HookPair) -> Partition:
 
 
 def _saved_tensors(forward: StageGraph) -> list[Node]:
+    """Return the nodes of the tensors that the forward saves, without the states of generators."""
     values = _outputs(forward.graph_module.graph)
     return [
         value
@@ -61,6 +62,7 @@ def _saved_tensors(forward: StageGraph) -> list[Node]:
 
 
 def _pack_in_forward(stage: StageGraph, packed: Sequence[_Packed]) -> StageGraph:
+    """Return the forward that saves packed tensors, then packed numbers, then whatever hooks do not see."""
     graph = Graph()
     env: dict[Node, Node] = {}
     for node in stage.graph_module.graph.nodes:

@@ -165,6 +165,7 @@ _STEPS: Mapping[str, Callable[..., None]] = {
 
 
 def _names() -> dict[Any, Callable[..., None]]:
+    """Return the step for each function, operator packet and overload of a fused optimizer."""
     steps: dict[Any, Callable[..., None]] = {}
     for name, step in _STEPS.items():
         packet = getattr(torch.ops.aten, name)

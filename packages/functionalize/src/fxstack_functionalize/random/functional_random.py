@@ -49,6 +49,7 @@ def _end(state: torch.Tensor) -> torch.Tensor:
 
 
 def _define(name: str, schema: str, real: Callable[..., Any], fake: Callable[..., Any]) -> OpOverload:
+    """Define an operator with an eager kernel and a fake kernel. Autograd passes it through."""
     _LIBRARY.define(f"{name}{schema}")
     torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=_LIBRARY)
     _LIBRARY.impl(name, real, "CompositeExplicitAutograd")
@@ -121,6 +122,7 @@ def state_input(graph: Graph) -> int | None:
 
 
 def _is_draw(target: Any, args: Sequence[Any], kwargs: dict[str, Any], result: object) -> bool:
+    """Return whether a call draws from the default CPU generator, or reads or sets its state."""
     if target in (GET_STATE, SET_STATE, MANUAL_SEED):
         return True
     if not isinstance(target, OpOverload) or torch.Tag.nondeterministic_seeded not in target.tags:
@@ -140,6 +142,7 @@ class FunctionalRandomMode(RecordingMode):
     def _run_operator(
         self, func: object, types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
+        """Thread the state through operators that draw or set it. Other operators are recorded as usual."""
         if func is END and self.state is not args[0]:
             return self.state
         if func is BEGIN or func is END:
@@ -163,6 +166,7 @@ class FunctionalRandomMode(RecordingMode):
         return self._draw(func, types, args, kwargs)
 
     def _seeded(self, types: Sequence[type], args: tuple[Any, ...]) -> Any:
+        """Record ``torch.manual_seed``. Return the state after it."""
         if torch.cuda.is_available():
             raise UnsupportedGraphError(
                 "torch.manual_seed seeds the generators of GPUs, too",
@@ -174,6 +178,7 @@ class FunctionalRandomMode(RecordingMode):
     def _draw(
         self, func: OpOverload, types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
+        """Record the functional form of an operator that draws. Its first result is the next state."""
         if not _is_draw(func, args, kwargs, func(*args, **kwargs)):
             return super()._run_operator(func, types, args, kwargs)
         if self.tracer.in_backward:

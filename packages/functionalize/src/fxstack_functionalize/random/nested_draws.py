@@ -143,6 +143,7 @@ class _DrawMode(TorchDispatchMode):
 
 
 def _draws_on_cpu(func: object, args: object, kwargs: dict[str, Any]) -> bool:
+    """Return whether an ATen call draws from the default CPU generator."""
     if not isinstance(func, OpOverload) or torch.Tag.nondeterministic_seeded not in func.tags:
         return False
     if func.namespace != "aten" or kwargs.get("generator") is not None:

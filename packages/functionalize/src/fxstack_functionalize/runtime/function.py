@@ -127,6 +127,7 @@ def make_function(
 
 
 def _forward(case: _Case, compiled: Compiled) -> Callable[..., Any]:
+    """Generate ``forward``: call the compiled graph and keep what its backward needs."""
     info, symbols = case.shell.info, case.plan.symbols
     expected = case.plan.forward_results
     source = Source()
@@ -164,6 +165,7 @@ def _forward(case: _Case, compiled: Compiled) -> Callable[..., Any]:
 
 
 def _backward(case: _Case, backwards: Backwards) -> Callable[..., Any]:
+    """Generate ``backward``: return the gradients of all inputs, by the compiled backward wherever it has them."""
     info, saved = case.shell.info, case.saved
     source = Source()
     _add_nothing(source, info, edge_gradients=case.edge_gradients)

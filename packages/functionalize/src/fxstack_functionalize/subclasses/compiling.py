@@ -53,6 +53,7 @@ def compile_wrapped(
 def _compile_desugared(
     gm: GraphModule, example_inputs: Sequence[Any], compiling: WrapperCompilers
 ) -> Callable[..., Any]:
+    """Convert the graph to plain tensors and compile it, for training if an output requires a gradient."""
     if any(node.op in ("get_attr", "call_module") for node in gm.graph.nodes):
         raise _unsupported("a graph over wrapper subclasses owns tensors or graphs")
     layouts = tuple(layout_of(value) for value in example_inputs)
@@ -93,6 +94,7 @@ def _probe(graph: Desugared, flat: Sequence[Any], mode: FakeTensorMode) -> tuple
 
 
 def _inference(graph: Desugared, compiled: Callable[..., Any], options: AotOptions) -> Callable[..., Any]:
+    """Return the callable that takes wrappers apart, calls ``compiled`` and rebuilds the outputs."""
     outputs, sources, spec = graph.outputs, graph.sources, graph.spec
     counted = [position for position, count in graph.writes.items() for _ in range(count)]
 
@@ -112,6 +114,7 @@ def _inference(graph: Desugared, compiled: Callable[..., Any], options: AotOptio
 def _training(
     graph: Desugared, flat: Sequence[Any], mode: FakeTensorMode, compiling: WrapperCompilers
 ) -> Callable[..., Any]:
+    """Trace values and gradients of the graph as one joint graph, and return its callable."""
     with mode, torch.no_grad():
         tangents = [leaf.zeros(leaf.size, leaf.stride) for leaf in leaves_all(graph.tangents)]
     with torch.no_grad():

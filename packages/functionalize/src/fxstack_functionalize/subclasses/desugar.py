@@ -115,6 +115,7 @@ class _DisjointMemory:
         self._seen = {_memory(value) for value in inputs if isinstance(value, torch.Tensor)}
 
     def check_disjoint(self, value: Any) -> Any:
+        """Return ``value``, a result of the forward. Raise UnsupportedGraphError if it shares memory."""
         if isinstance(value, torch.Tensor):
             if _memory(value) in self._seen:
                 raise UnsupportedGraphError(
@@ -126,6 +127,7 @@ class _DisjointMemory:
         return value
 
     def copy(self, value: object) -> Any:
+        """Return ``value``, a gradient; a clone if it shares memory with an earlier result or an input."""
         if not isinstance(value, torch.Tensor):
             return value
         if _memory(value) in self._seen:

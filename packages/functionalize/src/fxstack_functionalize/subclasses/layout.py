@@ -91,6 +91,7 @@ class Wrapper:
         return self.cls.__tensor_unflatten__(inner, self.context, size, stride)
 
     def fits(self, value: object) -> bool:
+        """Whether a wrapper can replace the traced one: the same class, inner tensors and context."""
         if type(value) is not self.cls:
             return False
         names, context = value.__tensor_flatten__()  # type: ignore[attr-defined]

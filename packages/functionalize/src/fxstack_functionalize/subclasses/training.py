@@ -86,6 +86,7 @@ def _function(
     sizes: Callable[[Sequence[Any]], Any],
     expected: int,
 ) -> type[torch.autograd.Function]:
+    """Return the ``autograd.Function`` of the compiled graphs. The backward runs in eager for unexpected tangents."""
     leaves = leaves_all(graph.outputs)
     constant = set(range(len(graph.outputs))) - set(graph.differentiable)
 
@@ -139,6 +140,7 @@ def _zeros(layout: Layout, numbers: Sequence[int], sizes_of_leaves: Sequence[tup
 
 
 def _gradients(graph: Desugared, flat: Sequence[Any], numbers: Sequence[int], inputs: int) -> tuple[Any, ...]:
+    """Return the gradients of all inputs, made of the plain tensors ``flat`` and of ``numbers``."""
     gradients: list[Any] = [None] * inputs
     tensors, remaining_numbers = iter(flat), iter(numbers)
     for position, layout in zip(graph.trained, graph.gradients, strict=True):

@@ -53,6 +53,7 @@ class TensorMap:
         return id(tensor) in self._entries
 
     def get(self, tensor: torch.Tensor, default: object = None) -> Any:
+        """Return the proxy of ``tensor``. A proxy that was set by ``set_later`` is made now."""
         entry = self._entries.get(id(tensor))
         if entry is None:
             return default
@@ -139,6 +140,7 @@ class AtenTracer(PythonKeyTracer):
         return item
 
     def create_arg(self, a: object) -> Any:
+        """Return the node of an argument. Raise UnsupportedGraphError for a tensor that no recorded operator made."""
         if isinstance(a, torch.Tensor) and a.requires_grad:
             raise UnsupportedGraphError(
                 f"the graph uses a tensor of size {tuple(a.shape)} that requires a gradient but is no input",
@@ -154,6 +156,7 @@ class AtenTracer(PythonKeyTracer):
         return super().create_arg(a)
 
     def _backward_origin(self) -> dict[str, Any]:
+        """Return the metadata of the forward node whose autograd node runs now."""
         running = torch_compat.current_autograd_node()
         if running is None:
             return {}

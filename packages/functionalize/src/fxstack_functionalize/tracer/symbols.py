@@ -83,6 +83,7 @@ class _NestText:
         """Whether there is a SymInt. It may stand for a known number."""
 
     def of(self, value: object) -> str:
+        """Return the expression of a nest. Objects get names in ``names``."""
         if isinstance(value, tuple):
             return f"({''.join(f'{self.of(item)}, ' for item in value)})"
         if isinstance(value, list):
@@ -97,6 +98,7 @@ class _NestText:
         return name
 
     def _size(self, expr: sympy.Expr) -> str:
+        """Return the expression of a symbolic size, or a call that evaluates it if Python text cannot."""
         self.symbols |= expr.free_symbols
         parameters = sorted(map(str, expr.free_symbols))
         text: str = PythonPrinter().doprint(expr)
@@ -158,6 +160,7 @@ def hint_of(number: int | torch.SymInt) -> int:
 
 
 def _bindings(captured: Captured) -> dict[sympy.Symbol, tuple[int, int | None]]:
+    """Return for each symbol the input that binds it, and the dimension if the input is a tensor."""
     bindings: dict[sympy.Symbol, tuple[int, int | None]] = {}
     for index, spec in enumerate(captured.inputs):
         if isinstance(spec.fake, torch.SymInt):

@@ -82,6 +82,7 @@ class CapturedRun:
         return map_arg(value, self.env.__getitem__)
 
     def call_function(self, node: Node) -> Any:
+        """Run a function node: a region, a replacement, an operator, or an opaque Python function."""
         args = self._load(node.args)
         if node.target is torch_compat.set_grad_enabled and not self.differentiable:
             return None
@@ -96,6 +97,7 @@ class CapturedRun:
         return self._call(target, args, self._load(node.kwargs))
 
     def _call(self, function: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Call a function with the checks for in-place operators, also for the calls inside of opaque functions."""
         if not isinstance(function, FunctionType) or function.__module__.startswith("torch."):
             return run_in_steps(partial(run_in_place_safely, self.engine, function), function, args, kwargs)
         if getattr(function, "needs_modes", False):  # a graph over wrapper subclasses
@@ -111,6 +113,7 @@ class CapturedRun:
         return run_in_place_safely(self.engine, method, args, self._load(node.kwargs))
 
     def call_module(self, node: Node) -> Any:
+        """Run a module with the functional tensors in place of its parameters and buffers."""
         path = str(node.target)
         module = self.module.get_submodule(path)
         prefix = path + "."
@@ -150,6 +153,7 @@ CHECKPOINT_OPTIONS = frozenset(
 
 
 def _checkpoint(tracer: AtenTracer, function: Callable[..., Any], *args: object, **kwargs: Any) -> Any:
+    """Run a checkpointed region. Its nodes are tagged to be recomputed, or as the selective policy decides."""
     tracer.tag(RECOMPUTE_TAG)
     graph = tracer.graph
     policy = _policy_of(kwargs.get("context_fn"))

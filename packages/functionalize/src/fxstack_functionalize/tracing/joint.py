@@ -51,6 +51,7 @@ def add_backward(
 def _gradients(
     outputs: list[Any], leaves: list[Any], tangents: list[Any], shapes: ShapeEnv | None
 ) -> Sequence[Any]:
+    """Run autograd on the traced outputs. Raise UnsupportedGraphError if an operator of the backward raises."""
     try:
         # Eager's backward runs outside the autocast region of its forward.
         with (

@@ -134,6 +134,7 @@ class Session:
         return opened
 
     def _make_fx(self, mode: ProxyTorchDispatchMode, table: Decompositions) -> _MakefxTracer:
+        """Return the tracer with which higher-order operators trace their branches."""
         tracer = _MakefxTracer(
             decomposition_table=table,
             tracing_mode="symbolic",
@@ -158,6 +159,7 @@ class Session:
         )
 
     def _add_placeholders(self) -> None:
+        """Make a placeholder for each input, and the plain tensor that the modes see."""
         for spec in self.captured.inputs:
             proxy = self.tracer.create_proxy("placeholder", spec.name, (), {})
             value = spec.fake
@@ -187,6 +189,7 @@ class Session:
         return self.engine.with_own_version(wrapped) if traced.shares else wrapped
 
     def _make_leaves(self) -> None:
+        """Make the tensors that get gradients, then the members of merged bases. Then record the initial state."""
         for spec, traced in zip(self.captured.inputs, self.inputs, strict=True):
             if traced.inner is None:
                 continue
@@ -227,6 +230,7 @@ class Session:
             return root.view_as(root)
 
     def _derive_members(self, base: TracedInput, members: Sequence[int]) -> None:
+        """Make the members of a flat base as views of it, each with its own version counter."""
         for index in members:
             fake = self.captured.inputs[index].fake
             member = self.inputs[index]
@@ -236,6 +240,7 @@ class Session:
             member.argument = view.data
 
     def _derive_views(self, base: TracedInput, spec: CapturedInput) -> None:
+        """Make the members of a root as autograd's views of it."""
         views: dict[int, torch.Tensor] = {}
         for index in spec.members or ():
             fake = self.captured.inputs[index].fake

@@ -133,6 +133,7 @@ def _without_casts(engine: Engine, function: Callable[..., Any]) -> AbstractCont
 
 @contextmanager
 def _restoring_strides(engine: Engine, changed: Sequence[torch.Tensor]) -> Iterator[None]:
+    """Give ``changed`` the strides and offsets from before the statements inside, unless these resize."""
     before = [tensor.stride() if tensor.layout is torch.strided else None for tensor in changed]
     sizes = [tensor.shape for tensor in changed]
     offsets = [
@@ -297,6 +298,7 @@ class InPlaceMode(TorchFunctionMode):
 
 
 def _writes_first_argument(function: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a call changes the values of its first argument: by its name, or by ``inplace=True``."""
     if is_in_place(function) and _name(function) not in METADATA_METHODS:
         return True
     if isinstance(function, FunctionType) and function.__module__.startswith("torch."):

@@ -92,6 +92,7 @@ def _in_one_step(engine: Engine, tensor: torch.Tensor) -> torch.Tensor | None:
 
 
 def _autograd_state(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Return the facts about a view by which autograd treats it."""
     return (
         tensor.requires_grad,
         tensor.grad_fn is None,
@@ -124,6 +125,7 @@ def _owner_of(engine: Engine, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _is_change_lost(value: torch.Tensor, steps: Sequence[Step]) -> bool:
+    """Whether a change of the last view of ``steps`` cannot be written back exactly into ``value``."""
     with disable_proxy_modes_tracing(), below_functionalization():
         for make, arguments in steps:
             viewed = views.apply_view_meta_sequence(value, [make(arguments)])

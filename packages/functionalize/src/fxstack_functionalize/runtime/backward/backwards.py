@@ -136,6 +136,7 @@ class Backwards:
         return lambda: self._variant(variant.missing)[1]
 
     def _find(self, missing: tuple[bool, ...]) -> _ReadyBackward:
+        """Return the backward for the outputs ``missing``. It is compiled at its first use."""
         with self._lock:
             if missing not in self._found:
                 positions = [p for p, is_missing in zip(self._positions, missing, strict=True) if is_missing]
@@ -155,6 +156,7 @@ class Backwards:
         return compiled
 
     def _variant(self, missing: Collection[int]) -> tuple[Variant, StageGraph]:
+        """Return the variant for the flat outputs ``missing``, and its graph: the whole backward if no part can be cut."""
         whole = self._graph()
         everything = Variant(tuple(missing), None)
         if not missing:

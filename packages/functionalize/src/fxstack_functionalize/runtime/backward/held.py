@@ -95,10 +95,12 @@ class Holding:
         return arguments
 
     def _atoms_of(self, missing: tuple[bool, ...]) -> frozenset[int]:
+        """Return the atoms that a backward for the present gradients runs."""
         present = (p for p, is_missing in zip(self._positions, missing, strict=True) if not is_missing)
         return frozenset[int]().union(*(self._atoms[position] for position in present))
 
     def _free(self, held: Held) -> None:
+        """Free the saved tensors that no result needs whose backward can still run."""
         unused = self._unused_after.get(held.done)
         if unused is None:
             alive = {p for p in self._positions if self._atoms[p].isdisjoint(held.done)}

@@ -139,6 +139,7 @@ def _last_writes(graph: Graph, candidates: Collection[Node]) -> dict[Node, Node]
 
 
 def _is_used_elsewhere(graph: Graph, node: Node, order: Mapping[Node, int], final: int) -> bool:
+    """Return whether a later node reads the memory of ``node`` through a tensor from before the last write."""
     memory = set(_storages_of(node))
     return any(
         node_of_graph is not node

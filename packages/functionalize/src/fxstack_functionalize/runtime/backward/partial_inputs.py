@@ -72,6 +72,7 @@ def group_inputs_and_results(info: GraphInfo) -> tuple[list[Group], list[Group]]
 def _group_results(
     info: GraphInfo, of_inputs: Sequence[Group], numbers: tuple[int, ...], positions: Sequence[int]
 ) -> Group:
+    """Return the group of the results that reach the same groups of partial inputs."""
     results = set(positions)
     inputs = tuple(index for number in numbers for index in of_inputs[number].inputs)
     shares = any(results.intersection(atom) and not results.issuperset(atom) for atom in info.sequential)

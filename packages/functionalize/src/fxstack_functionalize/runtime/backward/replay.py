@@ -175,6 +175,7 @@ class Replay:
         return tuple(node(*gradients, *sources)[: len(gradients)])
 
     def _inputs(self, kept: Kept, saved: Sequence[Any]) -> list[Any]:
+        """Return the arguments of the call in order. Raise RuntimeError if one of them was changed in place."""
         if has_changed(kept):
             raise RuntimeError(INPUT_CHANGED)
         leaves, non_leaves, numbers, _versions = kept

@@ -96,6 +96,7 @@ def saved_tensors(
 
 
 def _describe_saved(value: str, node: object, info: GraphInfo, owners: Owners) -> SavedTensor:
+    """Return the record of one saved tensor, with the input or output that owns its memory, if any."""
     if is_generator_state(node):
         return SavedTensor(value, is_state=True)
     node_key, *memory = _keys(node)

@@ -103,6 +103,7 @@ def make_traceable_part(
 def _traceable_backward(
     backwards: Backwards, missing: tuple[bool, ...], saved: Sequence[KeptTensor] | None
 ) -> Traceable:
+    """Return the traceable backward for calls whose results ``missing`` have no gradient."""
     read: Callable[..., list[Any]] = _read_held if saved is None else _make_reader(saved)
     gradients = backwards.traceable(missing)
 

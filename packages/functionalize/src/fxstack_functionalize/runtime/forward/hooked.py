@@ -72,6 +72,7 @@ class HookedCalls:
             return self._made[key]
 
     def _make(self, hooks: Hooks) -> Apply | None:
+        """Compile the graphs with ``hooks`` inlined; None, with a warning, if they cannot be traced or are too many."""
         if len(self._made) >= LIMIT:
             self._warn(hooks, f"more than {LIMIT} different pairs of hooks were used with this graph")
             return None
@@ -82,6 +83,7 @@ class HookedCalls:
             return None
 
     def _warn(self, hooks: Hooks, reason: str) -> None:
+        """Warn once for each pack hook of the program that the hooks run in eager."""
         code = getattr(hooks[0], "__code__", None)
         if code in self._warned or (code is not None and code.co_filename.startswith(TORCH)):
             return
@@ -119,6 +121,7 @@ def unpacked_checker(examples: Sequence[Example]) -> Callable[[Sequence[Any]], l
 def _checked(
     value: torch.Tensor, example: Example, fix: Callable[[torch.Tensor], torch.Tensor]
 ) -> torch.Tensor:
+    """Return the unpacked tensor with the strides of ``example``. Raise RuntimeError for another dtype or size."""
     is_same_kind = value.dtype == example.dtype and value.device.type == example.device.type
     if not is_same_kind or not _agree(value.shape, example.shape):
         raise RuntimeError(

@@ -172,6 +172,7 @@ class _Aliases:
                 yield from self._make(output.index)
 
     def _make(self, number: int) -> Iterator[str]:
+        """Yield the statement that makes alias ``number``, after the statements that make its base."""
         if number in self._made:
             return
         together = self._groups.get(number, (number,))

@@ -146,6 +146,7 @@ class _Root:
 
 
 def _groups(shell: Shell) -> list[_Group]:
+    """Return the groups of inputs that the trace merged into bases."""
     fakes = [spec.fake for spec in shell.captured.inputs]
     return [
         _Group(
