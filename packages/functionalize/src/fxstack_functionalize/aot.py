@@ -15,14 +15,10 @@ from fxstack_functionalize.disk.restore import RecreatedGraphs, from_disk, make_
 from fxstack_functionalize.errors import CompilerContractError
 from fxstack_functionalize.metadata.wrapper_classes import is_wrapper, makes_wrappers
 from fxstack_functionalize.options import AotOptions
-from fxstack_functionalize.random.functional_random import (
-    draws_random_numbers,
-    use_generator,
-    with_random_state,
-)
+from fxstack_functionalize.random.functional_random import is_random, use_generator, with_random_state
 from fxstack_functionalize.runtime.training import Pair, Program, Stages, compile_pair, training_wrapper
 from fxstack_functionalize.runtime.wrapper import inference_wrapper
-from fxstack_functionalize.subclasses.compiling import WrapperCompilers, compile_wrapped
+from fxstack_functionalize.subclasses.compiling import Compilers, compile_wrapped
 from fxstack_functionalize.trace import Traced, trace
 from fxstack_functionalize.tracer.inputs import Captured, TraceRequest, prepare
 from fxstack_functionalize.tracer.symbols import has_symbols
@@ -133,7 +129,7 @@ def aot(
     )
     if any(map(is_wrapper, example_inputs)) or makes_wrappers(gm):
         plain = partial(compile_graph, options=options)
-        return compile_wrapped(gm, example_inputs, WrapperCompilers(plain, stages, decompositions, options))
+        return compile_wrapped(gm, example_inputs, Compilers(plain, stages, decompositions, options))
     captured = prepare(gm, example_inputs)
     request = TraceRequest(
         gradients=True,
@@ -141,9 +137,7 @@ def aot(
         replay_views=options.replay_views,
         whole_attention=options.whole_attention,
     )
-    if options.functional_random and draws_random_numbers(
-        trace(captured, request, decompositions).stage_graph
-    ):
+    if options.functional_random and is_random(trace(captured, request, decompositions).stage_graph):
         pure_module, inputs = with_random_state(gm, example_inputs)
         return use_generator(
             compile_graph(pure_module, inputs, options=replace(options, functional_random=False))

@@ -112,14 +112,14 @@ def find_aliases(state: Tracing) -> Tracing:
     analysis = analyze(session, state.results, replay_views=state.request.replay_views)
     slots = [
         FlatSlot(traced.argument, mutated_input=index)
-        for index, (info_of_value, traced) in enumerate(zip(analysis.inputs, session.inputs, strict=True))
-        if info_of_value.mutates_data
+        for index, (facts, traced) in enumerate(zip(analysis.inputs, session.inputs, strict=True))
+        if facts.mutates_data
     ]
     slots += [FlatSlot(value) for value in analysis.values]
     became_leaf = any(
-        info_of_value.requires_grad and not spec.fake.requires_grad
-        for info_of_value, spec in zip(analysis.inputs, session.captured.inputs, strict=True)
-        if info_of_value.is_tensor
+        facts.requires_grad and not spec.fake.requires_grad
+        for facts, spec in zip(analysis.inputs, session.captured.inputs, strict=True)
+        if facts.is_tensor
     )
     trains = state.request.gradients or became_leaf
     differentiable = _find_differentiable(slots, analysis) if trains else ()
@@ -129,13 +129,11 @@ def find_aliases(state: Tracing) -> Tracing:
         outputs=tuple(analysis.outputs),
         aliases=tuple(analysis.aliases),
         custom_views=tuple(analysis.custom_views.items()),
-        mutated=tuple(i for i, info_of_value in enumerate(analysis.inputs) if info_of_value.mutates_data),
+        mutated=tuple(i for i, facts in enumerate(analysis.inputs) if facts.mutates_data),
         in_graph=(),
         output_count=len(slots),
         differentiable=differentiable,
-        grad_inputs=tuple(
-            i for i, info_of_value in enumerate(analysis.inputs) if info_of_value.requires_grad
-        ),
+        grad_inputs=tuple(i for i, facts in enumerate(analysis.inputs) if facts.requires_grad),
         grad_mode=state.grad_mode,
         autocast=state.autocast,
         strides=tuple(_eager_strides(slot) for slot in slots),
@@ -143,8 +141,7 @@ def find_aliases(state: Tracing) -> Tracing:
     info = info.shifted(len(info.mutated))
     owners: list[tuple[AliasSource, int] | None] = [None] * len(info.mutated)
     owners += [
-        info.memory_of(info_of_value, position)
-        for position, info_of_value in enumerate(info.outputs, len(info.mutated))
+        info.memory_of(facts, position) for position, facts in enumerate(info.outputs, len(info.mutated))
     ]
     owners += [None] * (len(slots) - len(owners))
     slots_with_facts = zip(slots, nodes, owners, strict=True)

@@ -122,7 +122,7 @@ def saved_storages(roots: Iterable[Any], key: Callable[[torch.Tensor], int]) -> 
     return frozenset(keys)
 
 
-def results_needing_saved(backward: StageGraph, positions: Mapping[str, int]) -> tuple[tuple[int, ...], ...]:
+def needed_by(backward: StageGraph, positions: Mapping[str, int]) -> tuple[tuple[int, ...], ...]:
     """Return for each saved tensor of ``backward`` the results whose gradients use the saved tensor.
 
     ``positions`` maps the name of each tangent to the position of its result. A node that combines a gradient
@@ -136,19 +136,19 @@ def results_needing_saved(backward: StageGraph, positions: Mapping[str, int]) ->
     needed: dict[int, int] = {}
     for node in backward.graph_module.graph.nodes:
         inputs = node.all_input_nodes
-        from_gradients = tangents.get(node.name, 0)
+        by_tangents = tangents.get(node.name, 0)
         for used in inputs:
-            from_gradients |= from_tangents[used]
-        from_forward = bit_of.get(node.name, 0)
+            by_tangents |= from_tangents[used]
+        by_saved = bit_of.get(node.name, 0)
         for used in inputs:
-            from_forward |= 0 if from_tangents[used] else from_saved[used]
+            by_saved |= 0 if from_tangents[used] else from_saved[used]
         if node.op == "output":
-            from_gradients = sum(tangents.values())
-        if from_gradients:
-            needed[from_gradients] = needed.get(from_gradients, 0) | from_forward
-        from_tangents[node], from_saved[node] = from_gradients, from_forward
+            by_tangents = sum(tangents.values())
+        if by_tangents:
+            needed[by_tangents] = needed.get(by_tangents, 0) | by_saved
+        from_tangents[node], from_saved[node] = by_tangents, by_saved
     users = [
-        reduce(or_, (from_gradients for from_gradients, mask in needed.items() if mask & bit_of[name]), 0)
+        reduce(or_, (by_tangents for by_tangents, mask in needed.items() if mask & bit_of[name]), 0)
         for name in saved
     ]
     return tuple(tuple(position for position in positions.values() if mask >> position & 1) for mask in users)

@@ -51,10 +51,10 @@ class _TangentRemoval:
         self._missing = missing
         self._graph = Graph()
         self._copies: dict[Node, Node] = {}
-        self._gradient_nodes: set[Node] = set()
+        self._dependent: set[Node] = set()
         """Nodes that depend on a gradient."""
-        self._missing_nodes: set[Node] = set()
-        """Nodes of ``_gradient_nodes`` that depend on missing gradients alone."""
+        self._dropped: set[Node] = set()
+        """Nodes of ``_dependent`` that depend on missing gradients alone."""
         self._zeros: dict[Node, Node] = {}
 
     def graph(self) -> StageGraph:
@@ -66,33 +66,29 @@ class _TangentRemoval:
                 self._copy_call(node)
         values: Any = self._stage.graph_module.graph.output_node().args[0]
         self._graph.output(tuple(self._copies.get(value) for value in values))
-        rerun = {copy for node, copy in self._copies.items() if node not in self._gradient_nodes}
+        rerun = {copy for node, copy in self._copies.items() if node not in self._dependent}
         remove_dead_code(self._graph, rerun)
         return self._stage_without_unused_inputs()
 
     def _copy_placeholder(self, node: Node, *, is_tangent: bool) -> None:
         if is_tangent:
-            self._gradient_nodes.add(node)
+            self._dependent.add(node)
         if node.name in self._missing:
-            self._missing_nodes.add(node)
+            self._dropped.add(node)
         else:
             self._copies[node] = self._graph.node_copy(node)
 
     def _copy_call(self, node: Node) -> None:
         """Copy a node, leave it out if all its gradients are missing, or replace a sum by its present summand."""
-        gradients = [used for used in node.all_input_nodes if used in self._gradient_nodes]
-        missing = [used for used in gradients if used in self._missing_nodes]
+        gradients = [used for used in node.all_input_nodes if used in self._dependent]
+        missing = [used for used in gradients if used in self._dropped]
         if gradients:
-            self._gradient_nodes.add(node)
+            self._dependent.add(node)
         summand = _present_summand(node, missing)
         # ``missing + other``: a sum with a term that depends on no gradient (zeros, for example) becomes that
         # term.
-        if (
-            missing
-            and len(missing) == len(gradients)
-            and (summand is None or summand in self._gradient_nodes)
-        ):
-            self._missing_nodes.add(node)
+        if missing and len(missing) == len(gradients) and (summand is None or summand in self._dependent):
+            self._dropped.add(node)
             return
         if summand is not None:
             self._copies[node] = self._copies[summand]
@@ -101,7 +97,7 @@ class _TangentRemoval:
 
     def _argument(self, used: Node) -> Node:
         """Return the copy of an argument, or zeros for a missing gradient that a node takes beside others."""
-        if used not in self._missing_nodes:
+        if used not in self._dropped:
             return self._copies[used]
         if used not in self._zeros:
             self._zeros[used] = self._make_zeros(used.meta.get("val"))

@@ -19,7 +19,7 @@ from fxstack_functionalize.tracer.inputs import CapturedInput
 from fxstack_functionalize.tracer.symbols import is_evaluable
 from fxstack_functionalize.tracing.session import Session, TracedInput
 from fxstack_functionalize.views.inplace import RELAYOUTS
-from fxstack_functionalize.views.memory_layout import below_functionalization
+from fxstack_functionalize.views.memory_layout import on_values
 
 # Limits: refused: inputs that require grad and whose values and size are changed in place (x.add_(1);
 # x.t_()), views of an input that becomes a leaf or changes its size and requires grad, and views of resized
@@ -81,7 +81,7 @@ def _matches_relayouts(
 
 def _relaid_example(fake: torch.Tensor, relayouts: tuple[Relayout, ...]) -> torch.Tensor:
     """Return a tensor that has the metadata of ``fake`` after ``relayouts``."""
-    with disable_proxy_modes_tracing(), below_functionalization():
+    with disable_proxy_modes_tracing(), on_values():
         example = fake.data  # with a version counter of its own
         for relayout in relayouts:
             getattr(example, relayout.method)(*relayout.arguments, **dict(relayout.keywords))

@@ -24,7 +24,7 @@ RESIZE_VIEW: type = views.resize__ViewMeta
 DETACH_VIEW: type = views.detach_ViewMeta
 
 _aten = torch.ops.aten
-MULTI_RESULT_VIEWS: Final[dict[type, Any]] = {
+SPLITS: Final[dict[type, Any]] = {
     views.unbind_int_ViewMeta: _aten.unbind.int,
     views.split_Tensor_ViewMeta: _aten.split.Tensor,
     views.split_with_sizes_ViewMeta: _aten.split_with_sizes.default,
@@ -32,8 +32,8 @@ MULTI_RESULT_VIEWS: Final[dict[type, Any]] = {
 """The operators that return several views, by the class of the record of one view."""
 # Arguments of these records: whether symbolic, the number of the view, two flags, then the operator's
 # arguments.
-NUMBER_ARGUMENT: Final = 1
-FIRST_OPERATOR_ARGUMENT: Final = 4
+NUMBER: Final = 1
+OPERANDS: Final = 4
 
 Step = tuple[type, tuple[Any, ...]]
 """A ViewMeta class and the tuple of its arguments."""
@@ -92,7 +92,7 @@ class AliasInfo:
         kinds, arguments = zip(*self.steps, strict=True) if self.steps else ((), ())
         if filled is not None:
             return self.with_detachment(lambda base, args: apply_steps(base, kinds, filled(args)))
-        if any(kind in MULTI_RESULT_VIEWS for kind in kinds):
+        if any(kind in SPLITS for kind in kinds):
             return self.with_detachment(lambda base: apply_steps(base, kinds, arguments))
         sequence = [make(arguments) for make, arguments in self.steps]
         return self.with_detachment(lambda base: views.apply_view_meta_sequence(base, sequence))
@@ -114,23 +114,18 @@ class AliasInfo:
 
 
 def apply_steps(
-    base: torch.Tensor, kinds: Sequence[Any], arguments_of_steps: Sequence[tuple[Any, ...]]
+    base: torch.Tensor, kinds: Sequence[Any], step_args: Sequence[tuple[Any, ...]]
 ) -> torch.Tensor:
-    """Return the view of ``base`` that records of the classes ``kinds`` with arguments ``arguments_of_steps`` describe.
+    """Return the view of ``base`` that records of the classes ``kinds`` with arguments ``step_args`` describe.
 
     Call ``split`` itself for one result of ``split``: torch 2.15 replays it as a slice, whose ``grad_fn``
     differs.
     """
     pending: list[Any] = []
-    for kind, arguments in zip(kinds, arguments_of_steps, strict=True):
-        if kind in MULTI_RESULT_VIEWS:
+    for kind, arguments in zip(kinds, step_args, strict=True):
+        if kind in SPLITS:
             viewed = views.apply_view_meta_sequence(base, pending) if pending else base
-            base, pending = (
-                MULTI_RESULT_VIEWS[kind](viewed, *arguments[FIRST_OPERATOR_ARGUMENT:])[
-                    arguments[NUMBER_ARGUMENT]
-                ],
-                [],
-            )
+            base, pending = (SPLITS[kind](viewed, *arguments[OPERANDS:])[arguments[NUMBER]], [])
         else:
             pending.append(kind(arguments))
     return cast("torch.Tensor", views.apply_view_meta_sequence(base, pending) if pending else base)

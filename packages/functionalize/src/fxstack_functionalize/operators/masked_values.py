@@ -38,7 +38,7 @@ def index_gradient(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> A
     trailing = _trailing_dims(x, indices)
     count = shape[-trailing - 1] if len(shape) > trailing else 1
     if len(given_indices) > 1:
-        return _at_masks_and_indices(x, indices, count, trailing)
+        return _at_several(x, indices, count, trailing)
     dim, mask = given_indices[0]
     if free_unbacked_symbols(count):
         return _gather_by_number(x, dim, mask, count)
@@ -58,7 +58,7 @@ def _indexed_dims(index: torch.Tensor | None) -> int:
     return index.dim() if index is not None and index.dtype in MASKS else 1
 
 
-def _at_masks_and_indices(
+def _at_several(
     x: torch.Tensor, indices: Sequence[torch.Tensor | None], count: int, trailing: int
 ) -> torch.Tensor:
     """Return the gradient at masks and other indices; the sum over places if their number is unknown."""

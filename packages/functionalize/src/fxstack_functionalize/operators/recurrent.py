@@ -18,9 +18,7 @@ from fxstack_functionalize import torch_compat
 _LAYERS = frozenset({torch.lstm, torch.ops.aten.lstm.input, torch.ops.aten.lstm.data})
 
 
-def run_in_steps(
-    call: Callable[..., Any], target: object, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Any:
+def in_steps(call: Callable[..., Any], target: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Call ``call(args, kwargs)``, a call of ``target``, without oneDNN if it is a layer that may need a backward."""
     if target not in _LAYERS or not torch.is_grad_enabled():
         return call(args, kwargs)
@@ -76,7 +74,7 @@ class _StepsMode(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        return run_in_steps(lambda args, kwargs: func(*args, **kwargs), func, args, kwargs or {})
+        return in_steps(lambda args, kwargs: func(*args, **kwargs), func, args, kwargs or {})
 
 
 def steps_in_module(module: torch.nn.Module) -> AbstractContextManager[Any]:

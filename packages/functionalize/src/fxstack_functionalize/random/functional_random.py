@@ -106,7 +106,7 @@ def use_generator(compiled: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def draws_random_numbers(stage: StageGraph) -> bool:
+def is_random(stage: StageGraph) -> bool:
     """Whether a graph draws from the CPU generator."""
     return any(
         _is_draw(node.target, node.args, node.kwargs, node.meta.get("val"))

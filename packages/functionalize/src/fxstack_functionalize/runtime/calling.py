@@ -30,7 +30,7 @@ def is_boxed(compiled: Compiled, role: str) -> bool:
     return bool(getattr(compiled, "boxed", False) or getattr(compiled, "_boxed_call", False))
 
 
-def as_list_function(compiled: Compiled, role: str) -> Call:
+def as_boxed(compiled: Compiled, role: str) -> Call:
     """Return ``compiled`` as a function of one list of arguments."""
     if is_boxed(compiled, role):
         return compiled

@@ -23,11 +23,7 @@ from fxstack_functionalize.runtime.backward.edge_gradients import (
 from fxstack_functionalize.runtime.backward.held import Holding, add_holding
 from fxstack_functionalize.runtime.backward.nodes import without_history
 from fxstack_functionalize.runtime.backward.output_edges import OutputEdges
-from fxstack_functionalize.runtime.backward.partial_inputs import (
-    group_inputs_and_results,
-    pass_to_input_nodes,
-    with_partial_inputs,
-)
+from fxstack_functionalize.runtime.backward.partial_inputs import find_groups, split_off, with_partial_inputs
 from fxstack_functionalize.runtime.backward.replay import (
     NOTHING_KEPT,
     Replay,
@@ -97,7 +93,7 @@ def make_function(
     # Hooks that run in eager need autograd to keep the saved tensors.
     holds = len(info.differentiable) > 1 and saving is not Saving.HOOKED
     holding = Holding(info, plan) if holds else None
-    parts = group_inputs_and_results(info) if holds and not info.custom_views else ([], [])
+    parts = find_groups(info) if holds and not info.custom_views else ([], [])
     by_autograd = saved if saving is Saving.PLAIN and not holds and edges is None else []
     refusal = plan.refusals.whole if saving is Saving.PLAIN else "saved-tensor hooks are on"
     positions_of_inputs = positions_of_saved_inputs(by_autograd, len(info.inputs))
@@ -111,7 +107,7 @@ def make_function(
     CompiledFunction.forward = staticmethod(_forward(case, forward))
     differentiate = _backward(case, backwards)
     CompiledFunction.backward = staticmethod(
-        pass_to_input_nodes(differentiate, parts[0]) if parts[0] else differentiate
+        split_off(differentiate, parts[0]) if parts[0] else differentiate
     )
     make_traceable(CompiledFunction, backwards, info.differentiable, None if holds else saved, is_watched)
     if edge_gradients is not None or len(info.differentiable) > 1:

@@ -13,7 +13,7 @@ import torch
 
 from fxstack_functionalize.runtime.backward.output_edges import Refusals, find_refusals
 from fxstack_functionalize.runtime.backward.saved import SavedTensor, saved_tensors
-from fxstack_functionalize.sequential_backward import results_needing_saved
+from fxstack_functionalize.sequential_backward import needed_by
 from fxstack_functionalize.torch_compat import is_contiguous_or_false
 from fxstack_functionalize.trace import Traced
 from fxstack_functionalize.tracer.tensor_metadata import Example, TensorMeta
@@ -77,9 +77,7 @@ def plan_training(traced: Traced, partition: Partition) -> TrainingPlan:
         ),
         targets=tuple(number[str(spec.target)] for spec in backward.outputs),
         symbolic=any(example._has_symbolic_sizes_strides for example in tangents.values()),
-        needs=results_needing_saved(partition.backward, position_of)[: len(tensors)]
-        if len(position_of) > 1
-        else (),
+        needs=needed_by(partition.backward, position_of)[: len(tensors)] if len(position_of) > 1 else (),
         refusals=find_refusals(traced),
     )
 

@@ -17,14 +17,8 @@ from torch.autograd import forward_ad
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.options import AotOptions
 from fxstack_functionalize.runtime.backward.output_edges import OutputEdges
-from fxstack_functionalize.runtime.backward.replay import interpret_by_operators
-from fxstack_functionalize.runtime.calling import (
-    FORWARD,
-    Compiled,
-    as_list_function,
-    is_boxed,
-    without_autocast,
-)
+from fxstack_functionalize.runtime.backward.replay import as_interpreter
+from fxstack_functionalize.runtime.calling import FORWARD, Compiled, as_boxed, is_boxed, without_autocast
 from fxstack_functionalize.runtime.forward.mutation import (
     early_rises,
     new_leaves,
@@ -49,7 +43,7 @@ def generate_wrapper(
     source = Source()
     _add_arguments(source, shell, trains=role == FORWARD)
     undone = _add_changes_before(source, shell)
-    with _handling_errors(source, shell, options, undone):
+    with _on_error(source, shell, options, undone):
         compute(source)
     first = FirstCall(shell, role, check_strides=options.check_output_strides)
     source.add("if pending:", pending=first.pending)
@@ -68,9 +62,7 @@ def generate_wrapper(
 
 
 @contextmanager
-def _handling_errors(
-    source: Source, shell: Shell, options: AotOptions, undone: Sequence[str]
-) -> Iterator[None]:
+def _on_error(source: Source, shell: Shell, options: AotOptions, undone: Sequence[str]) -> Iterator[None]:
     """Pass exceptions to ``options.on_error``, outside the ``except`` block: its errors need no context."""
     if options.on_error is None:
         yield
@@ -110,7 +102,7 @@ def _add_arguments(source: Source, shell: Shell, *, trains: bool) -> None:
     source.add("    return eager(*args)", eager=captured.graph_module)
     if trains:
         source.add("if anomaly():", anomaly=torch.is_anomaly_enabled)
-        source.add("    return checked(*args)", checked=interpret_by_operators(captured.graph_module))
+        source.add("    return checked(*args)", checked=as_interpreter(captured.graph_module))
     if captured.lifted:
         source.add("args = (*args, *lifted)", lifted=captured.lifted)
     sizes = [spec.size_of for spec in captured.inputs if spec.size_of is not None]
@@ -131,7 +123,7 @@ def inference_wrapper(shell: Shell, compiled: Compiled, options: AotOptions) -> 
     """Return the callable with the captured graph's own signature."""
     info = shell.info
     boxed = is_boxed(compiled, ROLE) or info.autocast
-    target = without_autocast(as_list_function(compiled, ROLE)) if info.autocast else compiled
+    target = without_autocast(as_boxed(compiled, ROLE)) if info.autocast else compiled
     enables_grad = not info.grad_mode and _enables_grad(shell)
     guarded = (info.grad_mode or enables_grad) and bool(info.grad_inputs)
 

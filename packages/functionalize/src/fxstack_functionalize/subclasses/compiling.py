@@ -25,7 +25,7 @@ from fxstack_interchange import InputKind, InputSpec, OutputKind, OutputSpec, St
 
 
 @dataclass(frozen=True, slots=True)
-class WrapperCompilers:
+class Compilers:
     """The caller's compilers: for a graph without wrappers, and for the stages of a joint graph."""
 
     plain: Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
@@ -35,7 +35,7 @@ class WrapperCompilers:
 
 
 def compile_wrapped(
-    gm: GraphModule, example_inputs: Sequence[Any], compiling: WrapperCompilers
+    gm: GraphModule, example_inputs: Sequence[Any], compiling: Compilers
 ) -> Callable[..., Any]:
     """Return a callable with the signature of ``gm``, whose example inputs may be wrappers over fakes.
 
@@ -43,16 +43,14 @@ def compile_wrapped(
         UnsupportedGraphError: if the graph owns tensors, or raises on the examples.
     """
     try:
-        return _compile_desugared(gm, example_inputs, compiling)
+        return _compile_flat(gm, example_inputs, compiling)
     except FunctionalizeError:
         raise
     except Exception as error:
         raise TraceFailedError(error) from error
 
 
-def _compile_desugared(
-    gm: GraphModule, example_inputs: Sequence[Any], compiling: WrapperCompilers
-) -> Callable[..., Any]:
+def _compile_flat(gm: GraphModule, example_inputs: Sequence[Any], compiling: Compilers) -> Callable[..., Any]:
     """Convert the graph to plain tensors and compile it, for training if an output requires a gradient."""
     if any(node.op in ("get_attr", "call_module") for node in gm.graph.nodes):
         raise _unsupported("a graph over wrapper subclasses owns tensors or graphs")
@@ -112,7 +110,7 @@ def _inference(graph: Desugared, compiled: Callable[..., Any], options: AotOptio
 
 
 def _training(
-    graph: Desugared, flat: Sequence[Any], mode: FakeTensorMode, compiling: WrapperCompilers
+    graph: Desugared, flat: Sequence[Any], mode: FakeTensorMode, compiling: Compilers
 ) -> Callable[..., Any]:
     """Trace values and gradients of the graph as one joint graph, and return its callable."""
     with mode, torch.no_grad():

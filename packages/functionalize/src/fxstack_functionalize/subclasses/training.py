@@ -10,7 +10,7 @@ import torch
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.runtime.backward.backwards import LazyBackward
-from fxstack_functionalize.runtime.calling import FORWARD, as_list_function, check_results, without_autocast
+from fxstack_functionalize.runtime.calling import FORWARD, as_boxed, check_results, without_autocast
 from fxstack_functionalize.runtime.training import Stages
 from fxstack_functionalize.subclasses.desugar import Desugared
 from fxstack_functionalize.subclasses.layout import (
@@ -40,7 +40,7 @@ def trained_callable(
     ``captured``: the traced graph of plain tensors, whose inputs bind the symbols of sizes.
     """
     partition = stages.partition(traced.stage_graph)
-    forward = as_list_function(stages.forward(partition), FORWARD)
+    forward = as_boxed(stages.forward(partition), FORWARD)
     if traced.info.autocast:  # the graph contains the casts
         forward = without_autocast(forward)
     count = len(partition.backward.signature.outputs)

@@ -25,7 +25,7 @@ from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.operators.attention import RECOMPUTE_TAG, flex_attention
 from fxstack_functionalize.operators.fused_optimizers import FUSED
-from fxstack_functionalize.operators.recurrent import run_in_steps, steps_in_module
+from fxstack_functionalize.operators.recurrent import in_steps, steps_in_module
 from fxstack_functionalize.operators.substitutes import ONE_HOT
 from fxstack_functionalize.random.nested_draws import with_equal_draws
 from fxstack_functionalize.torch_compat import FakeTensor, HigherOrderOperator, OpOverload, pytree
@@ -99,7 +99,7 @@ class CapturedRun:
     def _call(self, function: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call a function with the checks for in-place operators, also for the calls inside of opaque functions."""
         if not isinstance(function, FunctionType) or function.__module__.startswith("torch."):
-            return run_in_steps(partial(run_in_place_safely, self.engine, function), function, args, kwargs)
+            return in_steps(partial(run_in_place_safely, self.engine, function), function, args, kwargs)
         if getattr(function, "needs_modes", False):  # a graph over wrapper subclasses
             return function(*args, **kwargs)
         with InPlaceMode(self.engine):

@@ -19,7 +19,7 @@ from fxstack_functionalize.tracer.inputs import RestartTraceError
 from fxstack_functionalize.tracing.finalize import FlatSlot, GradientSlot
 from fxstack_functionalize.tracing.session import Session
 from fxstack_functionalize.views.differentiable_bases import leaves_behind
-from fxstack_functionalize.views.memory_layout import below_functionalization
+from fxstack_functionalize.views.memory_layout import on_values
 from fxstack_interchange.torch_facts.compiled_autograd import without_compiled_autograd
 
 
@@ -84,7 +84,7 @@ def _tangent(session: Session, number: int, output: torch.Tensor) -> tuple[Node,
     Return its placeholder, and the functional tensor from which autograd computes the gradients.
     """
     plain = session.value(output)
-    with disable_proxy_modes_tracing(), below_functionalization():
+    with disable_proxy_modes_tracing(), on_values():
         inner = torch.empty_like(plain, memory_format=torch.preserve_format)
     return session.new_placeholder(f"tangents_{number + 1}", inner), session.engine.wrap(inner)
 

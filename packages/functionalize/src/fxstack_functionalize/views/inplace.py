@@ -25,7 +25,7 @@ from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.metadata.records import Relayout
 from fxstack_functionalize.metadata.replay import view_steps
 from fxstack_functionalize.operators.autocasts import without_casts
-from fxstack_functionalize.operators.recurrent import run_in_steps
+from fxstack_functionalize.operators.recurrent import in_steps
 from fxstack_functionalize.operators.substitutes import select_rows
 from fxstack_functionalize.torch_compat import FakeTensor
 from fxstack_functionalize.tracer.engine import Engine, storage_key, version_of
@@ -33,11 +33,11 @@ from fxstack_functionalize.tracer.tensor_metadata import dense_like
 from fxstack_functionalize.views.differentiable_bases import root_of
 from fxstack_functionalize.views.inverses import check_inverses, flatten_lossy_views, overlaps_itself
 from fxstack_functionalize.views.memory_layout import (
-    AS_STRIDED_NAMES,
-    below_functionalization,
+    AS_STRIDED,
     check_reach,
     keep_offset,
-    note_absolute_view,
+    note_as_strided,
+    on_values,
     replace_value,
     same_strides,
     set_layout,
@@ -49,7 +49,7 @@ IN_PLACE_METHODS = frozenset(f"__{function.__name__.strip('_')}__" for function 
 """The in-place functions as methods of tensors."""
 RELAYOUTS = frozenset({"as_strided_", "squeeze_", "swapaxes_", "swapdims_", "t_", "transpose_", "unsqueeze_"})
 """In-place operators that change size and strides, but not the memory of their argument."""
-LAYOUT_DEPENDENT = AS_STRIDED_NAMES | {
+READS_LAYOUT = AS_STRIDED | {
     "contiguous",
     "flatten",
     "ravel",
@@ -78,14 +78,12 @@ def run_in_place_safely(engine: Engine, function: Any, args: Sequence[Any], kwar
     name, target = _name(function), args[0] if args else None
     changes = _writes_first_argument(function, args, kwargs)
     if isinstance(target, torch.Tensor):
-        if engine.non_dense and name in (
-            LAYOUT_DEPENDENT | INEXACT_VIEWS if engine.flat_views else LAYOUT_DEPENDENT
-        ):
+        if engine.non_dense and name in (READS_LAYOUT | INEXACT_VIEWS if engine.flat_views else READS_LAYOUT):
             _restore_non_dense_strides(engine, target)
-        if name in AS_STRIDED_NAMES:
+        if name in AS_STRIDED:
             check_reach(target, args[1:], kwargs)
-        if name in AS_STRIDED_NAMES or name == "storage_offset":
-            note_absolute_view(engine, target)
+        if name in AS_STRIDED or name == "storage_offset":
+            note_as_strided(engine, target)
         if name in METADATA_METHODS:
             return _change_metadata(engine, function, args, kwargs)
         if changes:
@@ -294,7 +292,7 @@ class InPlaceMode(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        return run_in_steps(partial(run_in_place_safely, self._engine, func), func, args, kwargs or {})
+        return in_steps(partial(run_in_place_safely, self._engine, func), func, args, kwargs or {})
 
 
 def _writes_first_argument(function: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -373,7 +371,7 @@ def _keep_strides(engine: Engine, target: torch.Tensor, strides: Sequence[Any]) 
     value = torch_compat.from_functional_tensor(core)
     if value.stride() == strides:
         return
-    with below_functionalization():
+    with on_values():
         example = torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device)
         laid_out = dense_like(example)(value)
     replace_value(core, laid_out)

@@ -27,11 +27,7 @@ from fxstack_functionalize.tracer.engine import Engine, current_value, storage_k
 from fxstack_functionalize.tracer.inputs import RestartTraceError
 from fxstack_functionalize.tracer.symbols import hint_of
 from fxstack_functionalize.views.differentiable_bases import root_of
-from fxstack_functionalize.views.memory_layout import (
-    below_functionalization,
-    note_absolute_view,
-    same_strides,
-)
+from fxstack_functionalize.views.memory_layout import note_as_strided, on_values, same_strides
 
 EXPAND, UNFOLD, AS_STRIDED = (getattr(views, f"{n}_ViewMeta") for n in ("expand", "unfold", "as_strided"))
 
@@ -85,7 +81,7 @@ def _in_one_step(engine: Engine, tensor: torch.Tensor) -> torch.Tensor | None:
         return None
     # The view was made from the present value, which may have another storage offset than eager's tensor.
     start = value.storage_offset() - root_value.storage_offset()
-    note_absolute_view(engine, root)
+    note_as_strided(engine, root)
     view = root.as_strided(tensor.shape, tensor.stride(), root.storage_offset() + start)
     is_same_state = _autograd_state(view) == _autograd_state(tensor)
     return view if is_same_state else None
@@ -126,7 +122,7 @@ def _owner_of(engine: Engine, tensor: torch.Tensor) -> torch.Tensor:
 
 def _is_change_lost(value: torch.Tensor, steps: Sequence[Step]) -> bool:
     """Whether a change of the last view of ``steps`` cannot be written back exactly into ``value``."""
-    with disable_proxy_modes_tracing(), below_functionalization():
+    with disable_proxy_modes_tracing(), on_values():
         for make, arguments in steps:
             viewed = views.apply_view_meta_sequence(value, [make(arguments)])
             loses = _LOSSY.get(make)

@@ -48,13 +48,13 @@ def set_layout(
 ) -> None:
     """Give the value of ``owner`` these strides (None: its own) and this storage ``offset``."""
     value = current_value(engine, owner)
-    with below_functionalization():
+    with on_values():
         laid_out = with_non_dense_strides(value, strides or value.stride(), offset)
         replace_value(engine.core(owner), laid_out)
 
 
 @contextmanager
-def below_functionalization() -> Iterator[None]:
+def on_values() -> Iterator[None]:
     """Run operators on the values under functional tensors, without autograd history."""
     excluded = torch_compat.ExcludeDispatchKeyGuard(
         torch_compat.DispatchKeySet(torch_compat.DispatchKey.Functionalize)
@@ -73,7 +73,7 @@ def replace_value(core: torch.Tensor, value: torch.Tensor) -> None:
 # Limits: as_strided, select_scatter, slice_scatter and diagonal_scatter of a part of a larger tensor return a
 # tensor with a storage of its own size; eager's storage is as large as the argument's.
 
-AS_STRIDED_NAMES = frozenset({"as_strided", "as_strided_"})
+AS_STRIDED = frozenset({"as_strided", "as_strided_"})
 
 
 def check_reach(target: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -124,7 +124,7 @@ def _number_key(number: object) -> Any:
     return number.node.expr if isinstance(number, torch.SymInt) else number
 
 
-def note_absolute_view(engine: Engine, target: torch.Tensor) -> None:
+def note_as_strided(engine: Engine, target: torch.Tensor) -> None:
     """Record an ``as_strided`` of ``target``. Give the owner of its memory the storage offset of eager."""
     if target.layout is not torch.strided or not engine.is_functional(target):
         return
@@ -137,7 +137,7 @@ def note_absolute_view(engine: Engine, target: torch.Tensor) -> None:
 
 
 def keep_offset(engine: Engine, target: torch.Tensor, offset: object) -> None:
-    """Restore the ``offset`` of a tensor changed in place: now, or in ``note_absolute_view`` if no view needs it."""
+    """Restore the ``offset`` of a tensor changed in place: now, or in ``note_as_strided`` if no view needs it."""
     core = engine.core(target)
     if not torch_compat.is_functional_tensor(core) or view_steps(core):
         return

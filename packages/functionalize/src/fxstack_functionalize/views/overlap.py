@@ -19,7 +19,7 @@ from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.torch_compat import pytree
 from fxstack_functionalize.tracer.engine import Engine, current_value
-from fxstack_functionalize.views.memory_layout import below_functionalization
+from fxstack_functionalize.views.memory_layout import on_values
 
 
 class Elements(NamedTuple):
@@ -181,7 +181,7 @@ def _written_place(
     indices = index if isinstance(index, tuple) else (index,)
     if any(isinstance(written_part, (torch.Tensor, list)) for written_part in indices):
         return whole_place, None
-    with disable_proxy_modes_tracing(), below_functionalization():
+    with disable_proxy_modes_tracing(), on_values():
         place, written_part = elements_of(_empty_like(present)[index]), _empty_like(target)[index]
     return place._replace(offset=place.offset + whole_place.offset), written_part
 

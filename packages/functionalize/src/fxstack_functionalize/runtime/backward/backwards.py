@@ -13,13 +13,7 @@ from dataclasses import dataclass
 from threading import Lock, RLock
 from typing import Any
 
-from fxstack_functionalize.runtime.calling import (
-    Call,
-    Compiled,
-    as_list_function,
-    check_results,
-    without_autocast,
-)
+from fxstack_functionalize.runtime.calling import Call, Compiled, as_boxed, check_results, without_autocast
 from fxstack_functionalize.runtime.plan import TrainingPlan
 from fxstack_functionalize.trace import Shell
 from fxstack_functionalize.tracer.tensor_metadata import tangent_reader
@@ -63,7 +57,7 @@ class LazyBackward:
             with self._lock:
                 if self._call is None:
                     compiled = self._compile()
-                    call = without_autocast(as_list_function(compiled, BACKWARD))
+                    call = without_autocast(as_boxed(compiled, BACKWARD))
                     results = check_results(call(args), self._expected, BACKWARD)
                     self._call = call
                     self._made(compiled)

@@ -119,18 +119,16 @@ def add_holding(source: Source, plan: Sequence[KeptTensor]) -> None:
     Results are detached: with history a result would keep itself alive. Inputs are kept as they are: the
     graph may run again on them.
     """
-    tensors = (
-        _without_history(saved.expression) if saved.by_autograd else saved.expression for saved in plan
-    )
+    tensors = (_detached(saved.expression) if saved.by_autograd else saved.expression for saved in plan)
     source.add(f"held = [{', '.join(tensors)}]")
     watched = []
     for position, saved in enumerate(plan):
         if saved.guard:
-            watched.append(f"{position}: {_without_history(saved.guard)}")
+            watched.append(f"{position}: {_detached(saved.guard)}")
         elif saved.by_autograd:  # what is kept shares its version
             watched.append(f"{position}: held[{position}]")
     source.add(f"ctx.held = Held(held, {{{', '.join(watched)}}})", Held=Held)
 
 
-def _without_history(expression: str) -> str:
+def _detached(expression: str) -> str:
     return expression if expression.startswith("args[") else f"{expression}.detach()"

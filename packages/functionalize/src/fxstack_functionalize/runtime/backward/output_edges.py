@@ -99,7 +99,7 @@ def plan_output_edges(shell: Shell) -> OutputEdges | None:
         return None
     finals = _last_writes(graph, nodes)
     origins: dict[int, set[int]] = {}
-    for node, reached in _nearest_origins(graph, nodes, finals).items():
+    for node, reached in _origins_of(graph, nodes, finals).items():
         if node in nodes:
             position = positions[nodes[node]]
             other_origins = {origin for origin in reached if positions[origin] != position}
@@ -124,10 +124,10 @@ def _last_writes(graph: Graph, candidates: Collection[Node]) -> dict[Node, Node]
     finals = {node: node for node in candidates}
     by_memory: dict[int, list[Node]] = {}
     for node in candidates:
-        for key in _storages_of(node):
+        for key in _storages(node):
             by_memory.setdefault(key, []).append(node)
     for node in graph.nodes:
-        for key in {key for used in _written_arguments(node) for key in _storages_of(used)}:
+        for key in {key for used in _written_arguments(node) for key in _storages(used)}:
             for candidate in by_memory.get(key, ()):
                 if order[candidate] < order[node]:
                     finals[candidate] = node
@@ -140,19 +140,17 @@ def _last_writes(graph: Graph, candidates: Collection[Node]) -> dict[Node, Node]
 
 def _is_used_elsewhere(graph: Graph, node: Node, order: Mapping[Node, int], final: int) -> bool:
     """Return whether a later node reads the memory of ``node`` through a tensor from before the last write."""
-    memory = set(_storages_of(node))
+    memory = set(_storages(node))
     return any(
         node_of_graph is not node
         and order[node_of_graph] <= final
-        and not memory.isdisjoint(_storages_of(node_of_graph))
+        and not memory.isdisjoint(_storages(node_of_graph))
         and any(order[user] > final for user in node_of_graph.users)
         for node_of_graph in graph.nodes
     )
 
 
-def _nearest_origins(
-    graph: Graph, numbers: Mapping[Node, int], finals: Mapping[Node, Node]
-) -> dict[Node, Reach]:
+def _origins_of(graph: Graph, numbers: Mapping[Node, int], finals: Mapping[Node, Node]) -> dict[Node, Reach]:
     """Return for each node the nearest origins from which the node is computed, with gradients."""
     reached: dict[Node, Reach] = {}
     written: dict[int, Reach] = {}
@@ -165,17 +163,17 @@ def _nearest_origins(
     def through(node: Node) -> Reach:
         if node in final:
             return frozenset({final[node]})
-        return reached[node].union(*(written.get(key, frozenset()) for key in _storages_of(node)))
+        return reached[node].union(*(written.get(key, frozenset()) for key in _storages(node)))
 
     for node in graph.nodes:
         of_arguments: Reach = frozenset().union(*map(through, node.all_input_nodes))
-        for key in {key for used in _written_arguments(node) for key in _storages_of(used)}:
+        for key in {key for used in _written_arguments(node) for key in _storages(used)}:
             written[key] = written.get(key, frozenset()) | of_arguments
         is_trained = any(tensor.requires_grad for tensor in _tensors_of(node))
         reached[node] = of_arguments if is_trained else frozenset()
         for origin in origins_by_end.get(node, ()):
             reached[origin] = reached[origin].union(
-                *(written.get(key, frozenset()) for key in _storages_of(origin))
+                *(written.get(key, frozenset()) for key in _storages(origin))
             )
             final[origin] = numbers[origin]
     return reached
@@ -186,7 +184,7 @@ def _tensors_of(node: Node) -> list[torch.Tensor]:
     return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
-def _storages_of(node: Node) -> list[int]:
+def _storages(node: Node) -> list[int]:
     tensors = map(_unwrapped, _tensors_of(node))
     return [t.untyped_storage()._cdata for t in tensors if t.layout is torch.strided]
 

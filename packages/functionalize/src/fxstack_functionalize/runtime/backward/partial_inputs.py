@@ -54,7 +54,7 @@ class Group:
     shares: bool = False
 
 
-def group_inputs_and_results(info: GraphInfo) -> tuple[list[Group], list[Group]]:
+def find_groups(info: GraphInfo) -> tuple[list[Group], list[Group]]:
     """Return the groups of partial inputs, and the groups of results that reach the same ones."""
     by_sources: dict[tuple[int, ...], list[int]] = {}
     for index, positions in info.sources:
@@ -152,7 +152,7 @@ watch_hooks(_ResultNode)
 set_traceable(_ResultNode, lambda node, missing: node.traceable(missing), lambda node: node.key, _state_of)
 
 
-def _gradients_of_result(ctx: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
+def _result_gradients(ctx: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
     """Return ``grads`` for the graph's node, and gradients of partial inputs if this node does not run."""
     call, group = ctx.call, ctx.group
     gradient_of = dict(zip(group.positions, grads, strict=True))
@@ -172,7 +172,7 @@ def _gradients_of_result(ctx: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
     return (*grads, *marks, *direct)
 
 
-def pass_to_input_nodes(backward: Backward, of_inputs: Sequence[Group]) -> Backward:
+def split_off(backward: Backward, of_inputs: Sequence[Group]) -> Backward:
     """Return ``backward`` of the graph's node, which leaves the gradients of partial inputs to their nodes."""
     partial_inputs = [index for group in of_inputs for index in group.inputs]
 
@@ -238,7 +238,7 @@ def with_partial_inputs(
         for group, attributes in zip(of_results, fixed, strict=True):
             next_nodes = [state, *(nodes[number] for number in group.numbers)]
             node_attributes = {
-                "gradients": _gradients_of_result,
+                "gradients": _result_gradients,
                 "call": shared_call,
                 "edge_call": edge_call,
                 "nodes": next_nodes,

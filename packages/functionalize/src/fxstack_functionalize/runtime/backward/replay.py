@@ -123,7 +123,7 @@ class Replay:
 
     def _whole(self, owned: Mapping[str, Any], args: Sequence[Any]) -> Any:
         with torch_compat.reparametrize_module(self._graph, owned):
-            return (interpret_by_operators(self._graph) if torch.is_anomaly_enabled() else self._graph)(*args)
+            return (as_interpreter(self._graph) if torch.is_anomaly_enabled() else self._graph)(*args)
 
     def differentiate(self, run: Again, grads: Sequence[Any]) -> tuple[Any, ...]:
         """Return the gradients of all inputs, given those of the flat outputs; in grad mode with history."""
@@ -230,7 +230,7 @@ def _picker(positions: Sequence[int]) -> Pick:
     return pick if len(positions) > 1 else lambda values: (pick(values),)
 
 
-def interpret_by_operators(graph_module: GraphModule) -> Callable[..., Any]:
+def as_interpreter(graph_module: GraphModule) -> Callable[..., Any]:
     """Return ``graph_module`` as an eager function whose autograd nodes record the lines of its nodes."""
 
     def call(*args: object) -> Any:
@@ -262,12 +262,12 @@ def run_one_by_one(run: Callable[[Sequence[Any]], Sequence[Any]], gradients: Seq
             return [*run(gradients)]
     unwrapped = [None if gradient is None else split(gradient) for gradient in gradients]
     count = max(len(slices) for slices in unwrapped if isinstance(slices, tuple))
-    results_of_each = [
+    results_by_item = [
         run_one_by_one(run, [_item_at(slices, number) for slices in unwrapped]) for number in range(count)
     ]
     return [
         None if results[0] is None else join(torch.stack(results))
-        for results in zip(*results_of_each, strict=True)
+        for results in zip(*results_by_item, strict=True)
     ]
 
 

@@ -15,9 +15,9 @@ import torch
 
 from fxstack_functionalize.metadata.records import OutputInfo, OutputSource
 from fxstack_functionalize.metadata.replay import (
-    FIRST_OPERATOR_ARGUMENT,
-    MULTI_RESULT_VIEWS,
-    NUMBER_ARGUMENT,
+    NUMBER,
+    OPERANDS,
+    SPLITS,
     AliasInfo,
     AliasSource,
     apply_steps,
@@ -87,7 +87,7 @@ def group_by_call(aliases: Sequence[AliasInfo]) -> dict[int, tuple[int, ...]]:
     calls: list[dict[int, int]] = []
     latest: dict[Hashable, dict[int, int]] = {}
     for number_of_alias, alias in enumerate(aliases):
-        if not alias.steps or alias.steps[-1][0] not in MULTI_RESULT_VIEWS:
+        if not alias.steps or alias.steps[-1][0] not in SPLITS:
             continue
         call, number = _call_of(alias), _number(alias)
         # A call returns each number once: a repeated number belongs to another call.
@@ -101,14 +101,14 @@ def group_by_call(aliases: Sequence[AliasInfo]) -> dict[int, tuple[int, ...]]:
 
 
 def _number(alias: AliasInfo) -> int:
-    number: int = alias.steps[-1][1][NUMBER_ARGUMENT]
+    number: int = alias.steps[-1][1][NUMBER]
     return number
 
 
 def _call_of(alias: AliasInfo) -> Hashable:
     """Return a key that is equal for results of one call. Symbolic sizes are compared as expressions."""
     *earlier_steps, (kind, arguments) = alias.steps
-    key_of_steps = repr((earlier_steps, arguments[FIRST_OPERATOR_ARGUMENT:]))
+    key_of_steps = repr((earlier_steps, arguments[OPERANDS:]))
     return alias.source, alias.index, alias.detachment, kind, key_of_steps
 
 
@@ -116,11 +116,11 @@ def parts_maker(captured: Captured, members: Sequence[AliasInfo]) -> Callable[..
     """Return the function from the base (and the arguments, for symbolic sizes) to all ``members``."""
     first, numbers = members[0], [_number(alias) for alias in members]
     kinds = [make for make, _ in first.steps]
-    operator = MULTI_RESULT_VIEWS[kinds[-1]]
+    operator = SPLITS[kinds[-1]]
 
     def made(base: torch.Tensor, arguments_of_steps: Sequence[tuple[Any, ...]]) -> Tensors:
         viewed = apply_steps(base, kinds[:-1], arguments_of_steps[:-1])
-        parts = operator(viewed, *arguments_of_steps[-1][FIRST_OPERATOR_ARGUMENT:])
+        parts = operator(viewed, *arguments_of_steps[-1][OPERANDS:])
         return tuple([parts[number] for number in numbers])
 
     detached = first.with_detachment(made)

@@ -110,8 +110,8 @@ class _Group:
         ]
         first, length = starts[0], elements * self.size
         return all(start == first for start in starts) and not any(
-            changed and start < first + length and first < start + length_of_other
-            for start, length_of_other, changed in others
+            changed and start < first + length and first < start + other_length
+            for start, other_length, changed in others
         )
 
     def span(self, args: Sequence[Any]) -> Span:
