@@ -16,8 +16,14 @@ from fxstack_functionalize.errors import CompilerContractError
 from fxstack_functionalize.metadata.wrapper_classes import is_wrapper, makes_wrappers
 from fxstack_functionalize.options import AotOptions
 from fxstack_functionalize.random.functional_random import is_random, use_generator, with_random_state
-from fxstack_functionalize.runtime.training import Pair, Program, Stages, compile_pair, training_wrapper
-from fxstack_functionalize.runtime.wrapper import inference_wrapper
+from fxstack_functionalize.runtime.wrapper import (
+    Pair,
+    Program,
+    Stages,
+    compile_pair,
+    inference_wrapper,
+    training_wrapper,
+)
 from fxstack_functionalize.subclasses.compiling import Compilers, compile_wrapped
 from fxstack_functionalize.trace import Traced, trace
 from fxstack_functionalize.tracer.inputs import Captured, TraceRequest, prepare

@@ -19,7 +19,7 @@ from fxstack_functionalize.options import AotOptions
 from fxstack_functionalize.runtime.backward.backwards import Variant
 from fxstack_functionalize.runtime.calling import Compiled
 from fxstack_functionalize.runtime.plan import TrainingPlan
-from fxstack_functionalize.runtime.training import Pair
+from fxstack_functionalize.runtime.wrapper import Pair
 from fxstack_functionalize.trace import Shell
 from fxstack_functionalize.tracer.inputs import Captured, TraceRequest
 from fxstack_interchange import SaveError

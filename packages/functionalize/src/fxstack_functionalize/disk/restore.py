@@ -19,8 +19,7 @@ from fxstack_functionalize.options import AotOptions
 from fxstack_functionalize.runtime.backward.backwards import Backwards, Variant
 from fxstack_functionalize.runtime.calling import Compiled
 from fxstack_functionalize.runtime.plan import TrainingPlan, plan_training
-from fxstack_functionalize.runtime.training import Pair, Program, Stages, training_wrapper
-from fxstack_functionalize.runtime.wrapper import inference_wrapper
+from fxstack_functionalize.runtime.wrapper import Pair, Program, Stages, inference_wrapper, training_wrapper
 from fxstack_functionalize.torch_state import capture_torch_state
 from fxstack_functionalize.trace import Traced
 from fxstack_interchange import Partition, StageGraph

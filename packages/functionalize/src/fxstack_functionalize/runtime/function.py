@@ -20,8 +20,7 @@ from fxstack_functionalize.runtime.backward.edge_gradients import (
     is_watched,
     watch_hooks,
 )
-from fxstack_functionalize.runtime.backward.held import Holding, add_holding
-from fxstack_functionalize.runtime.backward.nodes import without_history
+from fxstack_functionalize.runtime.backward.nodes import make_traceable, without_history
 from fxstack_functionalize.runtime.backward.output_edges import OutputEdges
 from fxstack_functionalize.runtime.backward.partial_inputs import find_groups, split_off, with_partial_inputs
 from fxstack_functionalize.runtime.backward.replay import (
@@ -34,13 +33,14 @@ from fxstack_functionalize.runtime.backward.replay import (
 )
 from fxstack_functionalize.runtime.backward.saved import (
     KEEPS_GRAPH,
+    Holding,
     KeptTensor,
     Saving,
+    add_holding,
     add_reading,
     add_saving,
     positions_of_saved_inputs,
 )
-from fxstack_functionalize.runtime.backward.traceable import make_traceable
 from fxstack_functionalize.runtime.calling import FORWARD, Compiled, check_results, is_boxed
 from fxstack_functionalize.runtime.forward.hooked import unpacked_checker
 from fxstack_functionalize.runtime.forward.outputs import alias_maker
@@ -92,7 +92,7 @@ def make_function(
     info = shell.info
     # Hooks that run in eager need autograd to keep the saved tensors.
     holds = len(info.differentiable) > 1 and saving is not Saving.HOOKED
-    holding = Holding(info, plan) if holds else None
+    holding = Holding(info, plan.needs) if holds else None
     parts = find_groups(info) if holds and not info.custom_views else ([], [])
     by_autograd = saved if saving is Saving.PLAIN and not holds and edges is None else []
     refusal = plan.refusals.whole if saving is Saving.PLAIN else "saved-tensor hooks are on"

@@ -24,12 +24,16 @@ from torch.fx import Graph, GraphModule, Node
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import SAVED_ARE_FREED, hidden_gradient
-from fxstack_functionalize.runtime.backward.held import Held
-from fxstack_functionalize.runtime.backward.nodes import HistoryNode, give_history, register_hooks
+from fxstack_functionalize.runtime.backward.nodes import (
+    HistoryNode,
+    Traceable,
+    give_history,
+    register_hooks,
+    set_traceable,
+)
 from fxstack_functionalize.runtime.backward.output_edges import OutputEdge, OutputEdges, Refusals
 from fxstack_functionalize.runtime.backward.replay import Again, Kept, Replay, make_alias
-from fxstack_functionalize.runtime.backward.saved import KEEPS_GRAPH
-from fxstack_functionalize.runtime.backward.traceable import Traceable, set_traceable
+from fxstack_functionalize.runtime.backward.saved import KEEPS_GRAPH, Held
 from fxstack_functionalize.torch_compat import engine_run_backward as _engine_run_backward
 from fxstack_functionalize.torch_compat import pytree
 from fxstack_functionalize.trace import Shell

@@ -26,9 +26,15 @@ import torch
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.metadata.records import GraphInfo
 from fxstack_functionalize.runtime.backward.edge_gradients import watch_hooks
-from fxstack_functionalize.runtime.backward.nodes import HistoryNode, give_history, without_history
+from fxstack_functionalize.runtime.backward.nodes import (
+    HistoryNode,
+    Traceable,
+    give_history,
+    make_traceable_part,
+    set_traceable,
+    without_history,
+)
 from fxstack_functionalize.runtime.backward.replay import Replay
-from fxstack_functionalize.runtime.backward.traceable import Traceable, make_traceable_part, set_traceable
 
 Backward = Callable[..., Sequence[Any]]
 
