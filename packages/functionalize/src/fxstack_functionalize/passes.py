@@ -123,7 +123,8 @@ def find_aliases(state: Tracing) -> Tracing:
     )
     trains = state.request.gradients or became_leaf
     differentiable = _find_differentiable(slots, analysis) if trains else ()
-    nodes = [session.node_of(_plain_value(session, slot.value)) for slot in slots]
+    values = [slot.value for slot in slots]
+    nodes = [session.node_of(session.value(v) if isinstance(v, torch.Tensor) else v) for v in values]
     info = GraphInfo(
         inputs=tuple(analysis.inputs),
         outputs=tuple(analysis.outputs),
@@ -287,10 +288,6 @@ def _describe_output(state: Tracing, output: OutputInfo) -> str:
     source, index = owner
     name = f"input {info.inputs[index].name}" if source is AliasSource.INPUT else str(state.slots[index].node)
     return f"view of {name}" if output.source is OutputSource.ALIAS else name
-
-
-def _plain_value(session: Session, value: object) -> Any:
-    return session.value(value) if isinstance(value, torch.Tensor) else value
 
 
 def _eager_strides(slot: FlatSlot) -> tuple[Any, ...] | None:

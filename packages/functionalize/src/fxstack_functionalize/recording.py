@@ -177,7 +177,7 @@ class RecordingMode(ProxyTorchDispatchMode):
             simple = self._simple[func] = self._is_simple(func)
         if simple:
             try:
-                node_args = self._nodes_of(args)
+                node_args = tuple([self._node_of(value) for value in args])
                 node_kwargs = {key: self._node_of(value) for key, value in kwargs.items()}
             except _NotSimple:
                 pass
@@ -278,9 +278,6 @@ class RecordingMode(ProxyTorchDispatchMode):
                 self.map[result] = _ProxyTensor(Proxy(item, self.tracer), None)
             elif isinstance(result, (list, tuple)):
                 self._record_results(self.tracer.add_item(node, index), result)
-
-    def _nodes_of(self, values: Sequence[Any]) -> tuple[Any, ...]:
-        return tuple([self._node_of(value) for value in values])
 
     def _node_of(self, value: object) -> Any:
         """Return the node of an argument. Raise _NotSimple if only torch's path can make one."""

@@ -42,7 +42,11 @@ def index_gradient(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> A
     dim, mask = given_indices[0]
     if free_unbacked_symbols(count):
         return _gather_by_number(x, dim, mask, count)
-    return _sum_positions(x, dim, mask, trailing) if count == 1 else _read_positions(x, dim, mask, count)
+    if count == 1:
+        is_position = mask.bool().reshape(*mask.shape, *[1] * trailing)
+        return torch.where(is_position, x, 0).sum(list(range(dim, dim + mask.dim()))).unsqueeze(dim)
+    positions = torch.nonzero_static(mask, size=count).unbind(1)
+    return torch.ops.aten.index.Tensor(x, [*[None] * dim, *positions])
 
 
 def _trailing_dims(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> int:
@@ -91,11 +95,6 @@ def _with_positions(indices: Sequence[torch.Tensor | None], count: int) -> list[
     return expanded
 
 
-def _read_positions(x: torch.Tensor, dim: int, mask: torch.Tensor, count: int) -> torch.Tensor:
-    positions = torch.nonzero_static(mask, size=count).unbind(1)
-    return torch.ops.aten.index.Tensor(x, [*[None] * dim, *positions])
-
-
 def _gather_by_number(x: torch.Tensor, dim: int, mask: torch.Tensor, count: Any) -> torch.Tensor:
     """Return the gradient for a data-dependent number of places: add each place to the value of its number.
 
@@ -109,12 +108,6 @@ def _gather_by_number(x: torch.Tensor, dim: int, mask: torch.Tensor, count: Any)
     shape[dim] = count + 1
     target = torch.where(is_position, number, count)
     return x.new_zeros(shape).index_add(dim, target, rows).narrow(dim, 0, count)
-
-
-def _sum_positions(x: torch.Tensor, dim: int, mask: torch.Tensor, trailing: int) -> torch.Tensor:
-    is_position = mask.bool().reshape(*mask.shape, *[1] * trailing)
-    dims = list(range(dim, dim + mask.dim()))
-    return torch.where(is_position, x, 0).sum(dims).unsqueeze(dim)
 
 
 MASKED_VALUES: dict[Any, Callable[..., Any]] = {torch.ops.aten.index.Tensor: index_gradient}

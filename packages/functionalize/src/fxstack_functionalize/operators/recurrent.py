@@ -44,14 +44,13 @@ def _low_precision(args: Sequence[Any]) -> torch.dtype | None:
         and torch_compat.get_mkldnn_enabled()
         and not isinstance(hidden, torch.Tensor)  # the batch sizes of packed sequences
         and x.device.type == "cpu"
-        and (x.dtype is torch.float32 or _is_low_and_supported(x.dtype))
+        and (
+            x.dtype is torch.float32
+            or (x.dtype is torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+        )
         and hidden[0].shape[2] == hidden[1].shape[2]
     )
     return torch.get_autocast_dtype("cpu") if is_one_operator else None
-
-
-def _is_low_and_supported(dtype: torch.dtype) -> bool:
-    return dtype is torch.bfloat16 and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 @contextmanager

@@ -106,15 +106,11 @@ def _scan(state: Tensor, body: GraphModule, init: Many, xs: Many, additional: Ma
     return tuple(results), state
 
 
-def _map(state: Tensor, body: GraphModule, xs: Many, additional: Many) -> Any:
-    return _scan(state, body, (), xs, additional)
-
-
 _THREADED: dict[Any, Callable[..., Any]] = {
     _OPERATORS.cond: _cond,
     _OPERATORS.while_loop: _while_loop,
     _OPERATORS.scan: _scan,
-    _OPERATORS.map_impl: _map,
+    _OPERATORS.map_impl: lambda state, body, xs, additional: _scan(state, body, (), xs, additional),
 }
 """By operator: a function of a state and the operator's arguments, which returns the results and the next state."""
 

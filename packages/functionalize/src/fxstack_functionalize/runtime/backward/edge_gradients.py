@@ -247,11 +247,7 @@ def _traceable(node: Any, _missing: Sequence[bool]) -> Traceable | None:
     return lambda _ctx, _saved, grad: (None, None, grad, *no_gradients)
 
 
-def _edge_key(node: Any) -> tuple[int, ...]:
-    return (node._autograd_function_id, node.sources, int(is_watched(node)))
-
-
-set_traceable(_EdgeNode, _traceable, _edge_key)
+set_traceable(_EdgeNode, _traceable, lambda n: (n._autograd_function_id, n.sources, int(is_watched(n))))
 
 
 def add_edges(result: torch.Tensor, edge: OutputEdge, *origins: torch.Tensor) -> None:

@@ -262,9 +262,14 @@ def run_one_by_one(run: Callable[[Sequence[Any]], Sequence[Any]], gradients: Seq
             return [*run(gradients)]
     unwrapped = [None if gradient is None else split(gradient) for gradient in gradients]
     count = max(len(slices) for slices in unwrapped if isinstance(slices, tuple))
-    results_by_item = [
-        run_one_by_one(run, [_item_at(slices, number) for slices in unwrapped]) for number in range(count)
+    # A gradient that is the same for the whole batch is no tuple, or a tuple of one item.
+    columns = [
+        (slices if len(slices) == count else slices * count)
+        if isinstance(slices, tuple)
+        else (slices,) * count
+        for slices in unwrapped
     ]
+    results_by_item = [run_one_by_one(run, items) for items in zip(*columns, strict=True)]
     return [
         None if results[0] is None else join(torch.stack(results))
         for results in zip(*results_by_item, strict=True)
@@ -291,9 +296,3 @@ def _over_legacy_level() -> tuple[Change, Change]:
         return torch_compat.remove_batch_dim(g, level, 1, 0).unbind(0) if _is_legacy_batched(g) else g
 
     return split, lambda stacked: torch_compat.add_batch_dim(stacked, 0, level)
-
-
-def _item_at(slices: object, number: int) -> Any:
-    if not isinstance(slices, tuple):
-        return slices
-    return slices[number if len(slices) > 1 else 0]
