@@ -47,7 +47,10 @@ class ResultHistories:
         return tuple(position for position, bit in self._bits.items() if mask & bit)
 
     def atoms(self) -> tuple[tuple[int, ...], ...]:
-        """Return the distinct sets of results that share a node with saved tensors."""
+        """Return the distinct sets of results that share a node with saved tensors.
+
+        Only one result of such a set (an atom) can be differentiated without ``retain_graph``.
+        """
         return tuple(self._groups)
 
     def sources(self, leaves: Mapping[int, Any]) -> dict[int, tuple[int, ...]]:

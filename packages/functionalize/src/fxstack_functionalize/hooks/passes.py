@@ -62,7 +62,7 @@ def _saved_tensors(forward: StageGraph) -> list[Node]:
 
 
 def _pack_in_forward(stage: StageGraph, packed: Sequence[_Packed]) -> StageGraph:
-    """Return the forward that saves packed tensors, then packed numbers, then whatever hooks do not see."""
+    """Return the forward that saves packed tensors, then packed numbers, then states and symbols, which hooks do not see."""
     graph = Graph()
     env: dict[Node, Node] = {}
     for node in stage.graph_module.graph.nodes:

@@ -21,7 +21,7 @@ from fxstack_functionalize.random.functional_random import functional_form
 from fxstack_functionalize.torch_compat import OpOverload, TorchDispatchMode, tree_leaves
 from fxstack_interchange.operators.seeds import GET_STATE, SET_STATE
 
-# Limits: numbers that a GPU draws, and those of the function of ``associative_scan``, are drawn again in the
+# Limits: numbers that a GPU draws, and numbers that ``associative_scan`` draws, are drawn again in the
 # backward.
 
 Many = Sequence[object]

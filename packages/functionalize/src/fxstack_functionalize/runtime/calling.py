@@ -38,7 +38,7 @@ def as_boxed(compiled: Compiled, role: str) -> Call:
 
 
 def check_results(results: object, expected: int, role: str) -> Sequence[Any]:
-    """Return ``results`` if their number is that of the graph's outputs."""
+    """Return ``results``. Raise CompilerContractError if their number is not ``expected``."""
     if isinstance(results, (tuple, list)) and len(results) == expected:
         return results
     got = len(results) if isinstance(results, (tuple, list)) else type(results).__name__

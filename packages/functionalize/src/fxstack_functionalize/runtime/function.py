@@ -85,7 +85,7 @@ def make_function(
 ) -> Callable[..., Any]:
     """Return a function from the call's arguments to the flat outputs of the compiled forward.
 
-    Its gradient is the compiled backward. ``edges``: those between results that are computed from others.
+    Its gradient is the compiled backward. ``edges``: autograd edges from one output to another output from which it was computed.
     """
     forward, backwards = compiled
     saved = [tensor.kept(saving) for tensor in plan.saved]

@@ -35,7 +35,7 @@ class TrainingPlan:
     forward_results: int
     backward_results: int
     tensors: range
-    """Forward results that are saved tensors, and those that are saved symbols."""
+    """Positions of the forward results that are saved tensors. ``symbols``: positions of the saved symbols."""
     symbols: range
     saved: tuple[SavedTensor, ...]
     examples: tuple[Example, ...]
@@ -48,7 +48,7 @@ class TrainingPlan:
     symbolic: bool
     """Whether a tangent has symbolic sizes."""
     needs: tuple[tuple[int, ...], ...]
-    """For each saved tensor the outputs whose gradients need it; empty if there is one such output."""
+    """For each saved tensor the outputs whose gradients need the tensor; empty if one output has a gradient."""
     refusals: Refusals
     """The reasons why the captured graph cannot run again in eager."""
 

@@ -178,7 +178,7 @@ class Stages:
     decompositions: Mapping[Any, Callable[..., Any]]
 
     def compile_now_or_later(self, backward: StageGraph) -> Callable[[], Compiled]:
-        """Return a function that returns the compiled ``backward``. Compile now if ``early`` says so."""
+        """Return a function that returns the compiled ``backward``. Compile now if ``early`` returns true for it."""
         if not self.early(backward):
             return lambda: self.backward(backward)
         compiled = self.backward(backward)

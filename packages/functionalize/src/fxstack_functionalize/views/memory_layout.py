@@ -110,7 +110,7 @@ def _is_inside(target: torch.Tensor, size: Sequence[Any], stride: Sequence[Any],
 
 
 def _is_same_layout(target: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], offset: object) -> bool:
-    """Whether size, stride and offset equal those of the tensor, up to the order of dimensions."""
+    """Whether size, stride and offset equal the layout of ``target``, up to the order of dimensions."""
     dims = {
         (_number_key(n), _number_key(step)) for n, step in zip(target.shape, target.stride(), strict=True)
     }

@@ -218,7 +218,7 @@ class LazyBackward:
 
 
 class Backwards:
-    """Finds the backward for the present gradients; makes a new one from ``graph()`` if needed."""
+    """Finds the backward for the present gradients, and makes one from ``graph()`` when a new set is missing."""
 
     def __init__(
         self,
@@ -259,7 +259,7 @@ class Backwards:
         return (self._found.get(missing) or self._find(missing)).arguments
 
     def traceable(self, missing: tuple[bool, ...]) -> _ReadyBackward:
-        """Return a function like this object, for calls with ``missing``, that runs the graph and no kernels."""
+        """Return the backward for ``missing`` as a function that runs the graph node by node, for a capture to trace."""
         positions = [p for p, is_missing in zip(self._positions, missing, strict=True) if is_missing]
         variant, stage = self._variant(positions)
         graph = stage.graph_module

@@ -39,7 +39,7 @@ from fxstack_functionalize.torch_compat import pytree
 from fxstack_functionalize.trace import Shell
 
 # Limits: the captured graph cannot run again if it changes its inputs, has side effects or draws random
-# numbers on a GPU. These uses then raise an error that says so. A hook on a view that is dropped before the
+# numbers on a GPU. These uses then raise an error with this reason. A hook on a view that is dropped before the
 # backward is not seen by what was computed from the view.
 
 _task: Callable[[], int] = torch_compat.current_graph_task_id
@@ -99,7 +99,7 @@ class EdgeCall:
 
 
 def _asked_for(origins: Sequence[torch.Tensor], *, marked: bool) -> bool:
-    """Whether the present run of autograd was asked for the gradient of one of ``origins``.
+    """Whether the program asked the present run of autograd for the gradient of one of ``origins``.
 
     The caller's frame has the answer. Backwards on GPUs run in threads without this frame: there the answer
     is True if the run is restricted to certain inputs, or if there is no mark.
@@ -162,7 +162,7 @@ class EdgeGradients:
         return [gradients.get(origin) for origin in edge.origins]
 
     def gradients(self, call: EdgeCall, grads: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the gradients of all inputs, given those of the flat outputs: whole ones for origins."""
+        """Return the gradients of all inputs for the gradients ``grads`` of the flat outputs, edges included."""
         assert call.run is not None
         of_inputs = self.replay.differentiate(call.run, grads)
         call.release()

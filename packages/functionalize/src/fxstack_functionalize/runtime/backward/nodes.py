@@ -26,7 +26,7 @@ from fxstack_interchange.operators.hooking import TRACEABLE_BACKWARD
 
 
 class _ResultHooks(OrderedDict[int, Callable[[torch.Tensor | None], Any]]):
-    """The hooks of one of several results. Eager calls no hook of a result that gets no gradient."""
+    """The hooks of a result of a node with several results. Eager calls no hook of a result without gradient."""
 
     def __setitem__(self, key: int, hook: Callable[[torch.Tensor | None], Any]) -> None:
         super().__setitem__(key, lambda grad: None if grad is None else hook(grad))
@@ -45,8 +45,8 @@ class HistoryNode(torch.autograd.Function):
     def forward(ctx: Any, attributes: Mapping[str, Any], count: int, *tensors: torch.Tensor) -> Any:
         """``tensors``: ``count`` results, then tensors that only provide edges.
 
-        ``attributes`` of the node. ``gradients`` is a function of the node and the gradients of the results,
-        which returns those of ``tensors``.
+        ``attributes`` are set on the node. Its attribute ``gradients`` is a function of the node and the gradients of
+        the results. The function returns the gradients of ``tensors``.
         """
         for name, value in attributes.items():
             setattr(ctx, name, value)
@@ -70,7 +70,7 @@ def give_history(
 
 
 def without_history(args: Sequence[Any], positions: Sequence[int], *, is_end: bool) -> list[Any]:
-    """Return ``args`` with those at ``positions`` detached.
+    """Return ``args`` with the tensors at ``positions`` detached.
 
     ``is_end``: no other argument requires grad. Autograd gives results a history only if an argument requires grad,
     so the first detached argument becomes a leaf, in place of the leaves that the graph makes.
@@ -142,10 +142,10 @@ def make_traceable(
 def make_traceable_part(
     function: Any, positions: Sequence[int], inputs: Sequence[int], marks: int, count: int
 ) -> Callable[[Sequence[bool]], Traceable | None]:
-    """Return what makes the traceable backward of a node in front of the node of the graph of ``function``.
+    """Return a function that makes the traceable backward of a node in front of the node of ``function``.
 
-    The node is that of the flat outputs ``positions`` of ``count``. Its backward passes on their gradients, and
-    returns nothing for ``marks`` further edges, and the gradients of ``inputs``.
+    The further node belongs to the flat outputs ``positions`` (of ``count``). Its backward passes on the gradients of
+    these outputs, returns None for ``marks`` further edges, and returns the gradients of ``inputs``.
     """
     make: Make = getattr(function, TRACEABLE_BACKWARD)
 

@@ -61,7 +61,7 @@ class Group:
 
 
 def find_groups(info: GraphInfo) -> tuple[list[Group], list[Group]]:
-    """Return the groups of partial inputs, and the groups of results that reach the same ones."""
+    """Return the groups of partial inputs, and the groups of results that reach the same groups of inputs."""
     by_sources: dict[tuple[int, ...], list[int]] = {}
     for index, positions in info.sources:
         if index not in info.cut and 0 < len(positions) < len(info.differentiable):

@@ -66,8 +66,8 @@ class Again:
 class Replay:
     """Differentiates one captured graph in eager.
 
-    ``refusal``: the reason why that is impossible, or None. ``held``: the positions of inputs in
-    ``ctx.saved_tensors``. ``pieces``: whether the graph may run in pieces all the same.
+    ``refusal``: the reason why the graph cannot run again, or None. ``held``: the positions of inputs in
+    ``ctx.saved_tensors``. ``pieces``: whether the graph may run in pieces although it cannot run as a whole.
     """
 
     def __init__(self, shell: Shell, refusal: str | None, held: Mapping[int, int], *, pieces: bool) -> None:
@@ -88,7 +88,7 @@ class Replay:
         self._graph = shell.captured.graph_module
         targets = [node.target for node in self._graph.graph.nodes]
         self.states = [state for target in targets if (state := getattr(target, "state", None))]
-        """What backwards of the program read of Python's state. A compiled backward holds it as a constant."""
+        """The Python state that custom backwards read. A compiled backward holds this state as constants."""
         self._owned = dict(shell.captured.owned)
         self._count = shell.captured.own_count
         self._wanted = shell.info.wanted
@@ -104,8 +104,8 @@ class Replay:
     def run(self, kept: Kept, saved: Sequence[Any], run: Run | None = None) -> Again:
         """Run the graph on the inputs of the call, with a history that ends at these inputs.
 
-        In grad mode the inputs' own histories continue it. ``run``: called in place of the graph, with the
-        graph's own tensors and with its arguments.
+        In grad mode the inputs' own histories continue the history of the run. ``run``: a function that is called in
+        place of the graph, with the graph's own tensors and with its arguments.
 
         Raises:
             RuntimeError: if an input was changed in place since the call.
@@ -126,7 +126,7 @@ class Replay:
             return (as_interpreter(self._graph) if torch.is_anomaly_enabled() else self._graph)(*args)
 
     def differentiate(self, run: Again, grads: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the gradients of all inputs, given those of the flat outputs; in grad mode with history."""
+        """Return the gradients of all inputs for the gradients ``grads`` of the flat outputs; in grad mode with history."""
         if not run.inputs:  # the history of the results ends at leaves of the graph
             return (None,) * self._total
         gradient_of = {at: grad for at, grad in enumerate(grads) if grad is not None}
@@ -152,7 +152,7 @@ class Replay:
         return tensor
 
     def gradients(self, kept: Kept, saved: Sequence[Any], grads: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the gradients of all inputs, given those of the flat outputs; in grad mode with history.
+        """Run the graph again and return the gradients of all inputs; in grad mode with history.
 
         Raises:
             RuntimeError: if an input was changed in place since the call.

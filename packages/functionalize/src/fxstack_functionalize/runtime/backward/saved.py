@@ -50,7 +50,7 @@ class Saving(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SavedTensor:
-    """A saved tensor: the expression of its value, and that of the input or result that owns its memory.
+    """A saved tensor: the expression of its value, and the expression of the input or result that owns its memory.
 
     The expressions use the names ``args``, ``results`` and ``flat``.
     """
@@ -77,9 +77,9 @@ class SavedTensor:
 
 @dataclass(frozen=True, slots=True)
 class KeptTensor:
-    """The expression of what is kept for a saved tensor, and whether autograd keeps it.
+    """The expression of the tensor that the forward keeps for a saved tensor, and whether autograd keeps it.
 
-    ``guard``: the expression of the tensor that it views, whose version counter is checked.
+    ``guard``: the expression of the viewed tensor, whose version counter the backward checks.
     """
 
     expression: str
@@ -198,11 +198,11 @@ def _keys(node: object) -> tuple[Any, ...]:
 
 
 # Limits: eager raises for each changed saved tensor. A compiled graph raises only for tensors that its
-# backward reads. Version numbers in the message are those of the compiled code.
+# backward reads. The message has the version numbers of the compiled code.
 
 
 class Held:
-    """The saved tensors of one call. ``watched``: for some places the tensor whose version shows changes."""
+    """The saved tensors of one call. ``watched``: by position, the tensor whose version counter shows a change."""
 
     __slots__ = ("done", "inputs", "spent", "tensors", "versions", "watched")
 
@@ -240,12 +240,12 @@ class Holding:
         # A program asks for few sets of results, in every call the same.
         self._atoms_without: dict[tuple[bool, ...], frozenset[int]] = {}
         self._unused_after: dict[frozenset[int], tuple[tuple[int, ...], bool]] = {}
-        """For sets of atoms the unused saved tensors, and whether all results have run."""
+        """By set of atoms that have run: the saved tensors that nothing needs any more, and whether all results have run."""
 
     def take(self, held: Held, missing: tuple[bool, ...], needed: Collection[int] | None) -> list[Any]:
-        """Start a backward. Return the saved tensors that its arguments ``needed`` are, and None for others.
+        """Start a backward. Return its saved tensors by position, and None for saved tensors that it does not need.
 
-        ``needed``: None for all arguments.
+        ``needed``: the positions of the arguments that the backward reads; None for all arguments.
 
         Raises:
             RuntimeError: if an earlier backward freed one of them, or one was changed in place.

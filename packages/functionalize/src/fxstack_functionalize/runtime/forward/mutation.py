@@ -32,7 +32,7 @@ def write_back(shell: Shell) -> WriteBack | None:
         (number, position, info.inputs[position].grad_visible) for number, position in enumerate(info.mutated)
     ]
     # Members of a merged base count their own changes, and nobody sees the counter of the base. But the
-    # counter of a root is also that of its views.
+    # counter of a root is also the counter of its views.
     inputs = shell.captured.inputs
     quiet = set(early_rises(shell))
     rises = [

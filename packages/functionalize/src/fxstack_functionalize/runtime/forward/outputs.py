@@ -83,7 +83,7 @@ Tensors = tuple[torch.Tensor, ...]
 
 
 def group_by_call(aliases: Sequence[AliasInfo]) -> dict[int, tuple[int, ...]]:
-    """Return for each alias that one call makes with others the places of all these aliases."""
+    """Return, for each alias that one operator call makes together with others, the numbers of all these aliases."""
     calls: list[dict[int, int]] = []
     latest: dict[Hashable, dict[int, int]] = {}
     for number_of_alias, alias in enumerate(aliases):

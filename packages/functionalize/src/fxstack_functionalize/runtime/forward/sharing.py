@@ -70,7 +70,7 @@ def sharing_guard(shell: Shell) -> Callable[[Sequence[Any]], bool] | None:
 def _by_addresses(inputs: Sequence[Span]) -> Callable[[Sequence[Any]], bool]:
     """Return the check of inputs of fixed sizes (position, bytes, whether changed).
 
-    Only the addresses differ between calls, so the check runs if they differ from those of the last call.
+    Only the addresses differ between calls, so the check runs if an address differs from the last call.
     """
     (indices, *lengths_and_changes), last = zip(*inputs, strict=True), ()
     data_ptr = torch.Tensor.data_ptr
