@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 from fxstack_functionalize import aot
-from fxstack_functionalize.disk.codec import from_json, to_json
+from fxstack_functionalize.disk.program import from_json, to_json
 from fxstack_functionalize.metadata.records import OutputInfo, OutputSource
 from fxstack_interchange import LoadError, SaveError
 

@@ -8,7 +8,7 @@ import torch
 from compare import check, compiled, dynamic, refuses
 
 from fxstack_functionalize import UnsupportedGraphError
-from fxstack_functionalize.views.overlap import Place, may_overlap, place_of
+from fxstack_functionalize.views.overlap import Elements, elements_of, may_overlap
 
 
 def rows_in_lists(x):
@@ -64,7 +64,7 @@ def test_places_are_those_of_numpy():
     base = torch.arange(64.0).view(8, 8)
     for _ in range(300):
         one, other = (_slice(base, generator) for _ in range(2))
-        assert may_overlap(place_of(one), place_of(other)) >= bool(
+        assert may_overlap(elements_of(one), elements_of(other)) >= bool(
             np.shares_memory(one.numpy(), other.numpy())
         )
 
@@ -74,7 +74,7 @@ def test_slices_of_one_tensor_are_told_apart_exactly():
     base = torch.arange(64.0).view(8, 8)
     for _ in range(300):
         one, other = (_slice(base, generator, step=1) for _ in range(2))
-        assert may_overlap(place_of(one), place_of(other)) == bool(
+        assert may_overlap(elements_of(one), elements_of(other)) == bool(
             np.shares_memory(one.numpy(), other.numpy())
         )
 
@@ -90,7 +90,7 @@ def _place(draw):
     dims = tuple(
         (draw.choice([0, 1, 2, 3, 5, 8, 9, 24]), draw.randrange(1, 5)) for _ in range(draw.randrange(4))
     )
-    return Place(draw.randrange(40), dims, draw.choice([1, 2, 4]))
+    return Elements(draw.randrange(40), dims, draw.choice([1, 2, 4]))
 
 
 def _bytes(place):

@@ -2,7 +2,7 @@
 
 from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
 
-from fxstack_functionalize.recording import RecordingMode, _is_known
+from fxstack_functionalize.recording import RecordingMode, _is_known_constructor
 from fxstack_functionalize.tracer.aten_tracer import AtenTracer
 
 
@@ -10,6 +10,6 @@ def test_state_is_that_of_torchs_mode():
     tracer = AtenTracer()
     ours = vars(RecordingMode(tracer, {}))
     theirs = vars(ProxyTorchDispatchMode(tracer, "symbolic", False, False, False))
-    assert _is_known()
+    assert _is_known_constructor()
     assert theirs.keys() <= ours.keys()
     assert {key: ours[key] for key in theirs} == theirs

@@ -8,7 +8,7 @@ import torch
 from compare import dynamic
 from torch.fx.experimental.sym_node import SymNode
 
-from fxstack_functionalize.tracer.symbols import filler
+from fxstack_functionalize.tracer.symbols import make_filler
 
 ROWS, COLUMNS = 7, 24
 
@@ -40,7 +40,7 @@ def values(nest_of, rows=ROWS, columns=COLUMNS):
     (fake,) = dynamic([torch.empty(ROWS, COLUMNS)])
     nest = nest_of(*fake.shape)
     captured = SimpleNamespace(inputs=[SimpleNamespace(fake=fake)])
-    found = filler(captured, nest)((torch.empty(rows, columns),))
+    found = make_filler(captured, nest)((torch.empty(rows, columns),))
     m, n = (size.node.expr for size in fake.shape)
     return found, nest[0].node.expr.xreplace({m: sympy.Integer(rows), n: sympy.Integer(columns)})
 
@@ -62,10 +62,10 @@ def test_symbols_that_the_trace_has_found_out_are_numbers():
     (fake,) = dynamic([torch.empty(ROWS, COLUMNS)])
     assert fake.shape[0] == ROWS  # a guard, which makes it a number
     captured = SimpleNamespace(inputs=[SimpleNamespace(fake=fake)])
-    (found,) = filler(captured, (fake.shape[0],))((torch.empty(ROWS, COLUMNS),))
+    (found,) = make_filler(captured, (fake.shape[0],))((torch.empty(ROWS, COLUMNS),))
     assert type(found) is int
 
 
 def test_a_nest_without_symbols_is_given_back_as_it_is():
     nest = (1, [2, None])
-    assert filler(SimpleNamespace(inputs=[]), nest)(()) is nest
+    assert make_filler(SimpleNamespace(inputs=[]), nest)(()) is nest

@@ -10,19 +10,24 @@ from typing import Any, Protocol
 import torch
 from torch.fx import GraphModule
 
-from fxstack_functionalize.disk.again import Recreated, from_disk, in_present_state
-from fxstack_functionalize.disk.cache_entry import CacheEntry
-from fxstack_functionalize.disk.store import Store
+from fxstack_functionalize.disk.cache_entry import CacheEntry, Store
+from fxstack_functionalize.disk.restore import RecreatedGraphs, from_disk, make_runner
 from fxstack_functionalize.errors import CompilerContractError
 from fxstack_functionalize.metadata.wrapper_classes import is_wrapper, makes_wrappers
 from fxstack_functionalize.options import AotOptions
-from fxstack_functionalize.random.functional_random import draws, stateful, with_random_state
-from fxstack_functionalize.runtime.backward.backwards import Variant
-from fxstack_functionalize.runtime.forward.inference import inference_wrapper
-from fxstack_functionalize.runtime.training import Pair, Program, Stages, compile_pair, training_wrapper
-from fxstack_functionalize.subclasses.compiling import Compiling, compile_wrapped
+from fxstack_functionalize.random.functional_random import is_random, use_generator, with_random_state
+from fxstack_functionalize.runtime.wrapper import (
+    Pair,
+    Program,
+    Stages,
+    compile_pair,
+    inference_wrapper,
+    training_wrapper,
+)
+from fxstack_functionalize.subclasses.compiling import Compilers, compile_wrapped
 from fxstack_functionalize.trace import Traced, trace
 from fxstack_functionalize.tracer.inputs import Captured, TraceRequest, prepare
+from fxstack_functionalize.tracer.symbols import has_symbols
 from fxstack_interchange import OutputKind, Partition, StageGraph, verify
 
 Decompositions = Mapping[Any, Callable[..., Any]]
@@ -119,8 +124,8 @@ def aot(
             then.
     """
     options = options or AotOptions()
-    stages = _stages((fw_compiler, bw_compiler or fw_compiler), partitioner, decompositions, options)
-    again = partial(
+    stages = _make_stages((fw_compiler, bw_compiler or fw_compiler), partitioner, decompositions, options)
+    compile_graph = partial(
         aot,
         fw_compiler=fw_compiler,
         bw_compiler=bw_compiler,
@@ -129,8 +134,8 @@ def aot(
         decompositions=decompositions,
     )
     if any(map(is_wrapper, example_inputs)) or makes_wrappers(gm):
-        plain = partial(again, options=options)
-        return compile_wrapped(gm, example_inputs, Compiling(plain, stages, decompositions, options))
+        plain = partial(compile_graph, options=options)
+        return compile_wrapped(gm, example_inputs, Compilers(plain, stages, decompositions, options))
     captured = prepare(gm, example_inputs)
     request = TraceRequest(
         gradients=True,
@@ -138,9 +143,11 @@ def aot(
         replay_views=options.replay_views,
         whole_attention=options.whole_attention,
     )
-    if options.functional_random and draws(trace(captured, request, decompositions).stage_graph):
-        pure, inputs = with_random_state(gm, example_inputs)
-        return stateful(again(pure, inputs, options=replace(options, functional_random=False)))
+    if options.functional_random and is_random(trace(captured, request, decompositions).stage_graph):
+        pure_module, inputs = with_random_state(gm, example_inputs)
+        return use_generator(
+            compile_graph(pure_module, inputs, options=replace(options, functional_random=False))
+        )
 
     def make() -> Traced:
         traced = trace(captured, request, decompositions)
@@ -149,32 +156,28 @@ def aot(
         return traced
 
     entry = CacheEntry(store, captured, request, options)
-    found = entry.find()
-    stored = found and from_disk(found, entry, Recreated(make, stages, in_present_state()), options)
-    return stored or _wrapper(make(), stages, inference_compiler or fw_compiler, entry, options)
+    stored = entry.find()
+    restored = stored and from_disk(stored, entry, RecreatedGraphs(make, stages, make_runner()), options)
+    return restored or _compile_traced(make(), stages, inference_compiler or fw_compiler, entry, options)
 
 
-def _wrapper(
+def _compile_traced(
     traced: Traced, stages: Stages, inference: Compiler, entry: CacheEntry, options: AotOptions
 ) -> Callable[..., Any]:
-    if traced.trains:
-        return training_wrapper(_program(traced, stages, entry), options)
-    compiled = _compile(inference, traced.stage_graph)
-    entry.keep_inference(traced.shell, compiled)
-    return inference_wrapper(traced.shell, compiled, options)
+    """Compile ``traced``, keep the program in ``entry``, and return the callable."""
+    if not traced.trains:
+        compiled = _compile(inference, traced.stage_graph)
+        entry.keep_inference(traced.shell, compiled)
+        return inference_wrapper(traced.shell, compiled, options)
+
+    def compile_graphs() -> Pair:
+        keep = partial(entry.keep_training, traced.shell)
+        return compile_pair(traced, stages.partition(traced.stage_graph), stages, keep)
+
+    return training_wrapper(Program(traced.shell, lambda: traced, compile_graphs, stages), options)
 
 
-def _program(traced: Traced, stages: Stages, entry: CacheEntry) -> Program:
-    def made(pair: Pair, variant: Variant | None, backward: Callable[..., Any] | None) -> None:
-        entry.keep_training(traced.shell, pair, variant, backward)
-
-    def pair() -> Pair:
-        return compile_pair(traced, stages.partition(traced.stage_graph), stages, made)
-
-    return Program(traced.shell, lambda: traced, pair, stages)
-
-
-def _stages(
+def _make_stages(
     compilers: tuple[Compiler, Compiler],
     partitioner: Partitioner,
     decompositions: Decompositions | None,
@@ -201,7 +204,7 @@ def _stages(
     def early(backward: StageGraph) -> bool:
         # A compiler may assume facts about symbolic sizes. The caller of ``aot`` guards these facts when
         # ``aot`` returns.
-        return options.eager_backward_compile or _has_symbols(backward)
+        return options.eager_backward_compile or has_symbols(example_values(backward.graph_module))
 
     table = {} if decompositions is None else decompositions
     return Stages(cut, compile_forward, compile_backward, early, table)
@@ -212,24 +215,17 @@ def _compile(compiler: Compiler, stage: StageGraph) -> Callable[..., Any]:
         return compiler(stage.graph_module, example_values(stage.graph_module))
 
 
-def _has_symbols(stage: StageGraph) -> bool:
-    return any(
-        isinstance(value, torch.SymInt)
-        or (isinstance(value, torch.Tensor) and value._has_symbolic_sizes_strides)
-        for value in example_values(stage.graph_module)
-    )
-
-
 def _check_partition(joint: StageGraph, partition: Partition) -> None:
-    ours = [spec for spec in joint.signature.outputs if spec.kind is not OutputKind.GRADIENT]
-    count = len(ours)
+    """Raise CompilerContractError if the partition's forward does not keep the outputs of the joint graph."""
+    expected = [spec for spec in joint.signature.outputs if spec.kind is not OutputKind.GRADIENT]
+    count = len(expected)
     if not isinstance(partition, Partition):
         raise CompilerContractError(
             f"the partitioner returned {type(partition).__name__}, not a Partition.\n"
             "  fix: return fxstack_interchange.Partition(forward, backward, ...)"
         )
-    theirs = partition.forward.signature.outputs[:count]
-    if [spec.kind for spec in ours] != [spec.kind for spec in theirs]:
+    outputs = partition.forward.signature.outputs[:count]
+    if [spec.kind for spec in expected] != [spec.kind for spec in outputs]:
         raise CompilerContractError(
             "the partition's forward does not start with the joint graph's forward outputs.\n"
             f"  fix: keep the first {count} outputs in their order, then append what is saved"

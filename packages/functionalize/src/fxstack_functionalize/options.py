@@ -54,8 +54,8 @@ class AotOptions:
         try:
             mode = SavedTensorHooks(self.saved_tensor_hooks)
         except ValueError:
-            known = ", ".join(repr(str(mode)) for mode in SavedTensorHooks)
+            choices = ", ".join(repr(str(mode)) for mode in SavedTensorHooks)
             raise ValueError(
-                f"saved_tensor_hooks is {self.saved_tensor_hooks!r}, must be one of {known}"
+                f"saved_tensor_hooks is {self.saved_tensor_hooks!r}, must be one of {choices}"
             ) from None
         object.__setattr__(self, "saved_tensor_hooks", mode)

@@ -14,18 +14,22 @@ from typing import Any, Final
 import torch
 
 from fxstack_functionalize import torch_compat
-from fxstack_functionalize.aliasing.analyze import Analysis, analyze
-from fxstack_functionalize.aliasing.new_leaves import check_inputs
+from fxstack_functionalize.aliasing.analyze import Analysis, analyze, check_leaves
 from fxstack_functionalize.hooks.passes import HOOKS
 from fxstack_functionalize.metadata.records import GraphInfo, OutputInfo, OutputSource
 from fxstack_functionalize.metadata.replay import AliasSource
-from fxstack_functionalize.random.nested_draws import draws_inside
-from fxstack_functionalize.sequential_backward import Runs, saved_storages
+from fxstack_functionalize.random.nested_draws import has_nested_draws
+from fxstack_functionalize.sequential_backward import ResultHistories, saved_storages
 from fxstack_functionalize.torch_compat import TreeSpec, pytree
 from fxstack_functionalize.tracer.engine import storage_key
 from fxstack_functionalize.tracer.inputs import RestartTraceError, TraceRequest
-from fxstack_functionalize.tracing.finalize import FlatSlot, GradientSlot, remove_dead_code, with_signature
-from fxstack_functionalize.tracing.functional import copy_back_in_graph
+from fxstack_functionalize.tracing.finalize import (
+    FlatSlot,
+    GradientSlot,
+    copy_back_in_graph,
+    remove_dead_code,
+    with_signature,
+)
 from fxstack_functionalize.tracing.interpret import CapturedRun
 from fxstack_functionalize.tracing.joint import add_backward
 from fxstack_functionalize.tracing.session import Session
@@ -106,35 +110,43 @@ def find_aliases(state: Tracing) -> Tracing:
     """
     session = state.session
     analysis = analyze(session, state.results, replay_views=state.request.replay_views)
-    slots = _flat_slots(session, analysis)
+    slots = [
+        FlatSlot(traced.argument, mutated_input=index)
+        for index, (facts, traced) in enumerate(zip(analysis.inputs, session.inputs, strict=True))
+        if facts.mutates_data
+    ]
+    slots += [FlatSlot(value) for value in analysis.values]
     became_leaf = any(
-        seen.requires_grad and not spec.fake.requires_grad
-        for seen, spec in zip(analysis.inputs, session.captured.inputs, strict=True)
-        if seen.is_tensor
+        facts.requires_grad and not spec.fake.requires_grad
+        for facts, spec in zip(analysis.inputs, session.captured.inputs, strict=True)
+        if facts.is_tensor
     )
     trains = state.request.gradients or became_leaf
-    differentiable = _differentiable(slots, analysis) if trains else ()
-    nodes = [session.node_of(_plain(session, slot.value)) for slot in slots]
+    differentiable = _find_differentiable(slots, analysis) if trains else ()
+    values = [slot.value for slot in slots]
+    nodes = [session.node_of(session.value(v) if isinstance(v, torch.Tensor) else v) for v in values]
     info = GraphInfo(
         inputs=tuple(analysis.inputs),
         outputs=tuple(analysis.outputs),
         aliases=tuple(analysis.aliases),
         custom_views=tuple(analysis.custom_views.items()),
-        mutated=tuple(i for i, seen in enumerate(analysis.inputs) if seen.mutates_data),
+        mutated=tuple(i for i, facts in enumerate(analysis.inputs) if facts.mutates_data),
         in_graph=(),
         output_count=len(slots),
         differentiable=differentiable,
-        grad_inputs=tuple(i for i, seen in enumerate(analysis.inputs) if seen.requires_grad),
+        grad_inputs=tuple(i for i, facts in enumerate(analysis.inputs) if facts.requires_grad),
         grad_mode=state.grad_mode,
         autocast=state.autocast,
-        strides=tuple(_strides(slot) for slot in slots),
+        strides=tuple(_eager_strides(slot) for slot in slots),
     )
     info = info.shifted(len(info.mutated))
     owners: list[tuple[AliasSource, int] | None] = [None] * len(info.mutated)
-    owners += [info.memory_of(seen, place) for place, seen in enumerate(info.outputs, len(info.mutated))]
+    owners += [
+        info.memory_of(facts, position) for position, facts in enumerate(info.outputs, len(info.mutated))
+    ]
     owners += [None] * (len(slots) - len(owners))
-    made = zip(slots, nodes, owners, strict=True)
-    slots = [replace(slot, node=node, alias=owner) for slot, node, owner in made]
+    slots_with_facts = zip(slots, nodes, owners, strict=True)
+    slots = [replace(slot, node=node, alias=owner) for slot, node, owner in slots_with_facts]
     return replace(state, graph_info=info, slots=tuple(slots))
 
 
@@ -148,10 +160,12 @@ def group_outputs(state: Tracing) -> Tracing:
     + # flat outputs 1 share saved tensors
     """
     session, info = state.session, state.info
-    if not session.captured.equal_draws and draws_inside(session.tracer.root):
+    if not session.captured.equal_draws and has_nested_draws(session.tracer.root):
         raise RestartTraceError(lambda captured: replace(captured, equal_draws=True))
-    check_inputs(info)
-    runs = Runs({place: state.slots[place].value.grad_fn for place in info.differentiable})
+    check_leaves(info)
+    runs = ResultHistories(
+        {position: state.slots[position].value.grad_fn for position in info.differentiable}
+    )
     leaves = {index: session.inputs[index].leaf for index in info.grad_inputs}
     sources = tuple(runs.sources(leaves).items())
     info = replace(info, sequential=runs.atoms(), sources=sources)
@@ -168,9 +182,9 @@ def trace_backward(state: Tracing) -> Tracing:
     - # gradient of x: from flat outputs 0
     + # gradient of x: mul
     """
-    unsaved = _unsaved(state)  # adding the backward frees the history
+    unsaved = _unsaved_names(state)  # adding the backward frees the history
     slots, gradients = add_backward(state.session, state.info, state.slots)
-    info = replace(state.info, cut=_cut(state.info, gradients))
+    info = replace(state.info, cut=_find_inputs_without_gradient(state.info, gradients))
     return replace(state, graph_info=info, slots=slots, gradients=gradients, unsaved=unsaved)
 
 
@@ -223,8 +237,11 @@ def add_signature(state: Tracing) -> Tracing:
     - # output 0: sin
     + sin,  # user_output
     """
-    made = with_signature(state.session, state.stage, state.slots, state.gradients)
-    return replace(state, stage_graph=replace(made, signature=replace(made.signature, unsaved=state.unsaved)))
+    stage_graph = with_signature(state.session, state.stage, state.slots, state.gradients)
+    return replace(
+        state,
+        stage_graph=replace(stage_graph, signature=replace(stage_graph.signature, unsaved=state.unsaved)),
+    )
 
 
 def text(state: Tracing) -> str:
@@ -233,59 +250,47 @@ def text(state: Tracing) -> str:
         return show(state.stage_graph)
     if state.out_spec is None:
         return show_graph(state.session.captured.graph_module.graph)
-    return show_graph(state.session.tracer.graph) + "".join(f"# {line}\n" for line in _facts(state))
+    return show_graph(state.session.tracer.graph) + "".join(f"# {line}\n" for line in _fact_lines(state))
 
 
-def _facts(state: Tracing) -> Iterator[str]:
+def _fact_lines(state: Tracing) -> Iterator[str]:
+    """Yield the facts about inputs and outputs that the graph does not show, as lines for ``text``."""
     info = state.graph_info
     if info is None:
         return
-    names = [seen.name for seen in info.inputs]
+    names = [described.name for described in info.inputs]
     for slot in state.slots:
         if slot.mutated_input is not None:
             yield f"new value of {names[slot.mutated_input]}: {slot.node}"
-    for position, seen in enumerate(info.outputs):
-        yield f"output {position}: {_described(state, seen)}"
+    for position, described in enumerate(info.outputs):
+        yield f"output {position}: {_describe_output(state, described)}"
     if state.gradients:
         yield from (f"gradient of {names[slot.index]}: {slot.node}" for slot in state.gradients)
     else:
         yield from (
-            f"gradient of {names[index]}: from flat outputs {_listed(group)}" for index, group in info.sources
+            f"gradient of {names[index]}: from flat outputs {_join_numbers(group)}"
+            for index, group in info.sources
         )
-    yield from (f"flat outputs {_listed(group)} share saved tensors" for group in info.sequential)
+    yield from (f"flat outputs {_join_numbers(group)} share saved tensors" for group in info.sequential)
 
 
-def _listed(numbers: Sequence[int]) -> str:
+def _join_numbers(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-def _described(state: Tracing, seen: OutputInfo) -> str:
+def _describe_output(state: Tracing, output: OutputInfo) -> str:
     """Return where the caller gets a user output from."""
     info = state.info
-    if seen.source is OutputSource.CONSTANT:
-        return repr(seen.constant)
-    owner = info.memory_of(seen, -1)
+    if output.source is OutputSource.CONSTANT:
+        return repr(output.constant)
+    owner = info.memory_of(output, -1)
     assert owner is not None
     source, index = owner
     name = f"input {info.inputs[index].name}" if source is AliasSource.INPUT else str(state.slots[index].node)
-    return f"view of {name}" if seen.source is OutputSource.ALIAS else name
+    return f"view of {name}" if output.source is OutputSource.ALIAS else name
 
 
-def _flat_slots(session: Session, analysis: Analysis) -> list[FlatSlot]:
-    """Return slots of mutated inputs, then slots of the values that user outputs need."""
-    slots = [
-        FlatSlot(traced.argument, mutated_input=index)
-        for index, (seen, traced) in enumerate(zip(analysis.inputs, session.inputs, strict=True))
-        if seen.mutates_data
-    ]
-    return slots + [FlatSlot(value) for value in analysis.values]
-
-
-def _plain(session: Session, value: object) -> Any:
-    return session.value(value) if isinstance(value, torch.Tensor) else value
-
-
-def _strides(slot: FlatSlot) -> tuple[Any, ...] | None:
+def _eager_strides(slot: FlatSlot) -> tuple[Any, ...] | None:
     """Return eager's strides. The functional value may have other strides after an in-place operator."""
     value = slot.value
     if slot.mutated_input is not None or not isinstance(value, torch.Tensor):
@@ -293,10 +298,12 @@ def _strides(slot: FlatSlot) -> tuple[Any, ...] | None:
     return tuple(value.stride()) if value.layout is torch.strided else None
 
 
-def _unsaved(state: Tracing) -> tuple[str, ...]:
+def _unsaved_names(state: Tracing) -> tuple[str, ...]:
     """Return the names of the inputs, except parameters, and outputs whose memory eager does not save."""
     session, slots = state.session, state.slots
-    saved = saved_storages((slots[place].value.grad_fn for place in state.info.differentiable), storage_key)
+    saved = saved_storages(
+        (slots[position].value.grad_fn for position in state.info.differentiable), storage_key
+    )
     inputs = zip(session.captured.inputs, session.inputs, strict=True)
     values = [
         (traced.node, traced.argument) for spec, traced in inputs if spec.kind is not InputKind.PARAMETER
@@ -306,13 +313,13 @@ def _unsaved(state: Tracing) -> tuple[str, ...]:
     return tuple(str(node) for node, value in tensors if storage_key(value) not in saved)
 
 
-def _cut(info: GraphInfo, gradients: Sequence[GradientSlot]) -> tuple[int, ...]:
+def _find_inputs_without_gradient(info: GraphInfo, gradients: Sequence[GradientSlot]) -> tuple[int, ...]:
     """Return the inputs without gradient. The base of a custom function's view is not cut off."""
     bases = {alias.index for _, alias in info.custom_views if alias.source is AliasSource.INPUT}
     return tuple(slot.index for slot in gradients if slot.node is None and slot.index not in bases)
 
 
-def _differentiable(slots: list[FlatSlot], analysis: Analysis) -> tuple[int, ...]:
+def _find_differentiable(slots: list[FlatSlot], analysis: Analysis) -> tuple[int, ...]:
     """Return the flat outputs with a gradient. A change that autograd does not see propagates none."""
     return tuple(
         position

@@ -7,7 +7,7 @@ sizes, lifted constants, data-dependent results or higher-order operators take t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,28 +26,26 @@ from fxstack_functionalize.torch_compat import (
     tree_leaves,
 )
 from fxstack_functionalize.torch_compat import ProxyTensor as _ProxyTensor
-from fxstack_functionalize.torch_state import spelt_out
+from fxstack_functionalize.torch_state import with_explicit_dtype
 from fxstack_functionalize.tracer.aten_tracer import AtenTracer
 from fxstack_interchange.torch_facts.dtypes import differ, in_dtypes, returned_dtypes
 from fxstack_interchange.torch_facts.layouts import as_said, eager_strides, in_layout
 from fxstack_interchange.torch_facts.undefined import with_undefined
 
-Part = tuple[OpOverload, tuple[Any, ...], int]
+View = tuple[OpOverload, tuple[Any, ...]]
+"""The view operator that makes one of several results, and its arguments."""
 
 SCALARS = (int, float, bool, str, complex, torch.dtype, torch.device, torch.layout, torch.memory_format)
-LONG_WAY = frozenset(
+UNSUPPORTED_TAGS = frozenset(
     {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.needs_exact_strides}
 )
 """Tags of operators that take torch's path."""
-
-
 QUERIES = frozenset(
     {torch.ops.aten.size.default, torch.ops.aten.stride.default, torch.ops.aten.storage_offset.default}
 )
 """Operators that torch's own mode computes without recording."""
-PLAIN = (FakeTensor, torch.Tensor, torch.nn.Parameter)
-TENSORS = frozenset({"Tensor", "List[Tensor]"})
-
+PLAIN_TENSORS = (FakeTensor, torch.Tensor, torch.nn.Parameter)
+TENSOR_TYPES = frozenset({"Tensor", "List[Tensor]"})
 
 KNOWN_NAMES = frozenset(
     """torch _C DispatchKey PreDispatch super __init__ tracer tracing_mode pre_dispatch _allow_fake_constant PROXY
@@ -58,7 +56,7 @@ KNOWN_NAMES = frozenset(
 """Names in the constructor of torch's mode, for versions in which ``_initial_state`` is equivalent."""
 
 
-def _is_known() -> bool:
+def _is_known_constructor() -> bool:
     return KNOWN_NAMES.issuperset(ProxyTorchDispatchMode.__init__.__code__.co_names)
 
 
@@ -81,27 +79,25 @@ def _initial_state(tracer: AtenTracer) -> dict[str, Any]:
     }
 
 
-def _rows(source: Node, dim: int = 0) -> Callable[[int, int, torch.Tensor], Part]:
-    def part(index: int, place: int, _value: torch.Tensor) -> Part:
-        return torch.ops.aten.select.int, (source, dim, index), place
-
-    return part
+def _select_views(results: Sequence[Any], source: Node, dim: int = 0) -> Iterator[View]:
+    for index, _ in enumerate(results):
+        yield torch.ops.aten.select.int, (source, dim, index)
 
 
-def _slices(source: Node, _sizes: object, dim: int = 0) -> Callable[[int, int, torch.Tensor], Part]:
-    def part(_index: int, place: int, value: torch.Tensor) -> Part:
-        end = place + value.shape[dim]
-        return torch.ops.aten.slice.Tensor, (source, dim, place, end), end
+def _slice_views(results: Sequence[Any], source: Node, _sizes: object, dim: int = 0) -> Iterator[View]:
+    start = 0
+    for result in results:
+        end = start + result.shape[dim]
+        yield torch.ops.aten.slice.Tensor, (source, dim, start, end)
+        start = end
 
-    return part
 
-
-PART_OF: dict[OpOverload, Callable[..., Callable[[int, int, torch.Tensor], Part]]] = {
-    torch.ops.aten.unbind.int: _rows,
-    torch.ops.aten.split.Tensor: _slices,
-    torch.ops.aten.split_with_sizes.default: _slices,
+VIEWS_OF_RESULTS: dict[OpOverload, Callable[..., Iterator[View]]] = {
+    torch.ops.aten.unbind.int: _select_views,
+    torch.ops.aten.split.Tensor: _slice_views,
+    torch.ops.aten.split_with_sizes.default: _slice_views,
 }
-"""View operators with several results: from arguments to the function that makes one result's view."""
+"""View operators with several results: functions from the results and the arguments to one view per result."""
 
 
 class _NotSimple(Exception):  # noqa: N818 - control flow, never seen outside
@@ -114,7 +110,7 @@ class RecordingMode(ProxyTorchDispatchMode):
     supports_higher_order_operators = True
 
     def __init__(self, tracer: AtenTracer, table: Mapping[Any, Callable[..., Any]]) -> None:
-        if _is_known():
+        if _is_known_constructor():
             TorchDispatchMode.__init__(self, None)
             self.__dict__.update(_initial_state(tracer))
         else:
@@ -145,7 +141,7 @@ class RecordingMode(ProxyTorchDispatchMode):
             # ATen refuses inputs that require a gradient, although a trace records no history.
             with self:
                 args = (torch.ops.aten.detach.default(args[0]), *args[1:])
-        result = self._run(func, types, args, kwargs)
+        result = self._run_operator(func, types, args, kwargs)
         dtypes = returned_dtypes(func, args, kwargs)
         if dtypes is not None and differ(result, dtypes):
             with self:
@@ -156,9 +152,10 @@ class RecordingMode(ProxyTorchDispatchMode):
         with self:
             return in_layout(result, strides)
 
-    def _run(
+    def _run_operator(
         self, func: OpOverload, types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
+        """Cast, decompose, or record one call. Calls that the short path cannot handle go to torch's own mode."""
         if self.tracer.casting:
             low = dtype_inside(func, self.tracer.casting, args)
             if low is not None:
@@ -171,17 +168,17 @@ class RecordingMode(ProxyTorchDispatchMode):
             if result is not NotImplemented:
                 return result
         if torch.get_default_dtype() is not self.default_dtype and isinstance(func, OpOverload):
-            other = spelt_out(self, func, args, kwargs, self.default_dtype)
-            if other is not None:
+            arguments = with_explicit_dtype(self, func, args, kwargs, self.default_dtype)
+            if arguments is not None:
                 with self:
-                    return func(*other[0], **other[1])
+                    return func(*arguments[0], **arguments[1])
         simple = self._simple.get(func)
         if simple is None:
             simple = self._simple[func] = self._is_simple(func)
         if simple:
             try:
-                node_args = self._nodes(args)
-                node_kwargs = {key: self._node(value) for key, value in kwargs.items()}
+                node_args = tuple([self._node_of(value) for value in args])
+                node_kwargs = {key: self._node_of(value) for key, value in kwargs.items()}
             except _NotSimple:
                 pass
             else:
@@ -193,7 +190,7 @@ class RecordingMode(ProxyTorchDispatchMode):
     ) -> Any:
         """Run ``rule``, or torch's decomposition of ``func`` if autograd would have used it."""
         leaves = tree_leaves((args, kwargs))
-        if any(type(leaf) not in PLAIN for leaf in leaves if isinstance(leaf, torch.Tensor)):
+        if any(type(leaf) not in PLAIN_TENSORS for leaf in leaves if isinstance(leaf, torch.Tensor)):
             return NotImplemented
         with self:
             result = NotImplemented if rule is None else rule(*args, **kwargs)
@@ -204,20 +201,22 @@ class RecordingMode(ProxyTorchDispatchMode):
         return NotImplemented
 
     def _is_composite(self, func: Any) -> bool:
+        """Return whether torch has a decomposition of the operator ``func`` into other operators."""
         composite = self._composite.get(func)
         if composite is None:
-            known = isinstance(func, OpOverload) and func.namespace != "prim" and func not in QUERIES
-            composite = self._composite[func] = known and func._can_decompose()
+            may_decompose = isinstance(func, OpOverload) and func.namespace != "prim" and func not in QUERIES
+            composite = self._composite[func] = may_decompose and func._can_decompose()
         return composite
 
     def _is_simple(self, func: object) -> bool:
+        """Return whether calls of ``func`` may take the short path: its results are tensors, and it reads no data."""
         return (
             isinstance(func, OpOverload)
             and func.namespace == "aten"
             and func is not torch.ops.aten.lift_fresh.default
-            and all(str(result.type) in TENSORS for result in func._schema.returns)
+            and all(str(result.type) in TENSOR_TYPES for result in func._schema.returns)
             and func not in QUERIES
-            and not LONG_WAY.intersection(func.tags)
+            and not UNSUPPORTED_TAGS.intersection(func.tags)
         )
 
     def _record(
@@ -227,6 +226,7 @@ class RecordingMode(ProxyTorchDispatchMode):
         kwargs: dict[str, Any],
         nodes: tuple[tuple[Any, ...], dict[str, Any]],
     ) -> Any:
+        """Run the call on fake tensors, give the results eager's dtypes and strides, and add its node."""
         result = with_undefined(func, args, kwargs, func(*args, **kwargs))
         dtypes = returned_dtypes(func, args, kwargs)
         if dtypes is not None and differ(result, dtypes):
@@ -235,41 +235,40 @@ class RecordingMode(ProxyTorchDispatchMode):
         if strides is not None:
             result = as_said(result, strides)
         tracer = self.tracer
-        if func in PART_OF:
-            self._parts(func, nodes, result)
+        if func in VIEWS_OF_RESULTS:
+            self._record_views_lazily(func, nodes, result)
             return result
         node = tracer.add_call(func, nodes[0], nodes[1])
         if isinstance(result, torch.Tensor):
             node.meta["val"] = result
             self.map[result] = _ProxyTensor(Proxy(node, tracer), None)
         elif result is not None:
-            self._several(node, result)
+            self._record_results(node, result)
         return result
 
-    def _parts(
-        self, func: OpOverload, nodes: tuple[tuple[Any, ...], dict[str, Any]], parts: Sequence[Any]
+    def _record_views_lazily(
+        self, func: OpOverload, nodes: tuple[tuple[Any, ...], dict[str, Any]], results: Sequence[Any]
     ) -> None:
         """Record a view operator with several results as one view per result, when the result is first used.
 
         After a change torch remakes all views (``for row in x: row += 1``). Recording all of them would take
         quadratic time, and nearly all would be dead.
         """
-        make, origin = PART_OF[func](*nodes[0], **nodes[1]), self.tracer.origin()
-        place = 0
-        for index, part in enumerate(parts):
-            target, arguments, place = make(index, place, part)
-            later = partial(self._part, target, arguments, part, origin)
-            self.map.set_later(part, later)
+        origin = self.tracer.origin()
+        views = VIEWS_OF_RESULTS[func](results, *nodes[0], **nodes[1])
+        for result, (target, arguments) in zip(results, views, strict=True):
+            self.map.set_later(result, partial(self._record_view, target, arguments, result, origin))
 
-    def _part(
-        self, target: OpOverload, args: tuple[Any, ...], part: torch.Tensor, origin: dict[str, Any]
+    def _record_view(
+        self, target: OpOverload, args: tuple[Any, ...], result: torch.Tensor, origin: dict[str, Any]
     ) -> _ProxyTensor:
+        """Add the node of one view when the view is first used. ``origin``: the origin of the whole call."""
         node = self.tracer.add_call(target, args, {})
         node.meta.update(origin)
-        node.meta["val"] = part
+        node.meta["val"] = result
         return _ProxyTensor(Proxy(node, self.tracer), None)
 
-    def _several(self, node: Node, results: Sequence[Any]) -> None:
+    def _record_results(self, node: Node, results: Sequence[Any]) -> None:
         """Add a getitem for each result of an operator. A result may be a list of tensors."""
         node.meta["val"] = tuple(results)
         for index, result in enumerate(results):
@@ -278,12 +277,10 @@ class RecordingMode(ProxyTorchDispatchMode):
                 item.meta["val"] = result
                 self.map[result] = _ProxyTensor(Proxy(item, self.tracer), None)
             elif isinstance(result, (list, tuple)):
-                self._several(self.tracer.add_item(node, index), result)
+                self._record_results(self.tracer.add_item(node, index), result)
 
-    def _nodes(self, values: Sequence[Any]) -> tuple[Any, ...]:
-        return tuple([self._node(value) for value in values])
-
-    def _node(self, value: object) -> Any:
+    def _node_of(self, value: object) -> Any:
+        """Return the node of an argument. Raise _NotSimple if only torch's path can make one."""
         if isinstance(value, torch.Tensor):
             entry = self.map.get(value)
             if entry is None or entry.constant is not None or value._has_symbolic_sizes_strides:
@@ -292,5 +289,5 @@ class RecordingMode(ProxyTorchDispatchMode):
         if value is None or isinstance(value, SCALARS):
             return value
         if isinstance(value, (list, tuple)):
-            return type(value)([self._node(item) for item in value])
+            return type(value)([self._node_of(item) for item in value])
         raise _NotSimple

@@ -2,7 +2,7 @@
 
 Autograd frees the saved tensors of a node when the node has run. So eager can differentiate a second result
 after a first one exactly if no node with saved tensors is reachable from both results. The trace runs under
-autograd, so its autograd graph is eager's: ``Runs`` reads there which results reach which nodes with saved
+autograd, so its autograd graph is eager's: ``ResultHistories`` reads there which results reach which nodes with saved
 tensors.
 """
 
@@ -30,7 +30,7 @@ from fxstack_interchange import InputKind, StageGraph
 RAW, SAVED = "_raw_saved_", "_saved_"
 
 
-class Runs:
+class ResultHistories:
     """The nodes of the autograd graph that the backward of each result runs."""
 
     def __init__(self, roots: Mapping[int, Any]) -> None:
@@ -38,16 +38,19 @@ class Runs:
         self._roots = roots
         self._bits = {position: 1 << number for number, position in enumerate(roots)}
         several = len(roots) > 1
-        self._reached = _reached(roots, self._bits) if several else {}
+        self._reached = _reaching_results(roots, self._bits) if several else {}
         names: dict[type, list[str]] = {}
-        masks = {mask for node, mask in self._reached.items() if _saves(node, names)}
+        masks = {mask for node, mask in self._reached.items() if _has_saved_tensors(node, names)}
         self._groups = [self._positions(mask) for mask in sorted(masks)]
 
     def _positions(self, mask: int) -> tuple[int, ...]:
         return tuple(position for position, bit in self._bits.items() if mask & bit)
 
     def atoms(self) -> tuple[tuple[int, ...], ...]:
-        """Return the distinct sets of results that share a node with saved tensors."""
+        """Return the distinct sets of results that share a node with saved tensors.
+
+        Only one result of such a set (an atom) can be differentiated without ``retain_graph``.
+        """
         return tuple(self._groups)
 
     def sources(self, leaves: Mapping[int, Any]) -> dict[int, tuple[int, ...]]:
@@ -60,22 +63,22 @@ class Runs:
         }
 
 
-def _reached(roots: Mapping[int, Any], bits: Mapping[int, int]) -> dict[Any, int]:
+def _reaching_results(roots: Mapping[int, Any], bits: Mapping[int, int]) -> dict[Any, int]:
     """Return for each node the mask of the results whose backward runs it (in topological order)."""
     waiting: dict[Any, int] = {}
     stack = [*dict.fromkeys(roots.values())]
-    seen = set(stack)
+    nodes = set(stack)
     while stack:
         for following, _ in stack.pop().next_functions:
             if following is not None:
                 waiting[following] = waiting.get(following, 0) + 1
-                if following not in seen:
-                    seen.add(following)
+                if following not in nodes:
+                    nodes.add(following)
                     stack.append(following)
-    reached = dict.fromkeys(seen, 0)
+    reached = dict.fromkeys(nodes, 0)
     for position, root in roots.items():
         reached[root] |= bits[position]
-    ready = [node for node in seen if node not in waiting]
+    ready = [node for node in nodes if node not in waiting]
     while ready:
         node = ready.pop()
         for following, _ in node.next_functions:
@@ -87,15 +90,16 @@ def _reached(roots: Mapping[int, Any], bits: Mapping[int, int]) -> dict[Any, int
     return reached
 
 
-def _saves(node: object, names: dict[type, list[str]]) -> bool:
+def _has_saved_tensors(node: object, names: dict[type, list[str]]) -> bool:
     """Whether a node has saved a tensor. ``names`` caches the saved-tensor attributes of each node class."""
     try:
-        return any(_tensors(node, name) for name in _saved_names(node, names))
+        return any(_saved_tensors(node, name) for name in _saved_names(node, names))
     except RuntimeError:  # the saved tensor was changed in place afterwards
         return True
 
 
 def _saved_names(node: object, names: dict[type, list[str]]) -> list[str]:
+    """Return the attributes of a node that hold its saved tensors. C++ custom functions differ by instance."""
     kind = type(node)
     if isinstance(node, torch_compat.FunctionBase):
         return ["saved_tensors"]
@@ -105,50 +109,49 @@ def _saved_names(node: object, names: dict[type, list[str]]) -> list[str]:
     return names[kind]
 
 
-def _tensors(node: object, name: str) -> list[torch.Tensor]:
+def _saved_tensors(node: object, name: str) -> list[torch.Tensor]:
     value = getattr(node, name)
-    return [each for each in pytree.tree_leaves(value) if isinstance(each, torch.Tensor)]
+    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def saved_storages(roots: Iterable[Any], key: Callable[[torch.Tensor], int]) -> frozenset[int]:
     """Return the ``key`` of each tensor that a node behind ``roots`` has saved."""
     names: dict[type, list[str]] = {}
-    found: set[int] = set()
-    for node in _reached(dict(enumerate(roots)), defaultdict(int)):
+    keys: set[int] = set()
+    for node in _reaching_results(dict(enumerate(roots)), defaultdict(int)):
         for name in _saved_names(node, names):
             with suppress(RuntimeError):  # the tensor was changed in place afterwards: its backward raises
-                found.update(map(key, _tensors(node, name)))
-    return frozenset(found)
+                keys.update(map(key, _saved_tensors(node, name)))
+    return frozenset(keys)
 
 
-def needs(backward: StageGraph, positions: Mapping[str, int]) -> tuple[tuple[int, ...], ...]:
+def needed_by(backward: StageGraph, positions: Mapping[str, int]) -> tuple[tuple[int, ...], ...]:
     """Return for each saved tensor of ``backward`` the results whose gradients use the saved tensor.
 
     ``positions`` maps the name of each tangent to the position of its result. A node that combines a gradient
     with saved tensors uses these saved tensors for all results whose tangents reach the node.
     """
     saved = [spec.name for spec in backward.signature.inputs_of(InputKind.SAVED)]
-    own = {name: 1 << number for number, name in enumerate(saved)}
+    bit_of = {name: 1 << number for number, name in enumerate(saved)}
     tangents = {name: 1 << position for name, position in positions.items()}
     from_saved: dict[Node, int] = {}
     from_tangents: dict[Node, int] = {}
     needed: dict[int, int] = {}
     for node in backward.graph_module.graph.nodes:
-        before = node.all_input_nodes
-        late = tangents.get(node.name, 0)
-        for used in before:
-            late |= from_tangents[used]
-        pure = own.get(node.name, 0)
-        for used in before:
-            pure |= 0 if from_tangents[used] else from_saved[used]
+        inputs = node.all_input_nodes
+        by_tangents = tangents.get(node.name, 0)
+        for used in inputs:
+            by_tangents |= from_tangents[used]
+        by_saved = bit_of.get(node.name, 0)
+        for used in inputs:
+            by_saved |= 0 if from_tangents[used] else from_saved[used]
         if node.op == "output":
-            late = sum(tangents.values())
-        if late:
-            needed[late] = needed.get(late, 0) | pure
-        from_tangents[node], from_saved[node] = late, pure
-    users = [_union(late for late, mask in needed.items() if mask & own[name]) for name in saved]
+            by_tangents = sum(tangents.values())
+        if by_tangents:
+            needed[by_tangents] = needed.get(by_tangents, 0) | by_saved
+        from_tangents[node], from_saved[node] = by_tangents, by_saved
+    users = [
+        reduce(or_, (by_tangents for by_tangents, mask in needed.items() if mask & bit_of[name]), 0)
+        for name in saved
+    ]
     return tuple(tuple(position for position in positions.values() if mask >> position & 1) for mask in users)
-
-
-def _union(masks: Iterable[int]) -> int:
-    return reduce(or_, masks, 0)

@@ -6,7 +6,7 @@ An operator whose result has the default dtype gets the dtype as an argument ins
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -22,16 +22,16 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 # torch.zeros(n)) runs in eager, and so does a graph that switches deterministic algorithms.
 
 
-def demand_unchanged(target: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+def check_deterministic_setting(target: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Raise UnsupportedGraphError if a captured call changes the setting for deterministic algorithms."""
     if target is not torch_compat.set_deterministic_algorithms:
         return
-    wanted = bool(args[0]), bool(kwargs.get("warn_only", False))
+    requested = bool(args[0]), bool(kwargs.get("warn_only", False))
     present = (
         torch_compat.get_deterministic_algorithms(),
         torch_compat.get_deterministic_algorithms_warn_only(),
     )
-    if wanted != present:
+    if requested != present:
         raise UnsupportedGraphError(
             "the graph switches deterministic algorithms on or off",
             why="a compiled graph runs with the algorithms of its caller",
@@ -39,7 +39,7 @@ def demand_unchanged(target: object, args: Sequence[Any], kwargs: Mapping[str, A
         )
 
 
-def spelt_out(
+def with_explicit_dtype(
     mode: TorchDispatchMode,
     func: OpOverload,
     args: tuple[Any, ...],
@@ -51,13 +51,13 @@ def spelt_out(
     Integer tensors are converted to floats as ``func`` itself would convert them; ``mode`` records the
     conversion. Raise UnsupportedGraphError if no arguments give the dtype.
     """
-    wanted = _dtypes(func(*args, **kwargs))
-    if wanted == _dtypes_under(default, func, args, kwargs):
+    expected = _dtypes_of(func(*args, **kwargs))
+    if expected == _dtypes_under(default, func, args, kwargs):
         return None
-    dtype = next(dtype for dtype in wanted if dtype.is_floating_point or dtype.is_complex)
-    for other in _candidates(mode, func, args, kwargs, dtype):
-        if wanted == _dtypes_under(default, func, *other):
-            return other
+    dtype = next(dtype for dtype in expected if dtype.is_floating_point or dtype.is_complex)
+    for candidate in _candidates(mode, func, args, kwargs, dtype):
+        if expected == _dtypes_under(default, func, *candidate):
+            return candidate
     raise UnsupportedGraphError(
         f"{func} gives {dtype} because the graph sets the default dtype",
         why="a compiled graph runs under the default dtype of its caller, and the operator cannot be told another one",
@@ -72,42 +72,37 @@ def _candidates(
     kwargs: dict[str, Any],
     dtype: torch.dtype,
 ) -> Iterator[Arguments]:
+    """Yield arguments that may give the result dtype: with an explicit dtype, then with integers converted to floats."""
     if any(argument.name == "dtype" for argument in func._schema.arguments):
         yield args, {**kwargs, "dtype": dtype}
     real = dtype.to_real()
+
+    def converted(tensor: torch.Tensor) -> torch.Tensor:
+        is_integer = not (tensor.dtype.is_floating_point or tensor.dtype.is_complex)
+        return tensor.to(real) if is_integer else tensor
+
     with mode:
-        converted = pytree.tree_map_only(torch.Tensor, lambda x: _converted(x, real), (args, kwargs))
-    yield converted
-
-
-def _converted(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
-        return tensor
-    return tensor.to(dtype)
+        arguments = pytree.tree_map_only(torch.Tensor, converted, (args, kwargs))
+    yield arguments
 
 
 def _dtypes_under(
     default: torch.dtype, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[torch.dtype]:
-    with _default(default):
-        return _dtypes(func(*args, **kwargs))
-
-
-@contextmanager
-def _default(dtype: torch.dtype) -> Iterator[None]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
+    """Return the dtypes of the results of ``func`` under another default dtype."""
+    current = torch.get_default_dtype()
+    torch.set_default_dtype(default)
     try:
-        yield
+        return _dtypes_of(func(*args, **kwargs))
     finally:
-        torch.set_default_dtype(before)
+        torch.set_default_dtype(current)
 
 
-def _dtypes(result: object) -> list[torch.dtype]:
+def _dtypes_of(result: object) -> list[torch.dtype]:
     return [x.dtype for x in pytree.tree_leaves(result) if isinstance(x, torch.Tensor)]
 
 
-def autocast_now() -> dict[str, torch.dtype]:
+def autocast_dtypes() -> dict[str, torch.dtype]:
     """Return the dtypes of autocast by device, for the devices on which it is on."""
     if not torch_compat.is_any_autocast_enabled():
         return {}
@@ -118,10 +113,10 @@ def autocast_now() -> dict[str, torch.dtype]:
     }
 
 
-def state_now() -> Callable[[Callable[[], Any]], Any]:
+def capture_torch_state() -> Callable[[Callable[[], Any]], Any]:
     """Return a function that later calls a function under the present grad mode and autocast."""
     grad_mode = torch.is_grad_enabled()
-    autocast = autocast_now()
+    autocast = autocast_dtypes()
     caching = torch.is_autocast_cache_enabled()
 
     def in_state(function: Callable[[], Any]) -> Any:

@@ -6,7 +6,7 @@ a new value of an input, requires one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from fxstack_functionalize.metadata.records import GraphInfo
 from fxstack_functionalize.passes import FORWARD, INFERENCE, JOINT, Tracing, text
 from fxstack_functionalize.torch_compat import TreeSpec
 from fxstack_functionalize.tracer.aten_tracer import AtenTracer
-from fxstack_functionalize.tracer.engine import DispatcherEngine, Engine, ModeEngine
+from fxstack_functionalize.tracer.engine import Engine, ModeEngine
 from fxstack_functionalize.tracer.inputs import Captured, RestartTraceError, TraceRequest
 from fxstack_functionalize.tracing.session import Session
 from fxstack_interchange import Stage, StageGraph
@@ -84,49 +84,37 @@ def _trace_inputs(
 ) -> Traced:
     """Trace ``captured``. Restart with inputs or views represented differently if the trace requires it."""
     try:
-        return _trace_any(captured, request, table)
-    except RestartTraceError as needed:
-        changed = needed.change(captured)
+        if not (captured.needs_modes or any(map(_needs_modes, _targets(captured)))):
+            return _trace_with(Engine(flat_views=captured.flat_views), captured, request, table)
+        if captured.fake_mode.shape_env is None and any(
+            isinstance(target, torch_compat.HigherOrderOperator) for target in _targets(captured)
+        ):
+            captured.fake_mode.shape_env = ShapeEnv()  # loops need symbols, even for static sizes
+        return _trace_with(ModeEngine(flat_views=captured.flat_views), captured, request, table)
+    except RestartTraceError as restart:
+        changed = restart.change(captured)
     return _trace_inputs(changed, request, table)
 
 
-def _trace_any(captured: Captured, request: TraceRequest, table: Mapping[Any, Callable[..., Any]]) -> Traced:
-    if not (captured.needs_modes or _needs_modes(captured)):
-        return _trace_with(DispatcherEngine(flat_views=captured.flat_views), captured, request, table)
-    if captured.fake_mode.shape_env is None and _has_higher_order(captured):
-        captured.fake_mode.shape_env = ShapeEnv()  # loops need symbols, even for static sizes
-    return _trace_with(ModeEngine(flat_views=captured.flat_views), captured, request, table)
-
-
-def _has_higher_order(captured: Captured) -> bool:
-    return any(
-        isinstance(node.target, torch_compat.HigherOrderOperator)
-        for module in captured.graph_module.modules()
-        if isinstance(module, torch.fx.GraphModule)
-        for node in module.graph.nodes
-    )
-
-
-def _needs_modes(captured: Captured) -> bool:
-    """Whether a node needs ``FunctionalTensorMode``: custom or higher-order operators, wrapper subclasses."""
+def _targets(captured: Captured) -> Iterator[Any]:
+    """Yield the targets of all nodes, also of the nodes of nested graphs."""
     for module in captured.graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):
-            for node in module.graph.nodes:
-                target = node.target
-                if isinstance(target, torch_compat.HigherOrderOperator):
-                    return True
-                if getattr(target, "needs_modes", False):  # it makes wrapper subclasses
-                    return True
-                if isinstance(target, (torch_compat.OpOverload, torch_compat.OpOverloadPacket)) and not str(
-                    target
-                ).startswith(("aten", "prim", NAMESPACE)):
-                    return True
-    return False
+            yield from (node.target for node in module.graph.nodes)
+
+
+def _needs_modes(target: object) -> bool:
+    """Whether a node needs ``FunctionalTensorMode``: custom or higher-order operators, wrapper subclasses."""
+    if isinstance(target, torch_compat.HigherOrderOperator) or getattr(target, "needs_modes", False):
+        return True
+    is_operator = isinstance(target, (torch_compat.OpOverload, torch_compat.OpOverloadPacket))
+    return is_operator and not str(target).startswith(("aten", "prim", NAMESPACE))
 
 
 def _trace_with(
     engine: Engine, captured: Captured, request: TraceRequest, table: Mapping[Any, Callable[..., Any]]
 ) -> Traced:
+    """Run the passes from the captured graph to an inference or a joint graph."""
     tracer = AtenTracer(request.whole_attention, equal_draws=captured.equal_draws)
     session = Session(captured, engine, tracer, table)
     state = Tracing(session, request, torch.is_grad_enabled(), torch_compat.is_any_autocast_enabled())

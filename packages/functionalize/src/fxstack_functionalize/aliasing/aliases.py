@@ -27,7 +27,7 @@ from fxstack_functionalize.metadata.replay import (
     view_steps,
 )
 from fxstack_functionalize.tracer.engine import storage_key
-from fxstack_functionalize.tracer.symbols import computed_symbols
+from fxstack_functionalize.tracer.symbols import find_computed_symbols
 from fxstack_functionalize.tracing.session import Session
 from fxstack_functionalize.views.differentiable_bases import root_of
 
@@ -35,11 +35,11 @@ from fxstack_functionalize.views.differentiable_bases import root_of
 # autograd.grad has freed, are no views when they leave the graph. In eager they still are. A backward of a
 # view that was made under no_grad runs, and frees, the history of the viewed tensor.
 
-Place = tuple[AliasSource, int]
+Location = tuple[AliasSource, int]
 """Where the caller finds a tensor at run time: an argument, a flat output, or an earlier alias."""
 
 
-class Truth(Enum):
+class ViewKind(Enum):
     """Whether a view of the memory's owner has the gradient that the tensor has in eager."""
 
     VIEW = auto()
@@ -57,45 +57,47 @@ class AliasPlan:
         self.session = session
         self.values = values
         self.aliases: list[AliasInfo] = []
-        self._places: dict[int, Place] = {}
-        self._owner: dict[int, torch.Tensor] = {}
+        self.locations: dict[int, Location] = {}
+        self._owners: dict[int, torch.Tensor] = {}
         self._keep: list[torch.Tensor] = []
         self._numbers: dict[sympy.Symbol, int] = {}
         """Positions of the flat outputs with data-dependent numbers that views need."""
         for index, traced in enumerate(session.inputs):
             if traced.inner is not None:
-                self._places[id(traced.argument)] = (AliasSource.INPUT, index)
+                self.locations[id(traced.argument)] = (AliasSource.INPUT, index)
                 if traced.root is not None:
-                    self._places[id(traced.root)] = (AliasSource.INPUT, index)
+                    self.locations[id(traced.root)] = (AliasSource.INPUT, index)
                 if traced.base is None:
-                    self._owner[storage_key(traced.argument)] = traced.argument
+                    self._owners[storage_key(traced.argument)] = traced.argument
 
     def has_owner(self, tensor: torch.Tensor) -> bool:
-        return storage_key(tensor) in self._owner
+        """Return whether an input or a flat output owns the memory of ``tensor``."""
+        return storage_key(tensor) in self._owners
 
     def is_placed(self, tensor: torch.Tensor) -> bool:
-        return id(tensor) in self._places
+        """Return whether ``tensor`` is an input, a flat output or a planned alias."""
+        return id(tensor) in self.locations
 
     def add_base(self, base: torch.Tensor, position: int | None) -> None:
         """Make ``base`` the owner of its memory: flat output ``position``, or a new flat output."""
         if position is None:
             position = len(self.values)
             self.values.append(base)
-        self._places[id(base)] = (AliasSource.OUTPUT, position)
-        self._owner[storage_key(base)] = base
+        self.locations[id(base)] = (AliasSource.OUTPUT, position)
+        self._owners[storage_key(base)] = base
 
-    def place(self, tensor: torch.Tensor) -> Place:
+    def place_tensor(self, tensor: torch.Tensor) -> Location:
         """Return where ``tensor`` will be. Plan ``tensor`` and its base if they are not planned yet."""
-        if id(tensor) not in self._places:
-            info = self._with_numbers(self._plan(tensor))
+        if id(tensor) not in self.locations:
+            info = self._with_computed_numbers(self._plan_alias(tensor))
             self._keep.append(tensor)
-            self._places[id(tensor)] = (AliasSource.ALIAS, len(self.aliases))
+            self.locations[id(tensor)] = (AliasSource.ALIAS, len(self.aliases))
             self.aliases.append(info)
-        return self._places[id(tensor)]
+        return self.locations[id(tensor)]
 
-    def _with_numbers(self, info: AliasInfo) -> AliasInfo:
+    def _with_computed_numbers(self, info: AliasInfo) -> AliasInfo:
         """Make data-dependent numbers of steps (``x[t]``) graph outputs, so that the caller knows them."""
-        computed = computed_symbols(self.session.captured, info.sizes)
+        computed = find_computed_symbols(self.session.captured, info.sizes)
         if computed is None:
             raise UnsupportedGraphError(
                 "an output is a view whose size depends on data",
@@ -108,17 +110,17 @@ class AliasPlan:
                 self.values.append(number)
         return replace(info, numbers=tuple((symbol, self._numbers[symbol]) for symbol in computed))
 
-    def truth(self, tensor: torch.Tensor) -> Truth:
+    def view_kind(self, tensor: torch.Tensor) -> ViewKind:
         """Return whether a view of its owner would have the gradient that ``tensor`` has."""
         if self.is_placed(tensor):
-            return Truth.VIEW
+            return ViewKind.VIEW
         base = tensor._base
         if base is None:
-            return Truth.UNCLEAR if tensor.requires_grad else Truth.VIEW
-        own = _view_truth(tensor, base, self._places)
-        return self.truth(base) if own is Truth.VIEW else own
+            return ViewKind.UNCLEAR if tensor.requires_grad else ViewKind.VIEW
+        truth_of_view = _kind_of_view(tensor, base, self.locations)
+        return self.view_kind(base) if truth_of_view is ViewKind.VIEW else truth_of_view
 
-    def _member(self, parent: torch.Tensor, chain: tuple[Step, ...]) -> torch.Tensor:
+    def _find_member(self, parent: torch.Tensor, chain: tuple[Step, ...]) -> torch.Tensor:
         """Return the input from which a view of the merged base ``parent`` was made; else ``parent``."""
         for traced in self.session.inputs:
             if traced.root is parent:
@@ -128,13 +130,13 @@ class AliasPlan:
                 return traced.argument
         return parent
 
-    def _steps(self, tensor: torch.Tensor) -> tuple[Step, ...]:
+    def _steps_to(self, tensor: torch.Tensor) -> tuple[Step, ...]:
         """Return the views that lead to ``tensor``; for an input, the views from before the graph ran."""
-        source, index = self._places[id(tensor)]
+        source, index = self.locations[id(tensor)]
         if source is not AliasSource.INPUT:
             return view_steps(self.session.engine.core(tensor))
         if any(
-            changed is tensor and (tensor.requires_grad or not step.moves)
+            changed is tensor and (tensor.requires_grad or not step.changes_layout)
             for changed, step in self.session.engine.relayouts
         ):
             raise UnsupportedGraphError(
@@ -146,19 +148,20 @@ class AliasPlan:
 
     def custom_view(self, tensor: torch.Tensor) -> AliasInfo:
         """Return the alias record of a view that a custom ``autograd.Function`` made."""
-        owner = self._owner[storage_key(tensor)]
-        source, index = self._places[id(owner)]
+        owner = self._owners[storage_key(tensor)]
+        source, index = self.locations[id(owner)]
         chain = view_steps(self.session.engine.core(tensor))
-        steps = _remaining(chain, self._steps(owner))
+        steps = _steps_after(chain, self._steps_to(owner))
         return AliasInfo(source, index, steps)
 
-    def _plan(self, tensor: torch.Tensor) -> AliasInfo:
+    def _plan_alias(self, tensor: torch.Tensor) -> AliasInfo:
+        """Return the record of the view, ``detach()`` or ``.data`` that makes ``tensor`` from its base or from the owner."""
         base = tensor._base
-        parent = base if base is not None else self._owner[storage_key(tensor)]
+        parent = base if base is not None else self._owners[storage_key(tensor)]
         chain = view_steps(self.session.engine.core(tensor))
-        parent = self._member(parent, chain)
-        source, index = self.place(parent)
-        steps = _remaining(chain, self._steps(parent))
+        parent = self._find_member(parent, chain)
+        source, index = self.place_tensor(parent)
+        steps = _steps_after(chain, self._steps_to(parent))
         if base is not None:
             # The base may require no gradient although an input that is a view of the base does.
             no_grad = is_no_grad_view(tensor) or (parent.requires_grad and not tensor.requires_grad)
@@ -187,7 +190,8 @@ def choose_base(session: Session, tensors: Sequence[torch.Tensor]) -> torch.Tens
     return None
 
 
-def _remaining(chain: tuple[Step, ...], prefix: tuple[Step, ...]) -> tuple[Step, ...]:
+def _steps_after(chain: tuple[Step, ...], prefix: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Return the views of ``chain`` behind ``prefix``. Raise UnsupportedGraphError if they cannot be made again."""
     if chain[: len(prefix)] != prefix or not can_replay(chain[len(prefix) :]):
         raise UnsupportedGraphError(
             "an output is a view whose base was itself given other memory",
@@ -197,22 +201,22 @@ def _remaining(chain: tuple[Step, ...], prefix: tuple[Step, ...]) -> tuple[Step,
     return chain[len(prefix) :]
 
 
-def _view_truth(tensor: torch.Tensor, base: torch.Tensor, known: Collection[int]) -> Truth:
-    """Return whether autograd's path from ``tensor`` to ``base`` is a view's. ``known``: planned ids."""
-    node, stop = grad_fn_of(tensor), grad_fn_of(base)
+def _kind_of_view(tensor: torch.Tensor, base: torch.Tensor, planned: Collection[int]) -> ViewKind:
+    """Return whether autograd's path from ``tensor`` to ``base`` is a view's. ``planned``: planned ids."""
+    node, end_node = grad_fn_of(tensor), grad_fn_of(base)
     if not tensor.requires_grad or node is None:
-        return Truth.VIEW
-    while node is not None and node is not stop and type(node).__name__ != "AccumulateGrad":
+        return ViewKind.VIEW
+    while node is not None and node is not end_node and type(node).__name__ != "AccumulateGrad":
         if isinstance(node, torch.autograd.function.BackwardCFunction):
-            return Truth.CUSTOM
+            return ViewKind.CUSTOM
         following = [edge for edge, _ in node.next_functions if edge is not None]
         if len(following) != 1:
-            return Truth.UNCLEAR
+            return ViewKind.UNCLEAR
         node = following[0]
     if node is None or is_no_grad_view(tensor):
-        return Truth.UNCLEAR
+        return ViewKind.UNCLEAR
     leaf = getattr(node, "variable", base)  # another view of ``base`` may have become a leaf afterwards
-    return Truth.VIEW if leaf is base or id(leaf) in known else Truth.UNCLEAR
+    return ViewKind.VIEW if leaf is base or id(leaf) in planned else ViewKind.UNCLEAR
 
 
 def grad_fn_of(tensor: torch.Tensor) -> torch.autograd.graph.Node | None:

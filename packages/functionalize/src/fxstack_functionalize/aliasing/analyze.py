@@ -1,25 +1,83 @@
-"""Read from the functional tensors which inputs the captured graph mutated, and classify its outputs."""
+"""Read from the functional tensors which inputs the captured graph mutated, and classify its outputs.
+
+A graph may return new leaves (``zeros_like(x, requires_grad=True)``, ``y.detach().requires_grad_()``). If no
+other output and no input depends on such a leaf, it is an ordinary result, on which the wrapper calls
+``requires_grad_()`` after the compiled graph has run. Otherwise the backward would have to accumulate its
+gradient, which is refused.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from fxstack_functionalize import torch_compat
-from fxstack_functionalize.aliasing.aliases import AliasPlan, Truth, choose_base
+from fxstack_functionalize.aliasing.aliases import AliasPlan, ViewKind, choose_base, grad_fn_of
 from fxstack_functionalize.aliasing.metamutation import relayouts_of
-from fxstack_functionalize.aliasing.new_leaves import set_aside
-from fxstack_functionalize.aliasing.synthetic_bases import groups_to_merge, needs_bases
+from fxstack_functionalize.aliasing.synthetic_bases import groups_to_merge, restart_with_bases
 from fxstack_functionalize.errors import UnsupportedGraphError
-from fxstack_functionalize.metadata.records import InputInfo, OutputInfo, OutputSource, Relayout
+from fxstack_functionalize.metadata.records import GraphInfo, InputInfo, OutputInfo, OutputSource
 from fxstack_functionalize.metadata.replay import AliasInfo, AliasSource
 from fxstack_functionalize.tracer.engine import storage_key, version_of
 from fxstack_functionalize.tracer.inputs import SYMBOLIC, CapturedInput, RestartTraceError
 from fxstack_functionalize.tracing.session import Session, TracedInput
-from fxstack_functionalize.views.differentiable_bases import root_of
+from fxstack_functionalize.views.differentiable_bases import leaves_behind, root_of
+
+# Limits: refused: new leaves as outputs of which other outputs are views or whose gradient others pass on,
+# and new leaves behind results if no input requires a gradient.
+
+
+def clear_new_leaves(
+    outputs: Mapping[int, torch.Tensor], inputs: Sequence[TracedInput], input_ids: Collection[int]
+) -> set[int]:
+    """Clear ``requires_grad`` of the new leaves among ``outputs`` (by position, each once). Return their ids.
+
+    ``input_ids``: ids of tensors that are inputs or represent inputs.
+
+    Raises:
+        UnsupportedGraphError: if another output or an input depends on a new leaf.
+    """
+    new_leaves = {position: value for position, value in outputs.items() if _is_leaf(value, input_ids)}
+    if not new_leaves:
+        return set()
+    leaves = {id(value) for value in new_leaves.values()}
+    dependants = [value for value in outputs.values() if id(value) not in leaves]
+    dependants += [traced.argument for traced in inputs if traced.inner is not None]
+    functions = [grad_fn_of(tensor) for tensor in dependants if tensor.requires_grad]
+    reached = {id(root_of(tensor)) for tensor in dependants} | set(map(id, leaves_behind(functions)))
+    for position, value in new_leaves.items():
+        if value._base is not None or id(value) in reached:
+            raise UnsupportedGraphError(
+                f"output {position} is a new leaf, made by requires_grad_() in the graph, and others depend on it",
+                why="its gradient would have to be accumulated inside the compiled backward",
+                fix="call requires_grad_() on the result, outside the compiled function",
+            )
+    for value in new_leaves.values():
+        value.requires_grad_(requires_grad=False)
+    return leaves
+
+
+def check_leaves(info: GraphInfo) -> None:
+    """Refuse a graph whose only leaves are new: autograd calls a custom function's backward only for inputs.
+
+    Raises:
+        UnsupportedGraphError: if no input requires a gradient.
+    """
+    if not info.grad_inputs:
+        raise UnsupportedGraphError(
+            "an output has a history, but no input of the graph requires a gradient",
+            why="what is made by requires_grad_() in the graph is the only leaf behind it",
+            fix="call requires_grad_() outside the compiled function, or detach the output",
+        )
+
+
+def _is_leaf(value: torch.Tensor, input_ids: Collection[int]) -> bool:
+    # A view of a tensor with a gradient reports the ``grad_fn`` and ``requires_grad`` of that tensor.
+    owner = root_of(value) if root_of(value).requires_grad else value
+    return owner.requires_grad and grad_fn_of(owner) is None and id(owner) not in input_ids
 
 
 @dataclass(slots=True)
@@ -41,11 +99,12 @@ def analyze(session: Session, outputs: Sequence[Any], *, replay_views: bool) -> 
     ]
     _merge_if_aliased(session, infos)
     analysis = Analysis(infos)
-    _Outputs(session, analysis, outputs).classify(replay_views=replay_views)
+    _OutputClassifier(session, analysis, outputs).classify(replay_views=replay_views)
     return analysis
 
 
 def _input_info(session: Session, spec: CapturedInput, traced: TracedInput) -> InputInfo:
+    """Return the record of one input. Restart the trace if a view gained a history but is no view in the trace."""
     name = spec.name
     if traced.inner is None:
         return InputInfo(name, is_tensor=False)
@@ -58,6 +117,7 @@ def _input_info(session: Session, spec: CapturedInput, traced: TracedInput) -> I
         raise RestartTraceError(lambda captured: replace(captured, keep_views=True))
     mutates_data = traced.base is None and torch_compat.functionalize_has_data_mutation(core)
     relayouts = relayouts_of(session, spec, traced)
+    bumps = version_of(argument) - traced.version - sum(step.version_bumps for step in relayouts)
     return InputInfo(
         name,
         is_tensor=True,
@@ -65,28 +125,23 @@ def _input_info(session: Session, spec: CapturedInput, traced: TracedInput) -> I
         is_leaf=traced.leaf is None or traced.leaf is argument,
         mutates_data=mutates_data,
         grad_visible=argument.grad_fn is not traced.grad_fn,
-        version_bumps=0 if traced.rooted else _bumps(traced, relayouts),
+        version_bumps=0 if traced.rooted else bumps,
         relayouts=relayouts,
     )
-
-
-def _bumps(traced: TracedInput, relayouts: Sequence[Relayout]) -> int:
-    now = version_of(traced.argument)
-    return now - traced.version - sum(step.bumps for step in relayouts)
 
 
 def _merge_if_aliased(session: Session, infos: Sequence[InputInfo]) -> None:
     """Restart the trace with merged inputs if a changed input shares memory with others or has a new size."""
     if any(spec.members is not None for spec in session.captured.inputs):
         return
-    changed = {index for index, seen in enumerate(infos) if seen.mutates_data}
-    relaid = {index for index in changed if any(step.moves for step in infos[index].relayouts)}
+    changed = {index for index, info in enumerate(infos) if info.mutates_data}
+    relaid = {index for index in changed if any(step.changes_layout for step in infos[index].relayouts)}
     groups = groups_to_merge(session.captured, changed, relaid)
     if groups:
-        raise needs_bases(groups)
+        raise restart_with_bases(groups)
 
 
-class _Outputs:
+class _OutputClassifier:
     """Classifies the user outputs. Each output has a slot among the flat outputs; the slot may stay empty."""
 
     def __init__(self, session: Session, analysis: Analysis, outputs: Sequence[Any]) -> None:
@@ -101,29 +156,33 @@ class _Outputs:
         """The ids of outputs that are new leaves."""
 
     def classify(self, *, replay_views: bool) -> None:
+        """Plan all outputs: set new leaves aside, choose the bases of shared memory, then record each output."""
         for position, value in enumerate(self.outputs):
             if isinstance(value, torch.Tensor):
-                self._check(position, value)
+                if not self.session.engine.is_functional(value):
+                    raise UnsupportedGraphError(
+                        f"output {position} is a {type(value).__name__} that no traced operator made",
+                        why="it is neither an input nor computed from one, so its value is not in the graph",
+                        fix="pass the tensor as an input",
+                    )
                 self.first.setdefault(id(value), position)
         outputs = {position: self.outputs[position] for position in self.first.values()}
-        self.leaves = set_aside(outputs, self.session.inputs, self.plan._places)
+        self.leaves = clear_new_leaves(outputs, self.session.inputs, self.plan.locations)
         self._add_bases(replay_views=replay_views)
         for position, value in enumerate(self.outputs):
             if isinstance(value, torch.Tensor):
-                self.analysis.outputs.append(self._tensor(value))
+                self.analysis.outputs.append(self._classify_tensor(value))
+            elif isinstance(value, SYMBOLIC):
+                self.analysis.values[position] = value
+                self.analysis.outputs.append(OutputInfo(OutputSource.VALUE, position, is_tensor=False))
             else:
-                self.analysis.outputs.append(self._other(position, value))
+                self.analysis.outputs.append(
+                    OutputInfo(OutputSource.CONSTANT, is_tensor=False, constant=value)
+                )
         self.analysis.aliases = self.plan.aliases
 
-    def _check(self, position: int, value: torch.Tensor) -> None:
-        if not self.session.engine.is_functional(value):
-            raise UnsupportedGraphError(
-                f"output {position} is a {type(value).__name__} that no traced operator made",
-                why="it is neither an input nor computed from one, so its value is not in the graph",
-                fix="pass the tensor as an input",
-            )
-
     def _add_bases(self, *, replay_views: bool) -> None:
+        """For memory that outputs share and no input owns, make one of the outputs' roots the owner."""
         groups: dict[int, list[torch.Tensor]] = {}
         for position in self.first.values():
             value = self.outputs[position]
@@ -139,38 +198,29 @@ class _Outputs:
             ):
                 self.plan.add_base(base, self.first.get(id(base)))
             elif len({id(root) for root in map(root_of, members) if root.requires_grad}) > 1:
-                raise _own_gradient()
+                raise _own_gradient_error()
 
-    def _tensor(self, value: torch.Tensor) -> OutputInfo:
+    def _classify_tensor(self, value: torch.Tensor) -> OutputInfo:
+        """Return the record of a tensor output. Its value stays out of the graph if the caller can make the tensor."""
         leaf = id(value) in self.leaves
         grad = value.requires_grad or leaf
         position = self.first[id(value)]
-        truth = self._truth(value)
-        if truth is Truth.UNCLEAR:
-            raise _own_gradient()
-        if truth is Truth.CUSTOM or not (self.plan.has_owner(value) or self.plan.is_placed(value)):
+        is_free = self.plan.is_placed(value) or not self.plan.has_owner(value)
+        view_kind = ViewKind.VIEW if is_free else self.plan.view_kind(value)
+        if view_kind is ViewKind.UNCLEAR:
+            raise _own_gradient_error()
+        if view_kind is ViewKind.CUSTOM or not (self.plan.has_owner(value) or self.plan.is_placed(value)):
             self.analysis.values[position] = value
-            if truth is Truth.CUSTOM:
+            if view_kind is ViewKind.CUSTOM:
                 self.analysis.custom_views[position] = self.plan.custom_view(value)
             return OutputInfo(OutputSource.VALUE, position, requires_grad=grad, is_leaf=leaf)
-        source, index = self.plan.place(value)
+        source, index = self.plan.place_tensor(value)
         if source is AliasSource.OUTPUT:
             self.analysis.values[index] = value
         return OutputInfo(_SOURCES[source], index, requires_grad=grad, is_leaf=leaf)
 
-    def _truth(self, value: torch.Tensor) -> Truth:
-        if self.plan.is_placed(value) or not self.plan.has_owner(value):
-            return Truth.VIEW
-        return self.plan.truth(value)
 
-    def _other(self, position: int, value: object) -> OutputInfo:
-        if isinstance(value, SYMBOLIC):
-            self.analysis.values[position] = value
-            return OutputInfo(OutputSource.VALUE, position, is_tensor=False)
-        return OutputInfo(OutputSource.CONSTANT, is_tensor=False, constant=value)
-
-
-def _own_gradient() -> UnsupportedGraphError:
+def _own_gradient_error() -> UnsupportedGraphError:
     return UnsupportedGraphError(
         "an output shares memory with another tensor but has a gradient of its own",
         why="it comes from .data, detach() or a view under no_grad, and was changed with gradients on",

@@ -17,8 +17,8 @@ import torch
 
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.tracer.inputs import Captured, CapturedInput, RestartTraceError
-from fxstack_functionalize.tracer.symbols import evaluable
-from fxstack_functionalize.views.differentiable_bases import find_root, related
+from fxstack_functionalize.tracer.symbols import is_evaluable
+from fxstack_functionalize.views.differentiable_bases import find_root, inputs_sharing_root
 from fxstack_interchange import InputKind
 
 Group = tuple[int, ...]
@@ -33,7 +33,7 @@ def overlapping_groups(captured: Captured) -> list[tuple[int, ...]]:
     groups = []
     for members in by_storage.values():
         if len(members) > 1:
-            groups += _split(captured, members)
+            groups += _split_disjoint(captured, members)
     return groups
 
 
@@ -44,35 +44,37 @@ def groups_to_merge(captured: Captured, changed: set[int], relaid: set[int]) -> 
     Inputs with gradients that are views of one tensor share a version counter, which autograd compares with
     that of saved tensors: they belong to one group even if they are disjoint.
     """
-    wanted = [group for group in overlapping_groups(captured) if changed.intersection(group)]
-    wanted += [(index,) for index in relaid]
+    to_merge = [group for group in overlapping_groups(captured) if changed.intersection(group)]
+    to_merge += [(index,) for index in relaid]
     together: dict[int, set[int]] = {}
-    for group in wanted:
-        together.setdefault(_storage(captured, group[0]), set()).update(group)
+    for group in to_merge:
+        together.setdefault(_storage_of(captured, group[0]), set()).update(group)
     for index in changed:
         if _is_strided(captured.inputs[index].fake):
-            group_of = together.get(_storage(captured, index))
+            group_of = together.get(_storage_of(captured, index))
             if group_of is not None:
                 group_of.add(index)
     for index in changed:
-        relatives = related(captured, index)
-        all_of_them = together.get(_storage(captured, index), set()) | relatives
+        relatives = inputs_sharing_root(captured, index)
+        all_of_them = together.get(_storage_of(captured, index), set()) | relatives
         if relatives and not isinstance(find_root(captured, all_of_them), str):
-            together[_storage(captured, index)] = all_of_them
+            together[_storage_of(captured, index)] = all_of_them
     return tuple(tuple(sorted(group)) for group in together.values())
 
 
-def _storage(captured: Captured, index: int) -> int:
+def _storage_of(captured: Captured, index: int) -> int:
     return int(captured.inputs[index].fake.untyped_storage()._cdata)
 
 
-def _split(captured: Captured, members: Sequence[int]) -> list[tuple[int, ...]]:
+def _split_disjoint(captured: Captured, members: Sequence[int]) -> list[tuple[int, ...]]:
     """Split inputs on one storage by the memory ranges that they span. Symbolic sizes overlap everything."""
-    spans = [extent(captured.inputs[index].fake) for index in members]
+    spans = [static_span(captured.inputs[index].fake) for index in members]
     if any(span is None for span in spans):
         return [tuple(members)]
-    known = [span for span in spans if span is not None]
-    order = sorted((span, index) for span, index in zip(known, members, strict=True) if span[0] < span[1])
+    known_spans = [span for span in spans if span is not None]
+    order = sorted(
+        (span, index) for span, index in zip(known_spans, members, strict=True) if span[0] < span[1]
+    )
     groups: list[list[int]] = []
     end = -1
     for (start, stop), index in order:
@@ -83,9 +85,9 @@ def _split(captured: Captured, members: Sequence[int]) -> list[tuple[int, ...]]:
     return [tuple(sorted(group)) for group in groups if len(group) > 1]
 
 
-def extent(tensor: torch.Tensor) -> tuple[int, int] | None:
+def static_span(tensor: torch.Tensor) -> tuple[int, int] | None:
     """Return the first element of its storage that ``tensor`` reaches and the end; None if symbolic."""
-    return None if _numbers_of(tensor) else reach(tensor)
+    return None if _numbers_of(tensor) else element_span(tensor)
 
 
 def _numbers_of(tensor: torch.Tensor) -> list[torch.SymInt]:
@@ -94,19 +96,19 @@ def _numbers_of(tensor: torch.Tensor) -> list[torch.SymInt]:
     return [number for number in numbers if isinstance(number, torch.SymInt)]
 
 
-def reach(tensor: torch.Tensor) -> tuple[Any, Any]:
+def element_span(tensor: torch.Tensor) -> tuple[Any, Any]:
     """Return the first element and the end; expressions for symbolic sizes, which are never 0."""
     start = tensor.storage_offset()
     if any(type(size) is int and size == 0 for size in tensor.shape):
         return start, start
-    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return start, start + reach + 1
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return start, start + last + 1
 
 
-def _length(members: Sequence[torch.Tensor]) -> Any:
+def _base_length(members: Sequence[torch.Tensor]) -> Any:
     """Return the number of elements of the base: the whole storage, or up to the members' end if symbolic."""
     if any(map(_numbers_of, members)):
-        return reduce(torch.sym_max, [reach(member)[1] for member in members])
+        return reduce(torch.sym_max, [element_span(member)[1] for member in members])
     return members[0].untyped_storage().nbytes() // members[0].element_size()
 
 
@@ -124,31 +126,32 @@ def with_bases(captured: Captured, groups: Sequence[Group], rooted: Sequence[Gro
         if len(group) > 1 and (grads or group in rooted):
             root = find_root(captured, group)
             if isinstance(root, str):
-                raise _shared(captured, group, root)
+                raise _shared_memory_error(captured, group, root)
             inputs.append(CapturedInput(name, InputKind.USER_INPUT, root, members=group, is_root=True))
             continue
-        _check(captured, group)
+        _check_group(captured, group)
         first = captured.inputs[group[0]].fake
-        length = _length([captured.inputs[index].fake for index in group])
+        length = _base_length([captured.inputs[index].fake for index in group])
         with captured.fake_mode, torch.no_grad():
             fake = first.detach().as_strided((length,), (1,), 0)
         inputs.append(CapturedInput(name, InputKind.USER_INPUT, fake, members=group))
     return replace(captured, inputs=tuple(inputs))
 
 
-def needs_bases(groups: Sequence[Group], rooted: Sequence[Group] = ()) -> RestartTraceError:
+def restart_with_bases(groups: Sequence[Group], rooted: Sequence[Group] = ()) -> RestartTraceError:
     """Return the error that restarts the trace with these groups merged (``with_bases``)."""
     return RestartTraceError(lambda captured: with_bases(captured, groups, rooted))
 
 
-def _check(captured: Captured, group: Group) -> None:
+def _check_group(captured: Captured, group: Group) -> None:
+    """Raise UnsupportedGraphError if the members of a group cannot be views of one flat base."""
     members = [captured.inputs[index] for index in group]
     reason = None
     if any(spec.fake.requires_grad for spec in members):
         reason = "they require gradients, and these cannot follow the shared memory"
     elif len({spec.fake.dtype for spec in members}) > 1:
         reason = "they view the memory as different dtypes"
-    elif not all(evaluable(captured, _numbers_of(spec.fake)) for spec in members):
+    elif not all(is_evaluable(captured, _numbers_of(spec.fake)) for spec in members):
         reason = "where they are in it depends on numbers that are not known when the graph is called"
     elif any(spec.fake.is_conj() or spec.fake.is_neg() for spec in members):
         reason = "one of them is a conjugate or negative view"
@@ -160,10 +163,10 @@ def _check(captured: Captured, group: Group) -> None:
             why=reason.replace("they require gradients, and these", "it requires a gradient, and this"),
             fix="use the out-of-place form of one of the operators (x = x.t() instead of x.t_())",
         )
-    raise _shared(captured, group, reason)
+    raise _shared_memory_error(captured, group, reason)
 
 
-def _shared(captured: Captured, group: Group, reason: str) -> UnsupportedGraphError:
+def _shared_memory_error(captured: Captured, group: Group, reason: str) -> UnsupportedGraphError:
     names = ", ".join(repr(captured.inputs[index].name) for index in group)
     return UnsupportedGraphError(
         f"inputs {names} share memory, and one of them is changed in place",
@@ -172,14 +175,14 @@ def _shared(captured: Captured, group: Group, reason: str) -> UnsupportedGraphEr
     )
 
 
-def needs_root(captured: Captured, index: int) -> RestartTraceError | None:
+def restart_with_root(captured: Captured, index: int) -> RestartTraceError | None:
     """Return the error that restarts the trace with the root of input ``index``; None if it has no root."""
     groups = tuple(spec.members for spec in captured.inputs if spec.members is not None)
     rooted = tuple(spec.members for spec in captured.inputs if spec.members and spec.is_root)
-    own = next(group for group in groups if index in group)
-    if len(own) == 1 or isinstance(find_root(captured, own), str):
+    group_of_input = next(group for group in groups if index in group)
+    if len(group_of_input) == 1 or isinstance(find_root(captured, group_of_input), str):
         return None
-    return needs_bases(groups, (*rooted, own))
+    return restart_with_bases(groups, (*rooted, group_of_input))
 
 
 def _is_strided(value: object) -> bool:

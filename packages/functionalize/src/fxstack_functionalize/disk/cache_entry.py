@@ -1,24 +1,61 @@
-"""The entry of one program in a store: looked up before tracing, written when all graphs are compiled."""
+"""The entry of one program in a store: looked up before tracing, written when all graphs are compiled.
+
+The caller of ``aot`` implements ``Store``: this package knows neither the files of a compiler nor the
+contents of a compiled graph.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Any, Protocol
 
 from torch.fx import GraphModule
 
 from fxstack_functionalize.disk.key import program_key
 from fxstack_functionalize.disk.program import Stored, decode_program, encode_program
 from fxstack_functionalize.disk.sizes import Sizes
-from fxstack_functionalize.disk.store import Store
 from fxstack_functionalize.options import AotOptions
 from fxstack_functionalize.runtime.backward.backwards import Variant
 from fxstack_functionalize.runtime.calling import Compiled
 from fxstack_functionalize.runtime.plan import TrainingPlan
-from fxstack_functionalize.runtime.training import Pair
+from fxstack_functionalize.runtime.wrapper import Pair
 from fxstack_functionalize.trace import Shell
 from fxstack_functionalize.tracer.inputs import Captured, TraceRequest
 from fxstack_interchange import SaveError
+
+
+class Store(Protocol):
+    """A cache of compiled programs."""
+
+    @property
+    def salt(self) -> str:
+        """Return a text with everything on which results depend and which this package does not know.
+
+        For example options and versions of other packages and torch's global state. Equal in all processes
+        and machines that share results.
+        """
+
+    def read(self, key: str) -> Any:
+        """Return the document stored under ``key``; None if there is no intact document."""
+
+    def write(self, key: str, document: Any) -> None:
+        """Store a JSON document. The store handles its own failures."""
+
+    def pack(self, compiled: Compiled) -> Any:
+        """Return a compiled graph as JSON data; None if it has no such form."""
+
+    def unpack(self, record: Any, graph: Callable[[], GraphModule]) -> Compiled:
+        """Return the compiled graph of ``record``. ``graph`` traces the original graph again, at some cost.
+
+        Raises:
+            Exception: of any class, if ``record`` cannot be used on this machine. The program is then
+                compiled anew.
+        """
+
+    def used(self, remake: Callable[[], object]) -> None:
+        """Note that a training step comes from the store. ``remake`` traces and partitions it again."""
+
 
 logger = logging.getLogger(__name__)
 
@@ -73,8 +110,8 @@ class CacheEntry:
     ) -> None:
         """Keep a forward, then a forward with its first backward. Each process compiles other variants."""
         if not self._kept:
-            whole = self._keep(shell, (pair.plan, variant), (pair.forward, backward))
-            self._kept = whole and variant is not None
+            is_written = self._keep(shell, (pair.plan, variant), (pair.forward, backward))
+            self._kept = is_written and variant is not None
 
     def _keep(
         self,

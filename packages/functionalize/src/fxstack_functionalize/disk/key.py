@@ -40,11 +40,13 @@ def program_key(
     captured: Captured, sizes: Sizes, request: TraceRequest, options: AotOptions, salt: str
 ) -> str | None:
     """Return the key; None if the graph has no key."""
+    storages: dict[int, int] = {}
+    roots: dict[int, int] = {}
     try:
         parts = [
             salt,
             repr((request, replace(options, on_error=None))),
-            _inputs(captured),
+            [_input(spec, storages, roots) for spec in captured.inputs],
             sizes.known(),
             _graph(captured.graph_module),
             sorted(captured.owned.items()),
@@ -55,12 +57,6 @@ def program_key(
         return None
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _inputs(captured: Captured) -> list[Any]:
-    storages: dict[int, int] = {}
-    roots: dict[int, int] = {}
-    return [_input(spec, storages, roots) for spec in captured.inputs]
 
 
 def _input(spec: CapturedInput, storages: dict[int, int], roots: dict[int, int]) -> list[Any]:
@@ -111,6 +107,7 @@ def _node(module: GraphModule, node: Node, *, inner: bool) -> list[Any]:
 
 
 def _target(module: GraphModule, node: Node, *, inner: bool) -> Any:
+    """Describe what a node calls. Raise SaveError if its meaning does not follow from names and versions."""
     if node.op == "call_function":
         return _function(node.target)
     if node.op == "call_method" and not is_tensor_method(node.target):
@@ -123,15 +120,16 @@ def _target(module: GraphModule, node: Node, *, inner: bool) -> Any:
 
 
 def _function(target: Any) -> Any:
+    """Describe a called function by its name, and by its code if no version of torch or fxstack determines the code."""
     if isinstance(target, HigherOrderOperator):
         return higher_order_name(target)
     if isinstance(target, (OpOverload, OpOverloadPacket)):
         return [str(target), CodeReader().describe(target, str(target))]
-    parts = getattr(target, "__fxstack_parts__", None)
-    if parts is not None:
+    described_parts = getattr(target, "__fxstack_parts__", None)
+    if described_parts is not None:
         return [
             f"{type(target).__module__}.{type(target).__qualname__}",
-            CodeReader().describe(parts, target.__qualname__),
+            CodeReader().describe(described_parts, target.__qualname__),
         ]
     return name_in_torch(target) or name_of(target)
 

@@ -17,7 +17,7 @@ import torch
 
 from fxstack_functionalize.torch_compat import SymT, symbol_is_type
 from fxstack_functionalize.tracer.inputs import Captured
-from fxstack_functionalize.tracer.symbols import values_in
+from fxstack_functionalize.tracer.symbols import symbol_values
 from fxstack_interchange import LoadError, SaveError
 from fxstack_interchange.format.expressions import from_text, to_text
 
@@ -58,7 +58,9 @@ class Sizes:
             [name, str(bounds.lower), str(bounds.upper)]
             for name, bounds in zip(self._symbols, self._env.var_to_range.values(), strict=True)
         )
-        replaced = sorted([str(one), to_text(by)] for one, by in self._env.replacements.items())
+        replaced = sorted(
+            [str(symbol), to_text(replacement)] for symbol, replacement in self._env.replacements.items()
+        )
         return [ranges, replaced, [to_text(guard.expr) for guard in self._env.guards]]
 
     def assumed(self) -> list[str]:
@@ -67,13 +69,13 @@ class Sizes:
         Raises:
             SaveError: if a guard contains data-dependent numbers, or is checked when the program runs.
         """
-        made = self._env.guards[self._start :]
-        known = set(self._symbols.values())
+        added = self._env.guards[self._start :]
+        symbols = set(self._symbols.values())
         if self._env.deferred_runtime_asserts or any(
-            guard.size_oblivious or not guard.expr.free_symbols <= known for guard in made
+            guard.size_oblivious or not guard.expr.free_symbols <= symbols for guard in added
         ):
             raise SaveError("something is assumed of a number that depends on data")
-        return [to_text(guard.expr) for guard in made]
+        return [to_text(guard.expr) for guard in added]
 
     def assume(self, texts: Sequence[str]) -> bool:
         """Add the guards of an earlier process. Add none and return False if a guard does not hold.
@@ -81,10 +83,10 @@ class Sizes:
         Raises:
             LoadError: if a text is malformed.
         """
-        found = [from_text(text, self._symbols) for text in texts]
-        if not all(expr.xreplace(self._hints) == sympy.true for expr in found):
+        guards = [from_text(text, self._symbols) for text in texts]
+        if not all(expr.xreplace(self._hints) == sympy.true for expr in guards):
             return False
-        for expr in found:
+        for expr in guards:
             self._env.evaluate_expr(expr)
         return True
 
@@ -100,9 +102,9 @@ class Sizes:
         hint = expr.xreplace(self._hints)
         if not hint.is_Integer:
             raise LoadError(f"{text!r:.100} is no size")
-        made: torch.SymInt = self._env.create_symintnode(expr, hint=int(hint))
-        return made
+        symbolic: torch.SymInt = self._env.create_symintnode(expr, hint=int(hint))
+        return symbolic
 
     @cached_property
     def _hints(self) -> dict[sympy.Symbol, sympy.Number]:
-        return {symbol: sympy.sympify(n) for symbol, n in values_in(self._env).items()}
+        return {symbol: sympy.sympify(n) for symbol, n in symbol_values(self._env).items()}

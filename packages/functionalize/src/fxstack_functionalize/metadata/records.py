@@ -18,11 +18,11 @@ class Relayout:
     keywords: tuple[tuple[str, Any], ...]
     grad_mode: bool
     """Whether grad mode was on."""
-    bumps: int
+    version_bumps: int
     """The number that the call adds to the version counter."""
 
     @property
-    def moves(self) -> bool:
+    def changes_layout(self) -> bool:
         """Whether the call changes size or strides, rather than the autograd history."""
         return self.method not in {"detach_", "requires_grad_"}
 
@@ -109,15 +109,15 @@ class GraphInfo:
         """Return the members of ``grad_inputs`` that get a gradient."""
         return tuple(index for index in self.grad_inputs if index not in self.cut)
 
-    def memory_of(self, seen: OutputInfo, position: int) -> tuple[AliasSource, int] | None:
+    def memory_of(self, output: OutputInfo, position: int) -> tuple[AliasSource, int] | None:
         """Return the input or flat output that owns an output's memory; None if flat ``position`` does."""
-        if seen.source is OutputSource.INPUT:
-            return AliasSource.INPUT, seen.index
-        if seen.source is OutputSource.VALUE and seen.index != position:
-            return AliasSource.OUTPUT, seen.index
-        if seen.source is not OutputSource.ALIAS:
+        if output.source is OutputSource.INPUT:
+            return AliasSource.INPUT, output.index
+        if output.source is OutputSource.VALUE and output.index != position:
+            return AliasSource.OUTPUT, output.index
+        if output.source is not OutputSource.ALIAS:
             return None
-        alias = self.aliases[seen.index]
+        alias = self.aliases[output.index]
         while alias.source is AliasSource.ALIAS:
             alias = self.aliases[alias.index]
         return alias.source, alias.index
@@ -125,8 +125,8 @@ class GraphInfo:
     def shifted(self, by: int) -> GraphInfo:
         """Return the record of the same graph with ``by`` further flat outputs in front."""
         outputs = tuple(
-            replace(seen, index=seen.index + by) if seen.source is OutputSource.VALUE else seen
-            for seen in self.outputs
+            replace(output, index=output.index + by) if output.source is OutputSource.VALUE else output
+            for output in self.outputs
         )
         aliases = tuple(alias.shifted(by) for alias in self.aliases)
         custom = tuple((at + by, alias.shifted(by)) for at, alias in self.custom_views)

@@ -20,11 +20,11 @@ from fxstack_functionalize import torch_compat
 from fxstack_functionalize.torch_compat import functionalization as views
 
 UNSAFE_VIEW: type = torch_compat.unsafe_view_ViewMeta
-RESIZE: type = views.resize__ViewMeta
-DETACH: type = views.detach_ViewMeta
+RESIZE_VIEW: type = views.resize__ViewMeta
+DETACH_VIEW: type = views.detach_ViewMeta
 
 _aten = torch.ops.aten
-PARTS: Final[dict[type, Any]] = {
+SPLITS: Final[dict[type, Any]] = {
     views.unbind_int_ViewMeta: _aten.unbind.int,
     views.split_Tensor_ViewMeta: _aten.split.Tensor,
     views.split_with_sizes_ViewMeta: _aten.split_with_sizes.default,
@@ -33,7 +33,7 @@ PARTS: Final[dict[type, Any]] = {
 # Arguments of these records: whether symbolic, the number of the view, two flags, then the operator's
 # arguments.
 NUMBER: Final = 1
-OWN: Final = 4
+OPERANDS: Final = 4
 
 Step = tuple[type, tuple[Any, ...]]
 """A ViewMeta class and the tuple of its arguments."""
@@ -81,7 +81,7 @@ class AliasInfo:
         numbers = tuple((symbol, position + by) for symbol, position in self.numbers)
         return replace(self, index=index, numbers=numbers)
 
-    def maker(
+    def make_replay(
         self, filled: Callable[[Sequence[Any]], Sequence[tuple[Any, ...]]] | None
     ) -> Callable[..., torch.Tensor]:
         """Return the function from the base to the alias.
@@ -89,15 +89,15 @@ class AliasInfo:
         If steps have symbolic numbers, the function also takes the call's arguments, from which ``filled``
         makes the arguments of the steps.
         """
-        kinds, given = zip(*self.steps, strict=True) if self.steps else ((), ())
+        kinds, arguments = zip(*self.steps, strict=True) if self.steps else ((), ())
         if filled is not None:
-            return self.detached(lambda base, args: applied(base, kinds, filled(args)))
-        if any(kind in PARTS for kind in kinds):
-            return self.detached(lambda base: applied(base, kinds, given))
+            return self.with_detachment(lambda base, args: apply_steps(base, kinds, filled(args)))
+        if any(kind in SPLITS for kind in kinds):
+            return self.with_detachment(lambda base: apply_steps(base, kinds, arguments))
         sequence = [make(arguments) for make, arguments in self.steps]
-        return self.detached(lambda base: views.apply_view_meta_sequence(base, sequence))
+        return self.with_detachment(lambda base: views.apply_view_meta_sequence(base, sequence))
 
-    def detached(self, replay: Callable[..., Any]) -> Callable[..., Any]:
+    def with_detachment(self, replay: Callable[..., Any]) -> Callable[..., Any]:
         """Return ``replay``, which makes a tensor or a tuple of tensors, with ``detachment`` applied."""
         if self.detachment is Detachment.NONE:
             return replay
@@ -106,50 +106,54 @@ class AliasInfo:
             return without
         cut = attrgetter("data") if self.detachment is Detachment.DATA else torch.Tensor.detach
 
-        def make(*given: object) -> Any:
-            made = replay(*given)
-            return tuple(map(cut, made)) if isinstance(made, tuple) else cut(made)
+        def make(*arguments: object) -> Any:
+            alias = replay(*arguments)
+            return tuple(map(cut, alias)) if isinstance(alias, tuple) else cut(alias)
 
         return make
 
 
-def applied(base: torch.Tensor, kinds: Sequence[Any], given: Sequence[tuple[Any, ...]]) -> torch.Tensor:
-    """Return the view of ``base`` that records of the classes ``kinds`` with arguments ``given`` describe.
+def apply_steps(
+    base: torch.Tensor, kinds: Sequence[Any], step_args: Sequence[tuple[Any, ...]]
+) -> torch.Tensor:
+    """Return the view of ``base`` that records of the classes ``kinds`` with arguments ``step_args`` describe.
 
     Call ``split`` itself for one result of ``split``: torch 2.15 replays it as a slice, whose ``grad_fn``
     differs.
     """
-    rest: list[Any] = []
-    for kind, arguments in zip(kinds, given, strict=True):
-        if kind in PARTS:
-            whole = views.apply_view_meta_sequence(base, rest) if rest else base
-            base, rest = PARTS[kind](whole, *arguments[OWN:])[arguments[NUMBER]], []
+    pending: list[Any] = []
+    for kind, arguments in zip(kinds, step_args, strict=True):
+        if kind in SPLITS:
+            viewed = views.apply_view_meta_sequence(base, pending) if pending else base
+            base, pending = (SPLITS[kind](viewed, *arguments[OPERANDS:])[arguments[NUMBER]], [])
         else:
-            rest.append(kind(arguments))
-    return cast("torch.Tensor", views.apply_view_meta_sequence(base, rest) if rest else base)
+            pending.append(kind(arguments))
+    return cast("torch.Tensor", views.apply_view_meta_sequence(base, pending) if pending else base)
 
 
 def view_steps(core: torch.Tensor) -> tuple[Step, ...]:
     """Return the view chain of a functional tensor (C++ level), from the base of its storage."""
-    return tuple(_step(meta) for meta in views.get_view_meta_sequence(core))
+    return tuple(_step_of(meta) for meta in views.get_view_meta_sequence(core))
 
 
-def _step(meta: Any) -> Step:
+def _step_of(meta: Any) -> Step:
     # torch's records of _unsafe_view and resize_ refer to sizes that no longer exist, so they are never
     # replayed. _unsafe_view only views a fresh copy that the program cannot reach otherwise, so its arguments
     # can be left out. Two records of resize_ cannot be compared, so each gets a unique object as its
     # arguments.
-    if isinstance(meta, RESIZE):
+    """Return the class and arguments of one of torch's view records."""
+    if isinstance(meta, RESIZE_VIEW):
         return type(meta), (object(),)
     return type(meta), () if isinstance(meta, UNSAFE_VIEW) else meta.as_tuple()
 
 
 def can_replay(steps: tuple[Step, ...]) -> bool:
-    return all(make not in {UNSAFE_VIEW, RESIZE} for make, _ in steps)
+    """Return whether the caller can repeat all ``steps``: torch's records of two operators are incomplete."""
+    return all(make not in {UNSAFE_VIEW, RESIZE_VIEW} for make, _ in steps)
 
 
 def is_detach(step: Step) -> bool:
-    return step[0] is DETACH
+    return step[0] is DETACH_VIEW
 
 
 def symbols_in(value: object) -> Iterator[torch.SymInt]:

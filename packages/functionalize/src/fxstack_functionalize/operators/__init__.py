@@ -2,5 +2,5 @@
 
 One module for each family: attention, recurrent layers, fused optimizers, masked assignments, and Python
 kernels of torch that differ from eager. The folder imports ``tracing`` and ``fxstack_interchange.operators``.
-Begin with ``elements``, the shortest.
+Begin with ``substitutes``, the shortest.
 """

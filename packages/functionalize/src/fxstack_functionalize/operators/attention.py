@@ -51,9 +51,9 @@ def flex_attention(  # noqa: PLR0917 - the operator's own signature
     shared = (*score_buffers, *mask_buffers)
     if query.device.type in tracer.whole_attention:
         buffers = (score_buffers, mask_buffers)
-        made = _whole((query, key, value), score_mod, block_mask, scale, buffers)
-        if made is not None:
-            return made
+        results = _whole((query, key, value), score_mod, block_mask, scale, buffers)
+        if results is not None:
+            return results
     tracer.tag(RECOMPUTE_TAG)
     score = over_all(score_mod, 1, len(score_buffers))
     mask = over_all(block_mask[-1], 0, len(mask_buffers))
@@ -77,7 +77,7 @@ def _whole(
 ) -> tuple[Tensor, Tensor, Tensor] | None:
     """Return attention by the one operator; None if the functions need more than single numbers."""
     query, key, value = inputs
-    shared = list({id(x): x for own in buffers for x in own}.values())
+    shared = list({id(x): x for of_function in buffers for x in of_function}.values())
     tensors = [x for x in shared if isinstance(x, Tensor)]
     numbers = [x for x in shared if not isinstance(x, Tensor)]
     if query.dtype not in WHOLE_DTYPES or {key.dtype, value.dtype} != {query.dtype}:
@@ -85,7 +85,7 @@ def _whole(
     if not all(isinstance(x, (int, torch.SymInt)) for x in numbers):
         return None
     order = {id(x): k for k, x in enumerate((*tensors, *numbers))}
-    of_scores, of_mask = ([order[id(x)] for x in own] for own in buffers)
+    of_scores, of_mask = ([order[id(x)] for x in of_function] for of_function in buffers)
     tables, blocks = _tables(block_mask)
     try:
         attention = single_graphs(
@@ -102,12 +102,12 @@ def _whole(
     except NotSingleError:
         return None
     tables = tables if attention.blocks else []
-    made: tuple[Tensor, Tensor, Tensor]
+    results: tuple[Tensor, Tensor, Tensor]
     if attention.gradient is None:
-        made = attention_operator(attention)(query, key, value, tables, tensors, numbers)
+        results = attention_operator(attention)(query, key, value, tables, tensors, numbers)
     else:
-        made = _Attention.apply(attention, tables, numbers, query, key, value, *tensors)
-    return made
+        results = _Attention.apply(attention, tables, numbers, query, key, value, *tensors)
+    return results
 
 
 def _wants_gradient(tensor: Tensor) -> bool:
@@ -119,14 +119,14 @@ def _tables(block_mask: Sequence[Any]) -> tuple[list[Tensor], tuple[int, int] | 
 
     Return nothing if the mask has no tables by query, or sizes that are not integers.
     """
-    _, _, *rest = block_mask
-    tables, sizes = rest[:TABLES], tuple(rest[TABLES : TABLES + 2])
-    partial, whole = [*tables[:2], *tables[4:6]], [*tables[2:4], *tables[6:8]]
+    _, _, *further = block_mask
+    tables, sizes = further[:TABLES], tuple(further[TABLES : TABLES + 2])
+    partial, full = [*tables[:2], *tables[4:6]], [*tables[2:4], *tables[6:8]]
     if any(x is None for x in partial) or not all(isinstance(x, int) for x in sizes):
         return [], None
-    if all(x is None for x in whole):
+    if all(x is None for x in full):
         return partial, sizes
-    if any(x is None for x in whole):
+    if any(x is None for x in full):
         return [], None
     return tables, sizes
 
@@ -154,11 +154,11 @@ class _Attention(torch.autograd.Function):
     ) -> tuple[Any, ...]:
         saved = ctx.saved_tensors
         tables, (query, key, value, *buffers, out, sums) = saved[: ctx.count], saved[ctx.count :]
-        made = attention_operator(ctx.attention)._overloadpacket.backward(
+        gradients = attention_operator(ctx.attention)._overloadpacket.backward(
             *(query, key, value, list(tables), buffers, ctx.numbers, out, sums),
             torch.zeros_like(out) if grad_out is None else grad_out,
             [] if grad_sums is None else [grad_sums],
         )
-        places = dict(zip(changed(ctx.attention), made[3:], strict=True))
-        of_buffers = [places.get(k) for k in range(len(buffers))]
-        return (None, None, None, *made[:3], *of_buffers)
+        gradient_of = dict(zip(changed(ctx.attention), gradients[3:], strict=True))
+        of_buffers = [gradient_of.get(k) for k in range(len(buffers))]
+        return (None, None, None, *gradients[:3], *of_buffers)

@@ -20,7 +20,7 @@ import torch
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import UnsupportedGraphError
-from fxstack_functionalize.tracer.engine import DispatcherEngine, Engine
+from fxstack_functionalize.tracer.engine import Engine, ModeEngine
 from fxstack_functionalize.tracer.inputs import RestartTraceError
 
 _CASTS_INSIDE: Final[Mapping[object, str]] = {
@@ -31,7 +31,9 @@ _CASTS_INSIDE: Final[Mapping[object, str]] = {
 """Operators whose kernels multiply matrices by other operators, with the operator that programs call."""
 
 
-def uncast(engine: Engine, function: Callable[..., Any], *, simple: bool) -> AbstractContextManager[Any]:
+def without_casts(
+    engine: Engine, function: Callable[..., Any], *, simple: bool
+) -> AbstractContextManager[Any]:
     """Return the context for a call of ``function`` that writes to arguments: eager casts nothing for it.
 
     A composition of other operators may contain both in-place operators and operators with rules. The mode of
@@ -39,9 +41,9 @@ def uncast(engine: Engine, function: Callable[..., Any], *, simple: bool) -> Abs
     that ``function`` is no composition.
 
     Raises:
-        RestartTraceError: if ``function`` may be a composition, and the trace uses ``DispatcherEngine``.
+        RestartTraceError: if ``function`` may be a composition, and the trace does not use ``ModeEngine``.
     """
-    if not torch_compat.is_any_autocast_enabled() or not isinstance(engine, DispatcherEngine):
+    if not torch_compat.is_any_autocast_enabled() or isinstance(engine, ModeEngine):
         return nullcontext()
     # The functions of torch.nn.functional with a parameter ``inplace`` call in-place operators without rules.
     if isinstance(function, FunctionType) and function.__module__ == torch.nn.functional.__name__:
@@ -82,9 +84,9 @@ def dtype_inside(
     if caller is None:
         return None
     tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
-    device, own = tensors[0].device.type, tensors[0].dtype
-    low = casting.get(device, own)
-    if own in (low, torch.float64, torch.complex128) or torch_compat.has_kernel(
+    device, dtype = tensors[0].device.type, tensors[0].dtype
+    low = casting.get(device, dtype)
+    if dtype in (low, torch.float64, torch.complex128) or torch_compat.has_kernel(
         f"aten::{caller}", f"Autocast{device.upper()}"
     ):
         return None

@@ -165,12 +165,13 @@ _STEPS: Mapping[str, Callable[..., None]] = {
 
 
 def _names() -> dict[Any, Callable[..., None]]:
-    found: dict[Any, Callable[..., None]] = {}
+    """Return the step for each function, operator packet and overload of a fused optimizer."""
+    steps: dict[Any, Callable[..., None]] = {}
     for name, step in _STEPS.items():
         packet = getattr(torch.ops.aten, name)
         forms = [getattr(packet, overload) for overload in packet.overloads()]
-        found.update(dict.fromkeys([getattr(torch, name), packet, *forms], step))
-    return found
+        steps.update(dict.fromkeys([getattr(torch, name), packet, *forms], step))
+    return steps
 
 
 FUSED = _names()

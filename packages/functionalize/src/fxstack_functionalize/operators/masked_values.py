@@ -24,10 +24,10 @@ VALUES = 1
 """The index of the gradient of the values among the results of such a node."""
 
 
-def of_values(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
+def index_gradient(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
     """``x[indices]`` if the derivative of such a store calls it; else NotImplemented."""
-    given = [(dim, index) for dim, index in enumerate(indices) if index is not None]
-    masks = [index for _, index in given if index.dtype in MASKS]
+    given_indices = [(dim, index) for dim, index in enumerate(indices) if index is not None]
+    masks = [index for _, index in given_indices if index.dtype in MASKS]
     if not masks or not all(mask.dim() for mask in masks):
         return NotImplemented
     node = torch_compat.current_autograd_node()
@@ -35,84 +35,79 @@ def of_values(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
         return NotImplemented
     values, position = node.next_functions[VALUES]
     shape = values._input_metadata[position].shape
-    behind = _behind(x, indices)
-    count = shape[-behind - 1] if len(shape) > behind else 1
-    if len(given) > 1:
-        return _beside(x, indices, count, behind)
-    dim, mask = given[0]
+    trailing = _trailing_dims(x, indices)
+    count = shape[-trailing - 1] if len(shape) > trailing else 1
+    if len(given_indices) > 1:
+        return _at_several(x, indices, count, trailing)
+    dim, mask = given_indices[0]
     if free_unbacked_symbols(count):
-        return _gathered(x, dim, mask, count)
-    return _sum(x, dim, mask, behind) if count == 1 else _read(x, dim, mask, count)
+        return _gather_by_number(x, dim, mask, count)
+    if count == 1:
+        is_position = mask.bool().reshape(*mask.shape, *[1] * trailing)
+        return torch.where(is_position, x, 0).sum(list(range(dim, dim + mask.dim()))).unsqueeze(dim)
+    positions = torch.nonzero_static(mask, size=count).unbind(1)
+    return torch.ops.aten.index.Tensor(x, [*[None] * dim, *positions])
 
 
-def _behind(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> int:
+def _trailing_dims(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> int:
     """Return the number of dimensions of ``x[indices]`` behind the dimension of the mask's places."""
-    given = [dim for dim, index in enumerate(indices) if index is not None]
-    indexed = sum(map(_taken, (indices[dim] for dim in given)))
-    together = given[-1] - given[0] + 1 == len(given)
-    return int(x.dim() - indexed - (given[0] if together else 0))
+    given_dims = [dim for dim, index in enumerate(indices) if index is not None]
+    indexed = sum(map(_indexed_dims, (indices[dim] for dim in given_dims)))
+    together = given_dims[-1] - given_dims[0] + 1 == len(given_dims)
+    return int(x.dim() - indexed - (given_dims[0] if together else 0))
 
 
-def _taken(index: torch.Tensor | None) -> int:
+def _indexed_dims(index: torch.Tensor | None) -> int:
     """Return the number of dimensions that ``index`` indexes."""
     return index.dim() if index is not None and index.dtype in MASKS else 1
 
 
-def _beside(x: torch.Tensor, indices: Sequence[torch.Tensor | None], count: int, behind: int) -> torch.Tensor:
+def _at_several(
+    x: torch.Tensor, indices: Sequence[torch.Tensor | None], count: int, trailing: int
+) -> torch.Tensor:
     """Return the gradient at masks and other indices; the sum over places if their number is unknown."""
     masks = [index for index in indices if index is not None and index.dtype in MASKS]
-    others = [index for index in indices if index is not None and index.dtype not in MASKS]
-    along = next((index.shape[-1] for index in others if index.dim() and index.shape[-1] != 1), count)
+    other_indices = [index for index in indices if index is not None and index.dtype not in MASKS]
+    along = next((index.shape[-1] for index in other_indices if index.dim() and index.shape[-1] != 1), count)
     if along != 1:
-        return torch.ops.aten.index.Tensor(x, _expanded(indices, along))
+        return torch.ops.aten.index.Tensor(x, _with_positions(indices, along))
     sizes = [mask.numel() for mask in masks]
-    most = 0 if 0 in sizes else max(sizes)
-    read = torch.ops.aten.index.Tensor(x, _expanded(indices, most))
+    max_count = 0 if 0 in sizes else max(sizes)
+    read = torch.ops.aten.index.Tensor(x, _with_positions(indices, max_count))
     counts = torch.stack([mask.count_nonzero() for mask in masks])
-    places = torch.where((counts == 0).any(), 0, counts.amax())
-    valid = torch.arange(most, device=x.device) < places.to(x.device)
-    valid = valid.reshape(-1, *[1] * behind)
-    return torch.where(valid, read, 0).sum(-behind - 1, keepdim=True)
+    count_of_positions = torch.where((counts == 0).any(), 0, counts.amax())
+    valid = torch.arange(max_count, device=x.device) < count_of_positions.to(x.device)
+    valid = valid.reshape(-1, *[1] * trailing)
+    return torch.where(valid, read, 0).sum(-trailing - 1, keepdim=True)
 
 
-def _expanded(indices: Sequence[torch.Tensor | None], count: int) -> list[torch.Tensor | None]:
+def _with_positions(indices: Sequence[torch.Tensor | None], count: int) -> list[torch.Tensor | None]:
     """Return ``indices`` with each mask replaced by ``count`` places. A single place is repeated."""
     expanded: list[torch.Tensor | None] = []
     for index in indices:
         if index is None or index.dtype not in MASKS:
             expanded.append(index)
             continue
-        places = torch.nonzero_static(index, size=count)
+        positions = torch.nonzero_static(index, size=count)
         single = index.count_nonzero() == 1
-        repeated = torch.where(single, places[:1], places)
+        repeated = torch.where(single, positions[:1], positions)
         expanded += repeated.unbind(1)
     return expanded
 
 
-def _read(x: torch.Tensor, dim: int, mask: torch.Tensor, count: int) -> torch.Tensor:
-    places = torch.nonzero_static(mask, size=count).unbind(1)
-    return torch.ops.aten.index.Tensor(x, [*[None] * dim, *places])
-
-
-def _gathered(x: torch.Tensor, dim: int, mask: torch.Tensor, count: Any) -> torch.Tensor:
+def _gather_by_number(x: torch.Tensor, dim: int, mask: torch.Tensor, count: Any) -> torch.Tensor:
     """Return the gradient for a data-dependent number of places: add each place to the value of its number.
 
     Places beyond the last value are added to it. Elements outside the mask go to one further row, which is
     dropped.
     """
-    places = mask.bool().flatten()
-    number = (places.cumsum(0) - 1).clamp(max=count - 1)
+    is_position = mask.bool().flatten()
+    number = (is_position.cumsum(0) - 1).clamp(max=count - 1)
     rows = x.flatten(dim, dim + mask.dim() - 1)
     shape = list(rows.shape)
     shape[dim] = count + 1
-    target = torch.where(places, number, count)
+    target = torch.where(is_position, number, count)
     return x.new_zeros(shape).index_add(dim, target, rows).narrow(dim, 0, count)
 
 
-def _sum(x: torch.Tensor, dim: int, mask: torch.Tensor, behind: int) -> torch.Tensor:
-    taken = mask.bool().reshape(*mask.shape, *[1] * behind)
-    dims = list(range(dim, dim + mask.dim()))
-    return torch.where(taken, x, 0).sum(dims).unsqueeze(dim)
-
-
-MASKED_VALUES: dict[Any, Callable[..., Any]] = {torch.ops.aten.index.Tensor: of_values}
+MASKED_VALUES: dict[Any, Callable[..., Any]] = {torch.ops.aten.index.Tensor: index_gradient}

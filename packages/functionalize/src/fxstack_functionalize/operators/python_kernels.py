@@ -20,12 +20,12 @@ _aten = torch.ops.aten
 _KEYS: Final = (torch_compat.DispatchKey.Autograd, torch_compat.DispatchKey.CompositeImplicitAutograd)
 
 
-def _resampled(operator: Callable[..., Any]) -> Kernel:
+def _upsample_kernel(operator: Callable[..., Any]) -> Kernel:
     """Compute the output size from scale factors, and call the operator with this size."""
 
-    def kernel(x: torch.Tensor, output_size: Sequence[int] | None, *rest: Any) -> torch.Tensor:
-        """``rest``: ``align_corners`` if the operator has this parameter, and ``scale_factors``."""
-        *aligned, scale_factors = rest
+    def kernel(x: torch.Tensor, output_size: Sequence[int] | None, *options: Any) -> torch.Tensor:
+        """``options``: ``align_corners`` if the operator has this parameter, and ``scale_factors``."""
+        *aligned, scale_factors = options
         size = upsample_compute_output_size(x.size(), output_size, scale_factors)
         scales: Sequence[float | None] = scale_factors or [None] * len(size)
         result: torch.Tensor = operator(x, size, *aligned, *scales)
@@ -53,7 +53,7 @@ def _matmul(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return result
 
 
-def _stacked(operator: Callable[..., Any], flags: int) -> Callable[..., Any]:
+def _layer_by_layer(operator: Callable[..., Any], flags: int) -> Callable[..., Any]:
     """Run a recurrent operator layer by layer, with eager's dropout between layers.
 
     torch's composition drops nothing: it tests ``num_layers < i - 1`` for layer ``i``. ``flags`` is the position of
@@ -65,8 +65,8 @@ def _stacked(operator: Callable[..., Any], flags: int) -> Callable[..., Any]:
         composition = torch_compat.decomposition_table[operator]
         has_biases, num_layers, p, train, bidirectional = args[flags : flags + 5]
         if p == 0 or not train or num_layers < 2:
-            whole: tuple[torch.Tensor, ...] = composition(*args)
-            return whole
+            results: tuple[torch.Tensor, ...] = composition(*args)
+            return results
         x, *sizes, hx, params = args[:flags]
         batch_first = args[flags + 5 :]
         rows, width = 1 + bidirectional, len(params) // num_layers
@@ -75,7 +75,7 @@ def _stacked(operator: Callable[..., Any], flags: int) -> Callable[..., Any]:
         x = x.transpose(0, 1) if any(batch_first) else x
         finals = []
         for i in range(num_layers):
-            state = [part[i * rows : (i + 1) * rows] for part in states]
+            state = [states_of_kind[i * rows : (i + 1) * rows] for states_of_kind in states]
             x, *final = composition(
                 *(x, *sizes, state[0] if isinstance(hx, torch.Tensor) else state),
                 *(params[i * width : (i + 1) * width], has_biases, 1, 0.0, train, bidirectional),
@@ -84,7 +84,7 @@ def _stacked(operator: Callable[..., Any], flags: int) -> Callable[..., Any]:
             finals.append(final)
             x = torch.dropout(x, p, train) if i < num_layers - 1 else x
         x = x.transpose(0, 1) if any(batch_first) else x
-        return x, *(torch.cat(parts) for parts in zip(*finals, strict=True))
+        return x, *(torch.cat(layer_states) for layer_states in zip(*finals, strict=True))
 
     return kernel
 
@@ -108,12 +108,12 @@ _KERNELS: Final[dict[Any, Kernel | None]] = {
     _aten.upsample_bicubic2d.default: None,
     # They divide sizes by sizes, but eager multiplies with the reciprocal of the scale.
     **{operator.default: None for operator in _NEAREST},
-    **{operator.input: _stacked(operator.input, 3) for operator in _RECURRENT},
-    **{operator.data: _stacked(operator.data, 4) for operator in _RECURRENT},
+    **{operator.input: _layer_by_layer(operator.input, 3) for operator in _RECURRENT},
+    **{operator.data: _layer_by_layer(operator.data, 4) for operator in _RECURRENT},
     _aten.dropout.default: _dropout,
     _aten.matmul.default: _matmul,
     **{
-        operator.vec: _resampled(operator.default)
+        operator.vec: _upsample_kernel(operator.default)
         for operator in (
             *_NEAREST,
             _aten.upsample_linear1d,
@@ -157,20 +157,20 @@ def zeros_rule(*, ready: bool) -> Kernel:
 
 def _own_kernels() -> dict[Any, dict[Any, Kernel | None]]:
     """Return the kernel for each operator and key, None to remove torch's."""
-    own: dict[Any, dict[Any, Kernel | None]] = {
+    replacements: dict[Any, dict[Any, Kernel | None]] = {
         operator: {key: kernel for key in _KEYS if key in operator.py_kernels}
         for operator, kernel in _KERNELS.items()
     }
     views = (_aten.view.default, _aten.as_strided.default, _aten._reshape_alias.default)
-    return own | {operator: {_ZERO_KEY: _below_zeros(operator)} for operator in views}
+    return replacements | {operator: {_ZERO_KEY: _below_zeros(operator)} for operator in views}
 
 
 @contextmanager
 def exact_kernels() -> Iterator[None]:
     """Replace torch's Python dispatcher kernels that differ from eager, while a graph is traced."""
-    own = _own_kernels()
-    before = {operator: dict(operator.py_kernels) for operator in own}
-    for operator, kernels in own.items():
+    replacements = _own_kernels()
+    saved_kernels = {operator: dict(operator.py_kernels) for operator in replacements}
+    for operator, kernels in replacements.items():
         operator.py_kernels.update(kernels)
         for key in [key for key, kernel in kernels.items() if kernel is None]:
             del operator.py_kernels[key]
@@ -178,7 +178,7 @@ def exact_kernels() -> Iterator[None]:
     try:
         yield
     finally:
-        for operator, kernels in before.items():
+        for operator, kernels in saved_kernels.items():
             operator.py_kernels.clear()
             operator.py_kernels.update(kernels)
             operator._dispatch_cache.clear()

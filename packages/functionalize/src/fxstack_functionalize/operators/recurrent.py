@@ -26,10 +26,10 @@ def in_steps(call: Callable[..., Any], target: object, args: Sequence[Any], kwar
     if low is None:
         with _without_mkldnn():
             return call(args, kwargs)
-    x, hidden, weights, *rest = args
+    x, hidden, weights, *options = args
     rounded = [[t.to(low).float() for t in tensors] for tensors in ([x], hidden, weights)]
     with _without_mkldnn(), torch_compat.DisableAutocast():
-        results = call((rounded[0][0], *rounded[1:], *rest), kwargs)
+        results = call((rounded[0][0], *rounded[1:], *options), kwargs)
     return tuple(result.to(low) for result in results)
 
 
@@ -39,19 +39,18 @@ def _low_precision(args: Sequence[Any]) -> torch.dtype | None:
     Autocast has no rule for other layers, but rules for the operators of their steps.
     """
     x, hidden = args[:2]
-    whole = (
+    is_one_operator = (
         torch.is_autocast_enabled("cpu")
         and torch_compat.get_mkldnn_enabled()
         and not isinstance(hidden, torch.Tensor)  # the batch sizes of packed sequences
         and x.device.type == "cpu"
-        and (x.dtype is torch.float32 or _is_low_and_supported(x.dtype))
+        and (
+            x.dtype is torch.float32
+            or (x.dtype is torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+        )
         and hidden[0].shape[2] == hidden[1].shape[2]
     )
-    return torch.get_autocast_dtype("cpu") if whole else None
-
-
-def _is_low_and_supported(dtype: torch.dtype) -> bool:
-    return dtype is torch.bfloat16 and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return torch.get_autocast_dtype("cpu") if is_one_operator else None
 
 
 @contextmanager
@@ -77,7 +76,7 @@ class _StepsMode(TorchFunctionMode):
         return in_steps(lambda args, kwargs: func(*args, **kwargs), func, args, kwargs or {})
 
 
-def steps_in(module: torch.nn.Module) -> AbstractContextManager[Any]:
+def steps_in_module(module: torch.nn.Module) -> AbstractContextManager[Any]:
     """Return the context for a call of ``module``: a mode only for LSTMs, as a mode changes other paths."""
-    recurrent = any(isinstance(part, torch.nn.LSTM) for part in module.modules())
+    recurrent = any(isinstance(submodule, torch.nn.LSTM) for submodule in module.modules())
     return _StepsMode() if recurrent else nullcontext()

@@ -49,12 +49,13 @@ def _end(state: torch.Tensor) -> torch.Tensor:
 
 
 def _define(name: str, schema: str, real: Callable[..., Any], fake: Callable[..., Any]) -> OpOverload:
+    """Define an operator with an eager kernel and a fake kernel. Autograd passes it through."""
     _LIBRARY.define(f"{name}{schema}")
     torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=_LIBRARY)
     _LIBRARY.impl(name, real, "CompositeExplicitAutograd")
     _LIBRARY.impl(name, torch.library.fallthrough_kernel, "Autograd")
-    found: OpOverload = getattr(getattr(torch.ops, NAMESPACE), name).default
-    return found
+    overload: OpOverload = getattr(getattr(torch.ops, NAMESPACE), name).default
+    return overload
 
 
 BEGIN: Final = _define("begin", "(Tensor state) -> Tensor", _begin, torch.empty_like)
@@ -94,18 +95,18 @@ def with_random_state(module: GraphModule, example_inputs: Sequence[Any]) -> tup
     return make_graph_module(module, graph), [*example_inputs, torch.get_rng_state()]
 
 
-def stateful(pure: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``pure`` (a compiled ``with_random_state`` graph) as a function that uses torch's generator."""
+def use_generator(compiled: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``compiled`` (a compiled ``with_random_state`` graph) as a function that uses torch's generator."""
 
     def call(*args: object) -> Any:
-        result, state = pure(*args, torch.get_rng_state())
+        result, state = compiled(*args, torch.get_rng_state())
         torch.set_rng_state(state)
         return result
 
     return call
 
 
-def draws(stage: StageGraph) -> bool:
+def is_random(stage: StageGraph) -> bool:
     """Whether a graph draws from the CPU generator."""
     return any(
         _is_draw(node.target, node.args, node.kwargs, node.meta.get("val"))
@@ -121,15 +122,16 @@ def state_input(graph: Graph) -> int | None:
 
 
 def _is_draw(target: Any, args: Sequence[Any], kwargs: dict[str, Any], result: object) -> bool:
+    """Return whether a call draws from the default CPU generator, or reads or sets its state."""
     if target in (GET_STATE, SET_STATE, MANUAL_SEED):
         return True
     if not isinstance(target, OpOverload) or torch.Tag.nondeterministic_seeded not in target.tags:
         return False
-    given = {a.name: v for a, v in zip(target._schema.arguments, args, strict=False)} | dict(kwargs)
-    if given.get("generator") is not None or given.get("dropout_p", 1.0) == 0.0:
+    arguments = {a.name: v for a, v in zip(target._schema.arguments, args, strict=False)} | dict(kwargs)
+    if arguments.get("generator") is not None or arguments.get("dropout_p", 1.0) == 0.0:
         return False
-    found = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
-    return bool(found) and all(tensor.device.type == "cpu" for tensor in found)
+    tensors = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+    return bool(tensors) and all(tensor.device.type == "cpu" for tensor in tensors)
 
 
 class FunctionalRandomMode(RecordingMode):
@@ -137,14 +139,17 @@ class FunctionalRandomMode(RecordingMode):
 
     state: torch.Tensor
 
-    def _run(self, func: object, types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run_operator(
+        self, func: object, types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Thread the state through operators that draw or set it. Other operators are recorded as usual."""
         if func is END and self.state is not args[0]:
             return self.state
         if func is BEGIN or func is END:
             self.state = args[0]
-            return super()._run(torch.ops.aten.clone.default, types, args, kwargs)
+            return super()._run_operator(torch.ops.aten.clone.default, types, args, kwargs)
         if func is GET_STATE:
-            return super()._run(torch.ops.aten.clone.default, types, (self.state,), {})
+            return super()._run_operator(torch.ops.aten.clone.default, types, (self.state,), {})
         if func is SET_STATE:
             (self.state,) = args
             return None
@@ -152,7 +157,7 @@ class FunctionalRandomMode(RecordingMode):
             self.state = self._seeded(types, args)
             return None
         if torch.Tag.nondeterministic_seeded not in getattr(func, "tags", ()):
-            return super()._run(func, types, args, kwargs)
+            return super()._run_operator(func, types, args, kwargs)
         rule = self.table.get(func)
         if rule is not None or self._is_composite(func):
             result = self._decompose(func, rule, args, kwargs)
@@ -161,19 +166,21 @@ class FunctionalRandomMode(RecordingMode):
         return self._draw(func, types, args, kwargs)
 
     def _seeded(self, types: Sequence[type], args: tuple[Any, ...]) -> Any:
+        """Record ``torch.manual_seed``. Return the state after it."""
         if torch.cuda.is_available():
             raise UnsupportedGraphError(
                 "torch.manual_seed seeds the generators of GPUs, too",
                 why="under functional_random a graph has no effect but on the state of the one on CPU",
                 fix="compile without functional_random",
             )
-        return super()._run(STATE_OF, types, args, {})
+        return super()._run_operator(STATE_OF, types, args, {})
 
     def _draw(
         self, func: OpOverload, types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
+        """Record the functional form of an operator that draws. Its first result is the next state."""
         if not _is_draw(func, args, kwargs, func(*args, **kwargs)):
-            return super()._run(func, types, args, kwargs)
+            return super()._run_operator(func, types, args, kwargs)
         if self.tracer.in_backward:
             raise UnsupportedGraphError(
                 f"a backward draws random numbers ({func})",
@@ -181,9 +188,9 @@ class FunctionalRandomMode(RecordingMode):
                 fix="compile without functional_random",
             )
         names = [argument.name for argument in func._schema.arguments]
-        rest = tuple(v for name, v in zip(names, args, strict=False) if name != "generator")
+        other_args = tuple(v for name, v in zip(names, args, strict=False) if name != "generator")
         named = {name: value for name, value in kwargs.items() if name != "generator"}
-        drawn = super()._run(functional_form(func), types, (self.state, *rest), named)
+        drawn = super()._run_operator(functional_form(func), types, (self.state, *other_args), named)
         self.state, *results = drawn
         return results[0] if len(results) == 1 else tuple(results)
 
@@ -201,16 +208,16 @@ def functional_form(operator: OpOverload) -> OpOverload:
     results = ", ".join(["Tensor"] * (1 + len(operator._schema.returns)))
 
     def real(state: torch.Tensor, *args: object, **kwargs: object) -> tuple[torch.Tensor, ...]:
-        before = torch.get_rng_state()
+        outer_state = torch.get_rng_state()
         set_state(state)
         try:
             drawn = run(*args, **kwargs)
-            return torch.get_rng_state(), *_several(drawn)
+            return torch.get_rng_state(), *_as_tuple(drawn)
         finally:
-            torch.set_rng_state(before)
+            torch.set_rng_state(outer_state)
 
     def fake(state: torch.Tensor, *args: object, **kwargs: object) -> tuple[torch.Tensor, ...]:
-        return torch.empty_like(state), *_several(run(*args, **kwargs))
+        return torch.empty_like(state), *_as_tuple(run(*args, **kwargs))
 
     def filled(first: torch.Tensor, *args: object, **kwargs: object) -> Any:
         return operator(first.clone(), *args, **kwargs)
@@ -220,7 +227,7 @@ def functional_form(operator: OpOverload) -> OpOverload:
     return _define(name, f"({', '.join(['Tensor state', *arguments])}) -> ({results})", real, fake)
 
 
-def _several(drawn: Any) -> tuple[torch.Tensor, ...]:
+def _as_tuple(drawn: Any) -> tuple[torch.Tensor, ...]:
     return (drawn,) if isinstance(drawn, torch.Tensor) else tuple(drawn)
 
 

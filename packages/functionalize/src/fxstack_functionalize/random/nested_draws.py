@@ -21,14 +21,14 @@ from fxstack_functionalize.random.functional_random import functional_form
 from fxstack_functionalize.torch_compat import OpOverload, TorchDispatchMode, tree_leaves
 from fxstack_interchange.operators.seeds import GET_STATE, SET_STATE
 
-# Limits: numbers that a GPU draws, and those of the function of ``associative_scan``, are drawn again in the
+# Limits: numbers that a GPU draws, and numbers that ``associative_scan`` draws, are drawn again in the
 # backward.
 
 Many = Sequence[object]
 _OPERATORS = torch.ops.higher_order
 
 
-def draws_inside(root: torch.nn.Module) -> bool:
+def has_nested_draws(root: torch.nn.Module) -> bool:
     """Whether a nested graph of ``root`` draws random numbers."""
     return any(
         torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
@@ -44,17 +44,17 @@ def with_equal_draws(function: Callable[..., Any]) -> Callable[..., Any]:
     ``function``: a higher-order operator, or a graph that calls some.
     """
     if function in _THREADED:
-        return lambda *args, **_kwargs: _at_top(function, args)
-    return _Outer(function).run if isinstance(function, GraphModule) else function
+        return lambda *args, **_kwargs: _call_at_top(function, args)
+    return _InlinedGraph(function).run if isinstance(function, GraphModule) else function
 
 
-def _at_top(operator: Callable[..., Any], args: Sequence[object]) -> Any:
+def _call_at_top(operator: Callable[..., Any], args: Sequence[object]) -> Any:
     result, state = _THREADED[operator](GET_STATE().view(torch.float32), *args)
     SET_STATE(state.detach().view(torch.uint8))
     return result
 
 
-class _Outer(Interpreter):
+class _InlinedGraph(Interpreter):
     """Runs a graph that is inlined: its higher-order operators draw from torch's generator."""
 
     def call_function(self, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -62,7 +62,7 @@ class _Outer(Interpreter):
         return super().call_function(target, args, kwargs)
 
 
-class _Body(Interpreter):
+class _NestedGraph(Interpreter):
     """Runs a nested graph that draws from a state: the first argument, and the first or last result."""
 
     def __init__(self, module: GraphModule, *, state_first: bool) -> None:
@@ -86,35 +86,31 @@ class _Body(Interpreter):
 
 
 def _cond(state: Tensor, pred: object, yes: GraphModule, no: GraphModule, operands: Many) -> Any:
-    bodies = (_Body(branch, state_first=False) for branch in (yes, no))
+    bodies = (_NestedGraph(branch, state_first=False) for branch in (yes, no))
     *results, state = _OPERATORS.cond(pred, *bodies, (state, *operands))
     return tuple(results), state
 
 
-def _while_loop(state: Tensor, cond: GraphModule, body: GraphModule, carried: Many, more: Many) -> Any:
+def _while_loop(state: Tensor, cond: GraphModule, body: GraphModule, carried: Many, additional: Many) -> Any:
     def goes_on(_state: object, *args: object) -> Any:
         return cond(*args)
 
-    step = _Body(body, state_first=True)
-    state, *results = _OPERATORS.while_loop(goes_on, step, (state, *carried), tuple(more))
+    step = _NestedGraph(body, state_first=True)
+    state, *results = _OPERATORS.while_loop(goes_on, step, (state, *carried), tuple(additional))
     return tuple(results), state
 
 
-def _scan(state: Tensor, body: GraphModule, init: Many, xs: Many, more: Many) -> Any:
-    step = _Body(body, state_first=True)
-    state, *results = _OPERATORS.scan(step, [state, *init], list(xs), tuple(more))
+def _scan(state: Tensor, body: GraphModule, init: Many, xs: Many, additional: Many) -> Any:
+    step = _NestedGraph(body, state_first=True)
+    state, *results = _OPERATORS.scan(step, [state, *init], list(xs), tuple(additional))
     return tuple(results), state
-
-
-def _map(state: Tensor, body: GraphModule, xs: Many, more: Many) -> Any:
-    return _scan(state, body, (), xs, more)
 
 
 _THREADED: dict[Any, Callable[..., Any]] = {
     _OPERATORS.cond: _cond,
     _OPERATORS.while_loop: _while_loop,
     _OPERATORS.scan: _scan,
-    _OPERATORS.map_impl: _map,
+    _OPERATORS.map_impl: lambda state, body, xs, additional: _scan(state, body, (), xs, additional),
 }
 """By operator: a function of a state and the operator's arguments, which returns the results and the next state."""
 
@@ -134,8 +130,8 @@ class _DrawMode(TorchDispatchMode):
         kwargs = kwargs or {}
         if not _draws_on_cpu(func, args, kwargs):
             return func(*args, **kwargs)
-        given = {name: value for name, value in kwargs.items() if name != "generator"}
-        state, *results = functional_form(func)(self.state.view(torch.uint8), *args, **given)
+        other_kwargs = {name: value for name, value in kwargs.items() if name != "generator"}
+        state, *results = functional_form(func)(self.state.view(torch.uint8), *args, **other_kwargs)
         self.state = state.view(torch.float32)
         if func._schema.is_mutable:
             return args[0].copy_(results[0])
@@ -143,6 +139,7 @@ class _DrawMode(TorchDispatchMode):
 
 
 def _draws_on_cpu(func: object, args: object, kwargs: dict[str, Any]) -> bool:
+    """Return whether an ATen call draws from the default CPU generator."""
     if not isinstance(func, OpOverload) or torch.Tag.nondeterministic_seeded not in func.tags:
         return False
     if func.namespace != "aten" or kwargs.get("generator") is not None:

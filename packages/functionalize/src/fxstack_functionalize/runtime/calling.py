@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import CompilerContractError
 
+Call = Callable[[list[Any]], Sequence[Any]]
+"""A function of one list of arguments, which the function may clear."""
 Compiled = Callable[..., Any]
 """Takes the graph's inputs, or one list of them if the attribute ``boxed`` or ``_boxed_call`` is true.
 
@@ -27,7 +30,7 @@ def is_boxed(compiled: Compiled, role: str) -> bool:
     return bool(getattr(compiled, "boxed", False) or getattr(compiled, "_boxed_call", False))
 
 
-def listed(compiled: Compiled, role: str) -> Callable[[list[Any]], Any]:
+def as_boxed(compiled: Compiled, role: str) -> Call:
     """Return ``compiled`` as a function of one list of arguments."""
     if is_boxed(compiled, role):
         return compiled
@@ -35,7 +38,7 @@ def listed(compiled: Compiled, role: str) -> Callable[[list[Any]], Any]:
 
 
 def check_results(results: object, expected: int, role: str) -> Sequence[Any]:
-    """Return ``results`` if their number is that of the graph's outputs."""
+    """Return ``results``. Raise CompilerContractError if their number is not ``expected``."""
     if isinstance(results, (tuple, list)) and len(results) == expected:
         return results
     got = len(results) if isinstance(results, (tuple, list)) else type(results).__name__
@@ -43,3 +46,15 @@ def check_results(results: object, expected: int, role: str) -> Sequence[Any]:
         f"the compiled {role} returned {got} results, its graph has {expected}.\n"
         "  fix: return one value for each element of the graph's output tuple"
     )
+
+
+def without_autocast(call: Call) -> Call:
+    """Return ``call`` with autocast off, because the graph contains the casts."""
+
+    def guarded(args: list[Any]) -> Sequence[Any]:
+        if not torch_compat.is_any_autocast_enabled():
+            return call(args)
+        with torch_compat.DisableAutocast():
+            return call(args)
+
+    return guarded

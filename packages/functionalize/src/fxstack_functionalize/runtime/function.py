@@ -13,30 +13,39 @@ from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import batched_backward
 from fxstack_functionalize.metadata.records import GraphInfo
 from fxstack_functionalize.metadata.replay import AliasSource
-from fxstack_functionalize.runtime.backward import anomaly
 from fxstack_functionalize.runtime.backward.backwards import Backwards
-from fxstack_functionalize.runtime.backward.batched import are_batched, one_by_one
-from fxstack_functionalize.runtime.backward.edge_gradients import EdgeGradients, is_watched, watch_hooks
-from fxstack_functionalize.runtime.backward.held import Holding, add_holding
-from fxstack_functionalize.runtime.backward.nodes import register_hooks, without_history
+from fxstack_functionalize.runtime.backward.edge_gradients import (
+    EdgeCall,
+    EdgeGradients,
+    is_watched,
+    watch_hooks,
+)
+from fxstack_functionalize.runtime.backward.nodes import make_traceable, without_history
 from fxstack_functionalize.runtime.backward.output_edges import OutputEdges
-from fxstack_functionalize.runtime.backward.partial_inputs import depositing, groups, with_partial_inputs
-from fxstack_functionalize.runtime.backward.replay import NOTHING_KEPT, Replay, are_special
+from fxstack_functionalize.runtime.backward.partial_inputs import find_groups, split_off, with_partial_inputs
+from fxstack_functionalize.runtime.backward.replay import (
+    NOTHING_KEPT,
+    Replay,
+    are_batched,
+    are_unsupported,
+    has_changed,
+    run_one_by_one,
+)
 from fxstack_functionalize.runtime.backward.saved import (
     KEEPS_GRAPH,
+    Holding,
     KeptTensor,
     Saving,
+    add_holding,
+    add_reading,
     add_saving,
-    add_unsaving,
-    saved_inputs,
+    positions_of_saved_inputs,
 )
-from fxstack_functionalize.runtime.backward.traceable import make_traceable
 from fxstack_functionalize.runtime.calling import FORWARD, Compiled, check_results, is_boxed
-from fxstack_functionalize.runtime.forward.modes import without_views
+from fxstack_functionalize.runtime.forward.hooked import unpacked_checker
 from fxstack_functionalize.runtime.forward.outputs import alias_maker
-from fxstack_functionalize.runtime.forward.unpacked import unpacked_checker
+from fxstack_functionalize.runtime.generated_source import Source, without_views
 from fxstack_functionalize.runtime.plan import TrainingPlan
-from fxstack_functionalize.runtime.source import Source
 from fxstack_functionalize.trace import Shell
 
 Share = Callable[[Sequence[Any], tuple[Any, ...]], tuple[Any, ...]]
@@ -51,7 +60,7 @@ class _Case:
     saving: Saving
     saved: list[KeptTensor]
     replay: Replay
-    linked: EdgeGradients | None
+    edge_gradients: EdgeGradients | None
     holding: Holding | None
     """Keeps the saved tensors; None if autograd does."""
     has_partial_inputs: bool
@@ -60,8 +69,8 @@ class _Case:
     @property
     def kept(self) -> str:
         """The expression of the inputs that the call keeps for another run of the graph."""
-        if self.linked is not None:
-            return "ctx.linked.kept"
+        if self.edge_gradients is not None:
+            return "ctx.edge_call.kept"
         if not self.replay.keeps:
             return "nothing_kept"
         return "ctx.inputs" if self.holding is None else "ctx.held.inputs"
@@ -76,21 +85,21 @@ def make_function(
 ) -> Callable[..., Any]:
     """Return a function from the call's arguments to the flat outputs of the compiled forward.
 
-    Its gradient is the compiled backward. ``edges``: those between results that are computed from others.
+    Its gradient is the compiled backward. ``edges``: autograd edges from one output to another output from which it was computed.
     """
     forward, backwards = compiled
-    saved = [each.kept(saving) for each in plan.saved]
+    saved = [tensor.kept(saving) for tensor in plan.saved]
     info = shell.info
     # Hooks that run in eager need autograd to keep the saved tensors.
     holds = len(info.differentiable) > 1 and saving is not Saving.HOOKED
-    holding = Holding(info, plan) if holds else None
-    parts = groups(info) if holds and not info.custom_views else ([], [])
+    holding = Holding(info, plan.needs) if holds else None
+    parts = find_groups(info) if holds and not info.custom_views else ([], [])
     by_autograd = saved if saving is Saving.PLAIN and not holds and edges is None else []
     refusal = plan.refusals.whole if saving is Saving.PLAIN else "saved-tensor hooks are on"
-    held = saved_inputs(by_autograd, len(info.inputs))
-    replay = Replay(shell, refusal, held, pieces=edges is not None)
-    linked = None if edges is None else EdgeGradients(shell, plan.refusals, edges, replay)
-    case = _Case(shell, plan, saving, saved, replay, linked, holding, bool(parts[0]))
+    positions_of_inputs = positions_of_saved_inputs(by_autograd, len(info.inputs))
+    replay = Replay(shell, refusal, positions_of_inputs, pieces=edges is not None)
+    edge_gradients = None if edges is None else EdgeGradients(shell, plan.refusals, edges, replay)
+    case = _Case(shell, plan, saving, saved, replay, edge_gradients, holding, bool(parts[0]))
 
     class CompiledFunction(torch.autograd.Function):
         pass
@@ -98,34 +107,28 @@ def make_function(
     CompiledFunction.forward = staticmethod(_forward(case, forward))
     differentiate = _backward(case, backwards)
     CompiledFunction.backward = staticmethod(
-        depositing(differentiate, parts[0]) if parts[0] else differentiate
+        split_off(differentiate, parts[0]) if parts[0] else differentiate
     )
     make_traceable(CompiledFunction, backwards, info.differentiable, None if holds else saved, is_watched)
-    if linked is not None:
+    if edge_gradients is not None or len(info.differentiable) > 1:
         watch_hooks(CompiledFunction)
-    elif len(info.differentiable) > 1:
-        CompiledFunction._backward_cls._register_hook_dict = register_hooks
     # ``Function.apply`` first handles functorch transforms in Python; the wrapper has handled them.
     apply: Callable[..., Any] = super(torch.autograd.Function, CompiledFunction).apply
     if parts[0]:
         apply = with_partial_inputs(CompiledFunction, info, parts, differentiate, replay)
-    return _cutting(apply, info) if info.cut else apply
-
-
-def _cutting(apply: Callable[..., Any], info: GraphInfo) -> Callable[..., Any]:
-    """Return ``apply`` for arguments that get no gradient at ``info.cut``.
-
-    Without the detach, autograd would make their history part of the outputs' history and run it.
-    """
-    return lambda *args: apply(*without_history(args, info.cut, ends=not info.wanted))
+    if not info.cut:
+        return apply
+    # Arguments without gradient are detached: autograd would make their history part of the outputs' history.
+    return lambda *args: apply(*without_history(args, info.cut, is_end=not info.wanted))
 
 
 def _forward(case: _Case, compiled: Compiled) -> Callable[..., Any]:
+    """Generate ``forward``: call the compiled graph and keep what its backward needs."""
     info, symbols = case.shell.info, case.plan.symbols
     expected = case.plan.forward_results
     source = Source()
-    if case.linked is not None:
-        source.add("ctx.linked = remember(args)", remember=case.linked.remember)
+    if case.edge_gradients is not None:
+        source.add("ctx.edge_call = remember(args)", remember=partial(EdgeCall, case.edge_gradients))
     boxed = is_boxed(compiled, FORWARD)
     statement = "flat = compiled([*args])" if boxed else "flat = compiled(*args)"
     with without_views(source):
@@ -140,14 +143,14 @@ def _forward(case: _Case, compiled: Compiled) -> Callable[..., Any]:
     if share is not None:
         source.add("results = share(args, results)", share=share)
     (add_saving if case.holding is None else add_holding)(source, case.saved)
-    if case.linked is not None and case.holding is not None:
-        source.add("ctx.linked.held = ctx.held")
+    if case.edge_gradients is not None and case.holding is not None:
+        source.add("ctx.edge_call.held = ctx.held")
     if symbols:
         source.add(f"ctx.symbols = flat[{symbols.start}:]")
     if case.plan.symbolic:
         sizes = ", ".join(f"{position}: results[{position}].shape" for position in info.differentiable)
         source.add(f"ctx.sizes = {{{sizes}}}")
-    if case.replay.keeps and case.linked is None and not case.has_partial_inputs:
+    if case.replay.keeps and case.edge_gradients is None and not case.has_partial_inputs:
         source.add(f"{case.kept} = keep(args)", keep=case.replay.keep)
     source.add("ctx.set_materialize_grads(False)")
     if case.plan.constant:
@@ -158,27 +161,28 @@ def _forward(case: _Case, compiled: Compiled) -> Callable[..., Any]:
 
 
 def _backward(case: _Case, backwards: Backwards) -> Callable[..., Any]:
+    """Generate ``backward``: return the gradients of all inputs, by the compiled backward wherever it has them."""
     info, saved = case.shell.info, case.saved
     source = Source()
-    _add_nothing(source, info, linked=case.linked)
-    arguments = add_unsaving(source, () if case.holding is not None else saved)
+    _add_nothing(source, info, edge_gradients=case.edge_gradients)
+    arguments = add_reading(source, () if case.holding is not None else saved)
     source.add(f"inputs = {case.kept}", nothing_kept=NOTHING_KEPT)
     if arguments and case.kept == "ctx.inputs":
         source.add("if not keeps_graph():", keeps_graph=KEEPS_GRAPH)
         source.add("    ctx.inputs = None")
     source.add(f"missing = {_missing(info)}")
-    if case.linked is not None:
-        source.add("if linked.is_in_pieces(ctx.linked):")
+    if case.edge_gradients is not None:
+        source.add("if ctx.edge_call.is_in_pieces:")
         if case.holding is not None:
             source.add("    holding.take(ctx.held, missing, ())")
-        source.add("    return linked.gradients(ctx.linked, grads)")
+        source.add("    return edge_gradients.gradients(ctx.edge_call, grads)")
     if case.holding is not None:
         source.add("takes = backwards.arguments(missing)")
         source.add("arguments = holding.take(ctx.held, missing, takes)", holding=case.holding)
     else:
         source.add(f"arguments = [{', '.join(arguments)}]")
-    if case.linked is not None:
-        source.add("ctx.linked.release()")
+    if case.edge_gradients is not None:
+        source.add("ctx.edge_call.release()")
     _add_fallback(source, case)
     if arguments:
         source.add("saved = kept = inputs = None")
@@ -191,9 +195,9 @@ def _backward(case: _Case, backwards: Backwards) -> Callable[..., Any]:
     call = f"backwards(missing, arguments, grads, {sizes})"
     if case.replay.refusal is not None:
         # A backward empties its list of arguments, so each run needs its own list.
-        each = f"lambda given: backwards(missing, [*arguments], given, {sizes})"
-        call = f"one_by_one({each}, grads) if several else {call}"
-    source.add(f"    gradients = {call}", backwards=backwards, one_by_one=one_by_one)
+        run_one = f"lambda given: backwards(missing, [*arguments], given, {sizes})"
+        call = f"one_by_one({run_one}, grads) if several else {call}"
+    source.add(f"    gradients = {call}", backwards=backwards, one_by_one=run_one_by_one)
     if case.replay.refusal is not None:
         source.add("if twice:")
         source.add("    return refused(gradients, grads)", partial=partial)
@@ -201,12 +205,12 @@ def _backward(case: _Case, backwards: Backwards) -> Callable[..., Any]:
     return source.build("ctx, *grads")
 
 
-def _add_nothing(source: Source, info: GraphInfo, *, linked: EdgeGradients | None) -> None:
+def _add_nothing(source: Source, info: GraphInfo, *, edge_gradients: EdgeGradients | None) -> None:
     """Return at once if no output has a gradient: autograd also runs nodes behind outputs without one."""
     nothing = " and ".join(f"grads[{position}] is None" for position in info.differentiable)
-    if linked is not None:  # linked results can also get gradients through their own nodes
-        nothing += " and not linked.is_in_pieces(ctx.linked)"
-    source.add(f"if {nothing}:", linked=linked)
+    if edge_gradients is not None:  # results with edges also get gradients through their own nodes
+        nothing += " and not ctx.edge_call.is_in_pieces"
+    source.add(f"if {nothing}:", edge_gradients=edge_gradients)
     source.add("    return no_gradients", no_gradients=(None,) * len(info.inputs))
 
 
@@ -221,17 +225,14 @@ def _add_fallback(source: Source, case: _Case) -> None:
     """Add the gradients that the compiled backward does not have: the captured graph runs again for them."""
     replay = case.replay
     source.add("twice = grad_enabled()", grad_enabled=torch.is_grad_enabled)
-    source.add("special = are_special(grads)", are_special=are_special)
+    source.add("special = are_special(grads)", are_special=are_unsupported)
     states = case.replay.states
     if states:  # the program has changed what a backward of its own reads
         source.add("special = special or any([state.has_changed() for state in states])", states=states)
     if replay.refusal is None:
-        source.add("if twice or special:")
+        condition = "twice or special or (anomaly() and not has_changed(inputs))"
+        source.add(f"if {condition}:", anomaly=torch.is_anomaly_enabled, has_changed=has_changed)
         source.add("    return again(inputs, saved, grads)", again=replay.gradients)
-        source.add("if anomaly():", anomaly=anomaly.is_on)
-        source.add("    checked = by_operators(inputs, saved, grads)", by_operators=replay.checked)
-        source.add("    if checked is not None:")
-        source.add("        return checked")
         return
     # The compiled backward can run once for each of several gradients, but is not differentiable.
     if states:
@@ -253,10 +254,10 @@ def _custom_views(shell: Shell) -> Share | None:
     ]
 
     def share(args: Sequence[Any], results: tuple[Any, ...]) -> tuple[Any, ...]:
-        made = list(results)
+        replaced = list(results)
         for position, alias, make, symbolic in makers:
-            base = (args if alias.source is AliasSource.INPUT else made)[alias.index]
-            made[position] = make(base, args) if symbolic else make(base)
-        return tuple(made)
+            base = (args if alias.source is AliasSource.INPUT else replaced)[alias.index]
+            replaced[position] = make(base, args) if symbolic else make(base)
+        return tuple(replaced)
 
     return share

@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
-from fxstack_functionalize.metadata.examples import Example, TensorMeta
-from fxstack_functionalize.runtime.backward.output_edges import Refusals, refusals
+from fxstack_functionalize.runtime.backward.output_edges import Refusals, find_refusals
 from fxstack_functionalize.runtime.backward.saved import SavedTensor, saved_tensors
-from fxstack_functionalize.sequential_backward import needs
+from fxstack_functionalize.sequential_backward import needed_by
 from fxstack_functionalize.torch_compat import is_contiguous_or_false
 from fxstack_functionalize.trace import Traced
+from fxstack_functionalize.tracer.tensor_metadata import Example, TensorMeta
 from fxstack_interchange import InputKind, OutputKind, Partition
 
 
@@ -35,7 +35,7 @@ class TrainingPlan:
     forward_results: int
     backward_results: int
     tensors: range
-    """Forward results that are saved tensors, and those that are saved symbols."""
+    """Positions of the forward results that are saved tensors. ``symbols``: positions of the saved symbols."""
     symbols: range
     saved: tuple[SavedTensor, ...]
     examples: tuple[Example, ...]
@@ -48,7 +48,7 @@ class TrainingPlan:
     symbolic: bool
     """Whether a tangent has symbolic sizes."""
     needs: tuple[tuple[int, ...], ...]
-    """For each saved tensor the outputs whose gradients need it; empty if there is one such output."""
+    """For each saved tensor the outputs whose gradients need the tensor; empty if one output has a gradient."""
     refusals: Refusals
     """The reasons why the captured graph cannot run again in eager."""
 
@@ -69,20 +69,20 @@ def plan_training(traced: Traced, partition: Partition) -> TrainingPlan:
         tensors=tensors,
         symbols=symbols,
         saved=saved_tensors(partition, info, tensors, names, traced.stage_graph.signature.unsaved),
-        examples=tuple(described(results[position].meta["val"]) for position in tensors),
+        examples=tuple(metadata_of(results[position].meta["val"]) for position in tensors),
         constant=_constant_tensors(traced),
         tangents=tuple(
-            TangentPlan(position_of[spec.name], described(tangents[spec.name]))
+            TangentPlan(position_of[spec.name], metadata_of(tangents[spec.name]))
             for spec in backward.inputs_of(InputKind.TANGENT)
         ),
         targets=tuple(number[str(spec.target)] for spec in backward.outputs),
         symbolic=any(example._has_symbolic_sizes_strides for example in tangents.values()),
-        needs=needs(partition.backward, position_of)[: len(tensors)] if len(position_of) > 1 else (),
-        refusals=refusals(traced),
+        needs=needed_by(partition.backward, position_of)[: len(tensors)] if len(position_of) > 1 else (),
+        refusals=find_refusals(traced),
     )
 
 
-def described(value: torch.Tensor) -> Example:
+def metadata_of(value: torch.Tensor) -> Example:
     """Return the metadata of a strided fake tensor; another tensor itself."""
     if value.layout is not torch.strided:
         return value

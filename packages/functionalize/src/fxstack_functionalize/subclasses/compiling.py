@@ -1,4 +1,7 @@
-"""Compile a captured graph over wrapper subclasses: desugar it, compile the result, rebuild wrappers."""
+"""Compile a captured graph over wrapper subclasses: desugar it, compile the result, rebuild wrappers.
+
+A training graph runs as one autograd node whose inputs and outputs are wrappers.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +17,30 @@ from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import FunctionalizeError, TraceFailedError, UnsupportedGraphError
 from fxstack_functionalize.metadata.records import OutputSource
 from fxstack_functionalize.options import AotOptions
-from fxstack_functionalize.runtime.training import Stages
+from fxstack_functionalize.runtime.backward.backwards import LazyBackward
+from fxstack_functionalize.runtime.calling import FORWARD, as_boxed, check_results, without_autocast
+from fxstack_functionalize.runtime.wrapper import Stages
 from fxstack_functionalize.subclasses.desugar import Desugared, flat_module
-from fxstack_functionalize.subclasses.layout import Layout, flatten_all, layout_of, leaves_all, rebuild_all
-from fxstack_functionalize.subclasses.training import trained_callable
+from fxstack_functionalize.subclasses.layout import (
+    Layout,
+    Plain,
+    assemble_all,
+    flatten_all,
+    layout_of,
+    leaves_all,
+    numbers_all,
+    rebuild_all,
+    tensors_all,
+)
 from fxstack_functionalize.torch_compat import FakeTensorMode, pytree
 from fxstack_functionalize.trace import Traced, trace
-from fxstack_functionalize.tracer.inputs import TraceRequest, mode_of, prepare, to_fake
+from fxstack_functionalize.tracer.inputs import Captured, TraceRequest, fake_mode_of, prepare, to_fake
+from fxstack_functionalize.tracer.symbols import is_evaluable, make_filler
 from fxstack_interchange import InputKind, InputSpec, OutputKind, OutputSpec, Stage, StageGraph
 
 
 @dataclass(frozen=True, slots=True)
-class Compiling:
+class Compilers:
     """The caller's compilers: for a graph without wrappers, and for the stages of a joint graph."""
 
     plain: Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
@@ -34,74 +49,75 @@ class Compiling:
     options: AotOptions
 
 
-def compile_wrapped(gm: GraphModule, example_inputs: Sequence[Any], how: Compiling) -> Callable[..., Any]:
+def compile_wrapped(
+    gm: GraphModule, example_inputs: Sequence[Any], compiling: Compilers
+) -> Callable[..., Any]:
     """Return a callable with the signature of ``gm``, whose example inputs may be wrappers over fakes.
 
     Raises:
         UnsupportedGraphError: if the graph owns tensors, or raises on the examples.
     """
     try:
-        return _compile(gm, example_inputs, how)
+        return _compile_flat(gm, example_inputs, compiling)
     except FunctionalizeError:
         raise
     except Exception as error:
         raise TraceFailedError(error) from error
 
 
-def _compile(gm: GraphModule, example_inputs: Sequence[Any], how: Compiling) -> Callable[..., Any]:
+def _compile_flat(gm: GraphModule, example_inputs: Sequence[Any], compiling: Compilers) -> Callable[..., Any]:
+    """Convert the graph to plain tensors and compile it, for training if an output requires a gradient."""
     if any(node.op in ("get_attr", "call_module") for node in gm.graph.nodes):
-        raise _not_supported("a graph over wrapper subclasses owns tensors or graphs")
+        raise _unsupported("a graph over wrapper subclasses owns tensors or graphs")
     layouts = tuple(layout_of(value) for value in example_inputs)
-    parts = [_plain(value) for value in flatten_all(layouts, example_inputs)]
-    mode = mode_of(parts)
-    flat = [to_fake(mode, value) for value in parts]
-    graph = Desugared(gm, layouts, _trained(example_inputs), torch.is_grad_enabled())
+    plain_values = [_detach(value) for value in flatten_all(layouts, example_inputs)]
+    mode = fake_mode_of(plain_values)
+    flat = [to_fake(mode, value) for value in plain_values]
+    # Also without grad mode: a graph that starts without it may turn it on.
+    trained = tuple(
+        position
+        for position, value in enumerate(example_inputs)
+        if isinstance(value, torch.Tensor) and value.requires_grad
+    )
+    graph = Desugared(gm, layouts, trained, torch.is_grad_enabled())
     graph.differentiable = _probe(graph, flat, mode)
     if graph.differentiable:
-        return _training(graph, flat, mode, how)
+        return _training(graph, flat, mode, compiling)
     module = flat_module(graph.forward, len(flat))
-    return _inference(graph, how.plain(module, flat), how.options)
+    return _inference(graph, compiling.plain(module, flat), compiling.options)
 
 
-def _plain(value: object) -> Any:
+def _detach(value: object) -> Any:
     if isinstance(value, torch.Tensor) and value.requires_grad:
         with torch.no_grad():
             return value.detach()
     return value
 
 
-def _trained(example_inputs: Sequence[Any]) -> tuple[int, ...]:
-    """Return the inputs that require a gradient. A graph that starts without grad mode may turn it on."""
+def _probe(graph: Desugared, flat: Sequence[Any], mode: FakeTensorMode) -> tuple[int, ...]:
+    """Run the graph once on fakes. Return the outputs that require a gradient."""
+    rebuilt = graph.rebuild_leaves(flat)
+    with mode:
+        values = graph.run(rebuilt)
     return tuple(
-        place
-        for place, value in enumerate(example_inputs)
+        position
+        for position, value in enumerate(values)
         if isinstance(value, torch.Tensor) and value.requires_grad
     )
 
 
-def _probe(graph: Desugared, flat: Sequence[Any], mode: FakeTensorMode) -> tuple[int, ...]:
-    """Run the graph once on fakes. Return the outputs that require a gradient."""
-    rebuilt = rebuild_all(graph.inputs, flat)
-    for place in graph.trained:
-        rebuilt[place] = rebuilt[place].detach().requires_grad_()
-    with mode:
-        values = graph.run(rebuilt)
-    return tuple(
-        place for place, value in enumerate(values) if isinstance(value, torch.Tensor) and value.requires_grad
-    )
-
-
 def _inference(graph: Desugared, compiled: Callable[..., Any], options: AotOptions) -> Callable[..., Any]:
+    """Return the callable that takes wrappers apart, calls ``compiled`` and rebuilds the outputs."""
     outputs, sources, spec = graph.outputs, graph.sources, graph.spec
-    counted = [place for place, count in graph.writes.items() for _ in range(count)]
+    counted = [position for position, count in graph.writes.items() for _ in range(count)]
 
     def run(*args: object) -> Any:
-        flat = map(_plain, flatten_all(graph.inputs, args))
-        found = rebuild_all(outputs, compiled(*flat))
-        for place in counted:  # the versions of its inner tensors are counted by the compiled graph
-            torch.autograd.graph.increment_version(args[place])
+        flat = map(_detach, flatten_all(graph.inputs, args))
+        results = rebuild_all(outputs, compiled(*flat))
+        for position in counted:  # the versions of its inner tensors are counted by the compiled graph
+            torch.autograd.graph.increment_version(args[position])
         values = [
-            value if source is None else args[source] for value, source in zip(found, sources, strict=True)
+            value if source is None else args[source] for value, source in zip(results, sources, strict=True)
         ]
         return pytree.tree_unflatten(values, spec)
 
@@ -109,18 +125,19 @@ def _inference(graph: Desugared, compiled: Callable[..., Any], options: AotOptio
 
 
 def _training(
-    graph: Desugared, flat: Sequence[Any], mode: FakeTensorMode, how: Compiling
+    graph: Desugared, flat: Sequence[Any], mode: FakeTensorMode, compiling: Compilers
 ) -> Callable[..., Any]:
+    """Trace values and gradients of the graph as one joint graph, and return its callable."""
     with mode, torch.no_grad():
         tangents = [leaf.zeros(leaf.size, leaf.stride) for leaf in leaves_all(graph.tangents)]
     with torch.no_grad():
         module = flat_module(graph.joint, len(flat) + len(tangents))
         captured = prepare(module, [*flat, *tangents])
         request = TraceRequest(gradients=False, keep_mutations=False, replay_views=False)
-        traced = trace(captured, request, how.decompositions)
+        traced = trace(captured, request, compiling.decompositions)
     traced = _as_joint(graph, traced, len(flat))
-    run = trained_callable(graph, traced, captured, how.stages)
-    return guarded_by_eager(run, graph.module, how.options)
+    run = trained_callable(graph, traced, captured, compiling.stages)
+    return guarded_by_eager(run, graph.module, compiling.options)
 
 
 def _as_joint(graph: Desugared, traced: Traced, inputs: int) -> Traced:
@@ -128,25 +145,25 @@ def _as_joint(graph: Desugared, traced: Traced, inputs: int) -> Traced:
     stage = traced.stage_graph
     count = len(leaves_all(graph.outputs))
     if traced.info.mutated or any(
-        seen.source not in (OutputSource.VALUE, OutputSource.CONSTANT) for seen in traced.info.outputs
+        output.source not in (OutputSource.VALUE, OutputSource.CONSTANT) for output in traced.info.outputs
     ):
-        raise _not_supported("a training graph over wrapper subclasses changes or returns its inputs")
+        raise _unsupported("a training graph over wrapper subclasses changes or returns its inputs")
     names = [spec.name for spec in stage.signature.outputs]
     spans = _spans(graph.outputs)
-    owners = [position for place in graph.differentiable for position in spans[place]]
-    given = stage.signature.inputs
+    owners = [tensor for output in graph.differentiable for tensor in spans[output]]
+    inputs_of_stage = stage.signature.inputs
     new_inputs = (
-        *given[:inputs],
+        *inputs_of_stage[:inputs],
         *(
             InputSpec(InputKind.TANGENT, spec.name, names[owner])
-            for spec, owner in zip(given[inputs:], owners, strict=True)
+            for spec, owner in zip(inputs_of_stage[inputs:], owners, strict=True)
         ),
     )
     tensors = _spans(graph.inputs)
     # A gradient may have another class and more tensors than its input: extra ones belong to the last tensor.
     targets = [
-        given[tensors[place][min(offset, len(tensors[place]) - 1)]].name
-        for place, gradient in zip(graph.trained, graph.gradients, strict=True)
+        inputs_of_stage[tensors[position][min(offset, len(tensors[position]) - 1)]].name
+        for position, gradient in zip(graph.trained, graph.gradients, strict=True)
         if gradient is not None
         for offset in range(len(gradient.leaves))
     ]
@@ -185,9 +202,150 @@ def guarded_by_eager(run: Callable[..., Any], module: GraphModule, options: AotO
     return call
 
 
-def _not_supported(what: str) -> UnsupportedGraphError:
+def _unsupported(construct: str) -> UnsupportedGraphError:
     return UnsupportedGraphError(
-        what,
+        construct,
         why="there is no flat form of it that is known to be exact",
         fix="run the graph in eager, or take the tensors out of their wrappers before",
     )
+
+
+# Limits: results are views of arguments in memory, but not for autograd (_is_view). The backward keeps the
+# arguments of the graph: for create_graph=True, and for gradients of another class or metadata, the graph
+# runs again in eager.
+
+
+def trained_callable(
+    graph: Desugared, traced: Traced, captured: Captured, stages: Stages
+) -> Callable[..., Any]:
+    """Return a callable with the graph's arguments. Its results have the compiled backward as history.
+
+    ``captured``: the traced graph of plain tensors, whose inputs bind the symbols of sizes.
+    """
+    partition = stages.partition(traced.stage_graph)
+    forward = as_boxed(stages.forward(partition), FORWARD)
+    if traced.info.autocast:  # the graph contains the casts
+        forward = without_autocast(forward)
+    count = len(partition.backward.signature.outputs)
+    backward = LazyBackward(stages.compile_now_or_later(partition.backward), count)
+    expected = len(partition.forward.signature.outputs)
+    compiled = _function(graph, forward, backward, _sizes(graph, captured), expected)
+    spec = graph.spec
+
+    def run(*args: object) -> Any:
+        return pytree.tree_unflatten(list(compiled.apply(*args)), spec)
+
+    return run if graph.grad_mode else torch.enable_grad()(run)
+
+
+def _sizes(graph: Desugared, captured: Captured) -> Callable[[Sequence[Any]], Any]:
+    """Return a function from the arguments to the numbers of results that depend on sizes.
+
+    The strides of the plain tensors of outputs; the symbolic numbers of outputs, and of gradients; for each
+    differentiable output its symbolic numbers, and sizes and strides of its plain tensors.
+    """
+    nests = (
+        tuple(leaf.stride for leaf in leaves_all(graph.outputs)),
+        numbers_all(graph.outputs),
+        numbers_all(layout for layout in graph.gradients if layout is not None),
+        tuple(
+            (layout.numbers, tuple((leaf.size, leaf.stride) for leaf in layout.leaves))
+            for layout in graph.tangents
+        ),
+    )
+    if not is_evaluable(captured, pytree.tree_leaves(nests)):
+        raise UnsupportedGraphError(
+            "a training graph over wrapper subclasses has results whose sizes depend on data",
+            why="their wrappers are made of sizes that follow from the arguments",
+            fix="compute them outside of the compiled function",
+        )
+    return make_filler(captured, nests)
+
+
+def _function(
+    graph: Desugared,
+    forward: Callable[[list[Any]], Sequence[Any]],
+    backward: Callable[[list[Any]], Sequence[Any]],
+    sizes: Callable[[Sequence[Any]], Any],
+    expected: int,
+) -> type[torch.autograd.Function]:
+    """Return the ``autograd.Function`` of the compiled graphs. The backward runs in eager for unexpected tangents."""
+    leaves = leaves_all(graph.outputs)
+    constant = set(range(len(graph.outputs))) - set(graph.differentiable)
+
+    class Compiled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *args: Any) -> Any:
+            plain_arguments = flatten_all(graph.inputs, args)
+            strides, numbers, ctx.gradients, ctx.tangents = sizes(plain_arguments)
+            flat = check_results(forward(plain_arguments), expected, FORWARD)
+            parts = map(Plain.restride, leaves, flat, strides)
+            values = assemble_all(graph.outputs, parts, numbers)
+            tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+            saved_values = flat[len(leaves) :]
+            saved = [value for value in saved_values if isinstance(value, torch.Tensor)]
+            ctx.rest = [value for value in saved_values if not isinstance(value, torch.Tensor)]
+            ctx.others = [None if isinstance(arg, torch.Tensor) else arg for arg in args]
+            ctx.kept = len(tensors)
+            ctx.save_for_backward(*tensors, *saved)
+            ctx.set_materialize_grads(False)
+            ctx.mark_non_differentiable(
+                *(values[position] for position in constant if isinstance(values[position], torch.Tensor))
+            )
+            return tuple(values)
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            tensors, saved = ctx.saved_tensors[: ctx.kept], ctx.saved_tensors[ctx.kept :]
+            tangents = [
+                _zeros(graph.outputs[position], *sizes_of_output)
+                if grads[position] is None
+                else grads[position]
+                for position, sizes_of_output in zip(graph.differentiable, ctx.tangents, strict=True)
+            ]
+            fits = all(layout.fits(g) for layout, g in zip(graph.tangents, tangents, strict=True))
+            if torch.is_grad_enabled() or not fits:
+                remaining = iter(tensors)
+                arguments = [next(remaining) if other is None else other for other in ctx.others]
+                return _in_eager(graph, arguments, tangents)
+            with torch.no_grad():
+                arguments = [*saved, *ctx.rest, *tensors_all(graph.tangents, tangents)]
+                gradients = backward(arguments)
+                return _gradients(graph, gradients, ctx.gradients, len(ctx.others))
+
+    return Compiled
+
+
+def _zeros(layout: Layout, numbers: Sequence[int], sizes_of_leaves: Sequence[tuple[Any, Any]]) -> Any:
+    """Return zeros for a missing gradient of an output."""
+    tensors = [leaf.zeros(*facts) for leaf, facts in zip(layout.leaves, sizes_of_leaves, strict=True)]
+    return layout.assemble(iter(tensors), iter(numbers))
+
+
+def _gradients(graph: Desugared, flat: Sequence[Any], numbers: Sequence[int], inputs: int) -> tuple[Any, ...]:
+    """Return the gradients of all inputs, made of the plain tensors ``flat`` and of ``numbers``."""
+    gradients: list[Any] = [None] * inputs
+    tensors, remaining_numbers = iter(flat), iter(numbers)
+    for position, layout in zip(graph.trained, graph.gradients, strict=True):
+        if layout is not None:
+            gradients[position] = layout.assemble(tensors, remaining_numbers)
+    return tuple(gradients)
+
+
+def _in_eager(graph: Desugared, arguments: list[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the gradients by running the captured graph again: for a second derivative or other tangents."""
+    has_history = torch.is_grad_enabled()
+    if not has_history:
+        for position in graph.trained:
+            arguments[position] = arguments[position].detach().requires_grad_()
+    leaves = [arguments[position] for position in graph.trained]
+    with torch_compat.DisableTorchFunctionSubclass(), torch.set_grad_enabled(graph.grad_mode):
+        values = pytree.tree_leaves(graph.module(*arguments))
+    differentiated = [values[position] for position in graph.differentiable]
+    gradients = torch.autograd.grad(
+        differentiated, leaves, tangents, allow_unused=True, create_graph=has_history
+    )
+    gradients_of_arguments: list[Any] = [None] * len(arguments)
+    for position, gradient in zip(graph.trained, gradients, strict=True):
+        gradients_of_arguments[position] = gradient
+    return tuple(gradients_of_arguments)

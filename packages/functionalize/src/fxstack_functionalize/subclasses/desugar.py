@@ -61,58 +61,61 @@ class Desugared:
     def run(self, arguments: Sequence[Any]) -> list[Any]:
         """Run the graph on wrappers and record the outputs. Capture has handled ``__torch_function__``."""
         values: list[Any]
-        before = _versions(arguments)
+        versions = _versions(arguments)
         without_functions = torch_compat.DisableTorchFunctionSubclass()
         with without_functions, torch.set_grad_enabled(self.grad_mode):  # restores the grad mode
             values, self.spec = pytree.tree_flatten(self.module(*arguments))
         self.writes = {
-            place: version - before[place]
-            for place, version in _versions(arguments).items()
-            if version != before[place]
+            position: version - versions[position]
+            for position, version in _versions(arguments).items()
+            if version != versions[position]
         }
-        places = {id(argument): place for place, argument in enumerate(arguments)}
+        position_of = {id(argument): position for position, argument in enumerate(arguments)}
         self.outputs = tuple(layout_of(value) for value in values)
         self.sources = tuple(
-            places.get(id(value)) if isinstance(value, torch.Tensor) else None for value in values
+            position_of.get(id(value)) if isinstance(value, torch.Tensor) else None for value in values
         )
         return values
 
     def joint(self, *flat: object) -> tuple[Any, ...]:
         """Map inputs and tangents to outputs and gradients, all as plain tensors."""
         count = len(leaves_all(self.inputs)) + len(numbers_all(self.inputs))
-        arguments = self._leaves(rebuild_all(self.inputs, flat[:count]))
+        arguments = self.rebuild_leaves(flat[:count])
         values = self.run(arguments)
-        wanted = [values[place] for place in self.differentiable]
+        differentiated = [values[position] for position in self.differentiable]
         tangents = assemble_all(self.tangents, flat[count:], numbers_all(self.tangents))
-        leaves = [arguments[place] for place in self.trained]
+        leaves = [arguments[position] for position in self.trained]
         with torch_compat.DisableAutocast():  # eager's backward runs outside the autocast region
-            found = torch.autograd.grad(wanted, leaves, tangents, allow_unused=True)
+            gradients = torch.autograd.grad(differentiated, leaves, tangents, allow_unused=True)
         results = [v.detach() if isinstance(v, torch.Tensor) else v for v in values]
-        self.gradients = [None if g is None else layout_of(g) for g in found]
-        given = [(layout_of(g), g) for g in found if g is not None]
-        apart = _Apart(flat)
-        forward = [apart.demand(part) for part in tensors_all(self.outputs, results)]
-        backward = [apart.copy(part) for layout, g in given for part in layout.tensors(g)]
+        self.gradients = [None if g is None else layout_of(g) for g in gradients]
+        present = [(layout_of(g), g) for g in gradients if g is not None]
+        apart = _DisjointMemory(flat)
+        forward = [apart.check_disjoint(tensor) for tensor in tensors_all(self.outputs, results)]
+        backward = [apart.copy(tensor) for layout, g in present for tensor in layout.tensors(g)]
         return (*forward, *backward)
+
+    def rebuild_leaves(self, flat: Sequence[Any]) -> list[Any]:
+        """Return the arguments made of plain tensors. Arguments that require a gradient are leaves."""
+        arguments = rebuild_all(self.inputs, flat)
+        for position in self.trained:
+            arguments[position] = arguments[position].detach().requires_grad_()
+        return arguments
 
     @property
     def tangents(self) -> tuple[Layout, ...]:
         """Return the layouts of the tangents, assumed to be those of the outputs."""
-        return tuple(self.outputs[place] for place in self.differentiable)
-
-    def _leaves(self, arguments: list[Any]) -> list[Any]:
-        for place in self.trained:
-            arguments[place] = arguments[place].detach().requires_grad_()
-        return arguments
+        return tuple(self.outputs[position] for position in self.differentiable)
 
 
-class _Apart:
+class _DisjointMemory:
     """Keeps results of a joint graph disjoint in memory from its inputs and from each other."""
 
     def __init__(self, inputs: Sequence[Any]) -> None:
         self._seen = {_memory(value) for value in inputs if isinstance(value, torch.Tensor)}
 
-    def demand(self, value: Any) -> Any:
+    def check_disjoint(self, value: Any) -> Any:
+        """Return ``value``, a result of the forward. Raise UnsupportedGraphError if it shares memory."""
         if isinstance(value, torch.Tensor):
             if _memory(value) in self._seen:
                 raise UnsupportedGraphError(
@@ -124,6 +127,7 @@ class _Apart:
         return value
 
     def copy(self, value: object) -> Any:
+        """Return ``value``, a gradient; a clone if it shares memory with an earlier result or an input."""
         if not isinstance(value, torch.Tensor):
             return value
         if _memory(value) in self._seen:
@@ -134,8 +138,8 @@ class _Apart:
 
 def _versions(arguments: Sequence[Any]) -> dict[int, int]:
     return {
-        place: argument._version
-        for place, argument in enumerate(arguments)
+        position: argument._version
+        for position, argument in enumerate(arguments)
         if is_wrapper(argument) and not argument.is_inference()
     }
 

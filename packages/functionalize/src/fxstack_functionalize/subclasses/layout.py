@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import eq
 from typing import Any
 
 import torch
 
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.metadata.wrapper_classes import is_wrapper
-from fxstack_functionalize.runtime.forward.first_call import same_layout, with_strides
+from fxstack_functionalize.runtime.forward.outputs import same_layout, with_strides
 from fxstack_functionalize.torch_compat import pytree
 
 
@@ -38,8 +39,8 @@ class Plain:
 
     def zeros(self, size: object, stride: object) -> torch.Tensor:
         """Return zeros of this dtype and device."""
-        made = torch.empty_strided(size, stride, dtype=self.dtype, device=self.device)
-        return made.zero_()
+        tensor = torch.empty_strided(size, stride, dtype=self.dtype, device=self.device)
+        return tensor.zero_()
 
     def fits(self, value: object) -> bool:
         """Whether a tensor can replace the value that was traced."""
@@ -71,9 +72,9 @@ class Wrapper:
         """Yield the numbers of a value that are symbolic here: those of inner tensors, then its own."""
         for name, layout in self.parts:
             yield from layout.sizes(getattr(value, name))
-        given = (*value.size(), *value.stride())
-        known = (*self.size, *self.stride)
-        yield from (new for new, old in zip(given, known, strict=True) if _is_symbolic(old))
+        present = (*value.size(), *value.stride())
+        traced = (*self.size, *self.stride)
+        yield from (new for new, old in zip(present, traced, strict=True) if _is_symbolic(old))
 
     def tensors(self, value: object) -> Iterator[Any]:
         """Yield the plain tensors of a value."""
@@ -90,20 +91,17 @@ class Wrapper:
         return self.cls.__tensor_unflatten__(inner, self.context, size, stride)
 
     def fits(self, value: object) -> bool:
+        """Whether a wrapper can replace the traced one: the same class, inner tensors and context."""
         if type(value) is not self.cls:
             return False
         names, context = value.__tensor_flatten__()  # type: ignore[attr-defined]
-        known = tuple(name for name, _ in self.parts)
+        traced_names = tuple(name for name, _ in self.parts)
+        compare = getattr(self.cls, "__metadata_guard__", None) or eq
         return (
-            tuple(names) == known
-            and self._same_context(context)
+            tuple(names) == traced_names
+            and bool(compare(self.context, context))
             and all(layout.fits(getattr(value, name)) for name, layout in self.parts)
         )
-
-    def _same_context(self, context: object) -> bool:
-        compare = getattr(self.cls, "__metadata_guard__", None)
-        same = self.context == context if compare is None else compare(self.context, context)
-        return bool(same)
 
     @property
     def leaves(self) -> tuple[Plain, ...]:
@@ -139,8 +137,8 @@ def layout_of(value: object) -> Layout:
             why="the context is a constant of the compiled graph",
             fix="mark the sizes that it depends on static",
         )
-    parts = tuple((name, layout_of(getattr(value, name))) for name in names)
-    return Wrapper(type(value), parts, context, tuple(value.size()), tuple(value.stride()))
+    inner_layouts = tuple((name, layout_of(getattr(value, name))) for name in names)
+    return Wrapper(type(value), inner_layouts, context, tuple(value.size()), tuple(value.stride()))
 
 
 def flatten_all(layouts: Iterable[Layout], values: Any) -> list[Any]:
@@ -157,8 +155,8 @@ def rebuild_all(layouts: Sequence[Layout], parts: Sequence[Any]) -> list[Any]:
 
 def assemble_all(layouts: Iterable[Layout], tensors: Any, numbers: Any) -> list[Any]:
     """Return the values of these plain tensors and symbolic numbers."""
-    remaining, given = iter(tensors), iter(numbers)
-    return [layout.assemble(remaining, given) for layout in layouts]
+    remaining_tensors, remaining_numbers = iter(tensors), iter(numbers)
+    return [layout.assemble(remaining_tensors, remaining_numbers) for layout in layouts]
 
 
 def tensors_all(layouts: Iterable[Layout], values: Any) -> list[Any]:

@@ -2,5 +2,5 @@
 
 ``inputs`` makes the caller's examples fake; ``aten_tracer`` records ATen operators into a graph; ``engine``
 removes views and mutations from what is recorded; ``exact_random`` keeps the order and the bits of random
-operators; ``tangents`` describes the layout of incoming gradients. Begin with ``inputs``.
+operators; ``tensor_metadata`` describes the layout of saved tensors and gradients. Begin with ``inputs``.
 """

@@ -24,7 +24,7 @@ from fxstack_functionalize.torch_compat import FakeTensor, OpOverload
 INHERITED = ("stack_trace", "nn_module_stack", "source_fn_stack", "original_name", "recompute", "custom")
 """Metadata keys that an ATen node inherits from its captured node."""
 
-KEPT = frozenset({*INHERITED, "val", "unbacked_bindings"})
+KEPT_METADATA = frozenset({*INHERITED, "val", "unbacked_bindings"})
 """All metadata keys that leave this package."""
 
 
@@ -53,6 +53,7 @@ class TensorMap:
         return id(tensor) in self._entries
 
     def get(self, tensor: torch.Tensor, default: object = None) -> Any:
+        """Return the proxy of ``tensor``. A proxy that was set by ``set_later`` is made now."""
         entry = self._entries.get(id(tensor))
         if entry is None:
             return default
@@ -87,7 +88,7 @@ class AtenTracer(PythonKeyTracer):
         self._starts: list[int] = []
         self._origins: list[dict[str, Any]] = []
 
-    def enter_origin(self, meta: Mapping[str, Any], name: str) -> None:
+    def start_node(self, meta: Mapping[str, Any], name: str) -> None:
         """Attribute the next operators to the captured node ``name`` with metadata ``meta``."""
         self._origin = {key: meta[key] for key in INHERITED if key in meta}
         self._origin.setdefault("original_name", name)
@@ -101,7 +102,7 @@ class AtenTracer(PythonKeyTracer):
         """Tag the next operators for partitioners, unless the captured node has its own tag."""
         self._origin.setdefault("recompute", name)
 
-    def enter_backward(self) -> None:
+    def start_backward(self) -> None:
         """Attribute the next operators to the forward nodes of the running autograd nodes."""
         self._starts.append(torch_compat.get_sequence_nr())
         self._origins.append({})
@@ -139,6 +140,7 @@ class AtenTracer(PythonKeyTracer):
         return item
 
     def create_arg(self, a: object) -> Any:
+        """Return the node of an argument. Raise UnsupportedGraphError for a tensor that no recorded operator made."""
         if isinstance(a, torch.Tensor) and a.requires_grad:
             raise UnsupportedGraphError(
                 f"the graph uses a tensor of size {tuple(a.shape)} that requires a gradient but is no input",
@@ -154,6 +156,7 @@ class AtenTracer(PythonKeyTracer):
         return super().create_arg(a)
 
     def _backward_origin(self) -> dict[str, Any]:
+        """Return the metadata of the forward node whose autograd node runs now."""
         running = torch_compat.current_autograd_node()
         if running is None:
             return {}

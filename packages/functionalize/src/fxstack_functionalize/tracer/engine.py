@@ -1,6 +1,6 @@
 """The two functionalisations of torch behind one interface.
 
-``DispatcherEngine`` turns on the C++ functionalisation kernels below autograd. It is faster (no Python runs
+``Engine`` turns on the C++ functionalisation kernels below autograd. It is faster (no Python runs
 for the kernels) and handles every ATen operator. ``ModeEngine`` uses ``FunctionalTensorMode``: it is slower,
 but also handles mutating custom operators (auto-functionalised), effect tokens and tensor subclasses. In
 both, autograd is on top, so it records gradients on the functional tensors.
@@ -9,7 +9,7 @@ both, autograd is on top, so it records gradients on the functional tensors.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
@@ -21,53 +21,27 @@ from fxstack_functionalize.tracer.exact_random import ExactRandomMode
 
 
 class Engine:
-    """Wraps tensors so that operators on them are functional, and unwraps the results."""
+    """Makes tensors functional by torch's C++ kernels below autograd. No Python runs for the kernels."""
 
     def __init__(self, *, flat_views: bool = False) -> None:
         self.flat_views = flat_views
         """Whether views without an exact inverse become ``as_strided`` of their root (``inverses``)."""
         self.relayouts: list[tuple[torch.Tensor, Relayout]] = []
         """The in-place changes of tensors' metadata, in order."""
-        self.cut_off_from: dict[int, torch.Tensor] = {}
+        self.detached_from: dict[int | None, torch.Tensor] = {}
         """By storage: the tensor from which other tensors on it were detached."""
         self.views_of_leaves: set[int] = set()
         """The ids of inputs that are views of leaves with a gradient: autograd forbids to change them."""
-        self.gapped: dict[int, tuple[torch.Tensor, Sequence[Any]]] = {}
-        """By storage: its owner and eager's strides, if these have gaps that the present value lacks."""
+        self.non_dense: dict[int | None, tuple[torch.Tensor, Sequence[Any]]] = {}
+        """By storage, if eager's tensor has gaps that the present value lacks: its owner and eager's strides."""
         self.moved: dict[int, tuple[torch.Tensor, Any]] = {}
-        """By storage: its owner and eager's storage offset, if the present value has another offset."""
+        """By storage, if the present value has another storage offset than eager's: its owner, eager's offset."""
         self.has_absolute_views: set[int] = set()
         """The storages with ``as_strided`` views, whose offsets count from the start of the storage."""
 
-    def active(self) -> AbstractContextManager[Any]:
-        """Return the context in which wrapped tensors can be used."""
-        raise NotImplementedError
-
-    def wrap(self, inner: torch.Tensor) -> torch.Tensor:
-        """Return a functional tensor over ``inner`` that requires no gradient."""
-        raise NotImplementedError
-
-    def core(self, wrapped: torch.Tensor) -> torch.Tensor:
-        """Return the C++ functional tensor, which records mutations and views."""
-        return wrapped
-
-    def is_functional(self, value: object) -> bool:
-        """Return whether ``value`` is wrapped."""
-        raise NotImplementedError
-
-    def apart(self, wrapped: torch.Tensor) -> torch.Tensor:
-        """Return ``wrapped`` with its own version counter."""
-        return wrapped.data
-
-    def set_outside(self, wrapped: torch.Tensor, source: torch.Tensor) -> None:
-        """Update the wrapper around the core of ``wrapped`` after ``wrapped.set_(source)`` was called."""
-
-
-class DispatcherEngine(Engine):
-    """Uses the C++ functionalisation kernels directly below autograd."""
-
     @contextmanager
     def active(self) -> Iterator[None]:
+        """Enter the context in which wrapped tensors can be used."""
         torch_compat.enable_functionalization(reapply_views=True)
         try:
             yield
@@ -75,10 +49,23 @@ class DispatcherEngine(Engine):
             torch_compat.disable_functionalization()
 
     def wrap(self, inner: torch.Tensor) -> torch.Tensor:
+        """Return a functional tensor over ``inner`` that requires no gradient."""
         return cast("torch.Tensor", torch_compat.to_functional_tensor(inner))
 
+    def core(self, wrapped: torch.Tensor) -> torch.Tensor:
+        """Return the C++ functional tensor, which records mutations and views."""
+        return wrapped
+
     def is_functional(self, value: object) -> bool:
+        """Return whether ``value`` is wrapped."""
         return isinstance(value, torch.Tensor) and torch_compat.is_functional_tensor(value)
+
+    def with_own_version(self, wrapped: torch.Tensor) -> torch.Tensor:
+        """Return ``wrapped`` with its own version counter."""
+        return wrapped.data
+
+    def set_outside(self, wrapped: torch.Tensor, source: torch.Tensor) -> None:
+        """Update the wrapper around the core of ``wrapped`` after ``wrapped.set_(source)`` was called."""
 
 
 class ModeEngine(Engine):
@@ -93,7 +80,7 @@ class ModeEngine(Engine):
 
     def wrap(self, inner: torch.Tensor) -> torch.Tensor:
         with self.mode:
-            return FunctionalTensor(torch_compat.to_functional_tensor(inner), self.mode)
+            return FunctionalTensor(super().wrap(inner), self.mode)
 
     def core(self, wrapped: torch.Tensor) -> torch.Tensor:
         return cast("FunctionalTensor", wrapped).elem
@@ -101,7 +88,7 @@ class ModeEngine(Engine):
     def is_functional(self, value: object) -> bool:
         return isinstance(value, FunctionalTensor)
 
-    def apart(self, wrapped: torch.Tensor) -> torch.Tensor:
+    def with_own_version(self, wrapped: torch.Tensor) -> torch.Tensor:
         with self.mode:
             return wrapped.data
 

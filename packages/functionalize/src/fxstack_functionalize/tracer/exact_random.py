@@ -43,8 +43,8 @@ def is_generator_state(node: object) -> bool:
     """Whether ``node`` is the generator state before a draw, saved for a backward that draws again."""
     if not isinstance(node, Node) or node.target is not operator.getitem:
         return False
-    both, index = node.args[0], node.args[1]
-    return isinstance(both, Node) and both.target is run_and_save_rng_state and index == 0
+    drawing, index = node.args[0], node.args[1]
+    return isinstance(drawing, Node) and drawing.target is run_and_save_rng_state and index == 0
 
 
 RANDOM_BETWEEN = getattr(torch.ops.aten.random, "from")

@@ -97,29 +97,21 @@ class RestartTraceError(Exception):
         super().__init__()
 
 
-def find_fake_mode(values: Sequence[Any]) -> FakeTensorMode | None:
-    """Return the mode of the first fake tensor among ``values``."""
-    for value in values:
-        if isinstance(value, FakeTensor):
-            return value.fake_mode
-    return None
-
-
-def mode_of(values: Sequence[Any], results: Iterable[Any] = ()) -> FakeTensorMode:
+def fake_mode_of(values: Sequence[Any], results: Iterable[Any] = ()) -> FakeTensorMode:
     """Return the mode of the fake tensors among ``values``; a new mode if there are none.
 
     If ``values`` have symbolic numbers but no tensors, return the mode of a tensor among ``results`` with the
     same ShapeEnv.
     """
-    found = find_fake_mode(values)
-    if found is not None:
-        return found
+    fakes = [value for value in values if isinstance(value, FakeTensor)]
+    if fakes:
+        return fakes[0].fake_mode
     env = next((v.node.shape_env for v in values if isinstance(v, SYMBOLIC)), None)
     for value in () if env is None else results:
         if isinstance(value, FakeTensor) and value.fake_mode.shape_env is env:
             return value.fake_mode
-    known = ShapeEnv() if env is None else env
-    return FakeTensorMode(shape_env=known, static_shapes=True, allow_non_fake_inputs=True)
+    shape_env = ShapeEnv() if env is None else env
+    return FakeTensorMode(shape_env=shape_env, static_shapes=True, allow_non_fake_inputs=True)
 
 
 def prepare(graph_module: GraphModule, example_inputs: Sequence[Any]) -> Captured:
@@ -129,7 +121,7 @@ def prepare(graph_module: GraphModule, example_inputs: Sequence[Any]) -> Capture
         TypeError: if ``graph_module`` is no graph module, or ``example_inputs`` no sequence.
         ValueError: if the number of example inputs differs from the number of placeholders.
     """
-    _check_kinds(graph_module, example_inputs)
+    _check_types(graph_module, example_inputs)
     placeholders = graph_module.graph.find_nodes(op="placeholder")
     if len(placeholders) != len(example_inputs):
         names = ", ".join(node.name for node in placeholders)
@@ -141,7 +133,7 @@ def prepare(graph_module: GraphModule, example_inputs: Sequence[Any]) -> Capture
     tensors = {id(tensor): (path, tensor) for path, tensor in reversed(paths.items())}
     lifted = list(reversed(tensors.values()))
     results = (node.meta.get("val") for node in graph_module.graph.nodes)
-    mode = mode_of([*example_inputs, *(tensor for _, tensor in lifted)], results)
+    mode = fake_mode_of([*example_inputs, *(tensor for _, tensor in lifted)], results)
     inputs = [
         CapturedInput(node.name, _kind_of(value), to_fake(mode, value))
         for node, value in zip(placeholders, example_inputs, strict=True)
@@ -164,7 +156,8 @@ def _new_identifier(path: str, used: set[str]) -> str:
     return next(candidate for candidate in candidates if candidate not in used)
 
 
-def _check_kinds(graph_module: object, example_inputs: object) -> None:
+def _check_types(graph_module: object, example_inputs: object) -> None:
+    """Raise TypeError for arguments that are no graph module and no sequence of examples."""
     if not isinstance(graph_module, torch.fx.GraphModule):
         raise TypeError(
             f"a captured graph is a torch.fx.GraphModule, not {type(graph_module).__name__}.\n"
@@ -180,7 +173,7 @@ def _check_kinds(graph_module: object, example_inputs: object) -> None:
 def _unbound_symbols(inputs: Sequence[CapturedInput]) -> list[CapturedInput]:
     """Make an input of every symbol that only a tensor's size binds: graphs need all symbols as inputs."""
     bound = {spec.fake.node.expr for spec in inputs if isinstance(spec.fake, torch.SymInt)}
-    made = []
+    symbols = []
     for index, spec in enumerate(inputs):
         if not isinstance(spec.fake, torch.Tensor):
             continue
@@ -190,42 +183,42 @@ def _unbound_symbols(inputs: Sequence[CapturedInput]) -> list[CapturedInput]:
             if isinstance(size.node.expr, sympy.Symbol):
                 bound.add(size.node.expr)
                 name = f"size_{size.node.expr}"
-                made.append(CapturedInput(name, InputKind.SYMBOL, size, size_of=(index, dim)))
-    return made
+                symbols.append(CapturedInput(name, InputKind.SYMBOL, size, size_of=(index, dim)))
+    return symbols
 
 
 def to_fake(mode: FakeTensorMode, value: object) -> Any:
     """Return a fake tensor for a tensor; another value unchanged."""
     if isinstance(value, FakeTensor):
-        return _ordinary(value)
+        return _without_inference_mode(value)
     if not isinstance(value, torch.Tensor):
         return value
     if value.is_nested or value.is_quantized:
         kind = "nested" if value.is_nested else "quantized"
-        raise _not_supported(f"one of the inputs is a {kind} tensor")
+        raise _unsupported(f"one of the inputs is a {kind} tensor")
     try:
-        fake = _ordinary(mode.from_tensor(value, static_shapes=True))
+        fake = _without_inference_mode(mode.from_tensor(value, static_shapes=True))
     except Exception as error:
-        raise _not_supported(f"an input of type {type(value).__name__} has no fake form") from error
+        raise _unsupported(f"an input of type {type(value).__name__} has no fake form") from error
     fake.item_memo = None  # since torch 2.15 the memo is the present number of ``value``
     return fake
 
 
-def _ordinary(fake: FakeTensor) -> FakeTensor:
+def _without_inference_mode(fake: FakeTensor) -> FakeTensor:
     """Return an ordinary tensor on the memory of an inference tensor: traces run without inference mode."""
     if not (fake.is_inference() and torch.is_inference_mode_enabled()):
         return fake
     with torch.inference_mode(mode=False), torch.no_grad(), fake.fake_mode:
-        made = torch.empty(0, dtype=fake.dtype, device=fake.device)
-        made.set_(fake.untyped_storage(), fake.storage_offset(), fake.size(), fake.stride())
-        made = torch_compat.neg_view(made) if fake.is_neg() else made
-        made = torch_compat.conj_view(made) if fake.is_conj() else made
-        return cast("FakeTensor", made.requires_grad_(fake.requires_grad))
+        ordinary = torch.empty(0, dtype=fake.dtype, device=fake.device)
+        ordinary.set_(fake.untyped_storage(), fake.storage_offset(), fake.size(), fake.stride())
+        ordinary = torch_compat.neg_view(ordinary) if fake.is_neg() else ordinary
+        ordinary = torch_compat.conj_view(ordinary) if fake.is_conj() else ordinary
+        return cast("FakeTensor", ordinary.requires_grad_(fake.requires_grad))
 
 
-def _not_supported(what: str) -> UnsupportedGraphError:
+def _unsupported(subject: str) -> UnsupportedGraphError:
     return UnsupportedGraphError(
-        what,
+        subject,
         why="tracing works on tensors without data, which torch has no model of for this kind",
         fix="convert it to a dense tensor outside the compiled function, or run the graph in eager",
     )
@@ -239,12 +232,12 @@ def _kind_of(value: object, otherwise: InputKind = InputKind.USER_INPUT) -> Inpu
 
 def _owned_tensors(graph_module: GraphModule) -> dict[str, torch.Tensor]:
     """Return the tensors that get_attr and call_module nodes may read, by path, in order of first use."""
-    found: dict[str, torch.Tensor] = {}
+    tensors: dict[str, torch.Tensor] = {}
     for node in graph_module.graph.nodes:
         if node.op == "get_attr":
             value = attrgetter(node.target)(graph_module)
             if isinstance(value, torch.Tensor):
-                found.setdefault(node.target, value)
+                tensors.setdefault(node.target, value)
         elif node.op == "call_module":
             module = graph_module.get_submodule(node.target)
             named = [
@@ -252,5 +245,5 @@ def _owned_tensors(graph_module: GraphModule) -> dict[str, torch.Tensor]:
                 *module.named_buffers(node.target, remove_duplicate=False),
             ]
             for path, tensor in named:
-                found.setdefault(path, tensor)
-    return found
+                tensors.setdefault(path, tensor)
+    return tensors

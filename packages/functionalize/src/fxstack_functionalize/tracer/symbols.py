@@ -34,19 +34,19 @@ def symbol_specs(captured: Captured) -> tuple[SymbolSpec, ...]:
     specs = []
     for symbol in _bindings(captured):
         bounds = shape_env.var_to_range.get(symbol)
-        hint = _integer(values_in(shape_env).get(symbol), None)
+        hint = _as_integer(symbol_values(shape_env).get(symbol), None)
         specs.append(
             SymbolSpec(
                 str(symbol),
                 hint,
-                lower=_integer(bounds.lower, 0) if bounds is not None else 0,
-                upper=_integer(bounds.upper, None) if bounds is not None else None,
+                lower=_as_integer(bounds.lower, 0) if bounds is not None else 0,
+                upper=_as_integer(bounds.upper, None) if bounds is not None else None,
             )
         )
     return tuple(specs)
 
 
-def filler(
+def make_filler(
     captured: Captured, nest: object, computed: Sequence[tuple[sympy.Symbol, int]] = ()
 ) -> Callable[[Sequence[Any]], Any]:
     """Return a function from a call's arguments to ``nest`` with numbers in place of symbols.
@@ -83,6 +83,7 @@ class _NestText:
         """Whether there is a SymInt. It may stand for a known number."""
 
     def of(self, value: object) -> str:
+        """Return the expression of a nest. Objects get names in ``names``."""
         if isinstance(value, tuple):
             return f"({''.join(f'{self.of(item)}, ' for item in value)})"
         if isinstance(value, list):
@@ -97,6 +98,7 @@ class _NestText:
         return name
 
     def _size(self, expr: sympy.Expr) -> str:
+        """Return the expression of a symbolic size, or a call that evaluates it if Python text cannot."""
         self.symbols |= expr.free_symbols
         parameters = sorted(map(str, expr.free_symbols))
         text: str = PythonPrinter().doprint(expr)
@@ -118,7 +120,7 @@ def _evaluated(expr: sympy.Expr) -> Callable[..., int]:
     return evaluate
 
 
-def evaluable(captured: Captured, numbers: Iterable[Any]) -> bool:
+def is_evaluable(captured: Captured, numbers: Iterable[Any]) -> bool:
     """Whether the inputs determine all ``numbers``; False for data-dependent sizes."""
     bound = set(_bindings(captured))
     return all(
@@ -128,16 +130,25 @@ def evaluable(captured: Captured, numbers: Iterable[Any]) -> bool:
     )
 
 
-def computed_symbols(
+def find_computed_symbols(
     captured: Captured, numbers: Iterable[torch.SymInt]
 ) -> dict[sympy.Symbol, torch.SymInt] | None:
     """Return the data-dependent symbols among ``numbers``; None if one occurs only inside an expression."""
     bound = set(_bindings(captured))
-    given = [number for number in numbers if not bound.issuperset(number.node.expr.free_symbols)]
-    found = {number.node.expr: number for number in given if number.node.expr.is_Symbol}
-    known = bound | found.keys()
-    whole = all(known.issuperset(number.node.expr.free_symbols) for number in given)
-    return found if whole else None
+    computed = [number for number in numbers if not bound.issuperset(number.node.expr.free_symbols)]
+    symbols = {number.node.expr: number for number in computed if number.node.expr.is_Symbol}
+    available = bound | symbols.keys()
+    is_complete = all(available.issuperset(number.node.expr.free_symbols) for number in computed)
+    return symbols if is_complete else None
+
+
+def has_symbols(value: object) -> bool:
+    """Whether a symbolic integer is among nested lists and tuples, or among the sizes and strides of tensors there."""
+    if isinstance(value, torch.Tensor):
+        return bool(value._has_symbolic_sizes_strides)
+    if isinstance(value, (tuple, list)):
+        return any(map(has_symbols, value))
+    return isinstance(value, torch.SymInt)
 
 
 def hint_of(number: int | torch.SymInt) -> int:
@@ -149,26 +160,27 @@ def hint_of(number: int | torch.SymInt) -> int:
 
 
 def _bindings(captured: Captured) -> dict[sympy.Symbol, tuple[int, int | None]]:
-    found: dict[sympy.Symbol, tuple[int, int | None]] = {}
+    """Return for each symbol the input that binds it, and the dimension if the input is a tensor."""
+    bindings: dict[sympy.Symbol, tuple[int, int | None]] = {}
     for index, spec in enumerate(captured.inputs):
         if isinstance(spec.fake, torch.SymInt):
             expr = spec.fake.node.expr
             if isinstance(expr, sympy.Symbol):
-                found.setdefault(expr, (index, None))
+                bindings.setdefault(expr, (index, None))
     for index, spec in enumerate(captured.inputs):
         if isinstance(spec.fake, torch.Tensor):
             for dim, size in enumerate(spec.fake.shape):
                 if isinstance(size, torch.SymInt) and isinstance(size.node.expr, sympy.Symbol):
-                    found.setdefault(size.node.expr, (index, dim))
-    return found
+                    bindings.setdefault(size.node.expr, (index, dim))
+    return bindings
 
 
-def values_in(shape_env: object) -> dict[sympy.Symbol, Any]:
+def symbol_values(shape_env: object) -> dict[sympy.Symbol, Any]:
     """Return the values of symbols at capture. Data-dependent symbols have no value."""
     # torch 2.11 has the second name only; later versions warn about it.
     name = "backed_var_to_val" if hasattr(shape_env, "backed_var_to_val") else "var_to_val"
     return getattr(shape_env, name, {})
 
 
-def _integer(value: object, otherwise: int | None) -> Any:
+def _as_integer(value: object, otherwise: int | None) -> Any:
     return int(value) if isinstance(value, (int, sympy.Integer)) else otherwise

@@ -1,4 +1,4 @@
-"""Finish a trace: dead code, metadata, signature."""
+"""Finish a trace: new values copied into inputs, dead code, metadata, signature."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import torch
 from torch.fx import Node
 
 from fxstack_functionalize import torch_compat
+from fxstack_functionalize.metadata.records import GraphInfo
 from fxstack_functionalize.metadata.replay import AliasSource
-from fxstack_functionalize.tracer.aten_tracer import KEPT
+from fxstack_functionalize.tracer.aten_tracer import KEPT_METADATA
 from fxstack_functionalize.tracer.symbols import symbol_specs
 from fxstack_functionalize.tracing.session import Session
 from fxstack_interchange import (
@@ -53,7 +54,7 @@ def with_signature(
     """Return the session's graph, which is complete, with its signature."""
     graph = session.tracer.graph
     for node in graph.nodes:
-        node.meta = {key: value for key, value in node.meta.items() if key in KEPT}
+        node.meta = {key: value for key, value in node.meta.items() if key in KEPT_METADATA}
         if isinstance(node.target, torch_compat.OpOverload) and not node.target._schema.returns:
             node.meta.setdefault("val", None)
     module = make_graph_module(session.tracer.root, graph)
@@ -108,13 +109,13 @@ def _name(node: object) -> str | None:
     return node.name if isinstance(node, Node) else None
 
 
-def remove_dead_code(graph: torch.fx.Graph, again: Collection[Node] = ()) -> bool:
+def remove_dead_code(graph: torch.fx.Graph, rerun: Collection[Node] = ()) -> bool:
     """Remove unused nodes, except nodes that may have an effect, raise an error or draw random numbers.
 
-    Return whether there were any. ``again``: nodes that a forward has run with the same values, so that they cannot raise.
+    Return whether there were any. ``rerun``: nodes that a forward has run with the same values, so that they cannot raise.
     """
     changed: bool = graph.eliminate_dead_code(
-        is_impure_node=lambda node: has_effect(node) or (must_run(node) and node not in again)
+        is_impure_node=lambda node: has_effect(node) or (must_run(node) and node not in rerun)
     )
     return changed
 
@@ -144,3 +145,47 @@ def has_effect(node: Node) -> bool:
             or node.is_impure()
         )
     return bool(node.is_impure())
+
+
+def copy_back_in_graph(
+    session: Session, slots: Sequence[FlatSlot], info: GraphInfo
+) -> tuple[list[FlatSlot], GraphInfo]:
+    """Append ``aten.copy_(input, value)`` for every mutated input, and drop these values from the outputs.
+
+    A compiler may then write the new value in place: no returned value is read after the copies.
+    """
+    remaining = [slot for slot in slots if slot.mutated_input is None]
+    graph = session.tracer.graph
+    changed = [slot for slot in slots if slot.mutated_input is not None]
+    targets = [session.inputs[info.mutated[number]].node for number in range(len(changed))]
+    memory = {_memory(target) for target in targets}
+    values = [slot.node for slot in changed]
+    for number, value in enumerate(values):
+        if _memory(value) in memory:  # a view of a mutated input is read before any input is written
+            values[number] = graph.call_function(torch.ops.aten.clone.default, (value,))
+            values[number].meta["val"] = value.meta["val"]
+    for target, value in zip(targets, values, strict=True):
+        assert target is not None
+        node = graph.call_function(torch.ops.aten.copy_.default, (target, value))
+        node.meta["val"] = target.meta["val"]
+    dropped = len(slots) - len(remaining)
+    remaining = [replace(slot, alias=_shifted(slot.alias, dropped)) for slot in remaining]
+    info = replace(
+        info, mutated=(), in_graph=info.mutated, output_count=len(remaining), strides=info.strides[dropped:]
+    )
+    return remaining, info.shifted(-dropped)
+
+
+def _shifted(alias: tuple[AliasSource, int] | None, dropped: int) -> tuple[AliasSource, int] | None:
+    """Return the owner of an output's memory without the first ``dropped`` flat outputs."""
+    if alias is None or alias[0] is not AliasSource.OUTPUT:
+        return alias
+    return AliasSource.OUTPUT, alias[1] - dropped
+
+
+def _memory(node: Any) -> Any:
+    """Return the identity of the memory of a node's value."""
+    value = node.meta.get("val")
+    if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+        return value.untyped_storage()._cdata
+    return node

@@ -1,28 +1,40 @@
-"""Run a captured graph node by node on functional tensors, and tell the tracer which node runs."""
+"""Run a captured graph node by node on functional tensors, and tell the tracer which node runs.
+
+Some nodes hold a region instead of one operator: activation checkpoints and flex attention. A region runs
+inline. The nodes of a checkpoint are tagged, so that the partitioner recomputes them in the backward instead
+of saving their values. Under a selective policy (``context_fn=create_selective_checkpoint_contexts``) the
+policy decides for each node. Random numbers are drawn once and saved, so a recomputed region sees the numbers
+of its forward, like eager's ``preserve_rng_state``.
+"""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from inspect import signature
 from types import FunctionType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
+from torch.utils.checkpoint import CheckpointPolicy, SelectiveCheckpointContext, checkpoint, noop_context_fn
 
 from fxstack_functionalize import torch_compat
-from fxstack_functionalize.operators.elements import ONE_HOT
+from fxstack_functionalize.errors import UnsupportedGraphError
+from fxstack_functionalize.operators.attention import RECOMPUTE_TAG, flex_attention
 from fxstack_functionalize.operators.fused_optimizers import FUSED
-from fxstack_functionalize.operators.recurrent import in_steps, steps_in
+from fxstack_functionalize.operators.recurrent import in_steps, steps_in_module
+from fxstack_functionalize.operators.substitutes import ONE_HOT
 from fxstack_functionalize.random.nested_draws import with_equal_draws
-from fxstack_functionalize.torch_compat import FakeTensor, HigherOrderOperator, pytree
-from fxstack_functionalize.torch_state import autocast_now, demand_unchanged
+from fxstack_functionalize.torch_compat import FakeTensor, HigherOrderOperator, OpOverload, pytree
+from fxstack_functionalize.torch_state import autocast_dtypes, check_deterministic_setting
 from fxstack_functionalize.tracer.aten_tracer import AtenTracer
 from fxstack_functionalize.tracer.engine import Engine, current_value
-from fxstack_functionalize.tracing.regions import REGIONS
 from fxstack_functionalize.views.inplace import InPlaceMode, run_in_place_safely
+from fxstack_interchange.format.metadata import RECOMPUTE_TAGS
+from fxstack_interchange.torch_facts.effects import BEGIN_RANGE, END_RANGE
 
 FUNCTIONS: Mapping[Any, Callable[..., Any]] = {**ONE_HOT, **FUSED}
 """Functions that replace a captured function."""
@@ -57,12 +69,12 @@ class CapturedRun:
                 continue
             if node.op == "output":
                 return self._load(node.args[0])
-            self.tracer.enter_origin(node.meta, node.name)
-            self.tracer.casting = autocast_now()
+            self.tracer.start_node(node.meta, node.name)
+            self.tracer.casting = autocast_dtypes()
             try:
                 self.env[node] = getattr(self, node.op)(node)
             except Exception as error:
-                error.add_note(_where(node))
+                error.add_note(_location_note(node))
                 raise
         return None
 
@@ -70,10 +82,11 @@ class CapturedRun:
         return map_arg(value, self.env.__getitem__)
 
     def call_function(self, node: Node) -> Any:
+        """Run a function node: a region, a replacement, an operator, or an opaque Python function."""
         args = self._load(node.args)
         if node.target is torch_compat.set_grad_enabled and not self.differentiable:
             return None
-        demand_unchanged(node.target, args, node.kwargs)
+        check_deterministic_setting(node.target, args, node.kwargs)
         if node.target in REGIONS:
             return REGIONS[node.target](self.tracer, *args, **self._load(node.kwargs))
         target = FUNCTIONS.get(node.target, node.target)
@@ -84,6 +97,7 @@ class CapturedRun:
         return self._call(target, args, self._load(node.kwargs))
 
     def _call(self, function: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Call a function with the checks for in-place operators, also for the calls inside of opaque functions."""
         if not isinstance(function, FunctionType) or function.__module__.startswith("torch."):
             return in_steps(partial(run_in_place_safely, self.engine, function), function, args, kwargs)
         if getattr(function, "needs_modes", False):  # a graph over wrapper subclasses
@@ -92,13 +106,14 @@ class CapturedRun:
             return function(*args, **kwargs)
 
     def call_method(self, node: Node) -> Any:
-        receiver, *rest = args = self._load(node.args)
+        receiver, *others = args = self._load(node.args)
         method = getattr(torch.Tensor, str(node.target), None)
         if method is None or not isinstance(receiver, torch.Tensor):
-            return getattr(receiver, str(node.target))(*rest, **self._load(node.kwargs))
+            return getattr(receiver, str(node.target))(*others, **self._load(node.kwargs))
         return run_in_place_safely(self.engine, method, args, self._load(node.kwargs))
 
     def call_module(self, node: Node) -> Any:
+        """Run a module with the functional tensors in place of its parameters and buffers."""
         path = str(node.target)
         module = self.module.get_submodule(path)
         prefix = path + "."
@@ -106,7 +121,7 @@ class CapturedRun:
             name[len(prefix) :]: tensor for name, tensor in self.owned.items() if name.startswith(prefix)
         }
         # No InPlaceMode: some modules take another path when a function mode is on.
-        with torch_compat.reparametrize_module(module, tensors), steps_in(module):
+        with torch_compat.reparametrize_module(module, tensors), steps_in_module(module):
             return module(*self._load(node.args), **self._load(node.kwargs))
 
     def get_attr(self, node: Node) -> Any:
@@ -126,7 +141,75 @@ def _forget_values(engine: Engine, args: object) -> None:
                 fake.item_memo = None  # since torch 2.15 the memo is the result of ``item()``
 
 
-def _where(node: Node) -> str:
+def _location_note(node: Node) -> str:
     trace = node.meta.get("stack_trace")
-    place = f"\n{trace}" if trace else " (no stack trace recorded)"
-    return f"while functionalizing node {node.format_node()}{place}"
+    location = f"\n{trace}" if trace else " (no stack trace recorded)"
+    return f"while functionalizing node {node.format_node()}{location}"
+
+
+CHECKPOINT_OPTIONS = frozenset(
+    {"use_reentrant", "context_fn", "determinism_check", "debug", "preserve_rng_state", "early_stop"}
+)
+
+
+def _checkpoint(tracer: AtenTracer, function: Callable[..., Any], *args: object, **kwargs: Any) -> Any:
+    """Run a checkpointed region. Its nodes are tagged to be recomputed, or as the selective policy decides."""
+    tracer.tag(RECOMPUTE_TAG)
+    graph = tracer.graph
+    policy = _policy_of(kwargs.get("context_fn"))
+    last_node = next(iter(reversed(graph.nodes)), None)
+    arguments_of_function = {key: value for key, value in kwargs.items() if key not in CHECKPOINT_OPTIONS}
+    result = (with_equal_draws(function) if tracer.equal_draws else function)(*args, **arguments_of_function)
+    if policy is not None:
+        for node in reversed(graph.nodes):
+            if node is last_node:
+                break
+            _tag(node, policy)
+    return result
+
+
+def _policy_of(context_fn: Callable[[], Any] | None) -> Callable[..., Any] | None:
+    """Return the policy of selective checkpointing; None for a checkpoint without ``context_fn``.
+
+    Raises:
+        UnsupportedGraphError: for contexts that are not torch's.
+    """
+    if context_fn is None or context_fn is noop_context_fn:
+        return None
+    policy = getattr(context_fn()[0], "policy_fn", None)
+    if policy is None:
+        raise UnsupportedGraphError(
+            "a checkpoint has a context_fn of its own",
+            why="its contexts act while the region runs, which a graph does once only",
+            fix="use torch.utils.checkpoint.create_selective_checkpoint_contexts, or run this part in eager",
+        )
+    return cast("Callable[..., Any]", policy)
+
+
+def _tag(node: Node, policy: Callable[..., Any]) -> None:
+    """Ask the policy about one operator, as eager does, and keep the answer if partitioners know it."""
+    if not isinstance(node.target, OpOverload):
+        return
+    args, kwargs = (map_arg(values, lambda used: used.meta.get("val")) for values in (node.args, node.kwargs))
+    # Newer versions of torch pass the operator's result to the policy.
+    has_output = "op_output" in signature(SelectiveCheckpointContext).parameters
+    output = {"op_output": node.meta.get("val")} if has_output else {}
+    context = SelectiveCheckpointContext(is_recompute=False, **output)
+    answer = policy(context, node.target, *args, **kwargs)
+    if isinstance(answer, bool):
+        answer = CheckpointPolicy.MUST_SAVE if answer else CheckpointPolicy.PREFER_RECOMPUTE
+    tag = answer.name.lower()
+    if tag in RECOMPUTE_TAGS:
+        node.meta["recompute"] = tag
+    else:
+        node.meta.pop("recompute", None)
+
+
+REGIONS: dict[Any, Callable[..., Any]] = {
+    checkpoint: _checkpoint,
+    torch.ops.higher_order.tag_activation_checkpoint: _checkpoint,
+    torch.ops.higher_order.flex_attention: flex_attention,
+    BEGIN_RANGE: lambda tracer, *args: tracer.add_call(BEGIN_RANGE, args, {}),
+    END_RANGE: lambda tracer, started: tracer.add_call(END_RANGE, (started,), {}),
+}
+"""The function that runs each region, of the tracer and the node's arguments."""

@@ -35,20 +35,10 @@ from fxstack_functionalize.tracer.aten_tracer import AtenTracer
 from fxstack_functionalize.tracer.engine import Engine, ModeEngine, current_value, version_of
 from fxstack_functionalize.tracer.exact_random import random_rules
 from fxstack_functionalize.tracer.inputs import Captured, CapturedInput
-from fxstack_functionalize.views.differentiable_bases import derive
+from fxstack_functionalize.tracer.symbols import has_symbols
+from fxstack_functionalize.views.differentiable_bases import derive_view
 
 Decompositions = Mapping[Any, Callable[..., Any]]
-
-
-def is_view_of_constant(tensor: torch.Tensor) -> bool:
-    """Whether the tensor requires a gradient although it is a view of a tensor that does not."""
-    base = tensor._base
-    return tensor.requires_grad and base is not None and not base.requires_grad
-
-
-def _is_view_of_leaf(tensor: torch.Tensor) -> bool:
-    base = tensor._base
-    return base is not None and base.requires_grad and base.is_leaf
 
 
 class _AsNonLeaf(torch.autograd.Function):
@@ -88,14 +78,6 @@ class TracedInput:
     """Whether an earlier input has the same storage."""
     steps: tuple[Step, ...] = ()
     """The views that lead to ``argument`` before the graph runs."""
-
-
-def _has_symbols(value: object) -> bool:
-    if isinstance(value, torch.Tensor):
-        return bool(value._has_symbolic_sizes_strides)
-    if isinstance(value, (tuple, list)):
-        return any(map(_has_symbols, value))
-    return isinstance(value, torch.SymInt)
 
 
 @dataclass(slots=True)
@@ -142,8 +124,8 @@ class Session:
         exact = isinstance(self.engine, ModeEngine)
         zeros = {ZEROS: zeros_rule(ready=self._needs_dispatcher())}
         table = {**MASKED_VALUES, **zeros, **random_rules(self.tracer, exact=exact), **self.decompositions}
-        pure = state_input(self.captured.graph_module.graph) is not None
-        mode = (FunctionalRandomMode if pure else RecordingMode)(self.tracer, table)
+        is_pure = state_input(self.captured.graph_module.graph) is not None
+        mode = (FunctionalRandomMode if is_pure else RecordingMode)(self.tracer, table)
         if exact:
             stack.enter_context(_set_make_fx_tracer(self._make_fx(mode, table)))
         opened = ExitStack()
@@ -152,6 +134,7 @@ class Session:
         return opened
 
     def _make_fx(self, mode: ProxyTorchDispatchMode, table: Decompositions) -> _MakefxTracer:
+        """Return the tracer with which higher-order operators trace their branches."""
         tracer = _MakefxTracer(
             decomposition_table=table,
             tracing_mode="symbolic",
@@ -171,11 +154,12 @@ class Session:
         nodes = self.captured.graph_module.graph.nodes
         return (
             self.captured.zero_tensors
-            or any(_has_symbols(spec.fake) for spec in self.captured.inputs)
-            or any(_has_symbols(node.meta.get("val")) for node in nodes)
+            or any(has_symbols(spec.fake) for spec in self.captured.inputs)
+            or any(has_symbols(node.meta.get("val")) for node in nodes)
         )
 
     def _add_placeholders(self) -> None:
+        """Make a placeholder for each input, and the plain tensor that the modes see."""
         for spec in self.captured.inputs:
             proxy = self.tracer.create_proxy("placeholder", spec.name, (), {})
             value = spec.fake
@@ -201,10 +185,11 @@ class Session:
 
     def _wrapped(self, traced: TracedInput) -> torch.Tensor:
         """Wrap an input. An input on shared storage gets its own version counter, to count its changes."""
-        made = self.engine.wrap(traced.inner)
-        return self.engine.apart(made) if traced.shares else made
+        wrapped = self.engine.wrap(traced.inner)
+        return self.engine.with_own_version(wrapped) if traced.shares else wrapped
 
     def _make_leaves(self) -> None:
+        """Make the tensors that get gradients, then the members of merged bases. Then record the initial state."""
         for spec, traced in zip(self.captured.inputs, self.inputs, strict=True):
             if traced.inner is None:
                 continue
@@ -225,16 +210,17 @@ class Session:
 
     def _make_leaf(self, fake: torch.Tensor, traced: TracedInput) -> None:
         """Make the leaf that gets the gradient. A non-leaf argument is another tensor, with eager's base."""
-        made = traced.argument if fake.is_leaf else self._wrapped(traced)
-        if is_view_of_constant(fake):
-            made = self._as_view(made, traced)
+        tensor = traced.argument if fake.is_leaf else self._wrapped(traced)
+        base = fake._base
+        if base is not None and fake.requires_grad and not base.requires_grad:
+            tensor = self._as_view(tensor, traced)
         if fake.is_leaf:
-            traced.leaf = traced.argument = made.requires_grad_()
+            traced.leaf = traced.argument = tensor.requires_grad_()
             return
         traced.leaf = traced.argument.requires_grad_()
         with torch.enable_grad(), disable_proxy_modes_tracing():
-            traced.argument = _AsNonLeaf.apply(traced.leaf, [made])
-        if _is_view_of_leaf(fake):
+            traced.argument = _AsNonLeaf.apply(traced.leaf, [tensor])
+        if base is not None and base.requires_grad and base.is_leaf:
             self.engine.views_of_leaves.add(id(traced.argument))
 
     def _as_view(self, root: torch.Tensor, traced: TracedInput) -> torch.Tensor:
@@ -244,6 +230,7 @@ class Session:
             return root.view_as(root)
 
     def _derive_members(self, base: TracedInput, members: Sequence[int]) -> None:
+        """Make the members of a flat base as views of it, each with its own version counter."""
         for index in members:
             fake = self.captured.inputs[index].fake
             member = self.inputs[index]
@@ -253,14 +240,15 @@ class Session:
             member.argument = view.data
 
     def _derive_views(self, base: TracedInput, spec: CapturedInput) -> None:
-        made: dict[int, torch.Tensor] = {}
+        """Make the members of a root as autograd's views of it."""
+        views: dict[int, torch.Tensor] = {}
         for index in spec.members or ():
             fake = self.captured.inputs[index].fake
             member = self.inputs[index]
             member.base, member.rooted, member.root = base, True, None
-            if id(fake) not in made:
-                made[id(fake)] = derive(base.argument, spec.fake, fake)
-            member.argument = made[id(fake)]
+            if id(fake) not in views:
+                views[id(fake)] = derive_view(base.argument, spec.fake, fake)
+            member.argument = views[id(fake)]
 
     def new_placeholder(self, name: str, value: torch.Tensor) -> Node:
         """Add a placeholder behind the existing ones, for a tensor that the trace needs only now."""
@@ -277,7 +265,7 @@ class Session:
 
     def node_of(self, value: object) -> Any:
         """Return the node that computes ``value`` (a plain tensor or symbol); a constant as itself."""
-        found = self.tracer.unwrap_proxy(value)
-        if isinstance(found, torch.fx.Proxy):
-            return found.node
-        return self.tracer.create_arg(found)
+        proxy = self.tracer.unwrap_proxy(value)
+        if isinstance(proxy, torch.fx.Proxy):
+            return proxy.node
+        return self.tracer.create_arg(proxy)

@@ -18,9 +18,9 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.tracer.inputs import Captured
-from fxstack_functionalize.tracer.symbols import evaluable, hint_of
+from fxstack_functionalize.tracer.symbols import hint_of, is_evaluable
 
-Way = Callable[[torch.Tensor], torch.Tensor]
+ViewFunction = Callable[[torch.Tensor], torch.Tensor]
 
 # Limits: refused: members that autograd does not record as views of one tensor with a gradient: a detach()
 # beside its source, views made under no_grad, by operators with several results, of another dtype, or of a
@@ -50,50 +50,50 @@ def find_root(captured: Captured, group: Iterable[int]) -> torch.Tensor | str:
     if not all(map(is_plain_view, members)):
         return "one of them is a view that autograd gives no new history (of no_grad, of several results)"
     numbers = (*root.shape, *root.stride(), root.storage_offset())
-    if not evaluable(captured, numbers):
+    if not is_evaluable(captured, numbers):
         return "the size of the tensor that they are views of is not known when the graph is called"
-    if not all(member is root or _way(root, member) is not None for member in members):
+    if not all(member is root or _view_function(root, member) is not None for member in members):
         return "they require gradients, and how they lie in the tensor that they are views of is not regular"
     return root
 
 
-def related(captured: Captured, index: int) -> set[int]:
+def inputs_sharing_root(captured: Captured, index: int) -> set[int]:
     """Return the inputs that share a root with a gradient with input ``index``; empty if no other does."""
     root = root_of(captured.inputs[index].fake)
-    found = {
-        place
-        for place, spec in enumerate(captured.inputs)
+    relatives = {
+        position
+        for position, spec in enumerate(captured.inputs)
         if isinstance(spec.fake, torch.Tensor) and root_of(spec.fake) is root
     }
-    return found if len(found) > 1 and root.requires_grad else set()
+    return relatives if len(relatives) > 1 and root.requires_grad else set()
 
 
-def derive(argument: torch.Tensor, root: torch.Tensor, member: torch.Tensor) -> torch.Tensor:
+def derive_view(argument: torch.Tensor, root: torch.Tensor, member: torch.Tensor) -> torch.Tensor:
     """Return the view of ``argument`` that corresponds to the view ``member`` of ``root``."""
     if member is root:
         return argument
-    way = _way(root, member)
+    way = _view_function(root, member)
     assert way is not None
     with torch.enable_grad():
         return way(argument)
 
 
-def _way(root: torch.Tensor, member: torch.Tensor) -> Way | None:
+def _view_function(root: torch.Tensor, member: torch.Tensor) -> ViewFunction | None:
     """Return the function from ``root`` to ``member``, made of view operators; None if there is none."""
     if member.dtype != root.dtype or any(t.is_conj() or t.is_neg() for t in (root, member)):
         return None
-    whole, part = Place.of(root), Place.of(member)
-    if whole == part:
+    root_place, member_place = Layout.of(root), Layout.of(member)
+    if root_place == member_place:
         return lambda argument: argument.view_as(argument)
-    regular = _regular(whole, part)
-    numbers = (*whole.numbers, *part.numbers)
+    regular = _regular_view(root_place, member_place)
+    numbers = (*root_place.numbers, *member_place.numbers)
     if regular is not None or not all(type(number) is int for number in numbers):
         return regular
-    return _of_another_shape(whole, part) if root.is_contiguous() else None
+    return _view_of_reshaped(root_place, member_place) if root.is_contiguous() else None
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Layout:
     """The layout of a tensor in its storage."""
 
     shape: tuple[Any, ...]
@@ -101,7 +101,7 @@ class Place:
     offset: Any
 
     @classmethod
-    def of(cls, tensor: torch.Tensor) -> Place:
+    def of(cls, tensor: torch.Tensor) -> Layout:
         return cls(tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset())
 
     @property
@@ -109,24 +109,24 @@ class Place:
         return (*self.shape, *self.strides, self.offset)
 
 
-def _of_another_shape(root: Place, member: Place) -> Way | None:
+def _view_of_reshaped(root: Layout, member: Layout) -> ViewFunction | None:
     """Return a function that reshapes a contiguous tensor such that ``member`` is a regular part of it."""
     count = prod(root.shape)
-    for strides in (_steps(count, member), (1,)):
-        shape = tuple(before // stride for before, stride in zip((count, *strides), strides, strict=False))
-        part = _regular(Place(shape, strides, root.offset), member)
+    for strides in (_dividing_strides(count, member), (1,)):
+        shape = tuple(outer // stride for outer, stride in zip((count, *strides), strides, strict=False))
+        part = _regular_view(Layout(shape, strides, root.offset), member)
         if part is not None:
-            return _behind_view(shape, part)
+            return _after_view(shape, part)
     if root.offset != 0:
         return None
     return lambda argument: argument.view(-1).as_strided(member.shape, member.strides, member.offset)
 
 
-def _behind_view(shape: tuple[int, ...], part: Way) -> Way:
+def _after_view(shape: tuple[int, ...], part: ViewFunction) -> ViewFunction:
     return lambda argument: part(argument.view(shape))
 
 
-def _steps(count: int, member: Place) -> tuple[int, ...]:
+def _dividing_strides(count: int, member: Layout) -> tuple[int, ...]:
     """Return strides, taken from ``member`` and each dividing the one before, of ``count`` elements."""
     steps: list[int] = []
     for stride in sorted({*member.strides, 1} - {0}, reverse=True):
@@ -135,84 +135,84 @@ def _steps(count: int, member: Place) -> tuple[int, ...]:
     return tuple(steps)
 
 
-def _regular(root: Place, member: Place) -> Way | None:
+def _regular_view(root: Layout, member: Layout) -> ViewFunction | None:
     """Return the function that slices, selects and permutes dimensions of ``root`` to get ``member``."""
-    starts = _starts(root, member.offset - root.offset)
-    if starts is None or any(_known(size == 0) for size in member.shape):
+    starts = _start_indices(root, member.offset - root.offset)
+    if starts is None or any(_is_certain(size == 0) for size in member.shape):
         return None
-    taken: dict[int, slice] = {}
+    slices: dict[int, slice] = {}
     order, added = [], []
-    for place, (size, stride) in enumerate(zip(member.shape, member.strides, strict=True)):
-        if _known(size == 1) or _known(stride == 0):
-            added.append(place)
+    for dim_of_member, (size, stride) in enumerate(zip(member.shape, member.strides, strict=True)):
+        if _is_certain(size == 1) or _is_certain(stride == 0):
+            added.append(dim_of_member)
             continue
-        dim = _dimension(root, stride)
-        if dim is None or dim in taken:
+        dim = _find_dimension(root, stride)
+        if dim is None or dim in slices:
             return None
-        part = _part(root.shape[dim], starts[dim], size, stride // root.strides[dim])
-        if part is None:
+        slice_of_dim = _slice_of(root.shape[dim], starts[dim], size, stride // root.strides[dim])
+        if slice_of_dim is None:
             return None
-        taken[dim] = part
+        slices[dim] = slice_of_dim
         order.append(dim)
-    index = tuple(taken.get(dim, start) for dim, start in enumerate(starts))
-    kept = sorted(order)
-    permutation = [kept.index(dim) for dim in order]
+    index = tuple(slices.get(dim, start) for dim, start in enumerate(starts))
+    sorted_dims = sorted(order)
+    permutation = [sorted_dims.index(dim) for dim in order]
 
     def way(argument: torch.Tensor) -> torch.Tensor:
         view = argument[index].permute(permutation)
-        for place in added:
-            view = view.unsqueeze(place)
+        for dim_of_member in added:
+            view = view.unsqueeze(dim_of_member)
         # Leave out an expand without effect, because its inverse is not exact (``inverses``).
-        same = all(_known(a == b) for a, b in zip(view.shape, member.shape, strict=True))
-        return view if same else view.expand(member.shape)
+        is_same_shape = all(_is_certain(a == b) for a, b in zip(view.shape, member.shape, strict=True))
+        return view if is_same_shape else view.expand(member.shape)
 
     return way
 
 
-def _part(length: Any, start: Any, size: Any, step: Any) -> slice | None:
+def _slice_of(length: Any, start: Any, size: Any, step: Any) -> slice | None:
     """Return the slice with ``size`` elements of a dimension of ``length``; None if it may not fit."""
-    if _known(step == 1) and _known(size == length):
+    if _is_certain(step == 1) and _is_certain(size == length):
         return slice(None)
     end = start + (size - 1) * step + 1
-    return slice(start, end, step) if _known(end <= length) else None
+    return slice(start, end, step) if _is_certain(end <= length) else None
 
 
-def _starts(root: Place, distance: Any) -> list[Any] | None:
+def _start_indices(root: Layout, distance: Any) -> list[Any] | None:
     """Return the index of the element of ``root`` at ``distance``; None if its elements may coincide."""
     starts: list[Any] = [0] * len(root.shape)
     within = None
     for dim in sorted(range(len(root.shape)), key=lambda dim: -hint_of(root.strides[dim])):
         size, stride = root.shape[dim], root.strides[dim]
-        if _known(size == 1):
+        if _is_certain(size == 1):
             continue
-        if not _known(stride > 0) or not (within is None or _known(size * stride <= within)):
+        if not _is_certain(stride > 0) or not (within is None or _is_certain(size * stride <= within)):
             return None
         within = stride
-        if not _known(abs(distance) < stride):
+        if not _is_certain(abs(distance) < stride):
             starts[dim] = distance // stride
             distance = distance - starts[dim] * stride
-        if not (_known(starts[dim] >= 0) and _known(starts[dim] < size)):
+        if not (_is_certain(starts[dim] >= 0) and _is_certain(starts[dim] < size)):
             return None
-    return starts if _known(distance == 0) else None
+    return starts if _is_certain(distance == 0) else None
 
 
-def _dimension(root: Place, stride: object) -> int | None:
+def _find_dimension(root: Layout, stride: object) -> int | None:
     """Return the outermost dimension of ``root`` whose stride divides ``stride``."""
-    long = [dim for dim in range(len(root.shape)) if not _known(root.shape[dim] == 1)]
-    same = [dim for dim in long if _known(root.strides[dim] == stride)]
-    if same or type(stride) is not int:
-        return same[0] if same else None
+    long = [dim for dim in range(len(root.shape)) if not _is_certain(root.shape[dim] == 1)]
+    equal = [dim for dim in long if _is_certain(root.strides[dim] == stride)]
+    if equal or type(stride) is not int:
+        return equal[0] if equal else None
     steps = {dim: root.strides[dim] for dim in long if type(root.strides[dim]) is int}
     fitting = [dim for dim, step in steps.items() if 0 < step <= stride and stride % step == 0]
     return max(fitting, key=steps.__getitem__, default=None)
 
 
-def _known(truth: object) -> bool:
+def _is_certain(truth: object) -> bool:
     """Whether a condition on symbolic numbers is certain, without a guard."""
     return bool(statically_known_true(truth))
 
 
-def duplicates(fakes: Sequence[Any], group: Sequence[int]) -> tuple[tuple[int, int], ...]:
+def find_duplicates(fakes: Sequence[Any], group: Sequence[int]) -> tuple[tuple[int, int], ...]:
     """Return the members of ``group`` that repeat an earlier member, each with that earlier member."""
     first: dict[int, int] = {}
     pairs = [(index, first.setdefault(id(fakes[index]), index)) for index in group]
@@ -221,12 +221,12 @@ def duplicates(fakes: Sequence[Any], group: Sequence[int]) -> tuple[tuple[int, i
 
 def leaves_behind(functions: Iterable[Any]) -> Iterator[torch.Tensor]:
     """Yield each leaf behind the nodes ``functions`` of the autograd graph once. A function may be None."""
-    seen, left = set[Any](), list(functions)
-    while left:
-        node = left.pop()
-        if node is None or node in seen:
+    visited, stack = set[Any](), list(functions)
+    while stack:
+        node = stack.pop()
+        if node is None or node in visited:
             continue
-        seen.add(node)
-        left += [following for following, _ in node.next_functions]
+        visited.add(node)
+        stack += [following for following, _ in node.next_functions]
         if hasattr(node, "variable"):
             yield node.variable

@@ -24,28 +24,45 @@ from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.metadata.records import Relayout
 from fxstack_functionalize.metadata.replay import view_steps
-from fxstack_functionalize.operators.autocasts import uncast
-from fxstack_functionalize.operators.elements import rows
+from fxstack_functionalize.operators.autocasts import without_casts
 from fxstack_functionalize.operators.recurrent import in_steps
+from fxstack_functionalize.operators.substitutes import select_rows
 from fxstack_functionalize.torch_compat import FakeTensor
 from fxstack_functionalize.tracer.engine import Engine, storage_key, version_of
-from fxstack_functionalize.tracer.tangents import dense_like
+from fxstack_functionalize.tracer.tensor_metadata import dense_like
 from fxstack_functionalize.views.differentiable_bases import root_of
-from fxstack_functionalize.views.inverses import check_inverses, flattened, overlaps_itself
-from fxstack_functionalize.views.non_dense_strides import lay_out, plain_only, replace_value, same_strides
+from fxstack_functionalize.views.inverses import check_inverses, flatten_lossy_views, overlaps_itself
+from fxstack_functionalize.views.memory_layout import (
+    AS_STRIDED,
+    check_reach,
+    keep_offset,
+    note_as_strided,
+    on_values,
+    replace_value,
+    same_strides,
+    set_layout,
+)
 from fxstack_functionalize.views.overlap import OPERATORS, check_lists, check_reads
-from fxstack_functionalize.views.strided import NAMES, check_reach, keep_offset, note_view
 
 IN_PLACE_FUNCTIONS = frozenset({operator.setitem, *(getattr(operator, f"i{name}") for name in OPERATORS)})
 IN_PLACE_METHODS = frozenset(f"__{function.__name__.strip('_')}__" for function in IN_PLACE_FUNCTIONS)
 """The in-place functions as methods of tensors."""
 RELAYOUTS = frozenset({"as_strided_", "squeeze_", "swapaxes_", "swapdims_", "t_", "transpose_", "unsqueeze_"})
 """In-place operators that change size and strides, but not the memory of their argument."""
-ASKING = NAMES | {"contiguous", "flatten", "ravel", "reshape", "reshape_as", "to", "view", "view_as"}
+READS_LAYOUT = AS_STRIDED | {
+    "contiguous",
+    "flatten",
+    "ravel",
+    "reshape",
+    "reshape_as",
+    "to",
+    "view",
+    "view_as",
+}
 """Operators that return a view or a copy depending on strides, or that read the storage offset."""
-REPEATING = frozenset({"broadcast_to", "expand", "expand_as", "unfold"})
+INEXACT_VIEWS = frozenset({"broadcast_to", "expand", "expand_as", "unfold"})
 """Views that have no exact inverse (``inverses``), made as ``as_strided`` if ``Engine.flat_views`` is set."""
-VECTOR = 16
+VECTOR_SIZE = 16
 """From this size on, torch's CPU kernel draws normal numbers of contiguous tensors by vectors."""
 RESIZES = frozenset({"resize_", "resize_as_"})
 METADATA_METHODS = RELAYOUTS | RESIZES | {"detach_", "requires_grad_", "set_"}
@@ -59,31 +76,33 @@ def run_in_place_safely(engine: Engine, function: Any, args: Sequence[Any], kwar
         UnsupportedGraphError: if the changed tensor overlaps itself, or overlaps a read tensor in part.
     """
     name, target = _name(function), args[0] if args else None
-    changes = _changes_first(function, args, kwargs)
+    changes = _writes_first_argument(function, args, kwargs)
     if isinstance(target, torch.Tensor):
-        if engine.gapped and name in (ASKING | REPEATING if engine.flat_views else ASKING):
+        if engine.non_dense and name in (READS_LAYOUT | INEXACT_VIEWS if engine.flat_views else READS_LAYOUT):
             _restore_non_dense_strides(engine, target)
-        if name in NAMES:
+        if name in AS_STRIDED:
             check_reach(target, args[1:], kwargs)
-        if name in NAMES or name == "storage_offset":
-            note_view(engine, target)
+        if name in AS_STRIDED or name == "storage_offset":
+            note_as_strided(engine, target)
         if name in METADATA_METHODS:
             return _change_metadata(engine, function, args, kwargs)
         if changes:
             return _run_on_tensor(engine, function, args, kwargs)
     elif isinstance(target, (list, tuple)) and changes:
         return _run_on_list(engine, function, args, kwargs)
-    outs = _outs(kwargs)
+    outs = _out_tensors(kwargs)
     for out in outs:
         check_reads(engine, name, out, args, {})
         _check_change(engine, name, out)
-    casts = _uncast(engine, function) if outs else nullcontext()
-    with casts, _keeping_strides(engine, _with_owners(engine, outs)):
-        found = rows(function, args, kwargs) if isinstance(target, torch.Tensor) else None
-        result = _functional(engine, function(*args, **kwargs)) if found is None else found
+    casts = _without_casts(engine, function) if outs else nullcontext()
+    with casts, _restoring_strides(engine, _with_owners(engine, outs)):
+        rows_of_tensor = select_rows(function, args, kwargs) if isinstance(target, torch.Tensor) else None
+        result = function(*args, **kwargs) if rows_of_tensor is None else rows_of_tensor
+        if type(result) is FakeTensor and not engine.is_functional(result):
+            result = engine.wrap(result)  # of an operator on numbers alone (``torch.add(7, 2)``)
     if isinstance(target, torch.Tensor) and isinstance(result, torch.Tensor):
         _note_detached(engine, target, result)
-    return flattened(engine, result, (args, kwargs)) if engine.flat_views else result
+    return flatten_lossy_views(engine, result, (args, kwargs)) if engine.flat_views else result
 
 
 def _run_on_tensor(
@@ -98,20 +117,21 @@ def _run_on_tensor(
     check_reads(engine, name, target, args[1:], kwargs)
     _check_change(engine, name, target)
     changed = _with_owners(engine, [target])
-    with _uncast(engine, function), _keeping_strides(engine, changed):
+    with _without_casts(engine, function), _restoring_strides(engine, changed):
         result = function(*args, **kwargs)
         for tensor in changed:
             _check_views(engine, tensor)
     return result
 
 
-def _uncast(engine: Engine, function: Callable[..., Any]) -> AbstractContextManager[Any]:
+def _without_casts(engine: Engine, function: Callable[..., Any]) -> AbstractContextManager[Any]:
     simple = function in IN_PLACE_FUNCTIONS or _name(function) in IN_PLACE_METHODS
-    return uncast(engine, function, simple=simple)
+    return without_casts(engine, function, simple=simple)
 
 
 @contextmanager
-def _keeping_strides(engine: Engine, changed: Sequence[torch.Tensor]) -> Iterator[None]:
+def _restoring_strides(engine: Engine, changed: Sequence[torch.Tensor]) -> Iterator[None]:
+    """Give ``changed`` the strides and offsets from before the statements inside, unless these resize."""
     before = [tensor.stride() if tensor.layout is torch.strided else None for tensor in changed]
     sizes = [tensor.shape for tensor in changed]
     offsets = [
@@ -128,19 +148,13 @@ def _keeping_strides(engine: Engine, changed: Sequence[torch.Tensor]) -> Iterato
 
 def _with_owners(engine: Engine, targets: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Return ``targets``, their bases, and the tensors from which they were detached: they share values."""
-    found = [
+    owners = [
         tensor
         for target in targets
-        for tensor in (target, target._base, _detached_from(engine, target))
+        for tensor in (target, target._base, engine.detached_from.get(_storage_of(engine, target)))
         if tensor is not None
     ]
-    return list({id(tensor): tensor for tensor in found}.values())
-
-
-def _functional(engine: Engine, result: object) -> Any:
-    """Wrap the result of an operator on numbers alone (``torch.add(7, 2)``): functionalisation did not."""
-    plain = type(result) is FakeTensor and not engine.is_functional(result)
-    return engine.wrap(result) if plain else result
+    return list({id(tensor): tensor for tensor in owners}.values())
 
 
 def _check_views(engine: Engine, target: torch.Tensor) -> None:
@@ -149,7 +163,7 @@ def _check_views(engine: Engine, target: torch.Tensor) -> None:
     Autograd remakes views of functional tensors with the operators that made them, and ignores ``t_``.
     """
     root = root_of(target)
-    relaid = (tensor for tensor, step in engine.relayouts if step.moves and tensor is not root)
+    relaid = (tensor for tensor, step in engine.relayouts if step.changes_layout and tensor is not root)
     if root.requires_grad and any(root_of(tensor) is root for tensor in relaid):
         raise UnsupportedGraphError(
             "a view has its size or strides changed in place, and the tensor that it views is changed afterwards",
@@ -168,7 +182,7 @@ def _check_leaf(engine: Engine, name: str, target: torch.Tensor) -> None:
         )
 
 
-def _outs(kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+def _out_tensors(kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
     """Return the tensors that a call with ``out=`` writes to."""
     out = kwargs.get("out")
     return [x for x in (out if isinstance(out, (list, tuple)) else [out]) if torch.is_tensor(x)]
@@ -180,12 +194,7 @@ def _note_detached(engine: Engine, source: torch.Tensor, result: torch.Tensor) -
         return
     keys = _storage_of(engine, source), _storage_of(engine, result)
     if keys[0] is not None and keys[0] == keys[1]:
-        engine.cut_off_from.setdefault(keys[0], root_of(source))
-
-
-def _detached_from(engine: Engine, tensor: torch.Tensor) -> torch.Tensor | None:
-    key = _storage_of(engine, tensor)
-    return None if key is None else engine.cut_off_from.get(key)
+        engine.detached_from.setdefault(keys[0], root_of(source))
 
 
 def _storage_of(engine: Engine, tensor: torch.Tensor) -> int | None:
@@ -198,10 +207,10 @@ def _storage_of(engine: Engine, tensor: torch.Tensor) -> int | None:
 def _restore_non_dense_strides(engine: Engine, target: torch.Tensor) -> None:
     """Give the tensor that owns the memory of ``target`` the gaps between elements that it has in eager."""
     key = _storage_of(engine, target)
-    owner, strides = engine.gapped.pop(key, (None, ())) if key is not None else (None, ())
+    owner, strides = engine.non_dense.pop(key, (None, ()))
     if owner is None:
         return
-    lay_out(engine, owner, strides)
+    set_layout(engine, owner, strides)
     torch_compat.functional_sync(target)
 
 
@@ -214,7 +223,7 @@ def _change_metadata(
         _check_leaf(engine, name, target)
     if name in RESIZES and _keeps_sizes(target, args, kwargs):
         return target  # functionalisation would write the values
-    grad_mode, before = torch.is_grad_enabled(), version_of(target)
+    grad_mode, version = torch.is_grad_enabled(), version_of(target)
     if name == "set_" and len(args) == 1 and not kwargs:
         # torch's functionalisation of ``set_`` without arguments sometimes fails.
         source = target.new_empty(0)
@@ -225,8 +234,8 @@ def _change_metadata(
     if name == "set_" and isinstance(source, torch.Tensor):
         engine.set_outside(target, source)
     if name in RESIZES:
-        _lay_out(target, args, kwargs)
-    bumps = version_of(target) - before
+        _set_memory_format(target, args, kwargs)
+    bumps = version_of(target) - version
     step = Relayout(name, tuple(args[1:]), tuple(kwargs.items()), grad_mode, bumps)
     engine.relayouts.append((target, step))
     return result
@@ -236,17 +245,17 @@ def _keeps_sizes(target: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str,
     """Whether a ``resize_`` or ``resize_as_`` call keeps the present sizes and requests no memory format."""
     if target.requires_grad or len(args) == 1 or kwargs.get("memory_format") is not None:
         return False
-    given = args[1] if isinstance(args[1], (torch.Tensor, list, tuple)) else args[1:]
-    return tuple(target.shape) == tuple(given.shape if isinstance(given, torch.Tensor) else given)
+    sizes = args[1] if isinstance(args[1], (torch.Tensor, list, tuple)) else args[1:]
+    return tuple(target.shape) == tuple(sizes.shape if isinstance(sizes, torch.Tensor) else sizes)
 
 
-def _lay_out(target: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+def _set_memory_format(target: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Give a resized tensor the requested memory format: functionalisation ignores the format."""
-    wanted = kwargs.get("memory_format")
-    if wanted is torch.preserve_format:
-        wanted = torch_compat.suggest_memory_format(args[1])
-    if wanted not in {None, torch.contiguous_format}:
-        like = torch.empty(target.shape, device="meta", memory_format=wanted)
+    memory_format = kwargs.get("memory_format")
+    if memory_format is torch.preserve_format:
+        memory_format = torch_compat.suggest_memory_format(args[1])
+    if memory_format not in {None, torch.contiguous_format}:
+        like = torch.empty(target.shape, device="meta", memory_format=memory_format)
         target.as_strided_(target.shape, like.stride(), target.storage_offset())
 
 
@@ -258,12 +267,12 @@ def _run_on_list(
     check_lists(engine, _name(function), tensors, args[1:], kwargs)
     for tensor in tensors:
         _check_change(engine, _name(function), tensor)
-    before = [tensor._version for tensor in tensors]
-    with _uncast(engine, function), _keeping_strides(engine, _with_owners(engine, tensors)):
+    versions = [tensor._version for tensor in tensors]
+    with _without_casts(engine, function), _restoring_strides(engine, _with_owners(engine, tensors)):
         result = function(*args, **kwargs)
     for tensor in tensors:
         _check_views(engine, tensor)
-    if [tensor._version for tensor in tensors] == before:
+    if [tensor._version for tensor in tensors] == versions:
         for tensor in tensors:  # views of one tensor share a counter, and each raises it once
             torch_compat.unsafe_set_version_counter((tensor,), (tensor._version + 1,))
     return result
@@ -286,13 +295,14 @@ class InPlaceMode(TorchFunctionMode):
         return in_steps(partial(run_in_place_safely, self._engine, func), func, args, kwargs or {})
 
 
-def _changes_first(function: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+def _writes_first_argument(function: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a call changes the values of its first argument: by its name, or by ``inplace=True``."""
     if is_in_place(function) and _name(function) not in METADATA_METHODS:
         return True
     if isinstance(function, FunctionType) and function.__module__.startswith("torch."):
-        place = _place_of_inplace(function)
-        given = place is not None and place < len(args) and args[place]
-        return bool(given or kwargs.get("inplace"))
+        position = _position_of_inplace(function)
+        is_set = position is not None and position < len(args) and args[position]
+        return bool(is_set or kwargs.get("inplace"))
     return False
 
 
@@ -309,7 +319,7 @@ def is_in_place(function: object) -> bool:
 
 
 @cache
-def _place_of_inplace(function: FunctionType) -> int | None:
+def _position_of_inplace(function: FunctionType) -> int | None:
     """Return the position of the parameter ``inplace`` (``F.relu(x, inplace=True)``).
 
     Do not follow ``__wrapped__``: ``Tensor.__pow__`` wraps a C method without a signature.
@@ -337,7 +347,7 @@ def _check_change(engine: Engine, name: str, target: torch.Tensor) -> None:
 
 def _check_draws(name: str, target: torch.Tensor) -> None:
     """Refuse ``normal_`` for a tensor with gaps: eager draws singly, for dense copies in vectors of 16."""
-    if name != "normal_" or statically_known_true(target.numel() < VECTOR):
+    if name != "normal_" or statically_known_true(target.numel() < VECTOR_SIZE):
         return
     if torch.ops.aten.is_non_overlapping_and_dense.default(target):
         return
@@ -361,10 +371,10 @@ def _keep_strides(engine: Engine, target: torch.Tensor, strides: Sequence[Any]) 
     value = torch_compat.from_functional_tensor(core)
     if value.stride() == strides:
         return
-    with plain_only():
+    with on_values():
         example = torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device)
         laid_out = dense_like(example)(value)
     replace_value(core, laid_out)
     empty = any(statically_known_true(size == 0) for size in value.shape)
     if not (empty or view_steps(core) or same_strides(laid_out, strides)):
-        engine.gapped[storage_key(target)] = target, strides
+        engine.non_dense[storage_key(target)] = target, strides

@@ -10,7 +10,7 @@ tensor that owns the memory, whose inverse writes exactly the elements of the vi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,8 +27,7 @@ from fxstack_functionalize.tracer.engine import Engine, current_value, storage_k
 from fxstack_functionalize.tracer.inputs import RestartTraceError
 from fxstack_functionalize.tracer.symbols import hint_of
 from fxstack_functionalize.views.differentiable_bases import root_of
-from fxstack_functionalize.views.non_dense_strides import plain_only, same_strides
-from fxstack_functionalize.views.strided import note_view
+from fxstack_functionalize.views.memory_layout import note_as_strided, on_values, same_strides
 
 EXPAND, UNFOLD, AS_STRIDED = (getattr(views, f"{n}_ViewMeta") for n in ("expand", "unfold", "as_strided"))
 
@@ -51,18 +50,18 @@ def check_inverses(engine: Engine, name: str, target: torch.Tensor) -> None:
     )
 
 
-def flattened(engine: Engine, result: object, arguments: object) -> Any:
+def flatten_lossy_views(engine: Engine, result: object, arguments: object) -> Any:
     """Return ``result``, with each view without an exact inverse replaced by a view made in one step.
 
     Tensors that are also ``arguments`` are not replaced.
     """
-    given = {id(leaf) for leaf in pytree.tree_leaves(arguments)}
+    argument_ids = {id(leaf) for leaf in pytree.tree_leaves(arguments)}
 
     def flat(tensor: torch.Tensor) -> torch.Tensor:
-        if id(tensor) in given or not _is_lossy(engine, tensor):
+        if id(tensor) in argument_ids or not _is_lossy(engine, tensor):
             return tensor
-        made = _in_one_step(engine, tensor)
-        return tensor if made is None else made
+        view = _in_one_step(engine, tensor)
+        return tensor if view is None else view
 
     return pytree.tree_map_only(torch.Tensor, flat, result)
 
@@ -70,25 +69,26 @@ def flattened(engine: Engine, result: object, arguments: object) -> Any:
 def _in_one_step(engine: Engine, tensor: torch.Tensor) -> torch.Tensor | None:
     """Return ``tensor`` as ``as_strided`` of its root; None if autograd would treat that view differently."""
     root = root_of(tensor)
-    value, whole = current_value(engine, tensor), current_value(engine, root)
-    alike = root.dtype == tensor.dtype and not any(
-        t.is_conj() or t.is_neg() for t in (tensor, root, value, whole)
+    value, root_value = current_value(engine, tensor), current_value(engine, root)
+    is_same_kind = root.dtype == tensor.dtype and not any(
+        t.is_conj() or t.is_neg() for t in (tensor, root, value, root_value)
     )
     # torch ignores a change through an as_strided of a view.
-    if not alike or root is tensor or view_steps(engine.core(root)):
+    if not is_same_kind or root is tensor or view_steps(engine.core(root)):
         return None
     dense = torch.ops.aten.is_non_overlapping_and_dense.default
-    if not (dense(root) and dense(whole) and same_strides(whole, root.stride())):
+    if not (dense(root) and dense(root_value) and same_strides(root_value, root.stride())):
         return None
     # The view was made from the present value, which may have another storage offset than eager's tensor.
-    start = value.storage_offset() - whole.storage_offset()
-    note_view(engine, root)
-    made = root.as_strided(tensor.shape, tensor.stride(), root.storage_offset() + start)
-    same = _autograd_state(made) == _autograd_state(tensor)
-    return made if same else None
+    start = value.storage_offset() - root_value.storage_offset()
+    note_as_strided(engine, root)
+    view = root.as_strided(tensor.shape, tensor.stride(), root.storage_offset() + start)
+    is_same_state = _autograd_state(view) == _autograd_state(tensor)
+    return view if is_same_state else None
 
 
 def _autograd_state(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Return the facts about a view by which autograd treats it."""
     return (
         tensor.requires_grad,
         tensor.grad_fn is None,
@@ -107,21 +107,22 @@ def _is_lossy(engine: Engine, tensor: torch.Tensor) -> bool:
     steps = view_steps(core)
     if all(make not in _LOSSY for make, _ in steps):
         return False
-    root = _owner(engine, tensor)
-    before = view_steps(engine.core(root))
-    if steps[: len(before)] != before:
+    root = _owner_of(engine, tensor)
+    root_steps = view_steps(engine.core(root))
+    if steps[: len(root_steps)] != root_steps:
         return True
-    return _loses(current_value(engine, root), steps[len(before) :])
+    return _is_change_lost(current_value(engine, root), steps[len(root_steps) :])
 
 
-def _owner(engine: Engine, tensor: torch.Tensor) -> torch.Tensor:
+def _owner_of(engine: Engine, tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor of which ``tensor`` is a view, also through ``detach()``."""
-    detached_from = engine.cut_off_from.get(storage_key(tensor))
+    detached_from = engine.detached_from.get(storage_key(tensor))
     return root_of(tensor) if detached_from is None else detached_from
 
 
-def _loses(value: torch.Tensor, steps: Sequence[Step]) -> bool:
-    with disable_proxy_modes_tracing(), plain_only():
+def _is_change_lost(value: torch.Tensor, steps: Sequence[Step]) -> bool:
+    """Whether a change of the last view of ``steps`` cannot be written back exactly into ``value``."""
+    with disable_proxy_modes_tracing(), on_values():
         for make, arguments in steps:
             viewed = views.apply_view_meta_sequence(value, [make(arguments)])
             loses = _LOSSY.get(make)
@@ -131,21 +132,15 @@ def _loses(value: torch.Tensor, steps: Sequence[Step]) -> bool:
     return False
 
 
-def _unfold_loses(before: torch.Tensor, after: torch.Tensor) -> bool:
-    same = statically_known_true(before.numel() == after.numel())
-    return not same or overlaps_itself(after)
-
-
-def _expand_loses(_before: torch.Tensor, _after: torch.Tensor) -> bool:
-    return True  # also without effect: the inverse adds a difference all the same
-
-
-def _strided_loses(_before: torch.Tensor, after: torch.Tensor) -> bool:
-    return overlaps_itself(after)
-
-
-_LOSSY = {EXPAND: _expand_loses, UNFOLD: _unfold_loses, AS_STRIDED: _strided_loses}
-"""View operators whose inverses are not exact for all arguments, each with its test."""
+_LOSSY: dict[Any, Callable[[torch.Tensor, torch.Tensor], bool]] = {
+    # An expand without effect loses values too: its inverse adds a difference all the same.
+    EXPAND: lambda _before, _after: True,
+    UNFOLD: lambda before, after: (
+        not statically_known_true(before.numel() == after.numel()) or overlaps_itself(after)
+    ),
+    AS_STRIDED: lambda _before, after: overlaps_itself(after),
+}
+"""View operators whose inverses are not exact for all arguments, each with its test of the tensors before and after."""
 
 
 def overlaps_itself(tensor: torch.Tensor) -> bool:

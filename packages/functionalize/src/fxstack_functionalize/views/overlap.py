@@ -2,7 +2,7 @@
 
 Eager raises for most such calls. For others the result depends on the order of memory accesses. A functional
 graph would read everything before it writes, so the trace refuses such calls, and eager runs. Whether two
-ranges have a byte in common is decided exactly for plain sizes (``_meet``). Symbolic sizes are compared in
+ranges have a byte in common is decided exactly for plain sizes (``_have_common_byte``). Symbolic sizes are compared in
 nested layouts, such as those of slices: two ranges are disjoint if the digits of their offsets are disjoint
 in the number system of the strides.
 """
@@ -19,10 +19,10 @@ from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.torch_compat import pytree
 from fxstack_functionalize.tracer.engine import Engine, current_value
-from fxstack_functionalize.views.non_dense_strides import plain_only
+from fxstack_functionalize.views.memory_layout import on_values
 
 
-class Place(NamedTuple):
+class Elements(NamedTuple):
     """The bytes of a tensor's elements in its storage. Dimensions of size 1 are left out."""
 
     offset: int
@@ -64,21 +64,23 @@ def check_reads(
     readers = [
         other
         for other in pytree.tree_leaves((args, dict(kwargs)))
-        if isinstance(other, torch.Tensor) and _share(engine, target, other)
+        if isinstance(other, torch.Tensor) and _share_storage(engine, target, other)
     ]
     if not readers:
         return
-    written, changed = _written(name, target, _present(engine, target), args)
+    written, changed = _written_place(name, target, _current_value(engine, target), args)
     for other in readers:
-        found = place_of(_present(engine, other))
-        if _is_elementwise(name) and (_are_elements(written, found) or found == written):
+        place_read = elements_of(_current_value(engine, other))
+        # Two places of one element each are equal or disjoint, at any offset.
+        single = not written.dims and not place_read.dims and written.width == place_read.width
+        if _is_elementwise(name) and (single or place_read == written):
             # An assignment gives a value of fewer dimensions strides of its own.
-            alike = changed is not None and (name not in ASSIGNMENTS or changed.dim() == other.dim())
-            if alike and found == written and _counts_as_part(changed, other):
-                raise _overlap(name)
+            has_equal_rank = changed is not None and (name not in ASSIGNMENTS or changed.dim() == other.dim())
+            if has_equal_rank and place_read == written and _differs_in_strides(changed, other):
+                raise _overlap_error(name)
             continue
-        if may_overlap(written, found):
-            raise _overlap(name)
+        if may_overlap(written, place_read):
+            raise _overlap_error(name)
 
 
 def check_lists(
@@ -94,39 +96,39 @@ def check_lists(
     columns = [*lists, *([tensor] * len(targets) for tensor in single)]
     for number, target in enumerate(targets):
         check_reads(engine, name, target, [items[number : number + 1] for items in columns], {})
-    on_storage: dict[int, list[_Used]] = {}
+    on_storage: dict[int, list[_Access]] = {}
     for column in (targets, *columns):
         for number, item in enumerate(column):
             if isinstance(item, torch.Tensor) and item.layout is torch.strided:
-                place = place_of(_present(engine, item))
-                used = _Used(place, number, column is targets)
+                place = elements_of(_current_value(engine, item))
+                used = _Access(place, number, column is targets)
                 on_storage.setdefault(item.untyped_storage()._cdata, []).append(used)
     if any(_in_two_steps(all_used) for all_used in on_storage.values()):
-        raise _overlap(name)
+        raise _overlap_error(name)
 
 
-class _Used(NamedTuple):
+class _Access(NamedTuple):
     """A memory range that step ``number`` of a call on lists reads or writes."""
 
-    place: Place
+    place: Elements
     number: int
     written: bool
 
 
-def _in_two_steps(all_used: list[_Used]) -> bool:
+def _in_two_steps(all_used: list[_Access]) -> bool:
     """Whether one step writes a range of this storage that another step uses."""
-    waiting: list[_Used] = []
+    waiting: list[_Access] = []
     for used in sorted(all_used, key=lambda used: used.place.offset):
-        waiting = [before for before in waiting if before.place.end > used.place.offset]
-        for before in waiting:
-            apart = before.number == used.number or not (before.written or used.written)
-            if not apart and may_overlap(before.place, used.place):
+        waiting = [earlier for earlier in waiting if earlier.place.end > used.place.offset]
+        for earlier in waiting:
+            apart = earlier.number == used.number or not (earlier.written or used.written)
+            if not apart and may_overlap(earlier.place, used.place):
                 return True
         waiting.append(used)
     return False
 
 
-def _overlap(name: str) -> UnsupportedGraphError:
+def _overlap_error(name: str) -> UnsupportedGraphError:
     return UnsupportedGraphError(
         f"{name!r} writes to memory that it also reads, through tensors that overlap in part",
         why="eager has an error for most such calls, or goes through the memory in an order of its own",
@@ -134,25 +136,22 @@ def _overlap(name: str) -> UnsupportedGraphError:
     )
 
 
-def _present(engine: Engine, tensor: torch.Tensor) -> torch.Tensor:
+def _current_value(engine: Engine, tensor: torch.Tensor) -> torch.Tensor:
     """Return the present value of a tensor. Offsets of functional wrappers may be out of date."""
     return current_value(engine, tensor) if engine.is_functional(tensor) else tensor
 
 
-def _are_elements(one: Place, other: Place) -> bool:
-    """Whether each place is one element. Two such places are equal or disjoint, at any offset."""
-    return not one.dims and not other.dims and one.width == other.width
-
-
-def _counts_as_part(target: torch.Tensor, other: torch.Tensor) -> bool:
+def _differs_in_strides(target: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether eager sees a partial overlap because strides without meaning differ (``x.add_(x[0])``)."""
     dense = torch.ops.aten.is_non_overlapping_and_dense.default
     return tuple(target.stride()) != tuple(other.stride()) and dense(target) and dense(other)
 
 
-def _share(engine: Engine, target: torch.Tensor, other: torch.Tensor) -> bool:
-    both = all(tensor.layout is torch.strided and engine.is_functional(tensor) for tensor in (target, other))
-    return both and target.untyped_storage()._cdata == other.untyped_storage()._cdata
+def _share_storage(engine: Engine, target: torch.Tensor, other: torch.Tensor) -> bool:
+    are_functional = all(
+        tensor.layout is torch.strided and engine.is_functional(tensor) for tensor in (target, other)
+    )
+    return are_functional and target.untyped_storage()._cdata == other.untyped_storage()._cdata
 
 
 def _is_elementwise(name: str) -> bool:
@@ -160,7 +159,7 @@ def _is_elementwise(name: str) -> bool:
     plain = name.removeprefix("_foreach_")
     if plain in ELEMENTWISE:
         return True
-    packets = (getattr(torch.ops.aten, known, None) for known in (name, plain))
+    packets = (getattr(torch.ops.aten, packet_name, None) for packet_name in (name, plain))
     return any(
         torch.Tag.pointwise in getattr(packet, packet.overloads()[0]).tags
         for packet in packets
@@ -168,38 +167,38 @@ def _is_elementwise(name: str) -> bool:
     )
 
 
-def _written(
+def _written_place(
     name: str, target: torch.Tensor, present: torch.Tensor, args: Sequence[Any]
-) -> tuple[Place, torch.Tensor | None]:
+) -> tuple[Elements, torch.Tensor | None]:
     """Return the place that a call writes in the present value, and a tensor with eager's layout of that place.
 
     Assignments without tensor indices write a part of ``target``. Others have no such tensor.
     """
-    whole = place_of(present)
+    whole_place = elements_of(present)
     if name not in ASSIGNMENTS:
-        return whole, target
+        return whole_place, target
     index = args[0]
-    parts = index if isinstance(index, tuple) else (index,)
-    if any(isinstance(part, (torch.Tensor, list)) for part in parts):
-        return whole, None
-    with disable_proxy_modes_tracing(), plain_only():
-        place, part = place_of(_like(present)[index]), _like(target)[index]
-    return place._replace(offset=place.offset + whole.offset), part
+    indices = index if isinstance(index, tuple) else (index,)
+    if any(isinstance(written_part, (torch.Tensor, list)) for written_part in indices):
+        return whole_place, None
+    with disable_proxy_modes_tracing(), on_values():
+        place, written_part = elements_of(_empty_like(present)[index]), _empty_like(target)[index]
+    return place._replace(offset=place.offset + whole_place.offset), written_part
 
 
-def _like(tensor: torch.Tensor) -> torch.Tensor:
+def _empty_like(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
 
 
-def place_of(tensor: torch.Tensor) -> Place:
+def elements_of(tensor: torch.Tensor) -> Elements:
     """Return the place of ``tensor``. Comparisons of symbolic numbers add guards."""
     width = tensor.element_size()
     dims = zip(tensor.stride(), tensor.shape, strict=True)
-    kept = tuple((stride * width, size) for stride, size in dims if size != 1)
-    return Place(tensor.storage_offset() * width, kept, width)
+    dims_above_one = tuple((stride * width, size) for stride, size in dims if size != 1)
+    return Elements(tensor.storage_offset() * width, dims_above_one, width)
 
 
-def may_overlap(one: Place, other: Place) -> bool:
+def may_overlap(one: Elements, other: Elements) -> bool:
     """Whether two places in one storage may have an element in common."""
     if any(size == 0 for _, size in (*one.dims, *other.dims)):
         return False
@@ -207,7 +206,7 @@ def may_overlap(one: Place, other: Place) -> bool:
         return False
     numbers = (one.offset, other.offset, *(n for dim in (*one.dims, *other.dims) for n in dim))
     if all(type(number) is int for number in numbers):
-        return _meet(one, other)
+        return _have_common_byte(one, other)
     strides: list[int] = []
     for stride, _ in (*one.dims, *other.dims):
         if stride != 0 and not any(stride == known for known in strides):
@@ -216,26 +215,26 @@ def may_overlap(one: Place, other: Place) -> bool:
     # The digits may be counted from the start of the storage or from the first element: both must overlap.
     first = min(one.offset, other.offset)
     moved = [place._replace(offset=place.offset - first) for place in (one, other)]
-    return _share_digits((one, other), strides) and _share_digits(moved, strides)
+    return _digits_overlap((one, other), strides) and _digits_overlap(moved, strides)
 
 
-def _meet(one: Place, other: Place) -> bool:
+def _have_common_byte(one: Elements, other: Elements) -> bool:
     """Whether two places have a byte in common: a bounded linear equation. True if the search takes too long."""
     # With the other place counted from its end, all steps increase the distance of two elements.
     terms = sorted(((step, size - 1) for step, size in (*one.dims, *other.dims) if step), reverse=True)
     distance = other.end - other.width - one.offset
-    steps = iter(range(_MOST_STEPS))
+    steps = iter(range(_MAX_STEPS))
 
     def reaches(place: int, low: int, high: int) -> bool:
         """Whether the terms from ``place`` on can sum up to a number between ``low`` and ``high``."""
         if place == len(terms):
             return low <= 0 <= high
-        rest = terms[place + 1 :]
-        (step, count), most = terms[place], sum(step * count for step, count in rest)
-        divisor = gcd(step, *(step for step, _ in rest))
+        later_terms = terms[place + 1 :]
+        (step, count), max_sum = terms[place], sum(step * count for step, count in later_terms)
+        divisor = gcd(step, *(step for step, _ in later_terms))
         if high // divisor * divisor < low:
             return False
-        numbers = range(max(0, -((most - low) // step)), min(count, high // step) + 1)
+        numbers = range(max(0, -((max_sum - low) // step)), min(count, high // step) + 1)
         return any(
             next(steps, None) is None or reaches(place + 1, low - step * number, high - step * number)
             for number in numbers
@@ -244,13 +243,13 @@ def _meet(one: Place, other: Place) -> bool:
     return reaches(0, distance - one.width + 1, distance + other.width - 1)
 
 
-_MOST_STEPS = 10_000
+_MAX_STEPS = 10_000
 
 
-def _share_digits(both: Sequence[Place], strides: Sequence[int]) -> bool:
+def _digits_overlap(both: Sequence[Elements], strides: Sequence[int]) -> bool:
     """Whether the digits of two places' offsets overlap; True if digits do not decide."""
     digits = [_digits(place, strides) for place in both]
-    if not all(_nested(spans, strides) for spans in digits):
+    if not all(_are_nested(spans, strides) for spans in digits):
         return True
     return all(
         low < high_other and low_other < high
@@ -258,17 +257,17 @@ def _share_digits(both: Sequence[Place], strides: Sequence[int]) -> bool:
     )
 
 
-def _digits(place: Place, strides: Sequence[int]) -> list[tuple[int, int]]:
+def _digits(place: Elements, strides: Sequence[int]) -> list[tuple[int, int]]:
     """Return the half-open range of each digit; the last range is that of the remaining bytes."""
-    spans, rest = [], place.offset
+    spans, remaining = [], place.offset
     for stride in strides:
-        first, rest = rest // stride, rest % stride
+        first, remaining = remaining // stride, remaining % stride
         reach = sum(size - 1 for step, size in place.dims if step == stride)
         spans.append((first, first + reach + 1))
-    return [*spans, (rest, rest + place.width)]
+    return [*spans, (remaining, remaining + place.width)]
 
 
-def _nested(spans: Sequence[tuple[int, int]], strides: Sequence[int]) -> bool:
+def _are_nested(spans: Sequence[tuple[int, int]], strides: Sequence[int]) -> bool:
     """Whether each digit but the first stays below one step of the digit before it."""
     below = spans[-1][1]
     for (_, high), stride in zip(reversed(spans[:-1]), reversed(strides), strict=True):

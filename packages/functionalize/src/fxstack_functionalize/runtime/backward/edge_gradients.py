@@ -13,9 +13,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from types import FrameType
-from typing import Any, ClassVar
+from typing import Any
 from weakref import ref
 
 import torch
@@ -24,18 +24,22 @@ from torch.fx import Graph, GraphModule, Node
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import SAVED_ARE_FREED, hidden_gradient
-from fxstack_functionalize.runtime.backward.held import Held
-from fxstack_functionalize.runtime.backward.nodes import HistoryNode, give_history, register_hooks
+from fxstack_functionalize.runtime.backward.nodes import (
+    HistoryNode,
+    Traceable,
+    give_history,
+    register_hooks,
+    set_traceable,
+)
 from fxstack_functionalize.runtime.backward.output_edges import OutputEdge, OutputEdges, Refusals
-from fxstack_functionalize.runtime.backward.replay import Again, Kept, Replay, alias_of
-from fxstack_functionalize.runtime.backward.saved import KEEPS_GRAPH
-from fxstack_functionalize.runtime.backward.traceable import Traceable, let_trace
+from fxstack_functionalize.runtime.backward.replay import Again, Kept, Replay, make_alias
+from fxstack_functionalize.runtime.backward.saved import KEEPS_GRAPH, Held
 from fxstack_functionalize.torch_compat import engine_run_backward as _engine_run_backward
 from fxstack_functionalize.torch_compat import pytree
 from fxstack_functionalize.trace import Shell
 
 # Limits: the captured graph cannot run again if it changes its inputs, has side effects or draws random
-# numbers on a GPU. These uses then raise an error that says so. A hook on a view that is dropped before the
+# numbers on a GPU. These uses then raise an error with this reason. A hook on a view that is dropped before the
 # backward is not seen by what was computed from the view.
 
 _task: Callable[[], int] = torch_compat.current_graph_task_id
@@ -46,7 +50,7 @@ _MARK = torch.empty(0, requires_grad=True)
 _MARK_NODE = get_gradient_edge(_MARK).node
 
 
-class Call:
+class EdgeCall:
     """The data of one call that its backward may need."""
 
     __slots__ = ("cuts", "edges", "held", "hooked", "kept", "origins", "random_state", "run", "task")
@@ -78,20 +82,24 @@ class Call:
     def note_hook(self, tensor: object) -> None:
         self.hooked = self.hooked or any(origin() is tensor for origin in self.origins.values())
 
-    def is_watched(self, *, marked: bool) -> bool:
+    @property
+    def is_in_pieces(self) -> bool:
+        """Whether the present run of autograd has run the graph in pieces."""
+        return self.run is not None and self.task == _task()
+
+    def is_watched(self) -> bool:
         """Whether the program may observe the gradient of an origin in the present run of autograd."""
         if self.hooked or self.task == _task():
             return True
         alive = [origin for reference in self.origins.values() if (origin := reference()) is not None]
         if not alive:
             return False
-        return any(origin.retains_grad or origin._backward_hooks for origin in alive) or _asked_for(
-            alive, marked=marked
-        )
+        observed = any(origin.retains_grad or origin._backward_hooks for origin in alive)
+        return observed or _asked_for(alive, marked=bool(self.edges.marks))
 
 
 def _asked_for(origins: Sequence[torch.Tensor], *, marked: bool) -> bool:
-    """Whether the present run of autograd was asked for the gradient of one of ``origins``.
+    """Whether the program asked the present run of autograd for the gradient of one of ``origins``.
 
     The caller's frame has the answer. Backwards on GPUs run in threads without this frame: there the answer
     is True if the run is restricted to certain inputs, or if there is no mark.
@@ -116,42 +124,33 @@ class EdgeGradients:
         self.replay = replay
         self._edges = edges
         examples = [spec.fake for spec in shell.captured.inputs if isinstance(spec.fake, torch.Tensor)]
-        self._marks = () if all(t.device.type == "cpu" for t in examples) else (_MARK,)
+        self.marks = () if all(t.device.type == "cpu" for t in examples) else (_MARK,)
+        """Further sources of the nodes of graphs on GPUs, for ``_asked_for``."""
         self._graph = shell.captured.graph_module
-        self._cut: GraphModule | None = None
 
-    def remember(self, args: Sequence[Any]) -> Call:
-        """Return the data that the backward of this call may need. Call it before the graph runs."""
-        return Call(self, args)
+    def gradients_of_edge(self, edge: OutputEdge, ctx: Any, grads: Sequence[Any]) -> Sequence[Any]:
+        """Return the gradients of the sources of a node for ``edge``: its own result, the origins, the marks.
 
-    def link(self, call: Call, edge: OutputEdge, result: torch.Tensor, origins: Sequence[Any]) -> None:
-        """Give a flat output of ``call`` eager's history."""
-        call.origins.update(zip(edge.origins, map(ref, origins), strict=True))
-        sources = [*origins, *self._marks]
-        attributes = {"linked": call, "gradients": partial(self._gradients, edge), "sources": len(sources)}
-        give_history(_Link, [result], sources, attributes)
-
-    def is_watched(self, call: Call) -> bool:
-        return call.is_watched(marked=bool(self._marks))
-
-    def _gradients(self, edge: OutputEdge, ctx: Any, grads: Sequence[Any]) -> Sequence[Any]:
+        Autograd calls this function when the result has a gradient, before the node of the graph runs.
+        """
         (grad,) = grads
-        found: Sequence[Any] = [None] * len(edge.origins)
-        if grad is not None and self.is_watched(ctx.linked):
-            found = self._between(ctx.linked, edge, grad)
-        return (grad, *found, *(None for _ in self._marks))
+        of_origins: Sequence[Any] = [None] * len(edge.origins)
+        if grad is not None and ctx.edge_call.is_watched():
+            of_origins = self._between(ctx.edge_call, edge, grad)
+        return (grad, *of_origins, *(None for _ in self.marks))
 
-    def _between(self, call: Call, edge: OutputEdge, grad: torch.Tensor) -> Sequence[Any]:
+    def _between(self, call: EdgeCall, edge: OutputEdge, grad: torch.Tensor) -> Sequence[Any]:
         """Return the gradients of the origins for the gradient of their result, by direct paths only.
 
         Raises:
             RuntimeError: if the graph cannot run again, or its inputs were changed in place.
         """
-        if call.task != _task() or call.run is None:
+        if not call.is_in_pieces:
             call.task = _task()
             call.run = self._run(call)
+        assert call.run is not None
         cuts = [origin for origin in edge.origins if origin in call.cuts]
-        found = torch.autograd.grad(
+        of_cuts = torch.autograd.grad(
             [self.replay.flat(call.run, edge.position)],
             [call.cuts[origin] for origin in cuts],
             [grad],
@@ -159,20 +158,17 @@ class EdgeGradients:
             create_graph=torch.is_grad_enabled(),
             allow_unused=True,
         )
-        gradients = dict(zip(cuts, found, strict=True))
+        gradients = dict(zip(cuts, of_cuts, strict=True))
         return [gradients.get(origin) for origin in edge.origins]
 
-    def is_in_pieces(self, call: Call) -> bool:
-        return call.run is not None and call.task == _task()
-
-    def gradients(self, call: Call, grads: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the gradients of all inputs, given those of the flat outputs: whole ones for origins."""
+    def gradients(self, call: EdgeCall, grads: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the gradients of all inputs for the gradients ``grads`` of the flat outputs, edges included."""
         assert call.run is not None
-        found = self.replay.differentiate(call.run, grads)
+        of_inputs = self.replay.differentiate(call.run, grads)
         call.release()
-        return found
+        return of_inputs
 
-    def _run(self, call: Call) -> Again:
+    def _run(self, call: EdgeCall) -> Again:
         """Run the graph in pieces: cut at the results from which others are computed."""
         if self._refusals.between is not None:
             raise RuntimeError(hidden_gradient(self._refusals.between))
@@ -181,38 +177,38 @@ class EdgeGradients:
         with torch.random.fork_rng(devices=[], enabled=call.random_state is not None):
             if call.random_state is not None:
                 torch.set_rng_state(call.random_state)
-            run = self.replay.run(call.kept, (), _Cutter(self._cut_graph(), call, self._edges.in_state))
+            run = self.replay.run(call.kept, (), _Cutter(self._cut_graph, call, self._edges.in_state))
         return replace(run, explain=hidden_gradient)
 
+    @cached_property
     def _cut_graph(self) -> GraphModule:
-        if self._cut is None:
-            self._cut = _with_cuts(self._graph, self._edges.cuts)
-        return self._cut
+        return _with_cuts(self._graph, self._edges.cuts)
 
 
 class _Cutter:
-    """Runs the graph, and replaces origins where the rest of the graph uses them."""
+    """Runs the graph. ``cut_at`` replaces origins where the rest of the graph uses them."""
 
-    def __init__(self, graph: GraphModule, call: Call, in_state: Callable[[Callable[[], Any]], Any]) -> None:
+    def __init__(
+        self, graph: GraphModule, call: EdgeCall, in_state: Callable[[Callable[[], Any]], Any]
+    ) -> None:
         self._graph = graph
-        self._call = call
+        self.call = call
         self._in_state = in_state
-        self._again = torch.is_grad_enabled()
+        self.has_history = torch.is_grad_enabled()
 
     def __call__(self, owned: Mapping[str, Any], args: Sequence[Any]) -> Any:
         with torch_compat.reparametrize_module(self._graph, owned):
             return self._in_state(lambda: self._graph(self, *args))
 
-    def cut(self, origin: int, value: torch.Tensor) -> torch.Tensor:
-        if not value.requires_grad:
-            return value
-        given = self._call.origins[origin]()
-        self._call.cuts[origin] = alias_of(value if given is None else given, again=self._again)
-        return self._call.cuts[origin]
-
 
 def _cut_at(cutter: _Cutter, origin: int, value: torch.Tensor) -> torch.Tensor:
-    return cutter.cut(origin, value)
+    """Return the tensor that the rest of the graph uses in place of ``value``, the result number ``origin``."""
+    if not value.requires_grad:
+        return value
+    result = cutter.call.origins[origin]()
+    alias = make_alias(value if result is None else result, has_history=cutter.has_history)
+    cutter.call.cuts[origin] = alias
+    return alias
 
 
 def _with_cuts(module: GraphModule, cuts: Sequence[tuple[int, Node]]) -> GraphModule:
@@ -222,11 +218,11 @@ def _with_cuts(module: GraphModule, cuts: Sequence[tuple[int, Node]]) -> GraphMo
     copies: dict[Any, Any] = {}
     output = graph.graph_copy(module.graph, copies)
     results = pytree.tree_leaves(module.graph.output_node().args[0])
-    for origin, end in cuts:
+    for origin, last_write in cuts:
         node = copies[results[origin]]
-        with graph.inserting_after(copies[end]):
+        with graph.inserting_after(copies[last_write]):
             cut = graph.call_function(_cut_at, (cutter, origin, node))
-        following = end.next
+        following = last_write.next
         while following.op != "output":
             copies[following].replace_input_with(node, cut)
             following = following.next
@@ -236,71 +232,75 @@ def _with_cuts(module: GraphModule, cuts: Sequence[tuple[int, Node]]) -> GraphMo
 
 def is_watched(node: Any) -> bool:
     """Whether the program may observe gradients between the results of the graph of ``node``."""
-    call: Call | None = getattr(node, "linked", None)
-    return call is not None and call.edges.is_watched(call)
+    call: EdgeCall | None = getattr(node, "edge_call", None)
+    return call is not None and call.is_watched()
 
 
-class _Link(HistoryNode):
+class _EdgeNode(HistoryNode):
     """The node of a result that is computed from other results."""
 
 
 def _traceable(node: Any, _missing: Sequence[bool]) -> Traceable | None:
     if is_watched(node):
         return None
-    rest = (None,) * node.sources
-    return lambda _ctx, _saved, grad: (None, None, grad, *rest)
+    no_gradients = (None,) * node.sources
+    return lambda _ctx, _saved, grad: (None, None, grad, *no_gradients)
 
 
-def _key(node: Any) -> tuple[int, ...]:
-    return (node._autograd_function_id, node.sources, int(is_watched(node)))
+set_traceable(_EdgeNode, _traceable, lambda n: (n._autograd_function_id, n.sources, int(is_watched(n))))
 
 
-let_trace(_Link, _traceable, _key)
-
-
-def link(result: torch.Tensor, edge: OutputEdge, *origins: torch.Tensor) -> None:
-    """Give a flat output that is computed from ``origins`` eager's history."""
-    call = _call_of(result)
-    if call is not None:
-        call.edges.link(call, edge, result, origins)
+def add_edges(result: torch.Tensor, edge: OutputEdge, *origins: torch.Tensor) -> None:
+    """Give a flat output that is computed from ``origins`` eager's history. The generated wrapper calls it."""
+    call = _find_call(result)
+    if call is None:
+        return
+    call.origins.update(zip(edge.origins, map(ref, origins), strict=True))
+    sources = [*origins, *call.edges.marks]
+    gradients = partial(call.edges.gradients_of_edge, edge)
+    give_history(
+        _EdgeNode, [result], sources, {"edge_call": call, "gradients": gradients, "sources": len(sources)}
+    )
 
 
 def watch_hooks(function: type[torch.autograd.Function]) -> None:
-    """Make the nodes of ``function`` record hooks on their tensors and on themselves."""
+    """Make the nodes of ``function`` record hooks on their tensors and on themselves.
+
+    A hook on a result runs only if this result has a gradient (``register_hooks``). If the graph has output-to-output
+    edges, the hook is also noted in ``edge_call``, because it observes a gradient between results.
+    """
     node: Any = function._backward_cls
-    for name, method in _HOOKED.items():
-        setattr(node, name, method)
+    node._register_hook_dict = _register_result_hooks
+    for name in ("register_hook", "register_prehook"):
+        setattr(node, name, _noting(getattr(torch_compat.FunctionBase, name)))
 
 
-class _Noting:
-    """Methods of autograd nodes that record hooks."""
-
-    base: ClassVar[Any] = torch_compat.FunctionBase
-
-    def _register_hook_dict(self: Any, tensor: torch.Tensor) -> None:
-        self.linked.note_hook(tensor)
-        register_hooks(self, tensor)
-
-    def register_hook(self: Any, hook: object) -> Any:
-        self.linked.hooked = True
-        return _Noting.base.register_hook(self, hook)
-
-    def register_prehook(self: Any, hook: object) -> Any:
-        self.linked.hooked = True
-        return _Noting.base.register_prehook(self, hook)
+def _register_result_hooks(node: Any, result: torch.Tensor) -> None:
+    call: EdgeCall | None = getattr(node, "edge_call", None)
+    if call is not None:
+        call.note_hook(result)
+    register_hooks(node, result)
 
 
-_HOOKED = {name: vars(_Noting)[name] for name in ("_register_hook_dict", "register_hook", "register_prehook")}
-watch_hooks(_Link)
+def _noting(register: Callable[[Any, object], Any]) -> Callable[[Any, object], Any]:
+    def note_and_register(node: Any, hook: object) -> Any:
+        if getattr(node, "edge_call", None) is not None:
+            node.edge_call.hooked = True
+        return register(node, hook)
+
+    return note_and_register
 
 
-def _call_of(tensor: torch.Tensor) -> Call | None:
+watch_hooks(_EdgeNode)
+
+
+def _find_call(tensor: torch.Tensor) -> EdgeCall | None:
     """Return the call that computed ``tensor``, which may have been copied afterwards."""
     node = tensor.grad_fn
     if node is None:
         return None
-    for found in (node, *(following for following, _ in node.next_functions)):
-        call = getattr(found, "linked", None)
-        if isinstance(call, Call):
+    for candidate in (node, *(following for following, _ in node.next_functions)):
+        call = getattr(candidate, "edge_call", None)
+        if isinstance(call, EdgeCall):
             return call
     return None

@@ -2,7 +2,7 @@
 
 One autograd node represents a whole compiled graph, so all results seem to come from the inputs alone. In
 eager, a result gets the gradient of another result that is computed from it: hooks and ``retain_grad`` see
-this gradient, and ``autograd.grad(loss, logits)`` returns it. ``plan_links`` finds such results in the
+this gradient, and ``autograd.grad(loss, logits)`` returns it. ``plan_output_edges`` finds such results in the
 captured graph.
 """
 
@@ -20,7 +20,7 @@ from fxstack_functionalize import torch_compat
 from fxstack_functionalize.metadata.records import GraphInfo, OutputInfo, OutputSource
 from fxstack_functionalize.metadata.replay import AliasSource
 from fxstack_functionalize.torch_compat import OpOverload, pytree
-from fxstack_functionalize.torch_state import state_now
+from fxstack_functionalize.torch_state import capture_torch_state
 from fxstack_functionalize.trace import Shell, Traced
 from fxstack_functionalize.tracing.finalize import has_effect
 from fxstack_functionalize.views.inplace import is_in_place
@@ -47,87 +47,87 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class OutputEdges:
-    """All links of a graph. Each link follows the links of its taps."""
+    """All edges of a graph. The edges of a result follow the edges of its origins."""
 
     all: tuple[OutputEdge, ...]
     cuts: tuple[tuple[int, Node], ...]
-    """For each tap the captured node after which it has its final value."""
+    """For each origin the captured node after which the origin has its final value."""
     in_state: Callable[[Callable[[], Any]], Any]
     """Calls a function in the grad mode and autocast of the captured graph."""
 
 
-def owners(info: GraphInfo) -> dict[int, Owner]:
+def find_owners(info: GraphInfo) -> dict[int, Owner]:
     """Return the differentiable flat outputs that are user outputs or bases of user outputs."""
-    found: dict[int, Owner] = {}
-    for number, (seen, position) in _placed(info).items():
-        base = seen.source is OutputSource.ALIAS
-        if position not in found or (found[position].base and not base):
-            found[position] = Owner(number, base=base)
-    return found
+    owner_of: dict[int, Owner] = {}
+    for number, (output, position) in _place_outputs(info).items():
+        base = output.source is OutputSource.ALIAS
+        if position not in owner_of or (owner_of[position].base and not base):
+            owner_of[position] = Owner(number, base=base)
+    return owner_of
 
 
-def _placed(info: GraphInfo) -> dict[int, tuple[OutputInfo, int]]:
+def _place_outputs(info: GraphInfo) -> dict[int, tuple[OutputInfo, int]]:
     """Return the computed user outputs with gradients, each with the flat output that owns its memory."""
     custom = {position for position, _ in info.custom_views}
-    found: dict[int, tuple[OutputInfo, int]] = {}
-    for number, seen in enumerate(info.outputs):
-        if not seen.requires_grad or seen.is_leaf:
+    placed: dict[int, tuple[OutputInfo, int]] = {}
+    for number, output in enumerate(info.outputs):
+        if not output.requires_grad or output.is_leaf:
             continue
-        if seen.source is OutputSource.VALUE and seen.index not in custom:
-            found[number] = seen, seen.index
-        elif seen.source is OutputSource.ALIAS:
-            memory = info.memory_of(seen, -1)
+        if output.source is OutputSource.VALUE and output.index not in custom:
+            placed[number] = output, output.index
+        elif output.source is OutputSource.ALIAS:
+            memory = info.memory_of(output, -1)
             if memory is not None and memory[0] is AliasSource.OUTPUT:
-                found[number] = seen, memory[1]
-    wanted = set(info.differentiable)
-    return {number: place for number, place in found.items() if place[1] in wanted}
+                placed[number] = output, memory[1]
+    differentiable = set(info.differentiable)
+    return {number: owner for number, owner in placed.items() if owner[1] in differentiable}
 
 
-def plan_links(shell: Shell) -> OutputEdges | None:
-    """Return the links of a captured graph; None if there are none."""
+def plan_output_edges(shell: Shell) -> OutputEdges | None:
+    """Return the edges between results of a captured graph; None if there are none."""
     graph = shell.captured.graph_module.graph
     results = pytree.tree_leaves(graph.output_node().args[0])
     if len(results) != len(shell.info.outputs):  # one operator returns several results
         return None
     nodes: dict[Node, int] = {}
     positions: dict[int, int] = {}
-    for number, (_, position) in _placed(shell.info).items():
+    for number, (_, position) in _place_outputs(shell.info).items():
         if isinstance(results[number], Node) and results[number].op != "placeholder":
             nodes.setdefault(results[number], number)
             positions[number] = position
     if len(nodes) < 2:
         return None
-    finals = _finals(graph, nodes)
+    finals = _last_writes(graph, nodes)
     origins: dict[int, set[int]] = {}
-    for node, reached in _reach(graph, nodes, finals).items():
+    for node, reached in _origins_of(graph, nodes, finals).items():
         if node in nodes:
             position = positions[nodes[node]]
-            others = {origin for origin in reached if positions[origin] != position}
-            if others:
-                origins.setdefault(position, set()).update(others)
+            other_origins = {origin for origin in reached if positions[origin] != position}
+            if other_origins:
+                origins.setdefault(position, set()).update(other_origins)
     if not origins:
         return None
     used = set().union(*origins.values())
     return OutputEdges(
         tuple(OutputEdge(position, tuple(sorted(found))) for position, found in origins.items()),
         tuple((nodes[node], final) for node, final in finals.items() if nodes[node] in used),
-        state_now(),
+        capture_torch_state(),
     )
 
 
-def _finals(graph: Graph, candidates: Collection[Node]) -> dict[Node, Node]:
+def _last_writes(graph: Graph, candidates: Collection[Node]) -> dict[Node, Node]:
     """Return for each candidate the last node that writes to its memory, or the candidate itself.
 
     Leave out candidates whose memory is read after that node through a tensor from before it.
     """
-    order = {node: place for place, node in enumerate(graph.nodes)}
+    order = {node: index for index, node in enumerate(graph.nodes)}
     finals = {node: node for node in candidates}
     by_memory: dict[int, list[Node]] = {}
     for node in candidates:
-        for key in _memory(node):
+        for key in _storages(node):
             by_memory.setdefault(key, []).append(node)
     for node in graph.nodes:
-        for key in {key for used in _written(node) for key in _memory(used)}:
+        for key in {key for used in _written_arguments(node) for key in _storages(used)}:
             for candidate in by_memory.get(key, ()):
                 if order[candidate] < order[node]:
                     finals[candidate] = node
@@ -139,49 +139,53 @@ def _finals(graph: Graph, candidates: Collection[Node]) -> dict[Node, Node]:
 
 
 def _is_used_elsewhere(graph: Graph, node: Node, order: Mapping[Node, int], final: int) -> bool:
-    memory = set(_memory(node))
+    """Return whether a later node reads the memory of ``node`` through a tensor from before the last write."""
+    memory = set(_storages(node))
     return any(
-        other is not node
-        and order[other] <= final
-        and not memory.isdisjoint(_memory(other))
-        and any(order[user] > final for user in other.users)
-        for other in graph.nodes
+        node_of_graph is not node
+        and order[node_of_graph] <= final
+        and not memory.isdisjoint(_storages(node_of_graph))
+        and any(order[user] > final for user in node_of_graph.users)
+        for node_of_graph in graph.nodes
     )
 
 
-def _reach(graph: Graph, numbers: Mapping[Node, int], finals: Mapping[Node, Node]) -> dict[Node, Reach]:
-    """Return for each node the nearest taps from which it is computed, with gradients."""
-    seen: dict[Node, Reach] = {}
+def _origins_of(graph: Graph, numbers: Mapping[Node, int], finals: Mapping[Node, Node]) -> dict[Node, Reach]:
+    """Return for each node the nearest origins from which the node is computed, with gradients."""
+    reached: dict[Node, Reach] = {}
     written: dict[int, Reach] = {}
-    """Taps of values written into a memory, besides those of its nodes' arguments."""
+    """By storage: the origins reached through in-place writes to the storage."""
     final: dict[Node, int] = {}
-    ends: dict[Node, list[Node]] = {}
-    for origin, end in finals.items():
-        ends.setdefault(end, []).append(origin)
+    origins_by_end: dict[Node, list[Node]] = {}
+    for origin, last_write in finals.items():
+        origins_by_end.setdefault(last_write, []).append(origin)
 
     def through(node: Node) -> Reach:
         if node in final:
             return frozenset({final[node]})
-        return seen[node].union(*(written.get(key, frozenset()) for key in _memory(node)))
+        return reached[node].union(*(written.get(key, frozenset()) for key in _storages(node)))
 
     for node in graph.nodes:
-        before: Reach = frozenset().union(*map(through, node.all_input_nodes))
-        for key in {key for used in _written(node) for key in _memory(used)}:
-            written[key] = written.get(key, frozenset()) | before
-        seen[node] = before if _trains(node) else frozenset()
-        for origin in ends.get(node, ()):
-            seen[origin] = seen[origin].union(*(written.get(key, frozenset()) for key in _memory(origin)))
+        of_arguments: Reach = frozenset().union(*map(through, node.all_input_nodes))
+        for key in {key for used in _written_arguments(node) for key in _storages(used)}:
+            written[key] = written.get(key, frozenset()) | of_arguments
+        is_trained = any(tensor.requires_grad for tensor in _tensors_of(node))
+        reached[node] = of_arguments if is_trained else frozenset()
+        for origin in origins_by_end.get(node, ()):
+            reached[origin] = reached[origin].union(
+                *(written.get(key, frozenset()) for key in _storages(origin))
+            )
             final[origin] = numbers[origin]
-    return seen
+    return reached
 
 
-def _tensors(node: Node) -> list[torch.Tensor]:
+def _tensors_of(node: Node) -> list[torch.Tensor]:
     leaves = pytree.tree_leaves(node.meta.get("val", node.meta.get("example_value")))
     return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
-def _memory(node: Node) -> list[int]:
-    tensors = map(_unwrapped, _tensors(node))
+def _storages(node: Node) -> list[int]:
+    tensors = map(_unwrapped, _tensors_of(node))
     return [t.untyped_storage()._cdata for t in tensors if t.layout is torch.strided]
 
 
@@ -192,18 +196,14 @@ def _unwrapped(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def _trains(node: Node) -> bool:
-    return any(tensor.requires_grad for tensor in _tensors(node))
-
-
-def _written(node: Node) -> list[Node]:
+def _written_arguments(node: Node) -> list[Node]:
     """Return the arguments that a call may change: by its schema, or by torch's naming conventions."""
     if isinstance(node.target, OpOverload):
         return node.all_input_nodes if node.target._schema.is_mutable else []
     first = is_in_place(node.target) or "inplace" in node.kwargs
-    found: list[Node] = []
-    map_arg((node.args[:1] if first else (), node.kwargs.get("out")), found.append)
-    return found
+    written: list[Node] = []
+    map_arg((node.args[:1] if first else (), node.kwargs.get("out")), written.append)
+    return written
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,44 +219,37 @@ class Refusals:
     draws: bool
 
 
-def _is_repeatable(node: Node) -> bool:
-    return is_check(node.target) or node.target in RANGES
-
-
-def refusals(traced: Traced) -> Refusals:
+def find_refusals(traced: Traced) -> Refusals:
     """Return why the graph cannot run again. Between results it runs in the state of the call."""
     nodes = [node for node in traced.stage_graph.graph_module.graph.nodes if node.op == "call_function"]
-    random = [node for node in nodes if _is_random(node)]
+    random = [node for node in nodes if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())]
     info, module = traced.info, traced.captured.graph_module
     named = {
         name
         for members in (module.named_parameters, module.named_buffers)
         for name, _ in members(remove_duplicate=False)
     }
-    changes = any(seen.mutates_data for seen in info.inputs)
-    relays = any(seen.relayouts for seen in info.inputs)
-    effects = any(has_effect(node) and not _is_repeatable(node) for node in nodes if node not in random)
+    changes = any(info_of_input.mutates_data for info_of_input in info.inputs)
+    relays = any(info_of_input.relayouts for info_of_input in info.inputs)
+    effects = any(
+        has_effect(node) and not (is_check(node.target) or node.target in RANGES)
+        for node in nodes
+        if node not in random
+    )
     state = info.autocast or not info.grad_mode
-    hidden = bool(info.custom_views) or not owners(info).keys() >= set(info.differentiable)
+    hidden = bool(info.custom_views) or not find_owners(info).keys() >= set(info.differentiable)
+    on_host = all(tensor.device.type == "cpu" for node in random for tensor in _tensors_of(node))
     unnamed = not named.issuperset(traced.captured.owned)
     reasons = (
         ("the graph changes its inputs in place", changes or relays, changes),
         ("the graph has effects", effects, effects),
-        ("the graph draws random numbers", bool(random), not all(map(_on_host, random))),
+        ("the graph draws random numbers", bool(random), not on_host),
         ("the graph was compiled under autocast or torch.no_grad", state, False),
         ("the graph returns views that only autograd knows", hidden, False),
         ("the graph holds tensors that are neither parameters nor buffers", unnamed, unnamed),
     )
     return Refusals(
-        next((reason for reason, whole, _ in reasons if whole), None),
-        next((reason for reason, _, between in reasons if between), None),
+        next((reason for reason, is_whole, _ in reasons if is_whole), None),
+        next((reason for reason, _, is_between in reasons if is_between), None),
         bool(random),
     )
-
-
-def _is_random(node: Node) -> bool:
-    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
-
-
-def _on_host(node: object) -> bool:
-    return all(tensor.device.type == "cpu" for tensor in _tensors(node))

@@ -28,12 +28,13 @@ from fxstack_functionalize.metadata.records import GraphInfo
 from fxstack_functionalize.runtime.backward.edge_gradients import watch_hooks
 from fxstack_functionalize.runtime.backward.nodes import (
     HistoryNode,
+    Traceable,
     give_history,
-    register_hooks,
+    make_traceable_part,
+    set_traceable,
     without_history,
 )
 from fxstack_functionalize.runtime.backward.replay import Replay
-from fxstack_functionalize.runtime.backward.traceable import Key, Traceable, check_saved, let_trace, part_of
 
 Backward = Callable[..., Sequence[Any]]
 
@@ -59,8 +60,8 @@ class Group:
     shares: bool = False
 
 
-def groups(info: GraphInfo) -> tuple[list[Group], list[Group]]:
-    """Return the groups of partial inputs, and the groups of results that reach the same ones."""
+def find_groups(info: GraphInfo) -> tuple[list[Group], list[Group]]:
+    """Return the groups of partial inputs, and the groups of results that reach the same groups of inputs."""
     by_sources: dict[tuple[int, ...], list[int]] = {}
     for index, positions in info.sources:
         if index not in info.cut and 0 < len(positions) < len(info.differentiable):
@@ -71,15 +72,16 @@ def groups(info: GraphInfo) -> tuple[list[Group], list[Group]]:
         numbers = tuple(n for n, group in enumerate(of_inputs) if position in group.positions)
         by_numbers.setdefault(numbers, []).append(position)
     by_numbers.pop((), None)
-    return of_inputs, [_of_results(info, of_inputs, *item) for item in by_numbers.items()]
+    return of_inputs, [_group_results(info, of_inputs, *item) for item in by_numbers.items()]
 
 
-def _of_results(
+def _group_results(
     info: GraphInfo, of_inputs: Sequence[Group], numbers: tuple[int, ...], positions: Sequence[int]
 ) -> Group:
-    own = set(positions)
+    """Return the group of the results that reach the same groups of partial inputs."""
+    results = set(positions)
     inputs = tuple(index for number in numbers for index in of_inputs[number].inputs)
-    shares = any(own.intersection(atom) and not own.issuperset(atom) for atom in info.sequential)
+    shares = any(results.intersection(atom) and not results.issuperset(atom) for atom in info.sequential)
     return Group(tuple(positions), inputs, numbers, shares)
 
 
@@ -100,14 +102,14 @@ class _Call:
         self._backward, self._count, self.state = backward, count, SimpleNamespace(**state)
         self.runs: dict[int, _Run] = {}
 
-    def gradients(self, given: Mapping[int, Any], *, keep: bool) -> Sequence[Any]:
+    def gradients(self, gradient_of: Mapping[int, Any], *, keep: bool) -> Sequence[Any]:
         """Return the gradients of all inputs. ``keep``: free no saved tensor, because a later node reads it."""
         state = copy(self.state)
         if keep:
             state.held = state.held.copy()
-            if hasattr(state, "linked"):
-                state.linked = copy(state.linked)
-        return self._backward(state, *map(given.get, range(self._count)))
+            if hasattr(state, "edge_call"):
+                state.edge_call = copy(state.edge_call)
+        return self._backward(state, *map(gradient_of.get, range(self._count)))
 
 
 class _InputNode(torch.autograd.Function):
@@ -125,144 +127,132 @@ class _InputNode(torch.autograd.Function):
         run = call.runs.get(_task())
         if run is None or ctx.number not in run.waiting:
             return (None,) * (len(inputs) + 2)
-        found = run.found
-        if found is None:
-            given = {position: run.given.get(position) for position in ctx.group.positions}
-            found = call.gradients(given, keep=True)
+        gradients = run.found
+        if gradients is None:
+            gradient_of = {position: run.given.get(position) for position in ctx.group.positions}
+            gradients = call.gradients(gradient_of, keep=True)
         run.waiting.discard(ctx.number)
         if not run.waiting:
             del call.runs[_task()]
-        return (None, None, *(found[index] for index in inputs))
+        return (None, None, *(gradients[index] for index in inputs))
 
 
-def _no_gradients(node: Any, _missing: Sequence[bool]) -> Callable[..., Sequence[Any]]:
+def _state_of(node: Any) -> Any:
+    """Return the object with the attributes of the graph's node, for a further node of the same call."""
+    return node.call.state
+
+
+def _no_gradients(node: Any, _missing: Sequence[bool]) -> Traceable:
     nothing = (None,) * (len(node.group.inputs) + 2)
     return lambda *_arguments: nothing
 
 
-def _input_key(node: Any) -> tuple[int, ...]:
-    check_saved(node.call.state)
-    return (len(node.group.inputs),)
-
-
-let_trace(_InputNode, _no_gradients, _input_key)
+set_traceable(_InputNode, _no_gradients, lambda node: (len(node.group.inputs),), _state_of)
 
 
 class _ResultNode(HistoryNode):
     """The node of results that reach partial inputs."""
 
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
-        return (None, None, *_of_result(ctx, grads))
+
+watch_hooks(_ResultNode)
+set_traceable(_ResultNode, lambda node, missing: node.traceable(missing), lambda node: node.key, _state_of)
 
 
-class _WatchedNode(_ResultNode):
-    """The node of results of a graph in which results are computed from others."""
-
-
-_ResultNode._backward_cls._register_hook_dict = register_hooks
-watch_hooks(_WatchedNode)
-
-
-def _traceable(node: Any, missing: Sequence[bool]) -> Traceable | None:
-    made: Traceable | None = node.traceable(missing)
-    return made
-
-
-def _result_key(node: Any) -> Key:
-    check_saved(node.call.state)
-    key: Key = node.key
-    return key
-
-
-let_trace(_ResultNode, _traceable, _result_key)
-
-
-def _of_result(ctx: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
+def _result_gradients(ctx: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
     """Return ``grads`` for the graph's node, and gradients of partial inputs if this node does not run."""
     call, group = ctx.call, ctx.group
-    given = dict(zip(group.positions, grads, strict=True))
+    gradient_of = dict(zip(group.positions, grads, strict=True))
     main, *nodes = ctx.nodes
     if _executes(main):
         run = call.runs.setdefault(_task(), _Run())
         run.waiting.update(
             number for number, node in zip(group.numbers, nodes, strict=True) if _executes(node)
         )
-        run.given.update(given)
+        run.given.update(gradient_of)
         direct: Sequence[Any] = (None,) * len(group.inputs)
     else:
-        found = call.gradients(given, keep=group.shares)
-        direct = [found[index] for index in group.inputs]
+        gradients = call.gradients(gradient_of, keep=group.shares)
+        direct = [gradients[index] for index in group.inputs]
     # Autograd runs a node in the thread of the device of its gradients, in the order of creation.
     marks = [None if node.device.type == "cpu" else torch.empty(0, device=node.device) for node in nodes]
     return (*grads, *marks, *direct)
 
 
-def depositing(backward: Backward, of_inputs: Sequence[Group]) -> Backward:
+def split_off(backward: Backward, of_inputs: Sequence[Group]) -> Backward:
     """Return ``backward`` of the graph's node, which leaves the gradients of partial inputs to their nodes."""
     partial_inputs = [index for group in of_inputs for index in group.inputs]
 
     def run(ctx: Any, *grads: Any) -> Sequence[Any]:
-        found = backward(ctx, *grads)
+        gradients = backward(ctx, *grads)
         if not hasattr(ctx, "call"):  # the call has no further nodes
-            return found
+            return gradients
         current = ctx.call.runs.get(_task())
         if current is not None:
-            current.found = found
-        rest = [*found]
+            current.found = gradients
+        passed_on = [*gradients]
         for index in partial_inputs:
-            rest[index] = None
-        return tuple(rest)
+            passed_on[index] = None
+        return tuple(passed_on)
 
     return run
 
 
 def with_partial_inputs(
-    function: Any, info: GraphInfo, parts: tuple[list[Group], list[Group]], backward: Backward, replay: Replay
+    function: Any,
+    info: GraphInfo,
+    groups: tuple[list[Group], list[Group]],
+    backward: Backward,
+    replay: Replay,
 ) -> Callable[..., Any]:
-    """Return the ``apply`` of ``function``, a graph's ``autograd.Function``, with further nodes for ``parts``."""
+    """Return the ``apply`` of ``function``, a graph's ``autograd.Function``, with further nodes for ``groups``."""
     # Function.apply first handles functorch transforms in Python; the wrapper has handled them.
     apply = super(torch.autograd.Function, function).apply
     begin = super(torch.autograd.Function, _InputNode).apply
-    of_inputs, of_results = parts
+    of_inputs, of_results = groups
     foreign = [index for group in of_inputs for index in group.inputs]
-    ends = not set(info.wanted).difference(foreign)
-    fixed = [_fixed(function, info, group) for group in of_results]
+    is_end = not set(info.wanted).difference(foreign)
+    fixed = [_constant_attributes(function, info, group) for group in of_results]
 
     def call(*args: Any) -> Any:
         if not any(map(_is_observed, map(args.__getitem__, foreign))):
             flat = apply(*args)
             if replay.keeps:
                 state = flat[info.differentiable[0]].grad_fn
-                if not hasattr(state, "linked"):
+                if not hasattr(state, "edge_call"):
                     state.held.inputs = replay.keep(args)
             return flat
         marks = [
             begin(group, number, *(args[index] for index in group.inputs))
             for number, group in enumerate(of_inputs)
         ]
-        given = without_history(args, foreign, ends=ends)
+        detached = without_history(args, foreign, is_end=is_end)
         # A second differentiation needs the inputs with their histories.
         inputs = replay.keep(args)
-        flat = apply(*given)
+        flat = apply(*detached)
         state = flat[info.differentiable[0]].grad_fn
-        linked = getattr(state, "linked", None)
-        if linked is None:
+        edge_call = getattr(state, "edge_call", None)
+        if edge_call is None:
             state.held.inputs = inputs
         else:
-            linked.kept = inputs
-        whole = {id(given[place]): args[place] for place in foreign}
-        state.held.tensors = [whole.get(id(kept), kept) for kept in state.held.tensors]
-        made = state.call = _Call(backward, info.output_count, vars(state))
+            edge_call.kept = inputs
+        original_of = {id(detached[position]): args[position] for position in foreign}
+        state.held.tensors = [original_of.get(id(saved), saved) for saved in state.held.tensors]
+        shared_call = state.call = _Call(backward, info.output_count, vars(state))
         nodes: list[Any] = [mark.grad_fn for mark in marks]
         for node in nodes:
-            node.call = made
+            node.call = shared_call
         for group, attributes in zip(of_results, fixed, strict=True):
-            behind = [state, *(nodes[number] for number in group.numbers)]
-            own = {"call": made, "linked": linked, "nodes": behind, **attributes}
+            next_nodes = [state, *(nodes[number] for number in group.numbers)]
+            node_attributes = {
+                "gradients": _result_gradients,
+                "call": shared_call,
+                "edge_call": edge_call,
+                "nodes": next_nodes,
+                **attributes,
+            }
             results, sources = [flat[at] for at in group.positions], [args[index] for index in group.inputs]
             sources = [*(marks[number] for number in group.numbers), *sources]
-            give_history(_ResultNode if linked is None else _WatchedNode, results, sources, own)
+            give_history(_ResultNode, results, sources, node_attributes)
         return flat
 
     return call
@@ -273,8 +263,10 @@ def _is_observed(tensor: torch.Tensor) -> bool:
     return bool(tensor.grad_fn is not None or tensor._backward_hooks or tensor._post_accumulate_grad_hooks)
 
 
-def _fixed(function: Any, info: GraphInfo, group: Group) -> dict[str, Any]:
+def _constant_attributes(function: Any, info: GraphInfo, group: Group) -> dict[str, Any]:
     """Return the attributes of the node of ``group`` that are equal in all calls."""
-    made = part_of(function, group.positions, group.inputs, len(group.numbers), info.output_count)
+    traceable = make_traceable_part(
+        function, group.positions, group.inputs, len(group.numbers), info.output_count
+    )
     key = (function._backward_cls._autograd_function_id, *group.positions)
-    return {"group": group, "traceable": made, "key": key}
+    return {"group": group, "traceable": traceable, "key": key}

@@ -2,11 +2,16 @@
 
 This is the one fallback for gradients that a compiled backward does not have: gradients of gradients
 (``create_graph=True``), batches of gradients and gradients that are wrapper subclasses, anomaly mode, and
-gradients between results that the program observes (``edge_gradients``). All of them are eager's then.
+gradients between results that the program observes (``edge_gradients``). All of them are eager's then. In
+anomaly mode the graph runs operator by operator, so that an error names the operator and its forward line:
+eager checks every gradient for NaN, a compiled backward would only show its last gradients.
 
 The forward keeps the inputs of the call for this, until a backward frees what the call has saved: eager would
-keep them too, or values computed from them. A graph that cannot run twice gives an error with the reason. It
-keeps weak references to inputs that are no leaves, because only the error needs them.
+keep them too, or values computed from them. A graph that cannot run twice (because it draws random numbers,
+for example) gives an error with the reason, except for a batch of gradients (``vmap`` over
+``torch.autograd.grad``, ``is_grads_batched``): the compiled backward runs once for each gradient
+(``run_one_by_one``). Such a graph keeps weak references to inputs that are no leaves, because only the error
+needs them.
 """
 
 from __future__ import annotations
@@ -18,18 +23,23 @@ from typing import Any
 from weakref import ref
 
 import torch
+from torch.fx import GraphModule, Interpreter
+from torch.fx.traceback import preserve_node_meta
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import INPUT_CHANGED, double_backward
 from fxstack_functionalize.metadata.wrapper_classes import is_wrapper
 from fxstack_functionalize.random.functional_random import state_input
-from fxstack_functionalize.runtime.backward.anomaly import by_operators, is_on
-from fxstack_functionalize.runtime.backward.batched import is_batched
-from fxstack_functionalize.runtime.backward.output_edges import owners
+from fxstack_functionalize.runtime.backward.output_edges import find_owners
 from fxstack_functionalize.torch_compat import pytree, temporarily_clear_interpreter_stack
 from fxstack_functionalize.trace import Shell
 from fxstack_functionalize.tracer.engine import version_of
 
+Change = Callable[[torch.Tensor], Any]
+
+_functorch: Any = torch_compat.functorch
+_is_batched: Callable[[torch.Tensor], bool] = _functorch.is_batchedtensor
+_is_legacy_batched: Callable[[torch.Tensor], bool] = _functorch.is_legacy_batchedtensor
 Kept = tuple[Any, ...]
 Pick = Callable[[Sequence[Any]], tuple[Any, ...]]
 Run = Callable[[Mapping[str, Any], Sequence[Any]], Any]
@@ -56,8 +66,8 @@ class Again:
 class Replay:
     """Differentiates one captured graph in eager.
 
-    ``refusal``: the reason why that is impossible, or None. ``held``: the positions of inputs in
-    ``ctx.saved_tensors``. ``pieces``: whether the graph may run in pieces all the same.
+    ``refusal``: the reason why the graph cannot run again, or None. ``held``: the positions of inputs in
+    ``ctx.saved_tensors``. ``pieces``: whether the graph may run in pieces although it cannot run as a whole.
     """
 
     def __init__(self, shell: Shell, refusal: str | None, held: Mapping[int, int], *, pieces: bool) -> None:
@@ -65,93 +75,89 @@ class Replay:
         self.refusal = refusal
         self._weakly = refusal is not None and not pieces
         self._held = list(held.items())
-        kept = [i for i in range(len(inputs)) if i not in held]
-        tensors = [i for i in kept if inputs[i].is_tensor]
+        unsaved = [i for i in range(len(inputs)) if i not in held]
+        tensors = [i for i in unsaved if inputs[i].is_tensor]
         cut = shell.info.cut  # nothing else keeps a detached input alive
         alone = {*cut, state_input(shell.captured.graph_module.graph)}
         leaves = [i for i in tensors if i in alone or (inputs[i].requires_grad and inputs[i].is_leaf)]
-        others = [i for i in tensors if i not in leaves]
-        numbers = [i for i in kept if i not in tensors]
-        self.keeps = bool(kept)
-        self._places = [*leaves, *others, *numbers]
-        self._leaves, self._others, self._numbers = map(_picker, (leaves, others, numbers))
+        non_leaves = [i for i in tensors if i not in leaves]
+        numbers = [i for i in unsaved if i not in tensors]
+        self.keeps = bool(unsaved)
+        self._places = [*leaves, *non_leaves, *numbers]
+        self._leaves, self._others, self._numbers = map(_picker, (leaves, non_leaves, numbers))
         self._graph = shell.captured.graph_module
         targets = [node.target for node in self._graph.graph.nodes]
         self.states = [state for target in targets if (state := getattr(target, "state", None))]
-        """What backwards of the program read of Python's state. A compiled backward holds it as a constant."""
+        """The Python state that custom backwards read. A compiled backward holds this state as constants."""
         self._owned = dict(shell.captured.owned)
         self._count = shell.captured.own_count
         self._wanted = shell.info.wanted
         self._total = len(inputs)
-        self._owners = owners(shell.info)
+        self._owners = find_owners(shell.info)
 
     def keep(self, args: Sequence[Any]) -> Kept:
         """Return the inputs of a call that autograd does not save, and their versions."""
-        leaves, others = self._leaves(args), self._others(args)
-        kept = tuple(map(ref, others)) if self._weakly else others
-        return leaves, kept, self._numbers(args), _versions_of((*leaves, *others))
+        leaves, non_leaves = self._leaves(args), self._others(args)
+        references = tuple(map(ref, non_leaves)) if self._weakly else non_leaves
+        return leaves, references, self._numbers(args), _versions_of((*leaves, *non_leaves))
 
     def run(self, kept: Kept, saved: Sequence[Any], run: Run | None = None) -> Again:
         """Run the graph on the inputs of the call, with a history that ends at these inputs.
 
-        In grad mode the inputs' own histories continue it. ``run``: called in place of the graph, with the
-        graph's own tensors and with its arguments.
+        In grad mode the inputs' own histories continue the history of the run. ``run``: a function that is called in
+        place of the graph, with the graph's own tensors and with its arguments.
 
         Raises:
             RuntimeError: if an input was changed in place since the call.
         """
         args = self._inputs(kept, saved)
-        again = torch.is_grad_enabled()
+        has_history = torch.is_grad_enabled()
         # The call was outside the present transforms, so this run is too.
         with torch.enable_grad(), temporarily_clear_interpreter_stack():
             # An input may be computed from another input: differentiate each through its own alias.
             for index in self._wanted:
-                args[index] = alias_of(args[index], again=again)
+                args[index] = make_alias(args[index], has_history=has_history)
             owned = {path: args[index] for path, index in self._owned.items()}
             outputs = (run or self._whole)(owned, args[: self._count])
         return Again(pytree.tree_leaves(outputs), [args[index] for index in self._wanted])
 
     def _whole(self, owned: Mapping[str, Any], args: Sequence[Any]) -> Any:
         with torch_compat.reparametrize_module(self._graph, owned):
-            return (by_operators(self._graph) if is_on() else self._graph)(*args)
+            return (as_interpreter(self._graph) if torch.is_anomaly_enabled() else self._graph)(*args)
 
     def differentiate(self, run: Again, grads: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the gradients of all inputs, given those of the flat outputs; in grad mode with history."""
+        """Return the gradients of all inputs for the gradients ``grads`` of the flat outputs; in grad mode with history."""
         if not run.inputs:  # the history of the results ends at leaves of the graph
             return (None,) * self._total
-        given = {at: grad for at, grad in enumerate(grads) if grad is not None}
-        found = torch.autograd.grad(
-            [self.flat(run, at) for at in given],
+        gradient_of = {at: grad for at, grad in enumerate(grads) if grad is not None}
+        gradients_of_inputs = torch.autograd.grad(
+            [self.flat(run, at) for at in gradient_of],
             list(run.inputs),
-            list(given.values()),
+            list(gradient_of.values()),
             create_graph=torch.is_grad_enabled(),
             allow_unused=True,
         )
-        gradients = dict(zip(self._wanted, found, strict=True))
+        gradients = dict(zip(self._wanted, gradients_of_inputs, strict=True))
         return tuple(gradients.get(index) for index in range(self._total))
 
     def flat(self, run: Again, position: int) -> torch.Tensor:
         """Return the flat output at ``position``: a result of the graph, or the base of a result."""
         owner = self._owners.get(position)
-        found: Any = None if owner is None else run.outputs[owner.output]
+        value: Any = None if owner is None else run.outputs[owner.output]
         if owner is not None and owner.base:
-            found = found._base
-        if found is None:
+            value = value._base
+        if value is None:
             raise RuntimeError(run.explain("a result shares memory in compiled code alone"))
-        tensor: torch.Tensor = found
+        tensor: torch.Tensor = value
         return tensor
 
     def gradients(self, kept: Kept, saved: Sequence[Any], grads: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the gradients of all inputs, given those of the flat outputs; in grad mode with history.
+        """Run the graph again and return the gradients of all inputs; in grad mode with history.
 
         Raises:
             RuntimeError: if an input was changed in place since the call.
         """
         return self.differentiate(self.run(kept, saved), grads)
-
-    def checked(self, kept: Kept, saved: Sequence[Any], grads: Sequence[Any]) -> tuple[Any, ...] | None:
-        """Return the gradients, computed operator by operator; None if an input was changed in place."""
-        return None if _has_changed(kept) else self.gradients(kept, saved, grads)
 
     def raise_changed(self) -> None:
         """Raise the error that the graph cannot run again, although the program has changed what it reads."""
@@ -161,38 +167,39 @@ class Replay:
         self, kept: Kept, saved: Sequence[Any], gradients: Sequence[Any], grads: Sequence[Any]
     ) -> tuple[Any, ...]:
         """Return ``gradients`` of the call, such that any second differentiation raises an explanation."""
-        others = [reference() for reference in kept[1]] if self._weakly else kept[1]
-        inputs = (*kept[0], *others, *saved, *grads)
+        non_leaves = [reference() for reference in kept[1]] if self._weakly else kept[1]
+        inputs = (*kept[0], *non_leaves, *saved, *grads)
         sources = [t for t in inputs if t is not None and t.requires_grad]
         text = double_backward(str(self.refusal)).encode()
         node = torch_compat.DelayedError(text, len(gradients) + len(sources))
         return tuple(node(*gradients, *sources)[: len(gradients)])
 
     def _inputs(self, kept: Kept, saved: Sequence[Any]) -> list[Any]:
-        if _has_changed(kept):
+        """Return the arguments of the call in order. Raise RuntimeError if one of them was changed in place."""
+        if has_changed(kept):
             raise RuntimeError(INPUT_CHANGED)
-        leaves, others, numbers, _versions = kept
-        by_place = dict(zip(self._places, (*leaves, *others, *numbers), strict=True))
-        by_place.update((index, saved[place]) for index, place in self._held)
-        return [by_place[index] for index in range(len(by_place))]
+        leaves, non_leaves, numbers, _versions = kept
+        by_position = dict(zip(self._places, (*leaves, *non_leaves, *numbers), strict=True))
+        by_position.update((index, saved[position]) for index, position in self._held)
+        return [by_position[index] for index in range(len(by_position))]
 
 
-def _has_changed(kept: Kept) -> bool:
+def has_changed(kept: Kept) -> bool:
     """Whether the inputs of a call were changed in place."""
-    leaves, others, _numbers, versions = kept
-    return bool(versions != _versions_of((*leaves, *others)))
+    leaves, non_leaves, _numbers, versions = kept
+    return bool(versions != _versions_of((*leaves, *non_leaves)))
 
 
-def are_special(grads: Sequence[Any]) -> bool:
+def are_unsupported(grads: Sequence[Any]) -> bool:
     """Whether a gradient is unknown to compiled code: a batch of gradients, or a wrapper subclass."""
     return any(
         g is not None and (is_batched(g) or (type(g) is not torch.Tensor and is_wrapper(g))) for g in grads
     )
 
 
-def alias_of(tensor: torch.Tensor, *, again: bool) -> torch.Tensor:
-    """Return an alias of ``tensor`` that gets a gradient; ``again``: with a history to ``tensor``."""
-    return _Alias.apply(tensor) if again else tensor.detach().requires_grad_()
+def make_alias(tensor: torch.Tensor, *, has_history: bool) -> torch.Tensor:
+    """Return an alias of ``tensor`` that gets a gradient. ``has_history``: whether its history continues in ``tensor``."""
+    return _Alias.apply(tensor) if has_history else tensor.detach().requires_grad_()
 
 
 class _Alias(torch.autograd.Function):
@@ -215,9 +222,77 @@ def _versions_of(tensors: Sequence[torch.Tensor]) -> list[int]:
         return [version_of(tensor) for tensor in tensors]
 
 
-def _picker(places: Sequence[int]) -> Pick:
-    """Return a function that selects the items at ``places``, as a tuple."""
-    if not places:
+def _picker(positions: Sequence[int]) -> Pick:
+    """Return a function that selects the items at ``positions``, as a tuple."""
+    if not positions:
         return lambda _values: ()
-    pick = itemgetter(*places)
-    return pick if len(places) > 1 else lambda values: (pick(values),)
+    pick = itemgetter(*positions)
+    return pick if len(positions) > 1 else lambda values: (pick(values),)
+
+
+def as_interpreter(graph_module: GraphModule) -> Callable[..., Any]:
+    """Return ``graph_module`` as an eager function whose autograd nodes record the lines of its nodes."""
+
+    def call(*args: object) -> Any:
+        with preserve_node_meta():
+            return Interpreter(graph_module).run(*args)
+
+    return call
+
+
+def is_batched(gradient: torch.Tensor) -> bool:
+    """Whether ``gradient`` is a batch, in either kind of ``vmap``."""
+    return _is_batched(gradient) or _is_legacy_batched(gradient)
+
+
+def are_batched(gradients: Sequence[Any]) -> bool:
+    """Whether one of ``gradients`` is a batch."""
+    return any(gradient is not None and is_batched(gradient) for gradient in gradients)
+
+
+def run_one_by_one(run: Callable[[Sequence[Any]], Sequence[Any]], gradients: Sequence[Any]) -> list[Any]:
+    """Return the results of ``run`` for each gradient in the batches, batched again."""
+    present = [gradient for gradient in gradients if gradient is not None]
+    if any(map(_is_batched, present)):
+        split, join = _over_level(max(map(_functorch.maybe_get_level, filter(_is_batched, present))))
+    elif any(map(_is_legacy_batched, present)):
+        split, join = _over_legacy_level()
+    else:
+        with temporarily_clear_interpreter_stack():
+            return [*run(gradients)]
+    unwrapped = [None if gradient is None else split(gradient) for gradient in gradients]
+    count = max(len(slices) for slices in unwrapped if isinstance(slices, tuple))
+    # A gradient that is the same for the whole batch is no tuple, or a tuple of one item.
+    columns = [
+        (slices if len(slices) == count else slices * count)
+        if isinstance(slices, tuple)
+        else (slices,) * count
+        for slices in unwrapped
+    ]
+    results_by_item = [run_one_by_one(run, items) for items in zip(*columns, strict=True)]
+    return [
+        None if results[0] is None else join(torch.stack(results))
+        for results in zip(*results_by_item, strict=True)
+    ]
+
+
+def _over_level(level: int) -> tuple[Change, Change]:
+    """Return the functions that unwrap and wrap ``level``, the innermost, of ``torch.func.vmap``."""
+
+    def split(g: torch.Tensor) -> Any:
+        if not _is_batched(g) or _functorch.maybe_get_level(g) != level:
+            return g
+        return _functorch.get_unwrapped(g).unbind(_functorch.maybe_get_bdim(g))
+
+    return split, lambda stacked: _functorch._add_batch_dim(stacked, 0, level)
+
+
+def _over_legacy_level() -> tuple[Change, Change]:
+    """Return the functions that unwrap and wrap the innermost level of autograd's own ``vmap``."""
+    level = torch_compat.vmapmode_increment_nesting() - 1
+    torch_compat.vmapmode_decrement_nesting()
+
+    def split(g: torch.Tensor) -> Any:
+        return torch_compat.remove_batch_dim(g, level, 1, 0).unbind(0) if _is_legacy_batched(g) else g
+
+    return split, lambda stacked: torch_compat.add_batch_dim(stacked, 0, level)

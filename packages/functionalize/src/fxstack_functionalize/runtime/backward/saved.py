@@ -5,21 +5,29 @@ or output as well. So an in-place change before the backward raises as in eager,
 gradient. An input that the graph itself changes, and an input or output that eager does not save, is saved
 as a copy. No other code can see the remaining saved tensors: they are in a plain list, which the backward
 empties at its start. The generator state for recomputed random numbers is no activation: hooks do not see it.
+
+If a graph has several results, each backward frees its own part. Autograd would check all saved tensors of a
+compiled graph's node, and free all of them after one run. Eager does so for the nodes that a result reaches. So
+this package keeps the tensors (``Held``), with the versions of tensors that other code can see. A backward
+checks the tensors that it reads, and frees the tensors that no other result needs (``sequential_backward``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from copy import copy
 from dataclasses import dataclass
 from enum import Enum, auto
+from itertools import count
 from typing import Any
 
 import torch
 
 from fxstack_functionalize import torch_compat
-from fxstack_functionalize.errors import SAVED_ARE_FREED
+from fxstack_functionalize.errors import SAVED_ARE_FREED, saved_changed
 from fxstack_functionalize.metadata.records import GraphInfo
-from fxstack_functionalize.runtime.source import Source
+from fxstack_functionalize.runtime.backward.replay import NOTHING_KEPT
+from fxstack_functionalize.runtime.generated_source import Source
 from fxstack_functionalize.tracer.exact_random import is_generator_state
 from fxstack_interchange import Partition
 
@@ -42,7 +50,7 @@ class Saving(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SavedTensor:
-    """A saved tensor: the expression of its value, and that of the input or result that owns its memory.
+    """A saved tensor: the expression of its value, and the expression of the input or result that owns its memory.
 
     The expressions use the names ``args``, ``results`` and ``flat``.
     """
@@ -69,9 +77,9 @@ class SavedTensor:
 
 @dataclass(frozen=True, slots=True)
 class KeptTensor:
-    """The expression of what is kept for a saved tensor, and whether autograd keeps it.
+    """The expression of the tensor that the forward keeps for a saved tensor, and whether autograd keeps it.
 
-    ``guard``: the expression of the tensor that it views, whose version counter is checked.
+    ``guard``: the expression of the viewed tensor, whose version counter the backward checks.
     """
 
     expression: str
@@ -88,50 +96,53 @@ def saved_tensors(
     inputs and outputs that eager does not save.
     """
     results: Any = partition.forward.graph_module.graph.output_node().args[0]
-    owners = _owners(partition, info, names, unsaved)
-    return tuple(_saved(f"flat[{position}]", results[position], info, owners) for position in positions)
+    owners = _memory_owners(partition, info, names, unsaved)
+    return tuple(
+        _describe_saved(f"flat[{position}]", results[position], info, owners) for position in positions
+    )
 
 
-def _saved(value: str, node: object, info: GraphInfo, owners: Owners) -> SavedTensor:
+def _describe_saved(value: str, node: object, info: GraphInfo, owners: Owners) -> SavedTensor:
+    """Return the record of one saved tensor, with the input or output that owns its memory, if any."""
     if is_generator_state(node):
         return SavedTensor(value, is_state=True)
-    own, *memory = _keys(node)
-    found = next((owners[key] for key in (own, *memory) if key in owners), None)
-    if found is None:
+    node_key, *memory = _keys(node)
+    owner_of_memory = next((owners[key] for key in (node_key, *memory) if key in owners), None)
+    if owner_of_memory is None:
         return SavedTensor(value)
-    of_input, index, changes = found
+    of_input, index, changes = owner_of_memory
     if changes:
         return SavedTensor(f"{value}.clone()")
     relaid = of_input and bool(info.inputs[index].relayouts)
     owner = f"{'args' if of_input else 'results'}[{index}]"
-    return SavedTensor(value, owner, is_owner=own in owners, is_relaid=relaid)
+    return SavedTensor(value, owner, is_owner=node_key in owners, is_relaid=relaid)
 
 
 def add_saving(source: Source, plan: Sequence[KeptTensor]) -> None:
     """Add the statements that save tensors."""
     for_autograd = _for_autograd(plan)
-    kept = [saved.expression for saved in plan if not saved.by_autograd]
+    expressions = [saved.expression for saved in plan if not saved.by_autograd]
     if for_autograd:
         source.add(f"ctx.save_for_backward({', '.join(for_autograd)})")
-    if kept:
-        source.add(f"ctx.kept = [{', '.join(kept)}]")
+    if expressions:
+        source.add(f"ctx.kept = [{', '.join(expressions)}]")
 
 
 def _for_autograd(plan: Sequence[KeptTensor]) -> list[str]:
     """Return the expressions of the tensors in ``ctx.saved_tensors``."""
-    found = [saved.expression for saved in plan if saved.by_autograd]
+    expressions = [saved.expression for saved in plan if saved.by_autograd]
     guards = dict.fromkeys(saved.guard for saved in plan if saved.guard is not None)
-    return found + [guard for guard in guards if guard not in found]
+    return expressions + [guard for guard in guards if guard not in expressions]
 
 
-def saved_inputs(plan: Sequence[KeptTensor], count: int) -> dict[int, int]:
+def positions_of_saved_inputs(plan: Sequence[KeptTensor], count: int) -> dict[int, int]:
     """Return which of the ``count`` arguments are in ``ctx.saved_tensors``, and their positions."""
-    places = {expression: place for place, expression in enumerate(_for_autograd(plan))}
+    position_of = {expression: position for position, expression in enumerate(_for_autograd(plan))}
     names = {index: f"args[{index}]" for index in range(count)}
-    return {index: places[name] for index, name in names.items() if name in places}
+    return {index: position_of[name] for index, name in names.items() if name in position_of}
 
 
-def add_unsaving(source: Source, plan: Sequence[KeptTensor]) -> list[str]:
+def add_reading(source: Source, plan: Sequence[KeptTensor]) -> list[str]:
     """Add the statements that read saved tensors. Return the expressions of all saved tensors in order.
 
     Reading ``ctx.saved_tensors`` raises autograd's error if the backward has run without ``retain_graph``.
@@ -144,14 +155,23 @@ def add_unsaving(source: Source, plan: Sequence[KeptTensor]) -> list[str]:
         source.add("    raise RuntimeError(freed)", freed=SAVED_ARE_FREED)
         source.add("if not keeps_graph():", keeps_graph=KEEPS_GRAPH)
         source.add("    ctx.kept = None")
-    counters = {True: iter(range(len(plan))), False: iter(range(len(plan)))}
-    return [f"{'saved' if item.by_autograd else 'kept'}[{next(counters[item.by_autograd])}]" for item in plan]
+    return [
+        f"{'saved' if by_autograd else 'kept'}[{position}]" for by_autograd, position in positions_of(plan)
+    ]
+
+
+def positions_of(plan: Sequence[KeptTensor]) -> list[tuple[bool, int]]:
+    """Return for each saved tensor whether autograd keeps it, and its position in the list that holds it."""
+    counters = {True: count(), False: count()}
+    return [(item.by_autograd, next(counters[item.by_autograd])) for item in plan]
 
 
 KEEPS_GRAPH = torch_compat.get_current_graph_task_keep_graph
 
 
-def _owners(partition: Partition, info: GraphInfo, names: Sequence[str], unsaved: Collection[str]) -> Owners:
+def _memory_owners(
+    partition: Partition, info: GraphInfo, names: Sequence[str], unsaved: Collection[str]
+) -> Owners:
     """Return the owner of each node and memory: whether an input, its place, whether its memory changes."""
     graph = partition.forward.graph_module.graph
     results: Any = graph.output_node().args[0]
@@ -175,3 +195,117 @@ def _keys(node: object) -> tuple[Any, ...]:
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return (node,)
     return (node, value.untyped_storage()._cdata)
+
+
+# Limits: eager raises for each changed saved tensor. A compiled graph raises only for tensors that its
+# backward reads. The message has the version numbers of the compiled code.
+
+
+class Held:
+    """The saved tensors of one call. ``watched``: by position, the tensor whose version counter shows a change."""
+
+    __slots__ = ("done", "inputs", "spent", "tensors", "versions", "watched")
+
+    def __init__(self, tensors: list[Any], watched: dict[int, torch.Tensor]) -> None:
+        self.tensors = tensors
+        if any(map(torch.is_inference, watched.values())):  # they have no version
+            watched = {position: tensor for position, tensor in watched.items() if not tensor.is_inference()}
+        self.watched = watched
+        self.versions = {position: tensor._version for position, tensor in watched.items()}
+        self.done: frozenset[int] = frozenset()
+        """The atoms (see ``Runs.atoms``) that have run."""
+        self.spent = False
+        """Whether no further backward can run."""
+        self.inputs: Any = NOTHING_KEPT
+        """The inputs for another run of the graph (``Replay.keep``), until ``spent``."""
+
+    def copy(self) -> Held:
+        """Return a copy, from which a backward frees nothing of this object."""
+        duplicate = copy(self)
+        duplicate.tensors, duplicate.watched = [*self.tensors], {**self.watched}
+        return duplicate
+
+
+class Holding:
+    """The plan of all backwards of one graph: the saved tensors that each set of results needs."""
+
+    def __init__(self, info: GraphInfo, needs: Sequence[Sequence[int]]) -> None:
+        """``needs``: see ``TrainingPlan``."""
+        self._positions = info.differentiable
+        self._atoms = {
+            position: frozenset(number for number, group in enumerate(info.sequential) if position in group)
+            for position in info.differentiable
+        }
+        self._needs = needs
+        # A program asks for few sets of results, in every call the same.
+        self._atoms_without: dict[tuple[bool, ...], frozenset[int]] = {}
+        self._unused_after: dict[frozenset[int], tuple[tuple[int, ...], bool]] = {}
+        """By set of atoms that have run: the saved tensors that nothing needs any more, and whether all results have run."""
+
+    def take(self, held: Held, missing: tuple[bool, ...], needed: Collection[int] | None) -> list[Any]:
+        """Start a backward. Return its saved tensors by position, and None for saved tensors that it does not need.
+
+        ``needed``: the positions of the arguments that the backward reads; None for all arguments.
+
+        Raises:
+            RuntimeError: if an earlier backward freed one of them, or one was changed in place.
+        """
+        atoms = self._atoms_without.get(missing)
+        if atoms is None:
+            atoms = self._atoms_without[missing] = self._atoms_of(missing)
+        if not atoms.isdisjoint(held.done):
+            raise RuntimeError(SAVED_ARE_FREED)
+        tensors, watched, versions = held.tensors, held.watched, held.versions
+        count = len(tensors)
+        arguments: list[Any] = [None] * count
+        for position in range(count) if needed is None else needed:
+            if position < count:
+                if tensors[position] is None:
+                    raise RuntimeError(SAVED_ARE_FREED)
+                watched_tensor = watched.get(position)
+                if watched_tensor is not None and watched_tensor._version != versions[position]:
+                    raise RuntimeError(saved_changed(watched_tensor, versions[position]))
+                arguments[position] = tensors[position]
+        if not KEEPS_GRAPH():
+            held.done |= atoms
+            self._free(held)
+        return arguments
+
+    def _atoms_of(self, missing: tuple[bool, ...]) -> frozenset[int]:
+        """Return the atoms that a backward for the present gradients runs."""
+        present = (p for p, is_missing in zip(self._positions, missing, strict=True) if not is_missing)
+        return frozenset[int]().union(*(self._atoms[position] for position in present))
+
+    def _free(self, held: Held) -> None:
+        """Free the saved tensors that no result needs whose backward can still run."""
+        unused = self._unused_after.get(held.done)
+        if unused is None:
+            alive = {p for p in self._positions if self._atoms[p].isdisjoint(held.done)}
+            unneeded = (n for n, results in enumerate(self._needs) if alive.isdisjoint(results))
+            unused = self._unused_after[held.done] = (tuple(unneeded), not alive)
+        for position in unused[0]:
+            held.tensors[position] = None
+            held.watched.pop(position, None)
+        if unused[1]:
+            held.spent, held.inputs = True, NOTHING_KEPT
+
+
+def add_holding(source: Source, plan: Sequence[KeptTensor]) -> None:
+    """Add the statements that keep saved tensors.
+
+    Results are detached: with history a result would keep itself alive. Inputs are kept as they are: the
+    graph may run again on them.
+    """
+    tensors = (_detached(saved.expression) if saved.by_autograd else saved.expression for saved in plan)
+    source.add(f"held = [{', '.join(tensors)}]")
+    watched = []
+    for position, saved in enumerate(plan):
+        if saved.guard:
+            watched.append(f"{position}: {_detached(saved.guard)}")
+        elif saved.by_autograd:  # what is kept shares its version
+            watched.append(f"{position}: held[{position}]")
+    source.add(f"ctx.held = Held(held, {{{', '.join(watched)}}})", Held=Held)
+
+
+def _detached(expression: str) -> str:
+    return expression if expression.startswith("args[") else f"{expression}.detach()"

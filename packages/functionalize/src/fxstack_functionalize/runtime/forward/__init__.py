@@ -1,6 +1,5 @@
 """What a call of a compiled graph does around the graph.
 
-Before it: checks of shared memory (``sharing``) and thread state (``modes``). After it: new values of mutated
-inputs (``mutation``, ``relayout``) and outputs as the user gets them (``outputs``, ``parts``). Begin with
-``outputs``.
+Before it: checks of shared memory (``sharing``) and of saved-tensor hooks (``hooked``). After it: changes of
+inputs (``mutation``) and outputs as the user gets them (``outputs``). Begin with ``outputs``.
 """

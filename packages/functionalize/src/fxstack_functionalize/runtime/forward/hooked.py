@@ -1,7 +1,9 @@
 """Calls of a compiled graph under saved-tensor hooks: one compiled pair of graphs for each pair of hooks.
 
 Each call looks up the present hooks, so graphs are never used with other hooks than their own. If hooks
-cannot be traced, autograd calls them on the saved tensors of the plain forward, after one warning.
+cannot be traced, autograd calls them on the saved tensors of the plain forward, after one warning. A compiled
+backward reads memory with the traced dtype, size and strides, but eager accepts any unpacked tensor:
+``unpacked_checker`` corrects strides, and raises for other differences.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import torch
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.hooks.identity import HookReader, NotTraceableError
 from fxstack_functionalize.options import SavedTensorHooks
+from fxstack_functionalize.tracer.tensor_metadata import Example, dense_like
 from fxstack_interchange.user_warnings import warn_user
 
 Apply = Callable[..., Sequence[Any]]
@@ -48,11 +51,11 @@ class HookedCalls:
         apply = self.find(hooks)
         if apply is None:
             return self._plain(*args)
-        before = set_tracing(True)
+        was_tracing = set_tracing(True)
         try:
             return apply(*args)
         finally:
-            set_tracing(before)
+            set_tracing(was_tracing)
 
     def find(self, hooks: Hooks) -> Apply | None:
         """Return the function with ``hooks`` inlined, compiled now if needed; None if they run in eager."""
@@ -69,6 +72,7 @@ class HookedCalls:
             return self._made[key]
 
     def _make(self, hooks: Hooks) -> Apply | None:
+        """Compile the graphs with ``hooks`` inlined; None, with a warning, if they cannot be traced or are too many."""
         if len(self._made) >= LIMIT:
             self._warn(hooks, f"more than {LIMIT} different pairs of hooks were used with this graph")
             return None
@@ -79,6 +83,7 @@ class HookedCalls:
             return None
 
     def _warn(self, hooks: Hooks, reason: str) -> None:
+        """Warn once for each pack hook of the program that the hooks run in eager."""
         code = getattr(hooks[0], "__code__", None)
         if code in self._warned or (code is not None and code.co_filename.startswith(TORCH)):
             return
@@ -96,3 +101,42 @@ class HookedCalls:
 
 def _name(hook: object) -> str:
     return str(getattr(hook, "__qualname__", type(hook).__name__))
+
+
+def unpacked_checker(examples: Sequence[Example]) -> Callable[[Sequence[Any]], list[torch.Tensor]]:
+    """Return a function that checks unpacked tensors against ``examples`` and gives them their strides.
+
+    Raises (the function): RuntimeError if a dtype, device or size differs.
+    """
+    fixers = [dense_like(example) for example in examples]
+
+    def check(saved: Sequence[Any]) -> list[torch.Tensor]:
+        return [
+            _checked(value, example, fix) for value, example, fix in zip(saved, examples, fixers, strict=True)
+        ]
+
+    return check
+
+
+def _checked(
+    value: torch.Tensor, example: Example, fix: Callable[[torch.Tensor], torch.Tensor]
+) -> torch.Tensor:
+    """Return the unpacked tensor with the strides of ``example``. Raise RuntimeError for another dtype or size."""
+    is_same_kind = value.dtype == example.dtype and value.device.type == example.device.type
+    if not is_same_kind or not _agree(value.shape, example.shape):
+        raise RuntimeError(
+            f"a saved-tensor hook unpacked a {value.dtype} tensor of size {[*value.shape]} on {value.device}; the compiled "
+            f"backward needs {example.dtype} of size {[*example.shape]} on {example.device}.\n"
+            "  why: the backward was compiled for the tensor that was packed.\n"
+            "  fix: let the unpack hook return a tensor of the size, dtype and device of the packed one"
+        )
+    if example.layout is not torch.strided or _agree(value.stride(), example.stride()):
+        return value
+    return fix(value)
+
+
+def _agree(numbers: Sequence[int], expected: Sequence[Any]) -> bool:
+    """Whether numbers agree with all wanted numbers that are not symbolic."""
+    return len(numbers) == len(expected) and all(
+        isinstance(b, torch.SymInt) or a == b for a, b in zip(numbers, expected, strict=True)
+    )

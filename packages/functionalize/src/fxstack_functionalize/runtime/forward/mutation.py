@@ -1,8 +1,9 @@
-"""Write new values into the caller's tensors, with eager's effects on autograd and version counters.
+"""Repeat the graph's changes on the caller's tensors, with eager's effects on autograd and version counters.
 
-The trace knows how often eager raises each version counter. A copy in this module raises the counter once. A
-change inside a compiled graph does not raise it, because graphs run without this bookkeeping.
-``raise_version`` adds the difference.
+New values are copied; size, strides and history change by the same calls as in the captured graph. An input
+becomes a leaf before the compiled graph runs; all other changes follow after it. The trace knows how often
+eager raises each version counter. A copy in this module raises the counter once. A change inside a compiled
+graph does not raise it, because graphs run without this bookkeeping. ``raise_version`` adds the difference.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import torch
 from torch.autograd.graph import increment_version
 
 from fxstack_functionalize import torch_compat
+from fxstack_functionalize.metadata.records import InputInfo
 from fxstack_functionalize.trace import Shell
+from fxstack_functionalize.tracer.symbols import make_filler
 
 WriteBack = Callable[[Sequence[Any], Sequence[Any]], None]
 
@@ -29,13 +32,13 @@ def write_back(shell: Shell) -> WriteBack | None:
         (number, position, info.inputs[position].grad_visible) for number, position in enumerate(info.mutated)
     ]
     # Members of a merged base count their own changes, and nobody sees the counter of the base. But the
-    # counter of a root is also that of its views.
+    # counter of a root is also the counter of its views.
     inputs = shell.captured.inputs
     quiet = set(early_rises(shell))
     rises = [
-        (position, seen.version_bumps - (position in info.mutated))
-        for position, seen in enumerate(info.inputs)
-        if seen.is_tensor
+        (position, info_of_input.version_bumps - (position in info.mutated))
+        for position, info_of_input in enumerate(info.inputs)
+        if info_of_input.is_tensor
         and position not in quiet
         and (inputs[position].members is None or inputs[position].is_root)
     ]
@@ -65,16 +68,59 @@ def early_rises(shell: Shell) -> dict[int, int]:
     """
     info = shell.info
     values = {*info.mutated, *info.in_graph}
-    found = {
-        position: seen.version_bumps + sum(step.bumps for step in seen.relayouts)
-        for position, seen in enumerate(info.inputs)
-        if seen.is_tensor and position not in values
+    rises = {
+        position: info_of_input.version_bumps + sum(step.version_bumps for step in info_of_input.relayouts)
+        for position, info_of_input in enumerate(info.inputs)
+        if info_of_input.is_tensor and position not in values
     }
     grouped = {at for spec in shell.captured.inputs for at in spec.members or ()}
-    return {at: rise for at, rise in found.items() if rise and at not in grouped}
+    return {at: rise for at, rise in rises.items() if rise and at not in grouped}
 
 
 def raise_version(tensor: torch.Tensor, by: int) -> None:
     """Add ``by`` to a version counter. Inference tensors have none."""
     if not tensor.is_inference():
         torch_compat.unsafe_set_version_counter((tensor,), (tensor._version + by,))
+
+
+def relaid_inputs(shell: Shell) -> list[int]:
+    """Return the inputs whose metadata the graph changes in place."""
+    return [index for index, info_of_input in enumerate(shell.info.inputs) if info_of_input.relayouts]
+
+
+def new_leaves(shell: Shell) -> list[int]:
+    """Return the inputs that become leaves by ``requires_grad_()`` calls in the graph."""
+    return [
+        index
+        for index in relaid_inputs(shell)
+        if shell.info.inputs[index].requires_grad and _is_flag(shell.info.inputs[index])
+    ]
+
+
+def _is_flag(info_of_input: InputInfo) -> bool:
+    return all(step.method == "requires_grad_" for step in info_of_input.relayouts)
+
+
+def relayout_inputs(shell: Shell) -> Callable[[Sequence[Any]], None] | None:
+    """Return a function that repeats the changes on the call's arguments; None if there are none."""
+    indices = [index for index in relaid_inputs(shell) if not _is_flag(shell.info.inputs[index])]
+    if not indices:
+        return None
+    steps = [(index, step) for index in indices for step in shell.info.inputs[index].relayouts]
+    fill = make_filler(shell.captured, [(step.arguments, step.keywords) for _, step in steps])
+    early = early_rises(shell)
+    risen = [
+        (index, sum(step.version_bumps for step in shell.info.inputs[index].relayouts))
+        for index in indices
+        if index in early
+    ]
+
+    def relayout(args: Sequence[Any]) -> None:
+        values = fill(args)  # all sizes, before the first change
+        for (index, step), (arguments, keywords) in zip(steps, values, strict=True):
+            with torch.set_grad_enabled(step.grad_mode):
+                getattr(args[index], step.method)(*arguments, **dict(keywords))
+        for index, rise in risen:
+            raise_version(args[index], -rise)
+
+    return relayout

@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
-from fxstack_functionalize.aliasing.synthetic_bases import extent, reach
-from fxstack_functionalize.runtime.forward.relayout import new_leaves, relaid_inputs
+from fxstack_functionalize.aliasing.synthetic_bases import element_span, static_span
+from fxstack_functionalize.runtime.forward.mutation import new_leaves, relaid_inputs
 from fxstack_functionalize.trace import Shell
 from fxstack_functionalize.tracer.inputs import Captured, CapturedInput
-from fxstack_functionalize.tracer.symbols import filler
-from fxstack_functionalize.views.differentiable_bases import duplicates, is_plain_view, root_of
+from fxstack_functionalize.tracer.symbols import make_filler
+from fxstack_functionalize.views.differentiable_bases import find_duplicates, is_plain_view, root_of
 
 Span = tuple[int, int, bool]
 """The start of a tensor, the number of bytes that it spans, and whether it is changed."""
@@ -26,14 +26,14 @@ Span = tuple[int, int, bool]
 def sharing_guard(shell: Shell) -> Callable[[Sequence[Any]], bool] | None:
     """Return a predicate on the arguments: whether the compiled graph may run. None if it always may."""
     inputs = shell.captured.inputs
-    changed = {i for i, seen in enumerate(shell.info.inputs) if seen.mutates_data}
+    changed = {i for i, info_of_input in enumerate(shell.info.inputs) if info_of_input.mutates_data}
     relaid, leaves = relaid_inputs(shell), new_leaves(shell)
     if not changed and not relaid:
         return None
     groups = _groups(shell)
     grouped = {index for group in groups for index in group.members}
     bytes_of = {
-        index: _bytes(spec.fake)
+        index: _byte_length(spec.fake)
         for index, spec in enumerate(inputs)
         if isinstance(spec.fake, torch.Tensor) and index not in grouped and spec.members is None
     }
@@ -41,24 +41,28 @@ def sharing_guard(shell: Shell) -> Callable[[Sequence[Any]], bool] | None:
         return None
     if not relaid and not leaves and not groups and None not in bytes_of.values():
         return _by_addresses([(index, size or 0, index in changed) for index, size in bytes_of.items()])
-    places = filler(shell.captured, [(group.offsets, group.length) for group in groups])
+    fill_places = make_filler(shell.captured, [(group.offsets, group.length) for group in groups])
 
     def same_sharing(args: Sequence[Any]) -> bool:
         if any(sum(other is args[index] for other in args) > 1 for index in relaid):
             return False  # the change would show in both arguments
-        if leaves and any(_is_viewed(args[index], args) for index in leaves):
+        if leaves and any(
+            isinstance(other, torch.Tensor) and other._base is args[index]
+            for index in leaves
+            for other in args
+        ):
             return False  # a view of a leaf gets a gradient too
         spans = [
-            (args[index].data_ptr(), _length(args[index], length), index in changed)
+            (args[index].data_ptr(), _length_of(args[index], length), index in changed)
             for index, length in bytes_of.items()
         ]
         if not groups:
-            return not _collide(spans)
+            return not _overlap(spans)
         as_traced = all(
             group.is_as_traced(args, offsets, length, spans)
-            for group, (offsets, length) in zip(groups, places(args), strict=True)
+            for group, (offsets, length) in zip(groups, fill_places(args), strict=True)
         )
-        return as_traced and not _collide(spans + [group.span(args) for group in groups])
+        return as_traced and not _overlap(spans + [group.span(args) for group in groups])
 
     return same_sharing
 
@@ -66,9 +70,9 @@ def sharing_guard(shell: Shell) -> Callable[[Sequence[Any]], bool] | None:
 def _by_addresses(inputs: Sequence[Span]) -> Callable[[Sequence[Any]], bool]:
     """Return the check of inputs of fixed sizes (position, bytes, whether changed).
 
-    Only the addresses differ between calls, so the check runs if they differ from those of the last call.
+    Only the addresses differ between calls, so the check runs if an address differs from the last call.
     """
-    (indices, *rest), last = zip(*inputs, strict=True), ()
+    (indices, *lengths_and_changes), last = zip(*inputs, strict=True), ()
     data_ptr = torch.Tensor.data_ptr
 
     def same_sharing(args: Sequence[Any]) -> bool:
@@ -76,16 +80,12 @@ def _by_addresses(inputs: Sequence[Span]) -> Callable[[Sequence[Any]], bool]:
         addresses = tuple([data_ptr(args[index]) for index in indices])
         if addresses == last:
             return True
-        if _collide([*zip(addresses, *rest, strict=True)]):
+        if _overlap([*zip(addresses, *lengths_and_changes, strict=True)]):
             return False
         last = addresses
         return True
 
     return same_sharing
-
-
-def _is_viewed(tensor: torch.Tensor, args: Sequence[Any]) -> bool:
-    return any(isinstance(other, torch.Tensor) and other._base is tensor for other in args)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +110,16 @@ class _Group:
         ]
         first, length = starts[0], elements * self.size
         return all(start == first for start in starts) and not any(
-            changed and start < first + length and first < start + taken for start, taken, changed in others
+            changed and start < first + length and first < start + other_length
+            for start, other_length, changed in others
         )
 
     def span(self, args: Sequence[Any]) -> Span:
         """Return the memory that the members span, as one range."""
         starts = [args[index].data_ptr() for index in self.members]
-        ends = [start + _length(args[index], None) for start, index in zip(starts, self.members, strict=True)]
+        ends = [
+            start + _length_of(args[index], None) for start, index in zip(starts, self.members, strict=True)
+        ]
         return min(starts), max(ends) - min(starts), True
 
 
@@ -125,10 +128,10 @@ class _Root:
 
     def __init__(self, captured: Captured, spec: CapturedInput) -> None:
         fake, self._members = spec.fake, spec.members or ()
-        self._same = duplicates([each.fake for each in captured.inputs], self._members)
+        self._same = find_duplicates([other.fake for other in captured.inputs], self._members)
         self._kind = (fake.dtype, fake.requires_grad, fake.is_leaf)
-        place = (tuple(fake.shape), tuple(fake.stride()), fake.storage_offset())
-        self._place = filler(captured, place)
+        layout = (tuple(fake.shape), tuple(fake.stride()), fake.storage_offset())
+        self._place = make_filler(captured, layout)
 
     def is_as_traced(self, args: Sequence[Any]) -> bool:
         """Whether the members are views of one tensor with the traced metadata."""
@@ -143,12 +146,13 @@ class _Root:
 
 
 def _groups(shell: Shell) -> list[_Group]:
+    """Return the groups of inputs that the trace merged into bases."""
     fakes = [spec.fake for spec in shell.captured.inputs]
     return [
         _Group(
             spec.members,
             tuple(fakes[index].storage_offset() for index in spec.members),
-            reach(spec.fake)[1] if spec.is_root else spec.fake.shape[0],
+            element_span(spec.fake)[1] if spec.is_root else spec.fake.shape[0],
             spec.fake.element_size(),
             _Root(shell.captured, spec) if spec.is_root else None,
         )
@@ -157,33 +161,33 @@ def _groups(shell: Shell) -> list[_Group]:
     ]
 
 
-def _length(tensor: torch.Tensor, known: int | None) -> int:
+def _length_of(tensor: torch.Tensor, fixed_length: int | None) -> int:
     """Return the number of bytes that the tensor spans."""
-    found = _bytes(tensor) if known is None else known
-    assert found is not None
-    return found
+    length = _byte_length(tensor) if fixed_length is None else fixed_length
+    assert length is not None
+    return length
 
 
-def _collide(spans: list[Span]) -> bool:
+def _overlap(spans: list[Span]) -> bool:
     """Whether a changed range overlaps another range."""
-    reach, reached_by_changed = -1, False
+    element_span, reached_by_changed = -1, False
     for start, length, changed in sorted(spans):
         if length == 0:
             continue
-        if start < reach and (reached_by_changed or changed):
+        if start < element_span and (reached_by_changed or changed):
             return True
-        if start >= reach:
+        if start >= element_span:
             reached_by_changed = False
         reached_by_changed |= changed
-        reach = max(reach, start + length)
+        element_span = max(element_span, start + length)
     return False
 
 
-def _bytes(fake: torch.Tensor) -> int | None:
+def _byte_length(fake: torch.Tensor) -> int | None:
     """Return the number of bytes that the tensor spans; None if it is symbolic."""
     if fake.layout is not torch.strided:
         return 0
-    span = extent(fake)
+    span = static_span(fake)
     return None if span is None else (span[1] - span[0]) * fake.element_size()
 
 
@@ -193,7 +197,7 @@ def base_maker(shell: Shell) -> Callable[[Sequence[Any]], list[torch.Tensor]] | 
     if not groups:
         return None
     members = [(group.members[0], group.root is not None) for group in groups]
-    lengths = filler(shell.captured, [group.length for group in groups])
+    lengths = make_filler(shell.captured, [group.length for group in groups])
 
     def make(args: Sequence[Any]) -> list[torch.Tensor]:
         return [

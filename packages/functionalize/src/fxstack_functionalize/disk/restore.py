@@ -1,7 +1,7 @@
 """Make the callable of a program on disk: its wrapper from records, its compiled graphs from files.
 
 The callable needs the traced graphs only in rare cases: hooks to be inlined, an index out of range (which
-runs in eager), a report, a missing file. ``Recreated`` then traces them again, in the state of torch of the
+runs in eager), a report, a missing file. ``RecreatedGraphs`` then traces them again, in the state of torch of the
 first trace.
 """
 
@@ -18,17 +18,16 @@ from fxstack_functionalize.errors import CompilerContractError
 from fxstack_functionalize.options import AotOptions
 from fxstack_functionalize.runtime.backward.backwards import Backwards, Variant
 from fxstack_functionalize.runtime.calling import Compiled
-from fxstack_functionalize.runtime.forward.inference import inference_wrapper
 from fxstack_functionalize.runtime.plan import TrainingPlan, plan_training
-from fxstack_functionalize.runtime.training import Pair, Program, Stages, training_wrapper
-from fxstack_functionalize.torch_state import state_now
+from fxstack_functionalize.runtime.wrapper import Pair, Program, Stages, inference_wrapper, training_wrapper
+from fxstack_functionalize.torch_state import capture_torch_state
 from fxstack_functionalize.trace import Traced
 from fxstack_interchange import Partition, StageGraph
 
 Run = Callable[[Callable[[], Any]], Any]
 
 
-class Recreated:
+class RecreatedGraphs:
     """The graphs of a stored program, traced and partitioned again on demand."""
 
     def __init__(self, trace: Callable[[], Traced], stages: Stages, run: Run) -> None:
@@ -47,7 +46,7 @@ class Recreated:
         partition: Partition = self._run(lambda: self.stages.partition(joint))
         return partition
 
-    def checked(self, plan: TrainingPlan) -> Partition:
+    def checked_partition(self, plan: TrainingPlan) -> Partition:
         """Return the partition, which must be that of ``plan``.
 
         Raises:
@@ -63,14 +62,14 @@ class Recreated:
 
 
 def from_disk(
-    found: Stored, entry: CacheEntry, recreated: Recreated, options: AotOptions
+    stored: Stored, entry: CacheEntry, recreated: RecreatedGraphs, options: AotOptions
 ) -> Callable[..., Any] | None:
     """Return the callable; None if a compiled graph cannot be loaded."""
-    shell, plan, variant = found.shell, found.plan, found.variant
+    shell, plan, variant = stored.shell, stored.plan, stored.variant
     if plan is None:
-        compiled = entry.load(found.forward, lambda: recreated.traced.stage_graph.graph_module)
+        compiled = entry.load(stored.forward, lambda: recreated.traced.stage_graph.graph_module)
         return None if compiled is None else inference_wrapper(shell, compiled, options)
-    forward = entry.load(found.forward, lambda: recreated.partition.forward.graph_module)
+    forward = entry.load(stored.forward, lambda: recreated.partition.forward.graph_module)
     if forward is None:
         return None
 
@@ -79,27 +78,27 @@ def from_disk(
             entry.keep_training(shell, pair, made_variant, backward)
 
     def graph() -> StageGraph:
-        return recreated.checked(plan).backward
+        return recreated.checked_partition(plan).backward
 
     backwards = Backwards(shell, plan, graph, recreated.stages.backward, made)
     pair = Pair(plan, forward, backwards)
-    if variant is not None and not _add(backwards, variant, found, entry, recreated):
+    if variant is not None and not _add_backward(backwards, variant, stored, entry, recreated):
         return None
     program = Program(shell, lambda: recreated.traced, lambda: pair, recreated.stages)
     entry.used(lambda: recreated.partition)
     return training_wrapper(program, options)
 
 
-def _add(
-    backwards: Backwards, variant: Variant, found: Stored, entry: CacheEntry, recreated: Recreated
+def _add_backward(
+    backwards: Backwards, variant: Variant, stored: Stored, entry: CacheEntry, recreated: RecreatedGraphs
 ) -> bool:
     """Add the stored backward. Load it now if it has symbolic sizes, else when it is first used."""
     stage = backwards.stage(variant)
 
     def load() -> Compiled | None:
-        return entry.load(found.backward, lambda: stage().graph_module)
+        return entry.load(stored.backward, lambda: stage().graph_module)
 
-    if not found.symbolic:
+    if not stored.symbolic:
         backwards.add(variant, lambda: load() or recreated.stages.backward(stage()))
         return True
     # If loading fails later, compiling could assume facts about sizes that nobody guards any more.
@@ -110,12 +109,12 @@ def _add(
     return True
 
 
-def in_present_state() -> Run:
+def make_runner() -> Run:
     """Return a function that later runs a function with the present grad mode and autocast.
 
     In its own thread, because tracing must not see that a compiled graph or a backward is running.
     """
-    in_state = state_now()
+    in_state = capture_torch_state()
 
     def run(function: Callable[[], Any]) -> Any:
         with ThreadPoolExecutor(1) as pool:

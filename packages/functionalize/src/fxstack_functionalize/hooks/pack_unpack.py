@@ -19,9 +19,9 @@ from fxstack_functionalize import torch_compat
 from fxstack_functionalize.hooks.identity import NotTraceableError
 from fxstack_functionalize.torch_compat import FakeTensorMode, pytree
 from fxstack_functionalize.tracer.aten_tracer import AtenTracer
-from fxstack_functionalize.tracer.engine import DispatcherEngine
+from fxstack_functionalize.tracer.engine import Engine
 from fxstack_functionalize.tracer.inputs import Captured, CapturedInput
-from fxstack_functionalize.tracer.tangents import dense_like
+from fxstack_functionalize.tracer.tensor_metadata import dense_like
 from fxstack_functionalize.tracing.finalize import remove_dead_code
 from fxstack_functionalize.tracing.session import Session
 from fxstack_interchange import InputKind, StageGraph
@@ -88,23 +88,24 @@ class HookPair:
         def call(inputs: Sequence[Any]) -> Any:
             remaining = iter(inputs)
             leaves = [next(remaining) if isinstance(x, Node) else x for x in packed.leaves]
-            return _like(self.unpack(pytree.tree_unflatten(leaves, packed.spec)), saved)
+            return _check_unpacked(self.unpack(pytree.tree_unflatten(leaves, packed.spec)), saved)
 
         with torch_compat.DisableAutocast():  # eager's backward runs outside the forward's autocast
             return self._trace(call, examples)
 
     def _trace(self, call: Callable[[Sequence[Any]], Any], examples: Sequence[Any]) -> TracedHook:
+        """Record ``call`` on functional tensors made from ``examples``. Any exception means that the hook runs in eager."""
         names = [f"packed_{number}" for number in range(len(examples))]
         inputs = tuple(
-            CapturedInput(name, InputKind.USER_INPUT, _plain(value))
+            CapturedInput(name, InputKind.USER_INPUT, _detach(value))
             for name, value in zip(names, examples, strict=True)
         )
         captured = Captured(make_graph_module({}, Graph()), inputs, {}, self.fake_mode)
-        session = Session(captured, DispatcherEngine(), AtenTracer(), self.table)
+        session = Session(captured, Engine(), AtenTracer(), self.table)
         try:
             with torch.no_grad(), session.recording():
                 result = call([traced.argument for traced in session.inputs])
-                return _finish(session, result)
+                return _finish_trace(session, result)
         except NotTraceableError:
             raise
         except Exception as error:
@@ -121,13 +122,14 @@ def parameter_memory(stage: StageGraph) -> frozenset[int]:
     )
 
 
-def _plain(value: object) -> Any:
+def _detach(value: object) -> Any:
     return value.detach() if isinstance(value, torch.Tensor) else value
 
 
-def _finish(session: Session, result: object) -> TracedHook:
+def _finish_trace(session: Session, result: object) -> TracedHook:
+    """Close the hook's graph at its dynamic results. Raise NotTraceableError if the hook changed a tensor."""
     leaves, spec = pytree.tree_flatten(result)
-    nodes = [_leaf(session, leaf) for leaf in leaves]
+    nodes = [_node_of_leaf(session, leaf) for leaf in leaves]
     for traced in session.inputs:
         if traced.inner is not None:
             torch_compat.functional_sync(traced.argument)
@@ -138,12 +140,12 @@ def _finish(session: Session, result: object) -> TracedHook:
     graph.output(results)
     remove_dead_code(graph)
     for node in graph.nodes:
-        _check(node)
+        _check_node(node)
         node.meta = {"val": node.meta["val"]} if "val" in node.meta else {}
     return TracedHook(graph, results, tuple(nodes), spec)
 
 
-def _leaf(session: Session, leaf: object) -> Any:
+def _node_of_leaf(session: Session, leaf: object) -> Any:
     if isinstance(leaf, torch.Tensor):
         if not session.engine.is_functional(leaf):
             raise NotTraceableError("it returns a tensor that is not made from its argument")
@@ -151,7 +153,8 @@ def _leaf(session: Session, leaf: object) -> Any:
     return session.node_of(leaf) if isinstance(leaf, DYNAMIC) else leaf
 
 
-def _check(node: Node) -> None:
+def _check_node(node: Node) -> None:
+    """Raise NotTraceableError for a node whose result does not follow from the hook's argument and constants."""
     if node.op == "get_attr":
         raise NotTraceableError("it holds a tensor of its own")
     if node.meta.get("unbacked_bindings"):
@@ -163,23 +166,23 @@ def _check(node: Node) -> None:
             raise NotTraceableError(f"its operator {node.target} has an effect")
 
 
-def _like(value: Any, saved: torch.Tensor) -> torch.Tensor:
+def _check_unpacked(value: Any, saved: torch.Tensor) -> torch.Tensor:
     """Check the result of ``unpack``, and give it the strides with which the backward was traced."""
     if not isinstance(value, torch.Tensor):
         raise NotTraceableError(f"unpack returns a {type(value).__name__}, not a tensor")
-    for what in ("dtype", "device", "layout"):
-        ours, wanted = getattr(value, what), getattr(saved, what)
-        if ours != wanted:
-            raise NotTraceableError(f"unpack returns {what} {ours}, saved was {wanted}")
-    if _numbers(value.shape) != _numbers(saved.shape):
+    for attribute in ("dtype", "device", "layout"):
+        actual, expected = getattr(value, attribute), getattr(saved, attribute)
+        if actual != expected:
+            raise NotTraceableError(f"unpack returns {attribute} {actual}, saved was {expected}")
+    if _number_keys(value.shape) != _number_keys(saved.shape):
         raise NotTraceableError(f"unpack returns size {[*value.shape]}, saved was {[*saved.shape]}")
-    if _numbers(value.stride()) == _numbers(saved.stride()):
+    if _number_keys(value.stride()) == _number_keys(saved.stride()):
         return value
     value = dense_like(saved)(value)
-    if _numbers(value.stride()) != _numbers(saved.stride()):
+    if _number_keys(value.stride()) != _number_keys(saved.stride()):
         raise NotTraceableError(f"unpack returns strides {value.stride()}, saved were {saved.stride()}")
     return value
 
 
-def _numbers(values: Sequence[Any]) -> tuple[Any, ...]:
+def _number_keys(values: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(v.node.expr if isinstance(v, torch.SymInt) else v for v in values)

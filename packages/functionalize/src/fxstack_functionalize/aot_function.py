@@ -19,7 +19,7 @@ from torch.nn.parameter import is_lazy
 
 from fxstack_functionalize.aot import Compiler, aot
 from fxstack_functionalize.torch_compat import pytree
-from fxstack_functionalize.torch_state import autocast_now
+from fxstack_functionalize.torch_state import autocast_dtypes
 from fxstack_interchange.modules import make_graph_module
 
 # Limits: in-place changes of expanded (overlapping) tensors inside of a module are not seen.
@@ -41,7 +41,7 @@ def aot_function(
             TypeError for an argument that is neither a tensor nor hashable.
     """
     _check_callable("fn", fn)
-    arguments = _checked(fw_compiler, bw_compiler, aot_arguments)
+    arguments = _check_arguments(fw_compiler, bw_compiler, aot_arguments)
     return _Cache(torch.nn.Module(), fn, arguments).call
 
 
@@ -61,16 +61,18 @@ def aot_module(
             f"aot_module takes a torch.nn.Module, not {type(module).__name__}.\n"
             "  fix: use aot_function for a function"
         )
-    return _AotModule(module, _checked(fw_compiler, bw_compiler, aot_arguments))
+    return _AotModule(module, _check_arguments(fw_compiler, bw_compiler, aot_arguments))
 
 
-def _checked(fw_compiler: Compiler, bw_compiler: Compiler | None, others: dict[str, Any]) -> dict[str, Any]:
+def _check_arguments(
+    fw_compiler: Compiler, bw_compiler: Compiler | None, aot_arguments: dict[str, Any]
+) -> dict[str, Any]:
     """Return the arguments for ``aot``. Check them now, because ``aot`` is called only at the first call."""
-    arguments = {"fw_compiler": fw_compiler, "bw_compiler": bw_compiler, **others}
+    arguments = {"fw_compiler": fw_compiler, "bw_compiler": bw_compiler, **aot_arguments}
     signature(aot).bind(None, (), **arguments)
     for name, value in arguments.items():
-        wanted = name in ("fw_compiler", "partitioner")
-        if wanted or (value is not None and name.endswith("_compiler")):
+        is_required = name in ("fw_compiler", "partitioner")
+        if is_required or (value is not None and name.endswith("_compiler")):
             _check_callable(name, value)
     return arguments
 
@@ -81,6 +83,8 @@ def _check_callable(name: str, value: object) -> None:
 
 
 class _AotModule(torch.nn.Module):
+    """Runs ``module`` compiled, and holds it as a submodule, so that its parameters and state are this module's."""
+
     def __init__(self, module: torch.nn.Module, aot_arguments: dict[str, Any]) -> None:
         super().__init__()
         self.module = module
@@ -107,6 +111,7 @@ class _Cache:
         self.lock = RLock()
 
     def call(self, *args: object, **kwargs: object) -> Any:
+        """Run the compiled callable of this call's key. The first call of a key compiles, once for all threads."""
         leaves, spec = pytree.tree_flatten((args, kwargs))
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         key = self._key(leaves, spec, tensors)
@@ -118,8 +123,10 @@ class _Cache:
         return compiled(*tensors)
 
     def _key(self, leaves: Sequence[Any], spec: pytree.TreeSpec, tensors: Sequence[torch.Tensor]) -> Hashable:
+        """Return everything about a call on which the compiled graph depends."""
         constants = tuple(
-            _describe(leaf) if isinstance(leaf, torch.Tensor) else _constant(leaf) for leaf in leaves
+            _describe_tensor(leaf) if isinstance(leaf, torch.Tensor) else _key_of_constant(leaf)
+            for leaf in leaves
         )
         storages: dict[int, int] = {}
         owned = [*self.root.parameters(), *self.root.buffers()]
@@ -127,56 +134,53 @@ class _Cache:
             storages.setdefault(_memory_of(tensor), len(storages)) for tensor in (*tensors, *owned)
         )
         modes = tuple(module.training for module in self.root.modules())
-        state = (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), tuple(autocast_now().items()))
-        return constants, spec, sharing, tuple(map(_describe, owned)), modes, state
+        state = (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), tuple(autocast_dtypes().items()))
+        return constants, spec, sharing, tuple(map(_describe_tensor, owned)), modes, state
 
     def _compile(
         self, leaves: Sequence[Any], spec: pytree.TreeSpec, tensors: Sequence[torch.Tensor]
     ) -> Callable[..., Any]:
+        """Make a graph of one node that calls the program with the tensors of this call, and compile the graph."""
         graph = Graph()
         inputs = [graph.placeholder(f"input_{number}") for number in range(len(tensors))]
-        nested = _nesting(leaves, spec)
+        nested = _make_nest_function(leaves, spec)
         if self.fn is None:
-            both = graph.call_function(nested, tuple(inputs))
-            given = pytree.tree_unflatten(leaves, spec)
+            nest_node = graph.call_function(nested, tuple(inputs))
+            nest = pytree.tree_unflatten(leaves, spec)
             args, kwargs = (
-                {key: graph.call_function(getitem, (part, key)) for key in keys}
-                for part, keys in (
-                    (graph.call_function(getitem, (both, 0)), range(len(given[0]))),
-                    (graph.call_function(getitem, (both, 1)), given[1]),
+                {key: graph.call_function(getitem, (part_node, key)) for key in keys}
+                for part_node, keys in (
+                    (graph.call_function(getitem, (nest_node, 0)), range(len(nest[0]))),
+                    (graph.call_function(getitem, (nest_node, 1)), nest[1]),
                 )
             )
             graph.output(graph.call_module("module", tuple(args.values()), kwargs))
         else:
-            graph.output(graph.call_function(_on_nest(self.fn, nested), tuple(inputs)))
+            fn = self.fn
+
+            def program(*tensors: object) -> Any:  # no lambda: a graph cannot print the name ``<lambda>``
+                args, kwargs = nested(*tensors)
+                return fn(*args, **kwargs)
+
+            graph.output(graph.call_function(program, tuple(inputs)))
         return aot(make_graph_module(self.root, graph), tensors, **self.aot_arguments)
 
 
-def _nesting(leaves: Sequence[Any], spec: pytree.TreeSpec) -> Callable[..., Any]:
+def _make_nest_function(leaves: Sequence[Any], spec: pytree.TreeSpec) -> Callable[..., Any]:
     """Return a function from the tensors among ``leaves`` to the call's arguments; others are fixed."""
     constants = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    positions = [position for position, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
 
     def nested(*tensors: object) -> Any:
         filled = list(constants)
-        for place, tensor in zip(places, tensors, strict=True):
-            filled[place] = tensor
+        for position, tensor in zip(positions, tensors, strict=True):
+            filled[position] = tensor
         return pytree.tree_unflatten(filled, spec)
 
     return nested
 
 
-def _on_nest(fn: Callable[..., Any], nested: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``fn`` as a function of tensors, named by an identifier: a graph cannot print ``<lambda>``."""
-
-    def program(*tensors: object) -> Any:
-        args, kwargs = nested(*tensors)
-        return fn(*args, **kwargs)
-
-    return program
-
-
-def _constant(leaf: object) -> Hashable:
+def _key_of_constant(leaf: object) -> Hashable:
     """Return the key of an argument that is not a tensor.
 
     The key of a float is its ``repr``, because -0.0 equals 0.0 and nan does not equal nan.
@@ -200,7 +204,7 @@ def _memory_of(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
 
 
-def _describe(tensor: torch.Tensor) -> tuple[Any, ...]:
+def _describe_tensor(tensor: torch.Tensor) -> tuple[Any, ...]:
     """Return all metadata of a tensor on which a compiled graph depends."""
     strides = tensor.stride() if tensor.layout is torch.strided else None
     return (

@@ -1,4 +1,4 @@
-"""Bring incoming gradients into the memory layout with which the backward was traced.
+"""Metadata of tensors that is known ahead of time, and tensors brought into a layout that was traced.
 
 The trace assumes that a gradient is dense, with the dimension order of its output. A gradient from autograd
 may be expanded (the gradient of a sum) or permuted, and a compiler with fixed strides would misread it.
@@ -7,12 +7,39 @@ may be expanded (the gradient of a sum) or permuted, and a compiler with fixed s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import torch
 
-from fxstack_functionalize.metadata.examples import Example
 from fxstack_functionalize.tracer.symbols import hint_of
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMeta:
+    """The metadata of a strided tensor, with the describing methods of a tensor. Sizes may be symbolic."""
+
+    dtype: torch.dtype
+    device: torch.device
+    shape: tuple[Any, ...]
+    strides: tuple[Any, ...]
+    contiguous: bool
+
+    layout = torch.strided
+
+    def dim(self) -> int:
+        return len(self.shape)
+
+    def stride(self, dim: int | None = None) -> Any:
+        return self.strides if dim is None else self.strides[dim]
+
+    def is_contiguous(self) -> bool:
+        return self.contiguous
+
+
+Example: TypeAlias = torch.Tensor | TensorMeta
+"""The metadata of a tensor ahead of time; a fake tensor if the layout is not strided."""
+
 
 # Limits: a gradient has the layout of the result. If the incoming gradient has other strides, eager's
 # gradient may have these.

@@ -37,7 +37,7 @@ ONE_HOT = dict.fromkeys((torch.nn.functional.one_hot, aten.one_hot, aten.one_hot
 """All names by which a captured graph may call ``one_hot``."""
 
 
-def rows(function: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def select_rows(function: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Return ``unbind`` or iteration by ``select``; None for other functions, and in grad mode."""
     name = getattr(function, "__name__", None)
     if name not in {"unbind", "__iter__"} or torch.is_grad_enabled():
@@ -46,5 +46,5 @@ def rows(function: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
     plain = type(dim) is int and tensor.layout is torch.strided and not tensor.is_nested
     if not plain or not -tensor.dim() <= dim < tensor.dim() or type(tensor.shape[dim]) is not int:
         return None
-    found = tuple(tensor.select(dim, index) for index in range(tensor.shape[dim]))
-    return found if name == "unbind" else iter(found)
+    selected = tuple(tensor.select(dim, index) for index in range(tensor.shape[dim]))
+    return selected if name == "unbind" else iter(selected)
