@@ -22,7 +22,6 @@ import torch
 from fxstack_capture import native, torch_compat
 from fxstack_capture.annotations import DISABLED, disable, graph_break, is_compiling, skip, skip_frame
 from fxstack_capture.driver.backend import Backend, eager
-from fxstack_capture.driver.calling import frame_of_call
 from fxstack_capture.driver.compiler import FrameCompiler
 from fxstack_capture.driver.contracts import CallContract
 from fxstack_capture.driver.errors import (
@@ -33,6 +32,7 @@ from fxstack_capture.driver.errors import (
     WrongResultError,
     plain,
 )
+from fxstack_capture.driver.frame_of_call import frame_of_call
 from fxstack_capture.driver.frame_policy.compiled_autograd import around, is_backward_pass, with_callbacks
 from fxstack_capture.driver.frame_policy.disabling import what_is_disabled
 from fxstack_capture.driver.frame_policy.fullgraph import first_frame_of, runs_later

@@ -24,7 +24,7 @@ from fxstack_capture.driver.attempts.outcomes import PlainPython, PlainUntil, Tr
 from fxstack_capture.driver.attempts.steps import write
 from fxstack_capture.driver.attempts.tracing import FrameTracing
 from fxstack_capture.driver.backend import Backend, compile_graph
-from fxstack_capture.driver.calling import real_frame
+from fxstack_capture.driver.code_history import CodeState, CodeStates
 from fxstack_capture.driver.contracts import CallContract, renamed_arguments
 from fxstack_capture.driver.errors import (
     BackendError,
@@ -34,6 +34,7 @@ from fxstack_capture.driver.errors import (
     plain,
     unsupported,
 )
+from fxstack_capture.driver.frame_of_call import real_frame
 from fxstack_capture.driver.frame_policy import builtins_in_use
 from fxstack_capture.driver.frame_policy.disabling import disabled_code, is_disabled, is_skipping
 from fxstack_capture.driver.frame_policy.dynamo_settings import (
@@ -72,9 +73,7 @@ from fxstack_capture.driver.reports.recompiling import (
     limit_reached,
     refusal,
 )
-from fxstack_capture.driver.reports.records import FrameRecord, Observer, Tally, Verdict, place_of
-from fxstack_capture.driver.reports.uncompiled import Reasons
-from fxstack_capture.driver.states import CodeState, CodeStates
+from fxstack_capture.driver.reports.records import FrameRecord, Observer, Reasons, Tally, Verdict, place_of
 from fxstack_capture.emit.endings.raising import raising_frame
 from fxstack_capture.emit.frame import Emitted
 from fxstack_capture.emit.resume import Resumptions
@@ -138,7 +137,7 @@ class FrameCompiler:
         self.alternates = Alternates()
         self.tally = Tally()
         self.reasons = Reasons()
-        self.trials = Trials(self)
+        self.trials = Trials(self.tally, self.records)
         self._replaced = ReplacedFunctions()
         self._mistakes = Mistakes()
 
@@ -276,7 +275,7 @@ class FrameCompiler:
         if self.options.fullgraph and not lazy:
             raise plain(f"{self._named(code).co_qualname} ({why})")
         self._record(code, Verdict.PLAIN, why=why)
-        self.reasons.postponed = True
+        self.reasons.is_deferred = True
         return deferred.postpone(self.owner, frame, code, self.states.of(code), until)
 
     def _is_idle(self, frame: RealFrame, code: CodeType, again: Recompilation) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from fxstack_capture.driver.calling import function_of
+from fxstack_capture.driver.frame_of_call import function_of
 from fxstack_capture.driver.frame_policy.policy import is_module_call
 from fxstack_capture.guards.accesses import RealFrame
 from fxstack_capture.shapes.contract import Bound, ShapeContract

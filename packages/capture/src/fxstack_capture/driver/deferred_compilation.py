@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from fxstack_capture import native
+from fxstack_capture.driver.code_history import CodeState
 from fxstack_capture.driver.frame_policy.disabling import disabled_code
-from fxstack_capture.driver.states import CodeState
 from fxstack_capture.guards.accesses import RealFrame
 from fxstack_capture.guards.records import Guard, TorchStateIs
 from fxstack_capture.guards.torch_state import snapshot

@@ -15,9 +15,9 @@ from fxstack_capture import native
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.driver.attempts.attempt import attempt, drafted, new_trace
 from fxstack_capture.driver.attempts.outcomes import Breaks
-from fxstack_capture.driver.calling import frame_of_call, function_of
 from fxstack_capture.driver.contracts import CallContract, names_of_forward
 from fxstack_capture.driver.errors import GuardError, unsupported
+from fxstack_capture.driver.frame_of_call import frame_of_call, function_of
 from fxstack_capture.driver.frame_policy.dynamo_settings import (
     with_environment,
     with_fullgraph,

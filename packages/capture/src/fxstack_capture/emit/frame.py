@@ -24,6 +24,7 @@ from fxstack_capture.emit.endings.restore import restored
 from fxstack_capture.emit.errors import CannotRebuildError, CycleError
 from fxstack_capture.emit.loads import Loads
 from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
+from fxstack_capture.emit.rebuild.rules import rule_for
 from fxstack_capture.guards.accesses import RealFrame
 from fxstack_capture.sources import Drawn, Item, Local, Pinned, Source
 from fxstack_capture.torch_side.global_state.state import changed_by
@@ -109,7 +110,7 @@ class FrameWriter:
         if draws and (assumptions.passed is not None or assumptions.handled):
             self.states = self.loads.states(draws)
         self.loads.draw(draws)
-        self.rebuilder = Rebuilder(trace, self.builder, self.loads, early)
+        self.rebuilder = Rebuilder(trace, self.builder, self.loads, rule_for, early)
         self.replay = Replay(self.rebuilder)
 
     def finish(

@@ -13,7 +13,7 @@ from fxstack_capture.emit.builder import Builder, attribute, call, item, load
 from fxstack_capture.emit.resolve import resolve
 from fxstack_capture.guards import accesses
 from fxstack_capture.guards.accesses import RealFrame, item_reader
-from fxstack_capture.objects.kinds.random_draws import Draw
+from fxstack_capture.trace.random_draws import Draw
 
 _Base = torch_compat.TensorBase
 

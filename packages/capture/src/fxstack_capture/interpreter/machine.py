@@ -41,7 +41,7 @@ _COLLECTS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR
 
 
 class BytecodeInterpreter:
-    """The implementation of ``trace.seams.Interpreter``.
+    """The implementation of ``trace.protocols.Interpreter``.
 
     ``programs`` is the table of decoded code, which many traces share.
     """
@@ -172,7 +172,7 @@ class BytecodeInterpreter:
 
     def steps_of(self, program: Program, *, defers: bool = False) -> tuple[Step, ...]:
         """The steps with which this trace runs a program. ``defers``: see ``Frame.defers``."""
-        if not (defers or self.trace.polyfills or self.trace.options.reorderable_functions):
+        if not (defers or self.trace.plan.polyfills or self.trace.options.reorderable_functions):
             return program.steps
         found = self._changed.get((id(program), defers))
         if found is None:

@@ -10,8 +10,7 @@ import torch
 
 from fxstack_capture.operator_protocol import ARITHMETIC_NAMES, COMPARISON_NAMES, define_methods, function_of
 from fxstack_capture.torch_compat import ndarray
-from fxstack_capture.trace.parts import Arrays
-from fxstack_capture.trace.seams import TorchSide
+from fxstack_capture.trace.protocols import Arrays, TorchSide
 from fxstack_capture.trace.state import Objects
 
 

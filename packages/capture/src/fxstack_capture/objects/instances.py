@@ -95,6 +95,12 @@ def dict_descriptor(cls: type) -> Any:
     return None
 
 
+def raw_dict(obj: object) -> dict[str, Any]:
+    """Return ``obj.__dict__`` through the C descriptor."""
+    result: dict[str, Any] = dict_descriptor(type(obj)).__get__(obj)
+    return result
+
+
 def declares_slots(cls: type) -> bool:
     """Whether a class written in Python has ``__slots__``.
 

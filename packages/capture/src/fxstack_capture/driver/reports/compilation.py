@@ -14,8 +14,8 @@ from itertools import count
 from types import CodeType
 from typing import Any, Final
 
+from fxstack_capture.driver.code_history import CodeState
 from fxstack_capture.driver.reports.records import Observer
-from fxstack_capture.driver.states import CodeState
 from fxstack_capture.torch_compat import CompileContext, CompileId, compile_context
 
 _NUMBERS: Final = count()

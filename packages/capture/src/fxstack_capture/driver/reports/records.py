@@ -82,6 +82,25 @@ class Tally:
     """Graphs with tensors."""
 
 
+@dataclass(slots=True)
+class Reasons:
+    """The first reasons why frames ran in plain Python. ``FirstCall`` reports them if no graph is made."""
+
+    texts: list[str] = field(default_factory=list)
+    is_deferred: bool = False
+    """Whether compilation was deferred to a later call."""
+
+    def add(self, code: CodeType, why: str) -> None:
+        """Record a reason. This method calls no builtin, because the program may have replaced it."""
+        text = f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno}): {why}"
+        if text not in self.texts:
+            self.texts.append(text)
+            del self.texts[_MAX_REASONS:]
+
+
+_MAX_REASONS = 5
+
+
 class Observer(Protocol):
     """Gets events of compilation.
 

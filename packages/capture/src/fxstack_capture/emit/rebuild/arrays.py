@@ -10,8 +10,7 @@ import torch
 
 from fxstack_capture.emit.errors import CannotRebuildError
 from fxstack_capture.emit.rebuild.containers import called
-from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
-from fxstack_capture.emit.rebuild.rules import Rule
+from fxstack_capture.emit.rebuild.rebuilder import Rebuilder, Rule
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.trace.numpy_types import CONSTANT_TYPES
@@ -27,7 +26,7 @@ def _as_read_only(tensor: torch.Tensor) -> Any:
     return array
 
 
-def rebuild(rebuilder: RebuilderProtocol, obj: Array) -> ast.expr:
+def rebuild(rebuilder: Rebuilder, obj: Array) -> ast.expr:
     """Rebuild an array. Raises CannotRebuildError if the trace has a copy where NumPy has a view."""
     # NumPy has a view in place of the copy: a write to the copy would not reach the base.
     if obj.copied_at is not None:
@@ -39,12 +38,12 @@ def rebuild(rebuilder: RebuilderProtocol, obj: Array) -> ast.expr:
     return called(rebuilder, convert, rebuilder.expr(obj.tensor), hint="array")
 
 
-def scalar(rebuilder: RebuilderProtocol, obj: Scalar) -> ast.expr:
+def scalar(rebuilder: Rebuilder, obj: Scalar) -> ast.expr:
     """One that was computed of others."""
     return called(rebuilder, type(obj.example), rebuilder.expr(obj.item()))
 
 
-def storage(rebuilder: RebuilderProtocol, obj: torch.UntypedStorage) -> ast.expr:
+def storage(rebuilder: Rebuilder, obj: torch.UntypedStorage) -> ast.expr:
     """Rebuild the storage of a tensor."""
     tensor = rebuilder.trace.torch.storages.tensor_of(obj)
     if tensor is None:
@@ -52,7 +51,7 @@ def storage(rebuilder: RebuilderProtocol, obj: torch.UntypedStorage) -> ast.expr
     return called(rebuilder, torch.Tensor.untyped_storage, rebuilder.expr(tensor), hint="storage")
 
 
-def constant(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
+def constant(rebuilder: Rebuilder, obj: object) -> ast.expr:
     return rebuilder.constant(obj, type(obj).__name__)
 
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import ast
 
-from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
-from fxstack_capture.emit.rebuild.rules import Rule
+from fxstack_capture.emit.rebuild.rebuilder import Rebuilder, Rule
 from fxstack_capture.objects.printed_texts import LaterString, Piece, Text
 
 
-def _piece(rebuilder: RebuilderProtocol, piece: Piece) -> ast.expr:
+def _piece(rebuilder: Rebuilder, piece: Piece) -> ast.expr:
     form = ast.JoinedStr([ast.Constant(piece.spec)]) if piece.spec else None
     conversion = ord(piece.conversion) if piece.conversion else -1
     return ast.FormattedValue(rebuilder.expr(piece.value), conversion, form)
 
 
-def text(rebuilder: RebuilderProtocol, obj: Text) -> ast.expr:
+def text(rebuilder: Rebuilder, obj: Text) -> ast.expr:
     parts: list[ast.expr] = []
     for part in obj.parts:
         if isinstance(part, Piece):
@@ -25,7 +24,7 @@ def text(rebuilder: RebuilderProtocol, obj: Text) -> ast.expr:
     return rebuilder.assign(ast.JoinedStr(parts), "text")
 
 
-def later_string(rebuilder: RebuilderProtocol, obj: LaterString) -> ast.expr:
+def later_string(rebuilder: Rebuilder, obj: LaterString) -> ast.expr:
     keywords = [ast.keyword(name, rebuilder.expr(value)) for name, value in obj.kwargs.items()]
     function = rebuilder.constant(obj.function, obj.function.__name__)
     return rebuilder.assign(ast.Call(function, [rebuilder.expr(arg) for arg in obj.args], keywords), "text")

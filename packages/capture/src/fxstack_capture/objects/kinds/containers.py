@@ -106,6 +106,20 @@ def _set_like(objects: Objects, obj: Any, source: Source) -> Any:
     return proxy
 
 
+def set_order(objects: Objects, proxy: Any) -> tuple[Any, ...] | None:
+    """Return the members of a wrapped set in the iteration order of the original set.
+
+    Return None if any order is correct.
+    """
+    order = objects.set_orders.get(id(proxy))
+    if order is None:
+        return None
+    held = objects.contents[id(proxy)]
+    if len(order) != len(proxy) or any(ours is not theirs for ours, theirs in zip(held, proxy, strict=True)):
+        raise graph_break("unsupported-object", "iteration over a set of objects that the program changed")
+    return order
+
+
 def slice_(objects: Objects, obj: slice, source: Source) -> slice:
     objects.trace.guard(source, TypeIs(slice))
     start, stop, step = (

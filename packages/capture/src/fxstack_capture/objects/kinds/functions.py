@@ -5,13 +5,13 @@ from __future__ import annotations
 from types import CellType, FunctionType
 from typing import Any
 
-from fxstack_capture.guards.records import CellEmpty, IdentityIs, SameObject
-from fxstack_capture.objects.stable_modules import is_stable_module
+from fxstack_capture.guards.records import CellEmpty, Equals, IdentityIs, SameObject
 from fxstack_capture.sources import BuiltinAttr, Cell, Item, Key, Pinned, Source, pinned
 from fxstack_capture.trace.constants import IMMUTABLE_TYPES
 from fxstack_capture.trace.object_records import Parts, ProxiedCell
 from fxstack_capture.trace.records import DeferredLocal
 from fxstack_capture.trace.registry import Entry
+from fxstack_capture.trace.stable_modules import is_stable_module
 from fxstack_capture.trace.state import Objects
 
 
@@ -66,7 +66,8 @@ def _default(objects: Objects, value: object, source: Source, anew: bool) -> obj
     """Wrap a default value. A number is a constant, unless the function is a recreated function."""
     # All calls that omit the argument see the same number. A recreated function has a number of its own.
     if type(value) in (int, float) and not anew:
-        return objects.enter_constant(value, source)
+        objects.trace.guard(source, Equals(value))
+        return value
     return objects.enter(value, source)
 
 

@@ -17,18 +17,13 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program, plainly
 from fxstack_capture.guards.records import SlotUnset
 from fxstack_capture.native.class_flags import is_heap_type
-from fxstack_capture.objects.instances import declares_slots, dict_descriptor, slots
+from fxstack_capture.objects.instances import declares_slots, dict_descriptor, raw_dict, slots
+from fxstack_capture.objects.kinds import contexts
 from fxstack_capture.sources import BuiltinAttr, SlotAttr
 from fxstack_capture.trace.lazy_dict import ABSENT
 from fxstack_capture.trace.state import Objects
 
 Getter = Callable[[Objects, Any, Any, type], Any]
-
-
-def raw_dict(obj: object) -> dict[str, Any]:
-    """Return ``obj.__dict__`` through the C descriptor."""
-    result: dict[str, Any] = dict_descriptor(type(obj)).__get__(obj)
-    return result
 
 
 _COPIED_STATE = frozenset(
@@ -179,8 +174,8 @@ _OF_RUNNING_FRAMES = frozenset(
 def get_getset(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
     if obj is None:
         return raw
-    if obj in objects.contexts:
-        return objects.contexts.load(raw, obj)
+    if id(obj) in objects.contexts:
+        return contexts.load(objects, raw, obj)
     if raw.__name__ == "__dict__":
         return raw.__get__(obj, cls)  # the ``__dict__`` of a proxy is the lazy dictionary
     entry = objects.registry.by_proxy.get(id(obj))
@@ -217,7 +212,7 @@ def held(objects: Objects, holder: object, value: object, name: str) -> Any:
     if entry is None or value is None:
         return value
     if type(value) is types.FunctionType:
-        return objects.enter_as_itself(value, BuiltinAttr(entry.source, name))
+        return objects.registry.add_itself(value, BuiltinAttr(entry.source, name))
     return objects.enter(value, BuiltinAttr(entry.source, name))
 
 
@@ -270,14 +265,14 @@ def _plan(objects: Objects, cls: type, name: str) -> tuple[Any, Getter | None, b
         getter = getter_of(objects, raw)
         plan = (raw, getter, getter is not get_plain and is_data_descriptor(objects, raw))
     if not objects.classes.overlays:
-        objects.plans[(cls, name)] = plan
+        objects.classes.plans[(cls, name)] = plan
     return plan
 
 
 def plan_of(objects: Objects, cls: type, name: str) -> tuple[Any, Any, bool]:
     if objects.classes.overlays:
         return _plan(objects, cls, name)
-    return objects.plans.get((cls, name)) or _plan(objects, cls, name)
+    return objects.classes.plans.get((cls, name)) or _plan(objects, cls, name)
 
 
 def takes_writes(objects: Objects, cls: type, name: str) -> Any:

@@ -13,7 +13,6 @@ import torch
 from fxstack_capture.callers import calls_program
 from fxstack_capture.native.class_flags import is_immutable
 from fxstack_capture.objects.kinds.functions import entry_of, guard_part
-from fxstack_capture.objects.protocols.classes import dict_of
 from fxstack_capture.objects.protocols.descriptors import (
     bind,
     get_cached_property,
@@ -25,11 +24,12 @@ from fxstack_capture.objects.protocols.descriptors import (
     getter_of,
     plan_of,
 )
-from fxstack_capture.objects.stable_modules import is_stable_module
 from fxstack_capture.sources import BuiltinAttr, InstanceDict, SlotAttr, pinned
 from fxstack_capture.trace.effect_diff import diff
 from fxstack_capture.trace.effects import Call
+from fxstack_capture.trace.late_guards.class_reads import dict_of
 from fxstack_capture.trace.lazy_dict import ABSENT, LazyDict
+from fxstack_capture.trace.stable_modules import is_stable_module
 from fxstack_capture.trace.state import Objects
 
 

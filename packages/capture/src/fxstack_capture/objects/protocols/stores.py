@@ -18,6 +18,7 @@ from fxstack_capture.callers import calls_program, plainly
 from fxstack_capture.native.class_flags import is_immutable
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.scalar import Scalar
+from fxstack_capture.objects.kinds import contexts
 from fxstack_capture.objects.protocols.descriptors import get_slot, held, is_own_slot, plan_of, takes_writes
 from fxstack_capture.objects.protocols.loaders import function_dict
 from fxstack_capture.trace.constants import PLAIN_TYPES
@@ -165,8 +166,8 @@ def _read_slot(objects: Objects, raw: Any, obj: Any) -> None:
 
 
 def _store_getset(objects: Objects, raw: Any, obj: Any, value: Any) -> bool:
-    if obj in objects.contexts:
-        objects.contexts.store(raw, obj, value)
+    if id(obj) in objects.contexts:
+        contexts.store(objects, raw, obj, value)
         return True
     if objects.is_preexisting(obj):
         if _is_stored_already(objects, raw, obj, value):
@@ -225,7 +226,7 @@ def _store_class(objects: Objects, cls: type, name: str, value: object) -> None:
         else:
             type.__setattr__(cls, name, value)
         objects.classes.cache.clear()
-        objects.plans.clear()
+        objects.classes.plans.clear()
         return
     if is_immutable(cls):
         type.__setattr__(cls, name, value)  # raises the real TypeError

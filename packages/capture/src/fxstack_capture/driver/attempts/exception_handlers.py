@@ -16,10 +16,9 @@ import torch
 from fxstack_capture.driver.attempts.attempt import attempt
 from fxstack_capture.emit.resolve import resolve
 from fxstack_capture.guards.accesses import RealFrame
-from fxstack_capture.torch_side.recording.assumptions import Blocks
 from fxstack_capture.trace.effect_diff import diff
 from fxstack_capture.trace.effects import DictSet, Effect, Effects
-from fxstack_capture.trace.records import Raised, RootOutcome
+from fxstack_capture.trace.records import Blocks, Raised, RootOutcome
 from fxstack_capture.trace.state import Trace
 
 
@@ -46,7 +45,7 @@ def passing(
 def _passes(number: int, kind: type[Exception], frame: RealFrame, trace: Trace) -> bool:
     """Whether an error of the call with this number leaves the frame, and the handlers only undo what was done."""
     trial = _Trial(number, kind("an operator refuses the data of its tensors"), frame, trace)
-    trace.torch.assumptions.call_raises = trial.next_call
+    trace.call_raises = trial.next_call
     return attempt(frame, trace, trial.passes) is True
 
 

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.shapes.geometry import can_be_symbolic
+from fxstack_capture.shapes.geometry import Geometry, can_be_symbolic
 from fxstack_capture.sources import Drawn, Item, Source
-from fxstack_capture.trace.state import Objects
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +42,13 @@ def _copy_of(generator: Any) -> Any:
 
 
 class Draws:
-    """The draws of one trace."""
+    """The draws of one trace. ``source_of`` returns the source of a generator."""
 
-    def __init__(self, objects: Objects) -> None:
-        self.objects = objects
+    def __init__(
+        self, source_of: Callable[[object], Source | None], geometry: Callable[[], Geometry]
+    ) -> None:
+        self._source_of = source_of
+        self._geometry = geometry
         self.made: list[Draw] = []
         self._copies: dict[int, Any] = {}
 
@@ -62,7 +64,7 @@ class Draws:
         Raises GraphBreak.
         """
         example = self.example(function, generator, args, kwargs)
-        found_at = self.objects.source_of(generator)
+        found_at = self._source_of(generator)
         assert found_at is not None
         return self.result_of(function, found_at, args, kwargs, example)
 
@@ -94,7 +96,7 @@ class Draws:
         self, function: Callable[..., Any], generator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Source:
         """Make the frame call ``function(generator, *args, **kwargs)``. Return the source of the result."""
-        found_at = self.objects.source_of(generator)
+        found_at = self._source_of(generator)
         assert found_at is not None
         return self.add_at(function, found_at, args, kwargs)
 
@@ -125,5 +127,4 @@ class Draws:
             raise graph_break("unsupported-call", text)
         if not can_be_symbolic(example):
             example = type(example)(1)
-        geometry: Any = self.objects.trace.torch.geometry
-        return geometry.drawn(example, source)
+        return self._geometry().drawn(example, source)
