@@ -315,7 +315,7 @@ def explain(fn: Callable[..., Any], *, dynamic: bool | None = None) -> Callable[
         options = CaptureOptions(dynamic=dynamic)
         if not native.AVAILABLE:
             frame = frame_of_call(fn, args, kwargs)
-            FrameCompiler(eager, options, None, None, records).look(frame, frame.function.__code__)
+            FrameCompiler(eager, options, None, None, records).inspect(frame, frame.function.__code__)
             return Explanation(tuple(records))
         compiler = _compiler(eager, options, None, records)
         _optimized(fn, compiler, lambda other: other)(*args, **kwargs)

@@ -33,7 +33,7 @@ class CallContract:
         self._called()
 
     def bind(self, frame: RealFrame) -> Bound | None:
-        """The contract bound to the arguments of this frame; None if the contract is not about the frame.
+        """Return the contract bound to the arguments of this frame, or None if the contract is not about the frame.
 
         Raises:
             ShapeContractError: the call violates the contract.
@@ -55,7 +55,7 @@ class CallContract:
 
 
 def names_of_forward(frame: RealFrame) -> dict[Source, Source]:
-    """The names in ``forward`` of the arguments of ``frame``, which is a call of a module.
+    """Return the names in ``forward`` of the arguments of ``frame``, which is a call of a module.
 
     The result is empty if ``forward`` is not a Python function.
     """
@@ -69,7 +69,7 @@ def names_of_forward(frame: RealFrame) -> dict[Source, Source]:
 
 
 def renamed_arguments(frame: RealFrame, code: CodeType) -> dict[str, str]:
-    """The names of the program for arguments of a call of a module: of ``args[0]`` the parameter."""
+    """Return the parameter names of ``forward`` for the arguments of a call of a module (``args[0]`` and so on)."""
     return (
         {of.name: name.name for of, name in names_of_forward(frame).items()} if is_module_call(code) else {}
     )

@@ -19,8 +19,7 @@ from fxstack_capture.emit.builder import Builder, call, drop, item, load, loaded
 from fxstack_capture.emit.code import compile_replacement, text_of
 from fxstack_capture.emit.effects import Replay
 from fxstack_capture.emit.endings.fallback import fallback
-from fxstack_capture.emit.endings.graph_errors import GraphErrors, located_errors
-from fxstack_capture.emit.endings.restore import restored
+from fxstack_capture.emit.endings.graph_errors import GraphErrors, located_errors, restored
 from fxstack_capture.emit.errors import CannotRebuildError, CycleError
 from fxstack_capture.emit.loads import Loads
 from fxstack_capture.emit.rebuild.rebuilder import Rebuilder

@@ -25,6 +25,13 @@ from fxstack_capture.trace.records import (
 class Arrays(Protocol):
     """NumPy arrays of the trace."""
 
+    @property
+    def tracer(self) -> TorchSide: ...
+
+    @property
+    def objects(self) -> Any:
+        """The object model (``trace.state.Objects``)."""
+
     has_scalars: bool
     """Whether the trace has NumPy scalars whose number is dynamic."""
 
@@ -36,6 +43,12 @@ class Arrays(Protocol):
 
     def from_tensor(self, tensor: torch.Tensor, *, writeable: bool = True) -> Any:
         """Return the array that shares the memory of ``tensor``, a dense CPU tensor with a NumPy dtype."""
+
+    def run(self, pair: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a NumPy function through its counterpart on tensors."""
+
+    def text(self, fn: Callable[..., str], array: Any, *spec: str) -> str:
+        """Call ``str``, ``repr`` or ``format``."""
 
     def iterate(self, array: Any) -> Iterator[Any]: ...
 

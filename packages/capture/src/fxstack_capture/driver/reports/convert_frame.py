@@ -21,7 +21,7 @@ MODULE: Final = "torch._dynamo.convert_frame"
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """What hooks read of a frame object. The frame that is replaced has not started."""
+    """The attributes of a frame object that hooks read. The replaced frame has not started."""
 
     f_code: CodeType
     f_globals: Mapping[str, Any]

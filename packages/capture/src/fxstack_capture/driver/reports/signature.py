@@ -26,7 +26,7 @@ _TABLES = {"_parameters": InputKind.PARAMETER, "_buffers": InputKind.BUFFER}
 
 
 def signature_of(captured: CapturedCode) -> StageGraph:
-    """The stage graph of a captured graph."""
+    """Return a captured graph with its signature: names, kinds and sources of inputs, outputs and symbols."""
     graph = captured.graph_module.graph
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     (output,) = (node for node in graph.nodes if node.op == "output")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from fxstack_capture.emit.rebuild import (
-    arrays,
     containers,
     functions,
     generators,
+    graph_results,
     identity,
     instances,
     iterators,
-    texts,
 )
 from fxstack_capture.emit.rebuild.rebuilder import Rule
 
@@ -20,8 +19,7 @@ _EXACT: dict[type, Rule] = {
     **functions.RULES,
     **iterators.RULES,
     **generators.RULES,
-    **arrays.RULES,
-    **texts.RULES,
+    **graph_results.RULES,
 }
 
 

@@ -143,7 +143,7 @@ class Assumptions:
 
     @property
     def retractable(self) -> bool:
-        """Whether running the graph has no effects except on torch's state (``emit.endings.restore``)."""
+        """Whether running the graph has no effects except on torch's state (``emit.endings.graph_errors``)."""
         tracer = self._tracer
         operators = tracer.mode.operators
         on_cpu = all(fake.device.type == "cpu" for fake, _, _ in tracer.inputs())

@@ -1,4 +1,7 @@
-"""Rules for NumPy arrays and scalars, which share the memory of a graph output."""
+"""Rules for objects made of graph outputs: NumPy arrays and scalars, storages, and printed texts.
+
+A printed text is an f-string of graph results and of strings that the trace did not read.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from fxstack_capture.emit.rebuild.containers import called
 from fxstack_capture.emit.rebuild.rebuilder import Rebuilder, Rule
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.scalar import Scalar
+from fxstack_capture.objects.printed_texts import LaterString, Piece, Text
 from fxstack_capture.trace.numpy_types import CONSTANT_TYPES
 
 
@@ -39,7 +43,7 @@ def rebuild(rebuilder: Rebuilder, obj: Array) -> ast.expr:
 
 
 def scalar(rebuilder: Rebuilder, obj: Scalar) -> ast.expr:
-    """One that was computed of others."""
+    """Rebuild a NumPy scalar that the trace computed. A scalar that is an input is loaded from its source."""
     return called(rebuilder, type(obj.example), rebuilder.expr(obj.item()))
 
 
@@ -55,9 +59,33 @@ def constant(rebuilder: Rebuilder, obj: object) -> ast.expr:
     return rebuilder.constant(obj, type(obj).__name__)
 
 
+def _piece(rebuilder: Rebuilder, piece: Piece) -> ast.expr:
+    form = ast.JoinedStr([ast.Constant(piece.spec)]) if piece.spec else None
+    conversion = ord(piece.conversion) if piece.conversion else -1
+    return ast.FormattedValue(rebuilder.expr(piece.value), conversion, form)
+
+
+def text(rebuilder: Rebuilder, obj: Text) -> ast.expr:
+    parts: list[ast.expr] = []
+    for part in obj.parts:
+        if isinstance(part, Piece):
+            parts.append(_piece(rebuilder, part))
+        elif part:
+            parts.append(ast.FormattedValue(rebuilder.expr(part), -1, None))
+    return rebuilder.assign(ast.JoinedStr(parts), "text")
+
+
+def later_string(rebuilder: Rebuilder, obj: LaterString) -> ast.expr:
+    keywords = [ast.keyword(name, rebuilder.expr(value)) for name, value in obj.kwargs.items()]
+    function = rebuilder.constant(obj.function, obj.function.__name__)
+    return rebuilder.assign(ast.Call(function, [rebuilder.expr(arg) for arg in obj.args], keywords), "text")
+
+
 RULES: dict[type, Rule] = {
     Array: rebuild,
     Scalar: scalar,
+    Text: text,
+    LaterString: later_string,
     torch.UntypedStorage: storage,
     **dict.fromkeys(CONSTANT_TYPES | {np.finfo, np.iinfo, np.ufunc, type(np.sum)}, constant),
 }
