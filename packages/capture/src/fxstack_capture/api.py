@@ -164,7 +164,7 @@ _OF_FUNCTIONS = (
     *functools.WRAPPER_ASSIGNMENTS,
     *("__defaults__", "__kwdefaults__", "__code__", "__globals__", "__closure__"),
 )
-"""What a compiled function has of its original, for programs that inspect functions."""
+"""The attributes that a compiled function copies from its original, for programs that inspect functions."""
 
 
 def _name_of(compiled: object) -> str:
@@ -288,7 +288,7 @@ def export(
 ) -> Captured:
     """Return one whole graph of ``fn(*args, **kwargs)`` for all sizes that ``dynamic_shapes`` allows.
 
-    The convention is that of torch.export. Without ``dynamic_shapes``, all sizes are those of the arguments.
+    ``dynamic_shapes`` is as in torch.export. Without it, all sizes are the sizes of the arguments.
     A call of the result checks its arguments.
 
     Raises:

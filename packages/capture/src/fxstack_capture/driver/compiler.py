@@ -114,10 +114,7 @@ class FrameCompiler:
         observer: Observer | None = None,
         records: list[FrameRecord] | None = None,
     ) -> None:
-        """``records`` receives a record of each frame.
-
-        With None, the compiler keeps no traced object alive.
-        """
+        """Append a record of each frame to ``records``. With None, the compiler keeps no traced object alive."""
         self.backend = backend
         self._options = with_fullgraph(with_environment(options))
         self.owner = owner
@@ -142,6 +139,7 @@ class FrameCompiler:
         self._mistakes = Mistakes()
 
     def _never_trace(self, code: CodeType) -> None:
+        """Exclude generated code from tracing."""
         if native.AVAILABLE:
             native.skip(code)
 
@@ -300,6 +298,7 @@ class FrameCompiler:
     def _compile(
         self, frame: RealFrame, code: CodeType, state: CodeState, recompilation: Recompilation
     ) -> Any:
+        """Compile the frame, and run it in plain Python if an observer of passes stops the compilation."""
         warn_of_ignored(self._named(code))
         try:
             with working_on(place_of(self._named(code))):
@@ -311,6 +310,7 @@ class FrameCompiler:
     def _compiled(
         self, frame: RealFrame, code: CodeType, state: CodeState, recompilation: Recompilation
     ) -> Any:
+        """Trace the frame and install the result. An error of the compiler leads to plain Python."""
         started = perf_counter()
         try:
             outcome = self._write(frame, code, state)
@@ -348,11 +348,13 @@ class FrameCompiler:
     # --- tracing ---------------------------------------------------------------------------------
 
     def _write(self, frame: RealFrame, code: CodeType, state: CodeState) -> Traced:
+        """Trace the frame, and write the draft of its replacement code."""
         shared = self.options, self.programs, self.resumptions, self.contract, self._polyfilled
         report = partial(self._report, code)
         return write(FrameTracing(frame, code, state, *shared, self.owner is not None, report))
 
     def _report(self, code: CodeType, record: BreakRecord, *, is_error: bool) -> None:
+        """Record a graph break. Raise ``Unsupported`` if graph breaks are forbidden."""
         self.tally.breaks += 1
         self.reasons.add(self._named(code), record.title)
         if self.observer is not None:
@@ -371,6 +373,7 @@ class FrameCompiler:
         written: Written,
         recompilation: Recompilation,
     ) -> Any:
+        """Make guards and code, compile the graph, and return the entry, or the way to plain Python."""
         draft, options = written.draft, self.options
         whole = options.fullgraph
         wanted = whole or written.graph_break or self._follows_a_graph(code)
@@ -436,6 +439,7 @@ class FrameCompiler:
         return user is not code and self.states.of(user).computes
 
     def _unconfirmed(self, code: CodeType, error: str) -> UnconfirmedError:
+        """Return the callable that reports the exception ``error`` if plain Python does not raise it."""
         note = partial(self._record, code, Verdict.PLAIN)
         return UnconfirmedError(code, error, self.options.fullgraph, self._mistakes, note)
 
@@ -447,6 +451,7 @@ class FrameCompiler:
         emitted: Emitted,
         recompilation: Recompilation | None,
     ) -> None:
+        """Record a compilation that has an entry."""
         self._record(
             code,
             Verdict.COMPILED if written.raised is None else Verdict.RAISES,
@@ -460,17 +465,20 @@ class FrameCompiler:
         )
 
     def _plain(self, code: CodeType, state: CodeState, why: str) -> Any:
+        """Record that the frame runs in plain Python. A function that often has no operations is skipped."""
         self._record(code, Verdict.PLAIN, why=why)
         state.without_operations += 1
         return native.SKIP if state.without_operations > _PATIENCE else native.RUN
 
     def _not_traced(self, code: CodeType, state: CodeState, plain: PlainPython) -> Any:
+        """Run a frame in plain Python whose trace ended without code. Raise under ``fullgraph``."""
         if self.options.fullgraph:
             raise unsupported(plain.record)
         self._mistakes.warn_if_mistake(self._named(code), plain.record)
         return self._plain(code, state, plain.why)
 
     def _limit_reached(self, recompilation: Recompilation, exceeded: str) -> bool:
+        """Warn that a recompilation limit is reached, or raise an error. Return True."""
         raises = self.options.fail_on_recompile_limit or self.options.fullgraph
         text = limit_reached(recompilation, exceeded, raises=raises)
         if self.records is not None:
@@ -491,11 +499,13 @@ class FrameCompiler:
         return forward_of(self.root, self.resumptions.user_of(code))
 
     def _suppressed(self, code: CodeType, error: BackendError) -> Any:
+        """Run the frame in plain Python after an error of the backend (option ``suppress_errors``)."""
         self._mistakes.warn_of_suppressed(self._named(code), error)
         self._record(code, Verdict.PLAIN, why=str(error))
         return native.SKIP
 
     def _record(self, of: CodeType, verdict: Verdict, why: str = "", **facts: Any) -> None:
+        """Record the verdict on a frame, and pass the record to the observer."""
         named = self._named(of)
         if verdict is Verdict.PLAIN:
             self.reasons.add(named, why)

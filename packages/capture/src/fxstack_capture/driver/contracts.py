@@ -76,7 +76,7 @@ def renamed_arguments(frame: RealFrame, code: CodeType) -> dict[str, str]:
 
 
 def _function_and_given(fn: Any) -> tuple[FunctionType, int]:
-    """The Python function that a call reaches, and the number of arguments before the caller's arguments."""
+    """Return the Python function that a call of ``fn`` reaches, and the number of arguments before the caller's arguments."""
     given = 0
     while isinstance(fn, functools.partial):
         fn, given = fn.func, given + len(fn.args)
@@ -85,7 +85,7 @@ def _function_and_given(fn: Any) -> tuple[FunctionType, int]:
 
 
 def _of_module(frame: RealFrame, function: FunctionType, leading: int) -> Arguments:
-    """The arguments of ``forward`` that a call of the module passes on."""
+    """Return the arguments of ``forward`` that a call of the module passes on."""
     args: Any = frame.arguments["args"]
     keywords: Any = frame.arguments["kwargs"]
     rest = dict(keywords)

@@ -161,6 +161,7 @@ class Trial:
         self.compiled, self.plain = [], []
 
     def _warn(self, why: str, remedy: str) -> None:
+        """Warn once that the callable runs in plain Python, and record the warning."""
         if self.has_warned:
             return
         self.has_warned = True

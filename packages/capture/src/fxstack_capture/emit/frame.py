@@ -188,7 +188,7 @@ class FrameWriter:
         """Return the fallback to eager, if one is needed.
 
         Raises ``RefusedError`` if a fallback is needed and the graph cannot be retracted. Raises
-        ``HandledError`` if the program may handle an error of such a graph.
+        ``HandledError`` if the program may handle an error of the graph.
         """
         trace, assumptions = self.trace, self.trace.torch.assumptions
         handles = trace.interp.handles

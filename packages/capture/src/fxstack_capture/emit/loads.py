@@ -115,6 +115,7 @@ def _type_of(loads: Loads, source: s.TypeOf) -> ast.expr:
 
 
 def _item(loads: Loads, source: s.Item | s.ItemAt) -> ast.expr:
+    """Read an item of a list, tuple or other sequence."""
     kind = list if isinstance(source.of, s.Drawn) else loads.kind_of(source.of)
     reader = item_reader(kind)
     of = loads.expr(source.of)

@@ -90,7 +90,7 @@ class ObjectModel(Objects):
         stores.store(self, obj, name, value)
 
     def delete_attr(self, obj: object, name: str) -> None:
-        stores.delete(self, obj, name)
+        stores.store(self, obj, name, ABSENT)
 
     # --- functions and cells -----------------------------------------------------------------
 

@@ -47,7 +47,6 @@ from fxstack_capture.objects.kinds.user_objects import Handler
 from fxstack_capture.sources import BuiltinAttr, Converted, Item, Local, Source
 from fxstack_capture.torch_compat import CustomOpDef
 from fxstack_capture.trace.constants import BUILTIN_METHOD, DESCRIPTOR_TYPES, OF_THE_INTERPRETER
-from fxstack_capture.trace.lazy_dict import LazyDict
 from fxstack_capture.trace.numpy_types import DTYPE_CLASSES, SCALAR_TYPES, TORCH_OF
 from fxstack_capture.trace.state import Objects
 
@@ -124,6 +123,7 @@ def cell(objects: Objects, obj: types.CellType, source: Source) -> Any:
 
 
 def builtin_function(objects: Objects, obj: Any, source: Source) -> Any:
+    """Wrap a C function or a bound C method. The object of a bound method is wrapped."""
     owner = obj.__self__
     if _is_static(owner):
         return identity(objects, obj, source)
@@ -329,10 +329,7 @@ def thread_local(objects: Objects, obj: object, source: Source) -> Any:
     Attributes of the running thread are read name by name, as of any object.
     """
     identity(objects, obj, source)
-    own = obj.__dict__
-    state = LazyDict(objects, own, {}, BuiltinAttr(source, "__dict__"), uniform=True)
-    objects.registry.add(own, state.proxy, state.source)
-    objects.instances[id(obj)] = objects.add_dict(state)
+    objects.add_instance_dict(obj, obj.__dict__, {}, BuiltinAttr(source, "__dict__"))
     return obj
 
 

@@ -148,6 +148,7 @@ def _dict_changes(proxy: dict[Any, Any], held: tuple[Any, ...], source: Source) 
 
 
 def _slots(proxy: object, known: dict[Any, Any], source: Source) -> Iterator[Effect]:
+    """Yield the writes to the ``__slots__`` members that the program has read or written."""
     for member, was in known.items():
         try:
             now = member.__get__(proxy)
@@ -181,6 +182,7 @@ def _contexts(objects: Objects) -> Iterator[Effect]:
 
 
 def _classes(objects: Objects) -> Iterator[Effect]:
+    """Yield the writes to classes from outside (``ClassReads.overlays``)."""
     for cls, overlay in objects.classes.overlays.items():
         target = pinned(cls, cls.__qualname__)
         for name, value in overlay.items():

@@ -67,7 +67,7 @@ class AssumedTruths(Protocol):
 
     @property
     def operators(self) -> int:
-        """How many calls of operators the graph has so far."""
+        """Number of calls of operators in the graph so far."""
 
     @property
     def passed(self) -> torch.Tensor | None: ...
@@ -93,7 +93,7 @@ class TorchSide(Protocol):
 
     @property
     def storages(self) -> Any:
-        """The storages that the program has asked for (``rules.storages.Storages``)."""
+        """The storages that the program has read (``rules.storages.Storages``)."""
 
     @property
     def is_usual(self) -> Callable[[FunctionType], bool]:

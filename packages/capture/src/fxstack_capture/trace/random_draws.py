@@ -64,14 +64,14 @@ class Draws:
         Raises GraphBreak.
         """
         example = self.example(function, generator, args, kwargs)
-        found_at = self._source_of(generator)
-        assert found_at is not None
-        return self.result_of(function, found_at, args, kwargs, example)
+        source = self._source_of(generator)
+        assert source is not None
+        return self.result_of(function, source, args, kwargs, example)
 
     def example(
         self, function: Callable[..., Any], generator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Return what a copy of the generator gives. Raise GraphBreak if the call raises."""
+        """Return the result of the call on a copy of the generator. Raise GraphBreak if the call raises."""
         try:
             return function(self._copy(generator), *args, **kwargs)
         except Exception as error:  # an error of the program, which plain Python may raise or not
@@ -96,14 +96,14 @@ class Draws:
         self, function: Callable[..., Any], generator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Source:
         """Make the frame call ``function(generator, *args, **kwargs)``. Return the source of the result."""
-        found_at = self._source_of(generator)
-        assert found_at is not None
-        return self.add_at(function, found_at, args, kwargs)
+        source = self._source_of(generator)
+        assert source is not None
+        return self.add_at(function, source, args, kwargs)
 
     def add_at(
         self, function: Callable[..., Any], generator: Source, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Source:
-        """Do the same for the generator at a source."""
+        """Make the frame draw from the generator at a source. Return the source of the result."""
         source = Drawn(len(self.made), f"random.{function.__name__}")
         self.made.append(Draw(function, generator, args, kwargs, source))
         return source

@@ -123,8 +123,24 @@ class Objects(ObjectTables, ABC):
     # --- lazy dictionaries -------------------------------------------------------------------
 
     def add_dict(self, state: LazyDict) -> LazyDict:
+        """Register a lazily read dictionary."""
+        self.registry.add(state.original, state.proxy, state.source)
         self.dicts[id(state.proxy)] = self.lazy[id(state.proxy)] = state
         return state
+
+    def add_instance_dict(
+        self,
+        obj: object,
+        original: dict[str, Any],
+        proxy: dict[str, Any],
+        source: Source,
+        *,
+        stable: bool = False,
+    ) -> LazyDict:
+        """Register ``original``, the instance dictionary of ``obj``, for lazy reads. ``obj`` is a proxy."""
+        state = LazyDict(self, original, proxy, source, stable=stable, uniform=True)
+        self.instances[id(obj)] = state
+        return self.add_dict(state)
 
     def expanded(self, state: LazyDict) -> None:
         """Record that ``state`` has read all items. ``LazyDict.expand`` calls this method."""
@@ -145,7 +161,6 @@ class Objects(ObjectTables, ABC):
         if namespace is self.root_globals:
             self.trace.guard(Globals(), IdentityIs(namespace, id(namespace)))
         state = LazyDict(self, namespace, {}, source, stable=is_stable_module(name), uniform=True)
-        self.registry.add(namespace, state.proxy, source)
         self.namespaces[id(namespace)] = state
         return self.add_dict(state)
 

@@ -23,8 +23,8 @@ from fxstack_capture.shapes.chosen import choices_of
 from fxstack_capture.trace.records import Blocks, TracePlan
 from fxstack_capture.trace.state import Trace
 
-# The number of calls of a function that run in plain Python because the calls fill a cache.
-_PLAIN_CALLS = 4
+# Number of calls of a function that run in plain Python because the calls fill a cache.
+_MAX_PLAIN_CALLS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,11 @@ class Plan(TracePlan):
     stop_at: tuple[int, ...] | None = None
     """The break path at whose end the trace stops."""
     graph_break: BreakRecord | None = None
-    """Why it stops there."""
+    """The graph break at the end of ``stop_at``, or None."""
     is_error: bool = False
     """Whether the program declared the last graph break an error."""
     left: int = 12
-    """How many attempts may follow: to the end, to a break, to the creation of an object that cannot leave the graph."""
+    """Number of attempts that may still follow. Each attempt may lead to another stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,7 @@ class FrameTracing:
         return passing(calls, self.frame, partial(self._new_trace, replace(plan, unseen=None)))
 
     def _new_trace(self, plan: Plan) -> Trace:
+        """Return a trace with the options, the contract and the plan of the attempt."""
         contract = None if self.contract is None else self.contract.bind(self.frame)
         trace = new_trace(self.options, self.programs, self.state.history, contract)
         trace.choices = choices_of(
@@ -82,6 +83,6 @@ class FrameTracing:
         )
         trace.for_entry = self.for_entry
         trace.may_fall_back = trace.for_entry
-        trace.may_defer = trace.for_entry and self.state.plain_calls < _PLAIN_CALLS
+        trace.may_defer = trace.for_entry and self.state.plain_calls < _MAX_PLAIN_CALLS
         trace.plan = plan
         return trace

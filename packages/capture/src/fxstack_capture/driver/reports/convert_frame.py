@@ -53,6 +53,7 @@ def _compile(
     hooks: list[Callable[[CodeType, CodeType], CodeType | None]],
     frame: _Frame,  # noqa: ARG001 - hooks look for it
 ) -> CodeType:
+    """Call the hooks. The names of this function and of its variable ``frame`` are what depyf looks for."""
     for hook in hooks:
         made = hook(code, made) or made
     return made

@@ -25,7 +25,7 @@ class Mistakes:
     said: set[str] = field(default_factory=set)
 
     def warn(self, code: CodeType, what: str) -> None:
-        """Warn that tracing a function of the program failed with ``what`` and plain Python runs it."""
+        """Warn that tracing a function of the program failed with the error ``what``, so that it runs in plain Python."""
         if what in self.said:
             return
         self.said.add(what)

@@ -109,6 +109,7 @@ class _Values:
 
 
 def _values(rebuilder: Rebuilder, level: Level, shown: tuple[str, ...]) -> _Values:
+    """Emit the stack, the variables and the cells of a frame."""
     state = level.state
     handled = iter(handled_exceptions(state, level.slots))
     stack: list[_Item] = []

@@ -1,7 +1,7 @@
 """Replacement code that handles an error of its graph: restore torch's state, or name the program's lines.
 
-The frame of the replacement, and the frames of generated code below it, are left out of such a traceback. In their
-place stand the frames of the program at the call of the operator that raised the error.
+The frame of the replacement, and the frames of generated code below it, are left out of the traceback. The
+traceback has the program's frames at the call of the operator that raised the error.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def set_attributes(rebuilder: Rebuilder, obj: object, made: ast.expr) -> None:
 
 
 def called(rebuilder: Rebuilder, function: Any, *arguments: ast.expr, hint: str = "") -> ast.expr:
-    """What ``function`` makes of ``arguments``."""
+    """Emit the call of ``function`` with ``arguments``, assigned to a variable."""
     name = function.__name__
     return rebuilder.assign(call(rebuilder.constant(function, name), *arguments), hint or name)
 
@@ -44,7 +44,7 @@ def called(rebuilder: Rebuilder, function: Any, *arguments: ast.expr, hint: str 
 def _filled_by(
     rebuilder: Rebuilder, obj: Any, make: Callable[[list[ast.expr]], ast.expr], method: str
 ) -> ast.expr:
-    """A container that ``make`` makes of its items, or of none, and that gets items by ``method``."""
+    """Rebuild a container: ``make`` makes it of a list of items, ``method`` adds items to it."""
 
     def fill(made: ast.expr) -> None:
         rebuilder.builder.run(call(attribute(made, method), tuple_of(exprs(rebuilder, obj))))
@@ -118,7 +118,7 @@ def _defaultdict(rebuilder: Rebuilder, obj: defaultdict[Any, Any]) -> ast.expr:
 
 
 def of_attributes(kind: Callable[..., Any], *attributes: str) -> Rule:
-    """``kind(obj.a, obj.b, ...)``."""
+    """Rebuild ``obj`` by ``kind(obj.a, obj.b, ...)``."""
 
     def rule(rebuilder: Rebuilder, obj: object) -> ast.expr:
         values = exprs(rebuilder, (getattr(obj, name) for name in attributes))

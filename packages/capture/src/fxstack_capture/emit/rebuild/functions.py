@@ -27,6 +27,7 @@ def namespace(rebuilder: Rebuilder, names: dict[str, Any]) -> ast.expr:
 
 
 def _function(rebuilder: Rebuilder, fn: types.FunctionType) -> ast.expr:
+    """Rebuild a function made in the trace."""
     if fn.__globals__ is vars(polyfill):
         return rebuilder.constant(fn, fn.__name__)
     if str(fn.__globals__.get("__name__")).startswith("fxstack_capture."):
@@ -51,6 +52,7 @@ def _function(rebuilder: Rebuilder, fn: types.FunctionType) -> ast.expr:
 
 
 def _function_extras(rebuilder: Rebuilder, fn: types.FunctionType, made: ast.expr) -> None:
+    """Emit the attributes of a function that its constructor does not set."""
     docstring = fn.__code__.co_consts[0] if fn.__code__.co_consts else None
     if fn.__doc__ is not (docstring if isinstance(docstring, str) else None):
         set_attr(rebuilder, made, "__doc__", rebuilder.expr(fn.__doc__))
@@ -68,6 +70,7 @@ def _function_extras(rebuilder: Rebuilder, fn: types.FunctionType, made: ast.exp
 
 
 def _cell(rebuilder: Rebuilder, cell: types.CellType) -> ast.expr:
+    """Rebuild a cell. If the content of the cell holds the cell, the content is stored later."""
     make = rebuilder.constant(types.CellType, "CellType")
     try:
         content = rebuilder.trace.objects.load_cell(cell)

@@ -30,7 +30,7 @@ def _generator(rebuilder: Rebuilder, generator: TraceGenerator) -> ast.expr:
 
 
 def _fresh(rebuilder: Rebuilder, frame: Frame) -> ast.expr:
-    """Not started: a call with the arguments in the order of the variables that hold them."""
+    """Rebuild a generator that has not started: call its function with the present values of the arguments."""
     flat = with_positional_arguments(frame.code)
     values = exprs(rebuilder, map(frame.value_of, range(flat.co_argcount)))
     function = _function(rebuilder, frame, flat, frame.closure)
@@ -38,6 +38,7 @@ def _fresh(rebuilder: Rebuilder, frame: Frame) -> ast.expr:
 
 
 def _suspended(rebuilder: Rebuilder, frame: Frame) -> ast.expr:
+    """Rebuild a suspended generator: make a generator whose code begins at the yield."""
     if frame.handling:
         raise CannotRebuildError(f"the generator {frame.code.co_qualname} inside an except block")
     cells = {

@@ -66,6 +66,7 @@ def _piece(rebuilder: Rebuilder, piece: Piece) -> ast.expr:
 
 
 def text(rebuilder: Rebuilder, obj: Text) -> ast.expr:
+    """Rebuild a printed text as an f-string."""
     parts: list[ast.expr] = []
     for part in obj.parts:
         if isinstance(part, Piece):

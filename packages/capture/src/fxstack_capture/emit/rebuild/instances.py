@@ -128,16 +128,13 @@ def _fill_defaultdict(rebuilder: Rebuilder, obj: object, made: ast.expr) -> None
     _fill_dict(dict)(rebuilder, obj, made)
 
 
-def _fill_list(rebuilder: Rebuilder, obj: Any, made: ast.expr) -> None:
-    items = list(list.__iter__(obj))
-    if items:
-        _method(rebuilder, list.extend, made, tuple_of(exprs(rebuilder, items)))
+def _fill_by(iterate: Callable[[Any], Any], method: Callable[..., Any]) -> Callable[..., None]:
+    def fill(rebuilder: Rebuilder, obj: object, made: ast.expr) -> None:
+        items = list(iterate(obj))
+        if items:
+            _method(rebuilder, method, made, tuple_of(exprs(rebuilder, items)))
 
-
-def _fill_set(rebuilder: Rebuilder, obj: Any, made: ast.expr) -> None:
-    items = list(set.__iter__(obj))
-    if items:
-        _method(rebuilder, set.update, made, tuple_of(exprs(rebuilder, items)))
+    return fill
 
 
 def _fill_deque(rebuilder: Rebuilder, obj: Any, made: ast.expr) -> None:
@@ -212,11 +209,11 @@ _VALUES: dict[type, Callable[[Any], Any]] = {
 
 _FILLS: dict[type, Callable[[Rebuilder, Any, ast.expr], None]] = {
     object: _nothing,
-    list: _fill_list,
+    list: _fill_by(list.__iter__, list.extend),
     dict: _fill_dict(dict),
     OrderedDict: _fill_dict(OrderedDict),
     defaultdict: _fill_defaultdict,
-    set: _fill_set,
+    set: _fill_by(set.__iter__, set.update),
     deque: _fill_deque,
     partial: _fill_partial,
     types.SimpleNamespace: _nothing,

@@ -57,14 +57,14 @@ class Rebuilder:
         return known
 
     def _integer(self, number: int) -> ast.expr:
-        """Return a number. The ``id`` or ``hash`` of an object becomes that of the real object."""
+        """Return an expression for a number. The ``id`` of a proxy becomes the ``id`` of the real object (and ``hash``)."""
         found = self.trace.objects.addresses.found(number)
         if found is None:
             return ast.Constant(number)
         return self._address(*found)
 
     def _text(self, text: str) -> ast.expr:
-        """Return a text. An ``id`` or ``hash`` of an object in the text becomes that of the real object."""
+        """Return an expression for a text. An ``id`` or ``hash`` in the text is computed from the real object."""
         parts: list[ast.expr] = []
         end = 0
         for match, function, obj in self.trace.objects.addresses.in_text(text):
@@ -130,6 +130,7 @@ class Rebuilder:
     # --- kinds ---------------------------------------------------------------------------------
 
     def _make(self, obj: object) -> ast.expr:
+        """Return the expression of an object without a name so far."""
         if id(obj) in self._open:
             begin = self._open[id(obj)]
             if begin is None:

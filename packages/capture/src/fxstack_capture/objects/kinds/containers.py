@@ -28,6 +28,7 @@ def items(objects: Objects, obj: object, iterator: Iterable[Any], source: Source
 
 
 def tuple_(objects: Objects, obj: tuple[Any, ...], source: Source) -> tuple[Any, ...]:
+    """Wrap the items of a tuple. A tuple of constants is its own proxy."""
     if not obj:
         objects.trace.guard(source, Equals(()))
         return obj
@@ -70,10 +71,7 @@ def deque(objects: Objects, obj: collections.deque[Any], source: Source) -> coll
 
 def dict_(objects: Objects, obj: dict[Any, Any], source: Source) -> dict[Any, Any]:
     objects.trace.guard(source, TypeIs(dict))
-    proxy: dict[Any, Any] = {}
-    objects.registry.add(obj, proxy, source)
-    objects.add_dict(LazyDict(objects, obj, proxy, source))
-    return proxy
+    return objects.add_dict(LazyDict(objects, obj, {}, source)).proxy
 
 
 def set_(objects: Objects, obj: set[Any], source: Source) -> Any:
@@ -87,6 +85,7 @@ def frozenset_(objects: Objects, obj: frozenset[Any], source: Source) -> Any:
 
 
 def _set_like(objects: Objects, obj: Any, source: Source) -> Any:
+    """Copy a set or frozenset. Members that are no constants are wrapped."""
     cls = type(obj)
     objects.trace.guard(source, TypeIs(cls))
     members = tuple(cls.__iter__(obj))

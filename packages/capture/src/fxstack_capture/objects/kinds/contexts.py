@@ -17,7 +17,7 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import AllDistinct, IdentityIs, LengthIs, TypeIs
 from fxstack_capture.objects.instances import raw_dict
 from fxstack_capture.sources import BuiltinAttr, InstanceDict, Item, Source
-from fxstack_capture.trace.lazy_dict import ABSENT, LazyDict
+from fxstack_capture.trace.lazy_dict import ABSENT
 from fxstack_capture.trace.state import Objects
 
 CLASS: Final = torch.autograd.function.BackwardCFunction
@@ -32,10 +32,7 @@ _UNREADABLE: Final = frozenset(getattr(_C_CLASS, name) for name in ("saved_varia
 def enter(objects: Objects, obj: object, source: Source) -> Any:
     objects.trace.guard(source, TypeIs(type(obj)))
     objects.registry.add_itself(obj, source)
-    own = raw_dict(obj)
-    state = LazyDict(objects, own, {}, InstanceDict(source), uniform=True)
-    objects.registry.add(own, state.proxy, state.source)
-    objects.instances[id(obj)] = objects.add_dict(state)
+    objects.add_instance_dict(obj, raw_dict(obj), {}, InstanceDict(source))
     objects.contexts[id(obj)] = {}
     return obj
 

@@ -25,12 +25,13 @@ def parts(objects: Objects, fn: FunctionType) -> Parts:
 
 
 def entry_of(objects: Objects, fn: FunctionType) -> Entry:
-    """The record of a function from outside, which is entered as itself if it was not met yet."""
+    """Return the registry entry of a function from outside. A function that is not registered becomes its own proxy."""
     known = objects.registry.by_proxy.get(id(fn))
     return objects.registry.add(fn, fn, pinned(fn, fn.__qualname__)) if known is None else known
 
 
 def _enter_parts(objects: Objects, fn: FunctionType, source: Source) -> Parts:
+    """Wrap the defaults and the closure of a function from outside."""
     if is_stable_module(fn.__module__) and fn not in objects.recreated:
         source = pinned(fn, fn.__qualname__)
     guard_part(objects, fn, "__code__", source)

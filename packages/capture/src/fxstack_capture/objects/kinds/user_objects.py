@@ -26,7 +26,6 @@ from fxstack_capture.objects.instances import (
 from fxstack_capture.objects.kinds.containers import items
 from fxstack_capture.sources import BuiltinAttr, InstanceDict, Key, KeyAt, SlotAttr, Source, ValueAt
 from fxstack_capture.trace.constants import is_constant_key, is_value
-from fxstack_capture.trace.lazy_dict import LazyDict
 from fxstack_capture.trace.state import Objects
 
 Handler = Callable[[Objects, Any, Source], Any]
@@ -34,7 +33,7 @@ Handler = Callable[[Objects, Any, Source], Any]
 
 # Limits: objects of subclasses of threading.local with slots, attribute methods of their own, or an __init__ that
 # does more than set attributes to constants end the graph where they are read: a guard may run their code. A
-# __getattribute__, or a property __class__, with side effects is also called where the tracer asks isinstance.
+# __getattribute__, or a property __class__, with side effects also runs where the tracer calls isinstance.
 
 
 def handler(cls: type) -> Handler | None:
@@ -57,11 +56,7 @@ def _add_instance(objects: Objects, proxy: object, original: dict[str, Any], sou
         dict_descriptor(type(proxy)).__set__(proxy, shared.proxy)
         objects.instances[id(proxy)] = objects.dicts[id(shared.proxy)]
         return
-    contents = raw_dict(proxy)
-    state = LazyDict(objects, original, contents, InstanceDict(source), uniform=True)
-    objects.instances[id(proxy)] = state
-    objects.registry.add(original, contents, state.source)
-    objects.add_dict(state)
+    objects.add_instance_dict(proxy, original, raw_dict(proxy), InstanceDict(source))
 
 
 def register(objects: Objects, obj: object, proxy: object, source: Source) -> Any:

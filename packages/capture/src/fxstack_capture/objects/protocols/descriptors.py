@@ -111,6 +111,7 @@ def get_property(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
 
 
 def get_cached_property(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
+    """Compute a ``functools.cached_property`` and store the value in the instance dictionary."""
     if obj is None:
         return raw
     value = objects.trace.calls.call(held(objects, raw, raw.func, "func"), (obj,), {})
@@ -124,6 +125,7 @@ def get_cached_property(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
 
 @calls_program
 def get_slot(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
+    """Read a ``__slots__`` member. The first read of a proxy wraps the original content."""
     if obj is None:
         return raw
     known = objects.slots.get(id(obj))
@@ -172,6 +174,7 @@ _OF_RUNNING_FRAMES = frozenset(
 
 
 def get_getset(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
+    """Read an attribute that C code computes. Raise GraphBreak if the value cannot be guarded."""
     if obj is None:
         return raw
     if id(obj) in objects.contexts:
@@ -234,6 +237,7 @@ _INHERITED = {kind.__dict__["__get__"]: _GETTERS[kind] for kind in (property, st
 
 
 def getter_of(objects: Objects, raw: object) -> Getter:
+    """Return the function that binds a raw class attribute, or None if the attribute is no descriptor."""
     kind = type(raw)
     found = _GETTERS.get(kind)
     if found is not None:

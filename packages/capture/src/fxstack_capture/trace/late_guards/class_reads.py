@@ -103,6 +103,7 @@ class ClassReads:
         return ABSENT
 
     def _found(self, cls: type, base: type, name: str) -> Any:
+        """Record the lookup, and return the attribute as an object of the trace."""
         raw = dict_of(base)[name]
         self._note(cls, name, raw)
         kind = type(raw)
@@ -133,7 +134,7 @@ class ClassReads:
                     reads[name] = raw_lookup(cls, name)
 
     def note_bases(self, cls: type) -> None:
-        """Record that the program has asked for the bases of ``cls``."""
+        """Record that the program has read the bases of ``cls``."""
         if not self._is_fixed(cls):
             self.ancestors.add(cls)
             self.reads.setdefault(cls, {})

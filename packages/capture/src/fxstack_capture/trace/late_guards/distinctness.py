@@ -3,7 +3,7 @@
 Two arguments of one type have two proxies. If a later call passes one object twice, a write through one name
 must be visible through the other name, and ``is`` gives another result. Therefore the guards demand that an
 object that the program wrote to or compared is distinct from the other objects of its type. The same holds
-for objects that the program told apart by id or hash.
+for objects that the program distinguished by id or hash.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ class Distinctions:
         return entry is not None and (entry.proxy is not entry.original or self._itself_varies(entry.proxy))
 
     def close(self) -> None:
+        """Add the guards: for pairs that were compared, and for groups of objects of one type."""
         entries = self._registry.by_proxy
         for left, right in self.compared:
             self._guard([entries[left].source, entries[right].source])

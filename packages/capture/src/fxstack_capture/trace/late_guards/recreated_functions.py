@@ -106,6 +106,7 @@ def _known_by_identity(guards: Iterable[Guard]) -> Iterator[FunctionType]:
 
 
 def _functions(values: tuple[Any, ...]) -> Iterator[FunctionType]:
+    """Yield the functions among ``values``, and inside of tuples, sets and method objects."""
     for value in values:
         if type(value) in (tuple, frozenset):
             yield from _functions(tuple(value))
