@@ -22,7 +22,6 @@ import torch
 from fxstack_capture import native, torch_compat
 from fxstack_capture.annotations import DISABLED, disable, graph_break, is_compiling, skip, skip_frame
 from fxstack_capture.driver.backend import Backend, eager
-from fxstack_capture.driver.calling import frame_of_call
 from fxstack_capture.driver.compiler import FrameCompiler
 from fxstack_capture.driver.contracts import CallContract
 from fxstack_capture.driver.errors import (
@@ -33,6 +32,7 @@ from fxstack_capture.driver.errors import (
     WrongResultError,
     plain,
 )
+from fxstack_capture.driver.frame_of_call import frame_of_call
 from fxstack_capture.driver.frame_policy.compiled_autograd import around, is_backward_pass, with_callbacks
 from fxstack_capture.driver.frame_policy.disabling import what_is_disabled
 from fxstack_capture.driver.frame_policy.fullgraph import first_frame_of, runs_later
@@ -164,7 +164,7 @@ _OF_FUNCTIONS = (
     *functools.WRAPPER_ASSIGNMENTS,
     *("__defaults__", "__kwdefaults__", "__code__", "__globals__", "__closure__"),
 )
-"""What a compiled function has of its original, for programs that inspect functions."""
+"""The attributes that a compiled function copies from its original, for programs that inspect functions."""
 
 
 def _name_of(compiled: object) -> str:
@@ -288,7 +288,7 @@ def export(
 ) -> Captured:
     """Return one whole graph of ``fn(*args, **kwargs)`` for all sizes that ``dynamic_shapes`` allows.
 
-    The convention is that of torch.export. Without ``dynamic_shapes``, all sizes are those of the arguments.
+    ``dynamic_shapes`` is as in torch.export. Without it, all sizes are the sizes of the arguments.
     A call of the result checks its arguments.
 
     Raises:
@@ -315,7 +315,7 @@ def explain(fn: Callable[..., Any], *, dynamic: bool | None = None) -> Callable[
         options = CaptureOptions(dynamic=dynamic)
         if not native.AVAILABLE:
             frame = frame_of_call(fn, args, kwargs)
-            FrameCompiler(eager, options, None, None, records).look(frame, frame.function.__code__)
+            FrameCompiler(eager, options, None, None, records).inspect(frame, frame.function.__code__)
             return Explanation(tuple(records))
         compiler = _compiler(eager, options, None, records)
         _optimized(fn, compiler, lambda other: other)(*args, **kwargs)

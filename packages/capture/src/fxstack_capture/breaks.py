@@ -289,7 +289,7 @@ def graph_break(
 
 
 def caller(frame: Any, depth: int = sys.maxsize) -> Any:
-    """The interpreted frame ``depth`` calls further out than ``frame``, or the outermost frame."""
+    """Return the interpreted frame ``depth`` calls further out than ``frame``, or the outermost frame."""
     while depth > 0 and frame.back is not None:
         frame, depth = frame.back, depth - 1
     return frame

@@ -37,8 +37,8 @@ T = TypeVar("T")
 class ComptimeVar:
     """A value of the traced program: a fake tensor, a symbolic number, or a Python object.
 
-    A deferred local is wrapped, which adds its guards, when ``value`` is read. Its type and its text are
-    those of the real object and add no guards.
+    A deferred local is wrapped, which adds its guards, when ``value`` is read. Reading its type
+    and its text reads the real object and adds no guards.
     """
 
     held: Any

@@ -46,7 +46,7 @@ ARITHMETIC_NAMES = tuple(name for name in SYMBOLS if name not in _SWAPPED)
 
 
 def function_of(name: str) -> Function:
-    """The function of module ``operator`` for the stem of a method's name (``and`` and ``iadd``, for example)."""
+    """Return the function of module ``operator`` for the stem of a method's name (``and`` and ``iadd``, for example)."""
     function: Function = getattr(operator, f"__{name}__")
     return function
 
@@ -56,12 +56,12 @@ IN_PLACE: tuple[Function, ...] = tuple(function_of(f"i{name}") for name in ARITH
 COMPARISONS: tuple[Function, ...] = tuple(map(function_of, COMPARISON_NAMES))
 
 OUT_OF_PLACE: Mapping[Function, Function] = MappingProxyType(dict(zip(IN_PLACE, ARITHMETIC, strict=True)))
-"""The plain operator of each augmented assignment."""
+"""Maps the operator of an augmented assignment to the plain operator (``iadd`` to ``add``)."""
 
 UNARY: Mapping[Function, str] = MappingProxyType(
     {**{function_of(name): f"__{name}__" for name in ("neg", "pos", "invert", "abs")}, abs: "__abs__"}
 )
-"""Operators of one operand with their methods."""
+"""Maps the operators of one operand to the names of their methods."""
 
 _STEMS: Mapping[Function, str] = MappingProxyType(
     {
@@ -79,9 +79,9 @@ def is_binary(op: object) -> bool:
 def candidates(
     op: Function, kinds: tuple[type, type], lookup: Callable[[type, str], object]
 ) -> Iterator[tuple[int, str]]:
-    """The methods that CPython calls until one returns something else than NotImplemented.
+    """Yield the methods that CPython calls, in order, until a method returns another value than NotImplemented.
 
-    Each is the index of the operand (0: left, 1: right) and the method's name. ``lookup`` finds a method on a class
+    Each item is the index of the operand (0: left, 1: right) and the method's name. ``lookup`` finds a method on a class
     without calling descriptors.
     """
     stem = _STEMS[op]
@@ -103,12 +103,12 @@ def candidates(
 
 
 def by_identity(op: object, left: object, right: object) -> bool | None:
-    """The result of ``==`` and ``!=`` that no method decides; None for other operators."""
+    """Return the result of ``==`` or ``!=`` by identity, if no method gives one. Return None for other operators."""
     return (left is right) is (op is operator.eq) if op in (operator.eq, operator.ne) else None
 
 
 def type_error(op: Function, left: str, right: str) -> str:
-    """The text of the TypeError for operands of classes ``left`` and ``right`` that no method accepts."""
+    """Return the text of the TypeError for operands of classes ``left`` and ``right`` that no method accepts."""
     symbol = SYMBOLS[_STEMS[op]]
     if _STEMS[op] in _SWAPPED:
         return f"{symbol!r} not supported between instances of {left!r} and {right!r}"

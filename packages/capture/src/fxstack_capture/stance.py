@@ -30,7 +30,7 @@ STANCES: Final = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stance:
-    """The behaviour of compiled functions. The names are those of ``set_stance``."""
+    """The behaviour of compiled functions. ``set_stance`` documents the names."""
 
     name: str = "default"
     backend: Any = None

@@ -278,7 +278,7 @@ def test_is_slower(compiled, plain, expected):
 def driven(times):
     """A trial whose calls take ``times(plain)``; (the callable, how often it ran plainly)."""
     tally = Tally(breaks=1, graphs=2)
-    trial = Trial(SimpleNamespace(tally=tally, records=None), breaking)
+    trial = Trial(tally, None, breaking)
     optimized = SimpleNamespace(trial=trial, plain_calls=0)
     plain = 0
     for _ in range(100):
@@ -299,7 +299,7 @@ def test_doubt_is_followed_by_more_calls_and_ends_compiled():
 
 def test_new_kinds_of_arguments_start_it_again():
     tally = Tally(breaks=1, graphs=2)
-    trial = Trial(SimpleNamespace(tally=tally, records=None), breaking)
+    trial = Trial(tally, None, breaking)
     optimized = SimpleNamespace(trial=trial, plain_calls=0)
     while not trial.begin(optimized):
         pass
@@ -310,7 +310,7 @@ def test_new_kinds_of_arguments_start_it_again():
 
 def test_objects_of_unknown_classes_may_hold_gradients():
     optimized = SimpleNamespace(trial=1, plain_calls=0)
-    trial = Trial(SimpleNamespace(tally=Tally(traced=-1), records=None), breaking)
+    trial = Trial(Tally(traced=-1), None, breaking)
     trial.end(optimized, False, 10, {"a": [1, (X, "s")]})
     assert optimized.trial == 1 and trial.compiled == [10]
     trial.end(optimized, False, 10, [object()])
@@ -324,7 +324,7 @@ def test_looking_at_results_runs_no_code_of_the_program():
 
     endless = [X]
     endless.append(endless)
-    trial = Trial(SimpleNamespace(tally=Tally(traced=-1), records=None), breaking)
+    trial = Trial(Tally(traced=-1), None, breaking)
     optimized = SimpleNamespace(trial=1, plain_calls=0)
     trial.end(optimized, False, 10, Loud(a=X))
     assert optimized.trial == 1 and trial.compiled == [10]

@@ -8,9 +8,9 @@ import torch
 from same import difference
 
 from fxstack_capture.driver.backend import eager
-from fxstack_capture.driver.calling import real_frame
+from fxstack_capture.driver.code_history import CodeState
 from fxstack_capture.driver.compiler import FrameCompiler
-from fxstack_capture.driver.states import CodeState
+from fxstack_capture.driver.frame_of_call import real_frame
 from fxstack_capture.emit.resume import Resumptions
 from fxstack_capture.emit.runtime import Continue
 from fxstack_capture.options import CaptureOptions

@@ -13,30 +13,20 @@ from types import SimpleNamespace
 from fxstack_capture.callers import calls_program
 from fxstack_capture.interpreter.frame_rules import frame_rules, super_arguments
 from fxstack_capture.interpreter.generators import TraceGenerator
-from fxstack_capture.interpreter.machine import BytecodeInterpreter
+from fxstack_capture.interpreter.root import RootInterpreter
 from fxstack_capture.options import CaptureOptions
-from fxstack_capture.trace.records import RETURNED, Returned
+from fxstack_capture.trace.records import RETURNED, Returned, TracePlan
 from fxstack_capture.versions.instruction_sets import program_table
-
-
-class NothingFound:
-    """No list of the outside that grows."""
-
-    def found(self, *_):
-        return None
-
-    def __contains__(self, _):
-        return False
-
-    lazily = in_cell = in_globals = in_attribute = found
 
 
 class PlainWorld:
     """Nothing is pre-existing; no guards."""
 
     opaque = frozenset()
-    iterators = frozenset()
-    append_only = NothingFound()
+    iterators = {}
+    append_only = {}
+    instances = {}
+    registry = SimpleNamespace(by_original=SimpleNamespace(get=lambda _key: SimpleNamespace(proxy=None)))
     distinctions = SimpleNamespace(note_compared=lambda _left, _right: None)
 
     def enter(self, obj, source):
@@ -79,14 +69,14 @@ class PlainWorld:
     def load_cell(self, cell):
         return cell.cell_contents
 
-    def store_cell(self, cell, value):
-        cell.cell_contents = value
+    def namespace(self, _namespace):
+        return SimpleNamespace(is_deferred=lambda _name: False)
 
     def note_new(self, obj):
         pass
 
-    def note_answers(self, kind, classes):
-        pass
+    def is_new(self, obj):
+        return True
 
     def expand(self, obj):
         """Nothing is lazy here."""
@@ -176,11 +166,11 @@ class PlainCalls:
 
 
 def interpreter(programs=None):
-    trace = SimpleNamespace(options=CaptureOptions(), objects=PlainWorld(), polyfills=False)
+    trace = SimpleNamespace(options=CaptureOptions(), objects=PlainWorld(), plan=TracePlan())
     trace.guard = lambda _source, _check: None
     trace.objects.trace = trace
     trace.calls = PlainCalls(trace)
-    trace.interp = BytecodeInterpreter(trace, programs or program_table())
+    trace.interp = RootInterpreter(trace, programs or program_table())
     return trace.interp
 
 

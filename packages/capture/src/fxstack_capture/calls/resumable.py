@@ -26,7 +26,7 @@ Unwrap = Callable[[Calls, Any, tuple[Any, ...], dict[str, Any]], Request | None]
 
 def call(calls: Calls, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     while type(fn) is not types.FunctionType:
-        if calls.trace.polyfills or id(fn) in _QUANTIFIERS:
+        if calls.trace.plan.polyfills or id(fn) in _QUANTIFIERS:
             # This trace found a graph break below C code. A polyfill replaces the C code if the C code calls
             # back. ``all`` and ``any`` may be part of a check (``interpreter.checks``), which follows bytecode.
             unfolded = of_call(calls, fn, args, kwargs)

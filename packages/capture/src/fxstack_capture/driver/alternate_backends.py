@@ -16,7 +16,7 @@ from fxstack_capture.stance import current_stance
 
 
 def named_backend(given: str | Backend) -> Backend:
-    """The backend for the argument of ``force_backend``, if no other package resolves names.
+    """Return the backend for the argument of ``force_backend``, if no other package resolves names.
 
     ``"eager"`` is the only known name.
 
@@ -33,28 +33,29 @@ def named_backend(given: str | Backend) -> Backend:
 
 
 class Alternates:
-    """The alternate compilers of one compiler. They live as long as the compiler, or until ``clear``."""
+    """The alternate compilers of one compiler, by the forced backend."""
 
     def __init__(self) -> None:
         self.named_backend: Callable[[Any], Backend] = named_backend
-        self._made: list[tuple[Any, Any]] = []
+        self._compilers: list[tuple[Any, Any]] = []
+        """The forced backend, and its compiler or None for the compiler's own backend. Backends may be unhashable."""
 
     def of(self, compiler: Any, given: str | Backend) -> Any:
-        """The alternate compiler for a forced backend; ``compiler`` itself if it has this backend."""
-        for known, alternate in self._made:
+        """Return the alternate compiler for a forced backend, or ``compiler`` itself if it has this backend."""
+        for known, alternate in self._compilers:
             if known is given or (isinstance(given, str) and known == given):
                 return alternate or compiler
         backend = self.named_backend(given)
         alternate = None if backend is compiler.backend else compiler.with_backend(backend)
-        self._made.append((given, alternate))
+        self._compilers.append((given, alternate))
         return alternate or compiler
 
     def clear(self) -> None:
-        self._made.clear()
+        self._compilers.clear()
 
 
 def redirected(optimized: Any, /, *args: Any, **kwargs: Any) -> Any:
-    """Call ``optimized(*args, **kwargs)`` with the backend that is forced now.
+    """Call ``optimized(*args, **kwargs)`` with the backend that the stance forces.
 
     ``native.Optimized`` calls this function.
     """

@@ -34,7 +34,7 @@ from fxstack_interchange.torch_facts.torch_errors import found
 Backend = Callable[[Any, list[Any]], Callable[..., Any]]
 
 WANTS_FAKES = "wants_fake_inputs"
-"""The attribute of a backend that asks for fake tensors; other backends get the tensors of the call."""
+"""The attribute of a backend that needs fake tensors as example inputs. Other backends get the tensors of the call."""
 
 _DECLINING = (
     DataDependentOutputException,
@@ -47,7 +47,7 @@ _DECLINING = (
 
 
 def eager(graph_module: GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:  # noqa: ARG001
-    """The backend that runs the captured graph unchanged."""
+    """Return the captured graph unchanged: the backend ``eager``."""
     result: Callable[..., Any] = graph_module.forward
     return result
 
@@ -57,7 +57,7 @@ setattr(eager, WANTS_FAKES, True)
 
 @contextmanager
 def _inputs_for(backend: Backend, captured: CapturedCode, frame: RealFrame) -> Iterator[list[Any]]:
-    """The example inputs that ``backend`` wants: the tensors of the call, as torch passes them, or fakes.
+    """Return the example inputs that ``backend`` expects: the tensors of the call, as torch passes them, or fakes.
 
     A backend that is made with torch's ``aot_autograd`` takes the fakes of real inputs, and their symbols, from
     the fake mode of torch's tracing context.
@@ -80,7 +80,7 @@ def _inputs_for(backend: Backend, captured: CapturedCode, frame: RealFrame) -> I
 
 
 def _real(fake: object, source: Source, frame: RealFrame) -> object:
-    """The tensor of the call that ``fake`` stands for; ``fake`` for anything else."""
+    """Return the tensor of the call that ``fake`` represents, or ``fake`` if it is no fake tensor of an input."""
     if type(fake) is not FakeTensor:
         return fake
     real = read(source, frame)
@@ -88,8 +88,8 @@ def _real(fake: object, source: Source, frame: RealFrame) -> object:
 
 
 def _write_metadata(captured: CapturedCode, frame: RealFrame) -> None:
-    """Write what torch's compiler writes on a graph: tags of its own kind, names of parameters."""
-    # Torch's partitioners look for the boundaries of checkpoints themselves: by the numbers of checkpoints.
+    """Add the metadata that backends for torch's compiler read: checkpoint tags and names of parameters."""
+    # Torch's partitioners find the boundaries of checkpoints themselves, by the numbers of checkpoints.
     graph_module: Any = captured.graph_module
     for node in graph_module.graph.nodes:
         if node.name in captured.checkpoints:

@@ -24,7 +24,7 @@ from fxstack_capture.driver.attempts.outcomes import PlainPython, PlainUntil, Tr
 from fxstack_capture.driver.attempts.steps import write
 from fxstack_capture.driver.attempts.tracing import FrameTracing
 from fxstack_capture.driver.backend import Backend, compile_graph
-from fxstack_capture.driver.calling import real_frame
+from fxstack_capture.driver.code_history import CodeState, CodeStates
 from fxstack_capture.driver.contracts import CallContract, renamed_arguments
 from fxstack_capture.driver.errors import (
     BackendError,
@@ -34,6 +34,7 @@ from fxstack_capture.driver.errors import (
     plain,
     unsupported,
 )
+from fxstack_capture.driver.frame_of_call import real_frame
 from fxstack_capture.driver.frame_policy import builtins_in_use
 from fxstack_capture.driver.frame_policy.disabling import disabled_code, is_disabled, is_skipping
 from fxstack_capture.driver.frame_policy.dynamo_settings import (
@@ -72,9 +73,7 @@ from fxstack_capture.driver.reports.recompiling import (
     limit_reached,
     refusal,
 )
-from fxstack_capture.driver.reports.records import FrameRecord, Observer, Tally, Verdict, place_of
-from fxstack_capture.driver.reports.uncompiled import Reasons
-from fxstack_capture.driver.states import CodeState, CodeStates
+from fxstack_capture.driver.reports.records import FrameRecord, Observer, Reasons, Tally, Verdict, place_of
 from fxstack_capture.emit.endings.raising import raising_frame
 from fxstack_capture.emit.frame import Emitted
 from fxstack_capture.emit.resume import Resumptions
@@ -115,10 +114,7 @@ class FrameCompiler:
         observer: Observer | None = None,
         records: list[FrameRecord] | None = None,
     ) -> None:
-        """``records`` receives a record of each frame.
-
-        With None, the compiler keeps no traced object alive.
-        """
+        """Append a record of each frame to ``records``. With None, the compiler keeps no traced object alive."""
         self.backend = backend
         self._options = with_fullgraph(with_environment(options))
         self.owner = owner
@@ -126,9 +122,9 @@ class FrameCompiler:
         self.root: Any = None
         """The module whose calls are compiled, if it is one."""
         self.contract: CallContract | None = None
-        """What was agreed on about the sizes of the arguments of a call."""
+        """The shape contract of the calls: which argument sizes are fixed and which are equal, or None."""
         self.first: CodeType | None = None
-        """That of the frame that a call begins with."""
+        """The code object of the outermost frame of a call."""
         self.records = records
         self.programs: ProgramTable = program_table()
         self.resumptions = Resumptions(self._never_trace)
@@ -138,33 +134,34 @@ class FrameCompiler:
         self.alternates = Alternates()
         self.tally = Tally()
         self.reasons = Reasons()
-        self.trials = Trials(self)
+        self.trials = Trials(self.tally, self.records)
         self._replaced = ReplacedFunctions()
         self._mistakes = Mistakes()
 
     def _never_trace(self, code: CodeType) -> None:
+        """Exclude generated code from tracing."""
         if native.AVAILABLE:
             native.skip(code)
 
     @property
     def options(self) -> CaptureOptions:
-        """The options in force: those given, with the settings of torch and the changes of ``patch_options``."""
+        """The options of the next compilation: with the settings of torch and the changes of ``patch_options``."""
         return with_fullgraph(with_changes(with_settings(self._options)))
 
     @property
     def has_warned(self) -> bool:
-        """Whether a warning has said why something runs in plain Python."""
+        """Whether a warning has said that a function runs in plain Python because of an error."""
         return bool(self._mistakes.said)
 
     def with_backend(self, backend: Backend) -> FrameCompiler:
-        """A copy of this compiler with another backend and its own entries."""
+        """Return a compiler with the same options, another backend and its own entries."""
         made = FrameCompiler(backend, self._options, native.Owner(), self.observer, self.records)
         made.root, made.contract, made.first = self.root, self.contract, self.first
         made.states.profile = self.states.profile
         return made
 
     def reset(self) -> None:
-        """Delete all compiled entries and all state of compilations."""
+        """Delete all compiled entries and all histories, so that the next call compiles again."""
         self.alternates.clear()
         self.owner.clear()
         self.resumptions.clear()
@@ -181,7 +178,10 @@ class FrameCompiler:
         arguments: dict[str, object],
         cells: tuple[CellType, ...],
     ) -> Any:
-        """The frame hook calls this method for a frame without a valid entry; see ``native``."""
+        """Compile a frame that no entry accepts: the frame hook calls this method.
+
+        Return the entry, or how the hook runs the frame (``native.RUN`` or ``native.SKIP``).
+        """
         # Check calls of modules first: code in plain Python gets here with every call of a module.
         if (is_module_call(code) and arguments.get("self") is not self.root) or self.options.disable:
             return native.RUN
@@ -216,10 +216,13 @@ class FrameCompiler:
             return self._called(frame, code, replaced)
 
     def _called(self, frame: RealFrame, code: CodeType, replaced: str | None) -> Any:
-        """Compile a frame while the program's torch-function modes are suspended."""
+        """Compile a frame, unless an entry fits or a policy says that it runs in plain Python.
+
+        The caller has suspended the program's torch-function modes.
+        """
         lazy = first_lazy(self.root) if is_module_call(code) else None
         if lazy is not None:
-            return self._postpone(frame, code, while_lazy(lazy), "a module in it is still lazy", lazy=True)
+            return self._defer(frame, code, while_lazy(lazy), "a module in it is still lazy", lazy=True)
         stance = current_stance()
         if stance.name == "eager_on_recompile":
             return native.RUN
@@ -228,29 +231,29 @@ class FrameCompiler:
         with held_signals(), _TRACING, paused_collector():
             leave_compiler_unloaded()
             state = self.states.of(code)
-            deferred.end_postponement(code, state)
+            deferred.remove_deferring_entries(code, state)
             with put_back():
-                fitting, again = fitting_entry(frame, self._named(code), code, self.owner)
-            fitting = fitting or deferred.plain_again(self.owner, code, state)
+                fitting, recompilation = fitting_entry(frame, self._named(code), code, self.owner)
+            fitting = fitting or deferred.entry_under_checkpoint(self.owner, code, state)
             if fitting is not None:  # another thread has compiled the frame
                 return fitting
             self.tally.traced += 1
             if stance.forbids_compiling:
-                raise refusal(again, stance.forbids_compiling)
-            if stance.name == "eager_then_compile" and not (state.met or again.failures):
-                return self._meet(frame, code, state)
-            if self._is_idle(frame, code, again):
+                raise refusal(recompilation, stance.forbids_compiling)
+            if stance.name == "eager_then_compile" and not (state.met or recompilation.failures):
+                return self._run_plain_first(frame, code, state)
+            if self._is_idle(frame, code, recompilation):
                 return native.SKIP
             equal = self.states.equal_to(code)
-            exceeded = exceeded_limit(again, state.entries, equal.usage(self.owner), self.options)
-            if exceeded and not equal.is_told:
-                equal.is_told = self._limit_reached(again, exceeded)
+            exceeded = exceeded_limit(recompilation, state.entries, equal.usage(self.owner), self.options)
+            if exceeded and not equal.has_warned:
+                equal.has_warned = self._limit_reached(recompilation, exceeded)
             if exceeded:
                 return native.SKIP
-            if again.failures:
-                announce(again, code, self.options, self.observer)
+            if recompilation.failures:
+                announce(recompilation, code, self.options, self.observer)
             with compilation(self.observer, self._named(code), state):
-                made = self._compile(frame, code, state, again)
+                made = self._compile(frame, code, state, recompilation)
             if isinstance(made, native.Entry) and made.tree is not None and self.owner is not None:
                 # Install the entry while this thread holds the lock. The hook would install it after the
                 # release of the lock, and another thread could compile the frame again before.
@@ -271,34 +274,43 @@ class FrameCompiler:
         self.reasons.add(named, why)
         return native.RUN
 
-    def _postpone(self, frame: RealFrame, code: CodeType, until: Guard, why: str, *, lazy: bool) -> Any:
-        """Run the frame in plain Python until ``until`` fails. ``lazy``: it creates parameters of lazy modules."""
+    def _defer(self, frame: RealFrame, code: CodeType, until: Guard, why: str, *, lazy: bool) -> Any:
+        """Run the frame in plain Python until the guard ``until`` fails.
+
+        ``lazy``: the call creates the parameters of lazy modules, which ``fullgraph`` allows.
+        """
         if self.options.fullgraph and not lazy:
             raise plain(f"{self._named(code).co_qualname} ({why})")
         self._record(code, Verdict.PLAIN, why=why)
-        self.reasons.postponed = True
-        return deferred.postpone(self.owner, frame, code, self.states.of(code), until)
+        self.reasons.is_deferred = True
+        return deferred.defer(self.owner, frame, code, self.states.of(code), until)
 
-    def _is_idle(self, frame: RealFrame, code: CodeType, again: Recompilation) -> bool:
+    def _is_idle(self, frame: RealFrame, code: CodeType, recompilation: Recompilation) -> bool:
         """Whether a function without tensor arguments misses repeatedly and no graph of it has tensors.
 
         Library functions that look names up (a module's ``__getattr__``) are such functions: each call looks
         another name up.
         """
-        if len(again.failures) < _PATIENCE or self.options.fullgraph or gets_tensors(frame):
+        if len(recompilation.failures) < _PATIENCE or self.options.fullgraph or gets_tensors(frame):
             return False
         return not self.states.of(self.resumptions.user_of(code)).computes
 
-    def _compile(self, frame: RealFrame, code: CodeType, state: CodeState, again: Recompilation) -> Any:
+    def _compile(
+        self, frame: RealFrame, code: CodeType, state: CodeState, recompilation: Recompilation
+    ) -> Any:
+        """Compile the frame, and run it in plain Python if an observer of passes stops the compilation."""
         warn_of_ignored(self._named(code))
         try:
             with working_on(place_of(self._named(code))):
-                return self._compiled(frame, code, state, again)
+                return self._compiled(frame, code, state, recompilation)
         except StoppedAfterPass as stopped:
             self._record(code, Verdict.PLAIN, why=str(stopped) or "an observer of passes has stopped it")
             return native.SKIP
 
-    def _compiled(self, frame: RealFrame, code: CodeType, state: CodeState, again: Recompilation) -> Any:
+    def _compiled(
+        self, frame: RealFrame, code: CodeType, state: CodeState, recompilation: Recompilation
+    ) -> Any:
+        """Trace the frame and install the result. An error of the compiler leads to plain Python."""
         started = perf_counter()
         try:
             outcome = self._write(frame, code, state)
@@ -308,22 +320,22 @@ class FrameCompiler:
             return self._failed(code, error)
         if isinstance(outcome, PlainUntil):
             lazy = outcome.record.reason.id == "plain-python"
-            return self._postpone(frame, code, outcome.until, outcome.text, lazy=lazy)
+            return self._defer(frame, code, outcome.until, outcome.text, lazy=lazy)
         if isinstance(outcome, PlainPython):
             return self._not_traced(code, state, outcome)
         if self.observer is not None:
             self.observer.on_trace(perf_counter() - started)
-        return self._install(frame, code, state, outcome, again)
+        return self._install(frame, code, state, outcome, recompilation)
 
-    def _meet(self, frame: RealFrame, code: CodeType, state: CodeState) -> Any:
+    def _run_plain_first(self, frame: RealFrame, code: CodeType, state: CodeState) -> Any:
         """Run the first call under ``eager_then_compile`` in plain Python, and record its sizes."""
         state.met = True
         with suppress(Exception):  # the next call is compiled and raises the same error
             self._write(frame, code, state)
         return native.RUN
 
-    def look(self, frame: RealFrame, code: CodeType) -> None:
-        """Trace a frame and record the result. This compiles and installs nothing."""
+    def inspect(self, frame: RealFrame, code: CodeType) -> None:
+        """Trace a frame and record the result, without compiling the graph. ``explain`` calls this method."""
         outcome = self._write(frame, code, CodeState())
         if isinstance(outcome, Written):
             draft, captured = outcome.draft, outcome.captured
@@ -336,11 +348,13 @@ class FrameCompiler:
     # --- tracing ---------------------------------------------------------------------------------
 
     def _write(self, frame: RealFrame, code: CodeType, state: CodeState) -> Traced:
+        """Trace the frame, and write the draft of its replacement code."""
         shared = self.options, self.programs, self.resumptions, self.contract, self._polyfilled
         report = partial(self._report, code)
         return write(FrameTracing(frame, code, state, *shared, self.owner is not None, report))
 
     def _report(self, code: CodeType, record: BreakRecord, *, is_error: bool) -> None:
+        """Record a graph break. Raise ``Unsupported`` if graph breaks are forbidden."""
         self.tally.breaks += 1
         self.reasons.add(self._named(code), record.title)
         if self.observer is not None:
@@ -352,8 +366,14 @@ class FrameCompiler:
     # --- verdicts --------------------------------------------------------------------------------
 
     def _install(
-        self, frame: RealFrame, code: CodeType, state: CodeState, written: Written, again: Recompilation
+        self,
+        frame: RealFrame,
+        code: CodeType,
+        state: CodeState,
+        written: Written,
+        recompilation: Recompilation,
     ) -> Any:
+        """Make guards and code, compile the graph, and return the entry, or the way to plain Python."""
         draft, options = written.draft, self.options
         whole = options.fullgraph
         wanted = whole or written.graph_break or self._follows_a_graph(code)
@@ -373,7 +393,7 @@ class FrameCompiler:
             return deferred.plain_under_checkpoint(self.owner, code, state, code.replace())
         where = place_of(self._named(code))
         if draft is not None and draft.captured is not None:
-            self._tell("on_captured", where, draft.captured)
+            self._notify("on_captured", where, draft.captured)
             try:
                 graph = compile_graph(self.backend, draft.captured, where, options, frame)
             except BackendError as error:
@@ -388,18 +408,18 @@ class FrameCompiler:
             made = replace(made, graph=graph)
         made = run(WRITING, made)
         state.entries += 1
-        return self._entry(made, again)
+        return self._entry(made, recompilation)
 
-    def _entry(self, made: Replacement, again: Recompilation) -> Any:
-        """Return the entry of a frame whose replacement code is complete."""
+    def _entry(self, made: Replacement, recompilation: Recompilation) -> Any:
+        """Record the compilation, and return the entry that runs the replacement code."""
         code, draft, emitted = made.code, made.written.draft, made.emitted
         written = replace(made.written, guards=made.guards)
         if draft is None or emitted is None:
-            told = self._unconfirmed(code, written.error)
-            emitted = raising_frame(made.frame, code, self._never_trace, told)
-            self._note(made.frame, code, written, emitted, again)
-            return told.entered(native.Entry(self.owner, made.tree, emitted.code))
-        self._note(made.frame, code, written, emitted, again)
+            unconfirmed = self._unconfirmed(code, written.error)
+            emitted = raising_frame(made.frame, code, self._never_trace, unconfirmed)
+            self._note(made.frame, code, written, emitted, recompilation)
+            return unconfirmed.entered(native.Entry(self.owner, made.tree, emitted.code))
+        self._note(made.frame, code, written, emitted, recompilation)
         if self.options.guard_export_fn is not None and draft.captured is not None:
             self.options.guard_export_fn(exported(made.guards, made.frame))
         entry = native.Entry(self.owner, made.tree, emitted.code, emitted.inputs is not None)
@@ -419,6 +439,7 @@ class FrameCompiler:
         return user is not code and self.states.of(user).computes
 
     def _unconfirmed(self, code: CodeType, error: str) -> UnconfirmedError:
+        """Return the callable that reports the exception ``error`` if plain Python does not raise it."""
         note = partial(self._record, code, Verdict.PLAIN)
         return UnconfirmedError(code, error, self.options.fullgraph, self._mistakes, note)
 
@@ -428,8 +449,9 @@ class FrameCompiler:
         code: CodeType,
         written: Written,
         emitted: Emitted,
-        again: Recompilation | None,
+        recompilation: Recompilation | None,
     ) -> None:
+        """Record a compilation that has an entry."""
         self._record(
             code,
             Verdict.COMPILED if written.raised is None else Verdict.RAISES,
@@ -439,25 +461,28 @@ class FrameCompiler:
             names=renamed_arguments(frame, code),
             graph_break=written.graph_break,
             emitted=emitted,
-            recompilation=again if again is not None and again.failures else None,
+            recompilation=recompilation if recompilation is not None and recompilation.failures else None,
         )
 
     def _plain(self, code: CodeType, state: CodeState, why: str) -> Any:
+        """Record that the frame runs in plain Python. A function that often has no operations is skipped."""
         self._record(code, Verdict.PLAIN, why=why)
         state.without_operations += 1
         return native.SKIP if state.without_operations > _PATIENCE else native.RUN
 
     def _not_traced(self, code: CodeType, state: CodeState, plain: PlainPython) -> Any:
+        """Run a frame in plain Python whose trace ended without code. Raise under ``fullgraph``."""
         if self.options.fullgraph:
             raise unsupported(plain.record)
         self._mistakes.warn_if_mistake(self._named(code), plain.record)
         return self._plain(code, state, plain.why)
 
-    def _limit_reached(self, again: Recompilation, exceeded: str) -> bool:
+    def _limit_reached(self, recompilation: Recompilation, exceeded: str) -> bool:
+        """Warn that a recompilation limit is reached, or raise an error. Return True."""
         raises = self.options.fail_on_recompile_limit or self.options.fullgraph
-        text = limit_reached(again, exceeded, raises=raises)
+        text = limit_reached(recompilation, exceeded, raises=raises)
         if self.records is not None:
-            where = again.name, again.file, again.line
+            where = recompilation.name, recompilation.file, recompilation.line
             self.records.append(FrameRecord(*where, Verdict.PLAIN, why=text))
         return True
 
@@ -470,15 +495,17 @@ class FrameCompiler:
         return native.SKIP
 
     def _named(self, code: CodeType) -> CodeType:
-        """The function of the program that messages name for a frame: of a module its ``forward``."""
+        """Return the function that messages name for a frame: for a call of a module the ``forward`` of the module."""
         return forward_of(self.root, self.resumptions.user_of(code))
 
     def _suppressed(self, code: CodeType, error: BackendError) -> Any:
+        """Run the frame in plain Python after an error of the backend (option ``suppress_errors``)."""
         self._mistakes.warn_of_suppressed(self._named(code), error)
         self._record(code, Verdict.PLAIN, why=str(error))
         return native.SKIP
 
     def _record(self, of: CodeType, verdict: Verdict, why: str = "", **facts: Any) -> None:
+        """Record the verdict on a frame, and pass the record to the observer."""
         named = self._named(of)
         if verdict is Verdict.PLAIN:
             self.reasons.add(named, why)
@@ -486,9 +513,9 @@ class FrameCompiler:
         record = FrameRecord(*where, verdict, why, resumed=self.resumptions.user_of(of) is not of, **facts)
         if self.records is not None:
             self.records.append(record)
-        self._tell("on_frame", record)
+        self._notify("on_frame", record)
 
-    def _tell(self, event: str, *facts: object) -> None:
-        """Call a method of the observer that not every observer has."""
+    def _notify(self, event: str, *facts: object) -> None:
+        """Call an optional method of the observer."""
         if (method := getattr(self.observer, event, None)) is not None:
             method(*facts)

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from fxstack_capture.driver.calling import function_of
+from fxstack_capture.driver.frame_of_call import function_of
 from fxstack_capture.driver.frame_policy.policy import is_module_call
 from fxstack_capture.guards.accesses import RealFrame
 from fxstack_capture.shapes.contract import Bound, ShapeContract
@@ -33,7 +33,7 @@ class CallContract:
         self._called()
 
     def bind(self, frame: RealFrame) -> Bound | None:
-        """The contract bound to the arguments of this frame; None if the contract is not about the frame.
+        """Return the contract bound to the arguments of this frame, or None if the contract is not about the frame.
 
         Raises:
             ShapeContractError: the call violates the contract.
@@ -55,7 +55,7 @@ class CallContract:
 
 
 def names_of_forward(frame: RealFrame) -> dict[Source, Source]:
-    """The names in ``forward`` of the arguments of ``frame``, which is a call of a module.
+    """Return the names in ``forward`` of the arguments of ``frame``, which is a call of a module.
 
     The result is empty if ``forward`` is not a Python function.
     """
@@ -69,14 +69,14 @@ def names_of_forward(frame: RealFrame) -> dict[Source, Source]:
 
 
 def renamed_arguments(frame: RealFrame, code: CodeType) -> dict[str, str]:
-    """The names of the program for arguments of a call of a module: of ``args[0]`` the parameter."""
+    """Return the parameter names of ``forward`` for the arguments of a call of a module (``args[0]`` and so on)."""
     return (
         {of.name: name.name for of, name in names_of_forward(frame).items()} if is_module_call(code) else {}
     )
 
 
 def _function_and_given(fn: Any) -> tuple[FunctionType, int]:
-    """The Python function that a call reaches, and the number of arguments before the caller's arguments."""
+    """Return the Python function that a call of ``fn`` reaches, and the number of arguments before the caller's arguments."""
     given = 0
     while isinstance(fn, functools.partial):
         fn, given = fn.func, given + len(fn.args)
@@ -85,7 +85,7 @@ def _function_and_given(fn: Any) -> tuple[FunctionType, int]:
 
 
 def _of_module(frame: RealFrame, function: FunctionType, leading: int) -> Arguments:
-    """The arguments of ``forward`` that a call of the module passes on."""
+    """Return the arguments of ``forward`` that a call of the module passes on."""
     args: Any = frame.arguments["args"]
     keywords: Any = frame.arguments["kwargs"]
     rest = dict(keywords)

@@ -13,7 +13,7 @@ from fxstack_interchange.torch_facts.torch_errors import CompilerError, found
 class Unsupported(CompilerError, of_torch="Unsupported"):  # noqa: N818 - the name that users of torch.compile know
     """The caller requested one whole graph, and the program cannot be captured as one.
 
-    ``record`` has the reason. The other attributes are those of torch's class.
+    ``record`` has the reason. The other attributes exist for programs that expect torch's exception.
     """
 
     def __init__(self, record: BreakRecord) -> None:
@@ -61,6 +61,7 @@ class GuardError(RuntimeError):
 
 
 def _fix(failure: GuardFailure) -> str:
+    """Return the advice for a guard that rejects the arguments of a captured graph."""
     if failure.guard is not None and isinstance(failure.guard.check, TorchStateIs):
         return (
             "call it in the state of torch in which it was captured, or capture again in this state; a mode that only "
@@ -113,7 +114,7 @@ class TracingWarning(UserWarning):
 
 
 def unsupported(record: BreakRecord) -> Unsupported:
-    """The error for a graph break that the caller forbids."""
+    """Return the error for a graph break that the caller forbids."""
     return _CLASSES.get(record.reason.id, Unsupported)(record)
 
 
@@ -125,10 +126,10 @@ _CLASSES: Final[dict[str, type[Unsupported]]] = {
 
 
 def plain(why: str) -> Unsupported:
-    """The error that ``fullgraph=True`` raises instead of running a frame in plain Python."""
+    """Return the error that ``fullgraph=True`` raises instead of running a frame in plain Python."""
     return unsupported(graph_break("plain-python", why).record)
 
 
 def graph_error(error: Exception) -> Unsupported:
-    """The error for an internal error when the caller requested one whole graph."""
+    """Return the error for an internal error when the caller requested one whole graph."""
     return unsupported(graph_break("internal-error", f"{type(error).__name__}: {error}").record)

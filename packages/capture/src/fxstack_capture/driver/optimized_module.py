@@ -31,7 +31,7 @@ class OptimizedModule:
     _fxstack_class_call: Callable[..., Any]
     _fxstack_run: Callable[[Callable[..., Any]], Callable[..., Any]]
     _fxstack_forward: Callable[..., Any]
-    _fxstack_again: Callable[[Any], Any]
+    _fxstack_compile: Callable[[Any], Any]
 
     def __init_subclass__(cls) -> None:
         """Do nothing: the ``__init_subclass__`` of the original's class must not see the wrapper class."""
@@ -42,19 +42,20 @@ class OptimizedModule:
 
     @_orig_mod.setter
     def _orig_mod(self, module: Any) -> None:
-        """Compile ``module`` instead, by the same arguments: libraries so take a model out of another wrapper.
+        """Compile ``module`` in place of the original, with the same options.
 
-        The class stays that of the first module; ``__getattr__`` finds what the class of ``module`` defines.
+        Libraries assign ``_orig_mod`` to take a model out of another wrapper. The class of this object does
+        not change; ``__getattr__`` finds the attributes that the class of ``module`` defines.
         """
         if module is self._fxstack_original:
             return
-        other = self._fxstack_again(module)
+        other = self._fxstack_compile(module)
         object.__setattr__(self, "__dict__", module.__dict__)
         for slot in filter(partial(hasattr, other), _SLOTS):
             object.__setattr__(self, slot, getattr(other, slot))
 
     def __getattr__(self, name: str) -> Any:
-        """Return what the original's class gives, or, after an assignment of ``_orig_mod``, the other module's."""
+        """Return an attribute of the original's class, or of the assigned module's class (``_orig_mod``)."""
         if name in _SLOTS:  # not set yet
             raise AttributeError(name)
         inherited: Any = super()
@@ -75,14 +76,14 @@ class OptimizedModule:
 
     @property
     def dynamo_ctx(self) -> Callable[[Any], Any]:
-        """What compiles another callable as this module is compiled; libraries compile parts of a model with it."""
-        return self._fxstack_again
+        """The function that compiles a callable with the options of this module. Libraries compile parts of a model with it."""
+        return self._fxstack_compile
 
     def get_compiler_config(self) -> None:
         """Return None: torch's modules return the settings of a backend, and backends here have none."""
 
     def __prepare_scriptable__(self) -> Any:
-        """What TorchScript compiles in place of this module."""
+        """Return the module that TorchScript compiles in place of this module."""
         return self._fxstack_original
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
@@ -109,10 +110,10 @@ class OptimizedModule:
         return self._fxstack_original.load_state_dict(state_dict, *args, **kwargs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return self._fxstack_again(copy.deepcopy(self._fxstack_original, memo))
+        return self._fxstack_compile(copy.deepcopy(self._fxstack_original, memo))
 
     def __copy__(self) -> Any:
-        return self._fxstack_again(copy.copy(self._fxstack_original))
+        return self._fxstack_compile(copy.copy(self._fxstack_original))
 
     def __reduce_ex__(self, _protocol: object) -> Any:
         """Pickle the original and the function that compiles it again. Compiled code is not pickled.
@@ -120,7 +121,7 @@ class OptimizedModule:
         If the function cannot be pickled (for example because a backend has no importable name), unpickling
         returns the original without compiling it.
         """
-        again = self._fxstack_again
+        again = self._fxstack_compile
         try:
             pickle.dumps(again)
         except (pickle.PicklingError, AttributeError, TypeError):
@@ -133,7 +134,7 @@ def _original(module: object) -> Any:
 
 
 def _follow(wrapper: Any) -> None:
-    """Compile what a call of the original calls at present."""
+    """Compile the method that a call of the original runs at present."""
     original = wrapper._fxstack_original
     object.__setattr__(wrapper, "_fxstack_class_call", type(original).__call__)
     object.__setattr__(wrapper, "_fxstack_call", wrapper._fxstack_run(original.__call__))
@@ -141,7 +142,7 @@ def _follow(wrapper: Any) -> None:
 
 _SLOTS = (
     *("_fxstack_original", "_fxstack_call", "_fxstack_class_call", "_fxstack_run", "_fxstack_forward"),
-    *("_fxstack_again", "__fxstack_log__"),
+    *("_fxstack_compile", "__fxstack_log__"),
 )
 
 
@@ -183,5 +184,5 @@ def wrap(
     object.__setattr__(wrapper, "_fxstack_run", run)
     _follow(wrapper)
     object.__setattr__(wrapper, "_fxstack_forward", run(module.forward))
-    object.__setattr__(wrapper, "_fxstack_again", again)
+    object.__setattr__(wrapper, "_fxstack_compile", again)
     return wrapper

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from types import CodeType
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import torch
@@ -48,61 +48,57 @@ _SLOWER: Final = 1.05
 """Ratio of medians from which a compiled call counts as slower."""
 
 _SEPARATION: Final = 0.9
-"""Of all pairs of a compiled and a plain call, in how many the compiled one must have been slower (as the test of Mann and
-Whitney counts them). Calls that differ much among themselves, by their arguments' sizes, never get there.
+"""Fraction of the pairs of a compiled and a plain call in which the compiled call must be slower (the statistic of the
+Mann-Whitney test). Calls whose times vary much, because the sizes of their arguments do, never reach this fraction.
 """
 
-_ROUNDS: Final = 4
-"""How often 16 calls are timed, as long as compiled calls look slower and it is not certain."""
+_MAX_ROUNDS: Final = 4
+"""Maximum number of rounds of 16 timed calls, before a callable that looks slower stays compiled."""
 
-_MOST_COMPILING_CALLS: Final = 32
-"""How many calls may compile, minus a tenth of the calls that do not, before the callable is left alone.
+_MAX_COMPILING_CALLS: Final = 32
+"""Number of calls that may compile, minus a tenth of the calls that do not, before the callable stays in plain Python.
 
 Each function that a call reaches has limits of its own, and a call may reach any number of functions.
 """
 
-_LONG: Final = 1_000_000
-"""Nanoseconds from which a compiled call of a whole graph is not compared: plain calls could take much longer."""
+_LONG_NS: Final = 1_000_000
+"""A compiled call of a whole graph that takes longer is not compared: plain calls could take much longer."""
 
-_FIRST_REST, _LONGEST_REST = 1_000, 64_000
-"""Plain calls before it is tried again: programs change what they pass. The number doubles."""
-
-
-class Recorded(Protocol):
-    """The part of a callable's compiler that the timing uses."""
-
-    @property
-    def tally(self) -> Tally: ...
-
-    @property
-    def records(self) -> list[FrameRecord] | None: ...
+_FIRST_REST, _MAX_REST = 1_000, 64_000
+"""Plain calls before the next measurement, since the arguments of later calls may differ. The number doubles each time."""
 
 
 @dataclass(slots=True)
 class Trial:
     """The timing of one callable: ``Optimized.trial`` of ``native``."""
 
-    compiler: Recorded
+    tally: Tally
+    """Counters of the compiler of the callable."""
+    records: list[FrameRecord] | None
     callable: Any
     """The function or module that was given to ``optimize``."""
     traced: int = -1
+    """``Tally.traced`` when the calls were last stable."""
     stable_calls: int = 0
+    """Number of calls since the compiler last traced a frame."""
     compiled: list[int] = field(default_factory=list)
+    """Nanoseconds of the timed compiled calls."""
     plain: list[int] = field(default_factory=list)
+    """Nanoseconds of the timed plain calls."""
     rest: int = _FIRST_REST
-    is_told: bool = False
+    """Number of plain calls before the next measurement, if plain calls are faster."""
+    has_warned: bool = False
     compiling_calls: float = 0
-    """See ``_MOST_COMPILING_CALLS``."""
+    """See ``_MAX_COMPILING_CALLS``."""
 
     def begin(self, optimized: Any) -> int:
-        """The way in which the next call runs."""
-        tally = self.compiler.tally
+        """Return the mode of the next call: compiled, or timed (compiled or plain)."""
         if current_stance() != Stance():
             return _COMPILED
-        if self.traced != tally.traced:
+        if self.traced != self.tally.traced:
             self._start_again()
             self.compiling_calls += 1
-            if self.compiling_calls > _MOST_COMPILING_CALLS:
+            if self.compiling_calls > _MAX_COMPILING_CALLS:
                 self._leave_compiling(optimized)
             return _COMPILED
         self.compiling_calls = max(0, self.compiling_calls - 0.1)
@@ -117,11 +113,10 @@ class Trial:
 
     def end(self, optimized: Any, plain: bool, nanoseconds: int, result: object) -> None:
         """Record the time of a call, and decide when there are enough times."""
-        if self.traced != self.compiler.tally.traced:
+        if self.traced != self.tally.traced:
             self._start_again()
             return
-        tally = self.compiler.tally
-        is_long = tally.graphs > 0 and not tally.breaks and not plain and nanoseconds > _LONG
+        is_long = self.tally.graphs > 0 and not self.tally.breaks and not plain and nanoseconds > _LONG_NS
         nodes = list(_gradient_nodes(result)) if torch.is_grad_enabled() else []
         if is_long or None in nodes:
             optimized.trial = None
@@ -134,42 +129,42 @@ class Trial:
             return
         compiled, interpreted = self.compiled, self.plain
         slower = is_slower(compiled, interpreted)
-        if slower is None and rounds < _ROUNDS:
+        if slower is None and rounds < _MAX_ROUNDS:
             return
         self._start_again()
         if not slower:
             optimized.trial = None
             return
         optimized.plain_calls = self.rest
-        self.rest = min(2 * self.rest, _LONGEST_REST)
-        self._tell(
+        self.rest = min(2 * self.rest, _MAX_REST)
+        self._warn(
             f"where its calls are faster: {_shown(interpreted)}, compiled {_shown(compiled)} (medians of"
             f" {len(interpreted)} calls each; {self._counts()}).",
             "take the graph breaks out (explain() lists them), or compile what it calls between them"
-            if self.compiler.tally.breaks
+            if self.tally.breaks
             else "compile a larger part of the program, whose calls do more work",
         )
 
     def _leave_compiling(self, optimized: Any) -> None:
-        optimized.plain_calls, self.compiling_calls = _LONGEST_REST, _MOST_COMPILING_CALLS - 2
-        self._tell(
+        optimized.plain_calls, self.compiling_calls = _MAX_REST, _MAX_COMPILING_CALLS - 2
+        self._warn(
             f"because nearly every call compiles ({self._counts()}).",
             "define functions and classes outside of it, and pass objects that outlive the call (the log"
             " fxstack_capture.recompiles has the reasons)",
         )
 
     def _counts(self) -> str:
-        tally = self.compiler.tally
-        return f"graphs: {tally.graphs}, graph breaks: {tally.breaks}"
+        return f"graphs: {self.tally.graphs}, graph breaks: {self.tally.breaks}"
 
     def _start_again(self) -> None:
-        self.traced, self.stable_calls = self.compiler.tally.traced, 0
+        self.traced, self.stable_calls = self.tally.traced, 0
         self.compiled, self.plain = [], []
 
-    def _tell(self, why: str, remedy: str) -> None:
-        if self.is_told:
+    def _warn(self, why: str, remedy: str) -> None:
+        """Warn once that the callable runs in plain Python, and record the warning."""
+        if self.has_warned:
             return
-        self.is_told = True
+        self.has_warned = True
         code = self._code()
         name = getattr(self.callable, "__qualname__", type(self.callable).__qualname__)
         where = f"{name} ({code.co_filename}:{code.co_firstlineno})" if code else name
@@ -177,7 +172,7 @@ class Trial:
             f"{where} runs in plain Python from now on, {why} fix: {remedy};"
             " leave_unprofitable=False keeps it compiled"
         )
-        records = self.compiler.records
+        records = self.records
         if records is not None and code is not None:
             place = code.co_qualname, code.co_filename, code.co_firstlineno
             records.append(FrameRecord(*place, Verdict.PLAIN, why=text))
@@ -189,22 +184,23 @@ class Trial:
 
 
 class Trials:
-    """The callables of one ``Recorded`` that are timed."""
+    """The callables of one compiler that are timed."""
 
-    def __init__(self, compiler: Recorded) -> None:
-        self._compiler = compiler
-        self._tried: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+    def __init__(self, tally: Tally, records: list[FrameRecord] | None) -> None:
+        self._tally = tally
+        self._records = records
+        self._callables: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
     def add(self, optimized: Any, called: Any) -> None:
         """Time ``optimized``, the native wrapper of ``called``."""
-        self._tried[optimized] = called
-        optimized.trial = Trial(self._compiler, called)
+        self._callables[optimized] = called
+        optimized.trial = Trial(self._tally, self._records, called)
 
     def restart(self) -> None:
-        """Delete all decisions."""
-        for optimized, called in [*self._tried.items()]:
+        """Forget the measurements of all callables and the decisions made from them."""
+        for optimized, called in [*self._callables.items()]:
             optimized.plain_calls = 0
-            optimized.trial = Trial(self._compiler, called)
+            optimized.trial = Trial(self._tally, self._records, called)
 
 
 def is_slower(compiled: list[int], plain: list[int]) -> bool | None:

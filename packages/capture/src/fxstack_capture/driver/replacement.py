@@ -1,4 +1,4 @@
-"""The replacement code of a frame: what the trace has written, and the passes that make code of it."""
+"""The replacement code of a frame: the draft that the trace has written, and the passes that complete it."""
 
 from __future__ import annotations
 
@@ -64,16 +64,16 @@ class Replacement:
     tree: Any = None
     """The native tree of the guards."""
     error: Exception | None = None
-    """Why there is no tree."""
+    """The error of the lowering of the guards, or None."""
     failure: GuardFailure | None = None
-    """The guard that rejects the frame that it was made for."""
+    """The guard that rejects the traced frame itself, or None."""
     graph: Callable[..., Any] | None = None
     """The compiled graph."""
     emitted: Emitted | None = None
 
     @property
     def text(self) -> str:
-        """The guards, why there is no code, and the code if it is written."""
+        """The guards, an error, and the code as text, for observers of passes."""
         rejected = "" if self.failure is None else f"rejected: {self.failure.message}"
         error = "" if self.error is None else f"not lowered: {self.error}"
         code = "" if self.emitted is None else self.emitted.text
@@ -147,7 +147,7 @@ def add_late_guards(made: Replacement) -> Replacement | NothingToDo:
 
 
 def assemble(made: Replacement) -> Replacement | NothingToDo:
-    """Write the bytecode that calls the compiled graph, and what runs before and after it.
+    """Write the bytecode: the statements before the graph, the call of the compiled graph, the statements after it.
 
     >>> def program(x):
     ...     return [x + 1]

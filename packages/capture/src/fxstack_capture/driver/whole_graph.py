@@ -15,9 +15,9 @@ from fxstack_capture import native
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.driver.attempts.attempt import attempt, drafted, new_trace
 from fxstack_capture.driver.attempts.outcomes import Breaks
-from fxstack_capture.driver.calling import frame_of_call, function_of
 from fxstack_capture.driver.contracts import CallContract, names_of_forward
 from fxstack_capture.driver.errors import GuardError, unsupported
+from fxstack_capture.driver.frame_of_call import frame_of_call, function_of
 from fxstack_capture.driver.frame_policy.dynamo_settings import (
     with_environment,
     with_fullgraph,
@@ -55,9 +55,9 @@ class Captured:
     function: FunctionType
     leading: tuple[Any, ...]
     check: Callable[[tuple[Any, ...], dict[str, Any]], None]
-    """Raises for arguments that the graph is not for."""
+    """Raises an error if the graph is not valid for the arguments of a call."""
     name: str
-    """The function or module of the program."""
+    """Qualified name of the captured function or module."""
 
     @property
     def graph_module(self) -> GraphModule:
@@ -177,13 +177,13 @@ class _Checking:
 
 
 def _described(sources: tuple[Source, ...], examples: tuple[Any, ...], names: dict[Source, Source]) -> str:
-    """The first inputs of a graph in words: ``x: float32[3, 4], y: int64[3]``."""
+    """Return the first inputs of a graph in words, for example ``x: float32[3, 4], y: int64[3]``."""
     shown = [
         f"{names.get(source, source).name}: {_in_words(example)}"
         for source, example in zip(sources, examples, strict=True)
     ]
-    rest = len(shown) - _MOST_SHOWN
-    return ", ".join(shown[:_MOST_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+    rest = len(shown) - _MAX_INPUTS_SHOWN
+    return ", ".join(shown[:_MAX_INPUTS_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _in_words(example: object) -> str:
@@ -193,4 +193,4 @@ def _in_words(example: object) -> str:
     return f"{str(example.dtype).removeprefix('torch.')}[{sizes}]"
 
 
-_MOST_SHOWN = 8
+_MAX_INPUTS_SHOWN = 8

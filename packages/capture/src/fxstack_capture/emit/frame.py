@@ -19,11 +19,11 @@ from fxstack_capture.emit.builder import Builder, call, drop, item, load, loaded
 from fxstack_capture.emit.code import compile_replacement, text_of
 from fxstack_capture.emit.effects import Replay
 from fxstack_capture.emit.endings.fallback import fallback
-from fxstack_capture.emit.endings.graph_errors import GraphErrors, located_errors
-from fxstack_capture.emit.endings.restore import restored
+from fxstack_capture.emit.endings.graph_errors import GraphErrors, located_errors, restored
 from fxstack_capture.emit.errors import CannotRebuildError, CycleError
 from fxstack_capture.emit.loads import Loads
 from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
+from fxstack_capture.emit.rebuild.rules import rule_for
 from fxstack_capture.guards.accesses import RealFrame
 from fxstack_capture.sources import Drawn, Item, Local, Pinned, Source
 from fxstack_capture.torch_side.global_state.state import changed_by
@@ -109,7 +109,7 @@ class FrameWriter:
         if draws and (assumptions.passed is not None or assumptions.handled):
             self.states = self.loads.states(draws)
         self.loads.draw(draws)
-        self.rebuilder = Rebuilder(trace, self.builder, self.loads, early)
+        self.rebuilder = Rebuilder(trace, self.builder, self.loads, rule_for, early)
         self.replay = Replay(self.rebuilder)
 
     def finish(
@@ -188,7 +188,7 @@ class FrameWriter:
         """Return the fallback to eager, if one is needed.
 
         Raises ``RefusedError`` if a fallback is needed and the graph cannot be retracted. Raises
-        ``HandledError`` if the program may handle an error of such a graph.
+        ``HandledError`` if the program may handle an error of the graph.
         """
         trace, assumptions = self.trace, self.trace.torch.assumptions
         handles = trace.interp.handles

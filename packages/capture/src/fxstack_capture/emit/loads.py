@@ -13,7 +13,7 @@ from fxstack_capture.emit.builder import Builder, attribute, call, item, load
 from fxstack_capture.emit.resolve import resolve
 from fxstack_capture.guards import accesses
 from fxstack_capture.guards.accesses import RealFrame, item_reader
-from fxstack_capture.objects.kinds.random_draws import Draw
+from fxstack_capture.trace.random_draws import Draw
 
 _Base = torch_compat.TensorBase
 
@@ -115,6 +115,7 @@ def _type_of(loads: Loads, source: s.TypeOf) -> ast.expr:
 
 
 def _item(loads: Loads, source: s.Item | s.ItemAt) -> ast.expr:
+    """Read an item of a list, tuple or other sequence."""
     kind = list if isinstance(source.of, s.Drawn) else loads.kind_of(source.of)
     reader = item_reader(kind)
     of = loads.expr(source.of)

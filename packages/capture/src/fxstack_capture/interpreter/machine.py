@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any
 
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
@@ -30,9 +30,8 @@ from fxstack_capture.interpreter.handlers.deferred.deferred_locals import wrappi
 from fxstack_capture.interpreter.handlers.deferred.partial_comprehensions import settle
 from fxstack_capture.interpreter.handlers.deferred.reordered_texts import steps_of_trace
 from fxstack_capture.interpreter.program import ASYNC_FLAGS, Program, ProgramTable, Step
-from fxstack_capture.interpreter.root import RootRun
 from fxstack_capture.interpreter.stopping import Descent, leave
-from fxstack_capture.trace.records import DeferredLocal, Link, RootOutcome
+from fxstack_capture.trace.records import DeferredLocal, Link
 from fxstack_capture.trace.state import Trace
 from fxstack_interchange.locations.tracebacks import add_entry
 
@@ -41,7 +40,7 @@ _COLLECTS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR
 
 
 class BytecodeInterpreter:
-    """The implementation of ``trace.seams.Interpreter``.
+    """Runs frames of the trace. ``root.RootInterpreter`` adds the root frame.
 
     ``programs`` is the table of decoded code, which many traces share.
     """
@@ -50,7 +49,6 @@ class BytecodeInterpreter:
         self.trace = trace
         self.programs = programs
         self.frame: Frame | None = None
-        self._root: RootRun | None = None
         self.handled = HandledException()
         self.tracing = True
         self.handles = False
@@ -58,7 +56,7 @@ class BytecodeInterpreter:
         self._pending_break: GraphBreak | None = None
         self._changed: dict[tuple[int, bool], tuple[Program, tuple[Step, ...]]] = {}
         self.descent: Descent | None = None
-        """The way to where the trace is to stop."""
+        """The break path at whose end the trace stops."""
 
     # --- entry points ----------------------------------------------------------------------------
 
@@ -109,23 +107,6 @@ class BytecodeInterpreter:
         frame.names = namespace
         return self.run(frame, None)
 
-    def run_root(
-        self,
-        fn: FunctionType,
-        code: CodeType,
-        local_values: dict[str, DeferredLocal],
-        stop_at: tuple[int, ...] | None,
-    ) -> RootOutcome:
-        """Run the root frame to its end or to ``stop_at``, the ``path`` of a GraphBreak."""
-        self.descent = None if stop_at is None else Descent(stop_at)
-        self._root = RootRun(self, fn, code)
-        return self._root.execute(local_values)
-
-    @property
-    def root_step(self) -> int:
-        """The number of the current step of the root frame."""
-        return -1 if self._root is None else self._root.count - 1
-
     # --- the loop --------------------------------------------------------------------------------
 
     def run(self, frame: Frame, error: BaseException | None) -> Any:
@@ -172,7 +153,7 @@ class BytecodeInterpreter:
 
     def steps_of(self, program: Program, *, defers: bool = False) -> tuple[Step, ...]:
         """The steps with which this trace runs a program. ``defers``: see ``Frame.defers``."""
-        if not (defers or self.trace.polyfills or self.trace.options.reorderable_functions):
+        if not (defers or self.trace.plan.polyfills or self.trace.options.reorderable_functions):
             return program.steps
         found = self._changed.get((id(program), defers))
         if found is None:

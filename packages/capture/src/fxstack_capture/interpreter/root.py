@@ -3,49 +3,24 @@
 from __future__ import annotations
 
 from types import CodeType, FunctionType
-from typing import Any, Protocol
+from typing import Any
 
 from fxstack_capture.breaks import GraphBreak
 from fxstack_capture.bytecode.null import NULL
-from fxstack_capture.interpreter.frame import Frame, FrameRunner
+from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.handlers.deferred.deferred_locals import wrapping
 from fxstack_capture.interpreter.handlers.deferred.reordered_texts import steps_of_trace
+from fxstack_capture.interpreter.machine import BytecodeInterpreter
 from fxstack_capture.interpreter.program import ProgramTable
 from fxstack_capture.interpreter.stopping import Descent, Reached
 from fxstack_capture.trace.records import DeferredLocal, Raised, Returned, RootOutcome
-
-
-class RootRunner(FrameRunner, Protocol):
-    """The part of the interpreter that the root frame uses."""
-
-    frame: Frame | None
-
-    @property
-    def programs(self) -> ProgramTable: ...
-
-    @property
-    def descent(self) -> Descent | None: ...
-
-    def enter(self, frame: Frame) -> None:
-        """Make ``frame`` the current frame."""
-
-    def locate(self, reason: GraphBreak) -> None:
-        """Record the user's stack in a graph break that leaves interpreted frames."""
-
-    def arrive(self, frame: Frame) -> None:
-        """Advance the break path. Raises Reached at its end."""
-
-    def account(self, frame: Frame, error: BaseException) -> None:
-        """Set the context and traceback of an exception in ``frame`` as CPython does."""
-
-    def unwind(self, frame: Frame, error: BaseException) -> int:
-        """The step of ``frame`` that handles ``error``. Raises the error again if no step handles it."""
+from fxstack_capture.trace.state import Trace
 
 
 class RootRun:
     """One execution of the root frame."""
 
-    def __init__(self, interp: RootRunner, fn: FunctionType, code: CodeType) -> None:
+    def __init__(self, interp: BytecodeInterpreter, fn: FunctionType, code: CodeType) -> None:
         self.interp = interp
         self.fn = fn
         self.code = code
@@ -118,3 +93,28 @@ class RootRun:
             frame.fast[index] = NULL
         self.interp.raise_pending()
         return Returned(value)
+
+
+class RootInterpreter(BytecodeInterpreter):
+    """The interpreter of one trace: implements ``trace.protocols.Interpreter``."""
+
+    def __init__(self, trace: Trace, programs: ProgramTable) -> None:
+        super().__init__(trace, programs)
+        self._root: RootRun | None = None
+
+    def run_root(
+        self,
+        fn: FunctionType,
+        code: CodeType,
+        local_values: dict[str, DeferredLocal],
+        stop_at: tuple[int, ...] | None,
+    ) -> RootOutcome:
+        """Run the root frame to its end or to ``stop_at``, the ``path`` of a GraphBreak."""
+        self.descent = None if stop_at is None else Descent(stop_at)
+        self._root = RootRun(self, fn, code)
+        return self._root.execute(local_values)
+
+    @property
+    def root_step(self) -> int:
+        """The number of the current step of the root frame."""
+        return -1 if self._root is None else self._root.count - 1

@@ -3,32 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 
 from fxstack_capture.operator_protocol import ARITHMETIC_NAMES, COMPARISON_NAMES, define_methods, function_of
 from fxstack_capture.torch_compat import ndarray
-from fxstack_capture.trace.parts import Arrays
-from fxstack_capture.trace.seams import TorchSide
-from fxstack_capture.trace.state import Objects
-
-
-class ArrayOwner(Arrays, Protocol):
-    """The part of ``ArrayTracer`` that an array uses."""
-
-    @property
-    def tracer(self) -> TorchSide: ...
-
-    @property
-    def objects(self) -> Objects: ...
-
-    def run(self, pair: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a NumPy function through its counterpart on tensors."""
-
-    def text(self, fn: Callable[..., str], array: Any, *spec: str) -> str:
-        """Call ``str``, ``repr`` or ``format``."""
+from fxstack_capture.trace.protocols import Arrays
 
 
 class Array:
@@ -45,7 +27,7 @@ class Array:
 
     def __init__(
         self,
-        owner: ArrayOwner,
+        owner: Arrays,
         inner: ndarray,
         example: np.ndarray[Any, Any] | np.generic,
         copied_at: int | None = None,

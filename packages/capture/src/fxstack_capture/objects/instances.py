@@ -60,9 +60,9 @@ def _held_alone(holder: object) -> type | None:
 TORCH = str(Path(torch.__file__).parent) + "/"
 """The folder of torch."""
 _HELD_ONCE = 3
-"""What ``sys.getrefcount`` finds for an object in a variable that one other object holds."""
+"""The result of ``sys.getrefcount(x)`` if, besides the variable ``x``, one other object holds the object."""
 _HELD_BY_FRAME = 4
-"""The same for an argument, which the frame and the dictionary of its arguments hold."""
+"""The result for an argument, which the frame and the dictionary of its arguments hold."""
 _NEVER_FINALIZED = (int, float, complex, str, bytes, type, types.ModuleType, types.FunctionType, torch.Tensor)
 
 
@@ -93,6 +93,12 @@ def dict_descriptor(cls: type) -> Any:
         if type(found) in (types.GetSetDescriptorType, types.MemberDescriptorType):
             return found
     return None
+
+
+def raw_dict(obj: object) -> dict[str, Any]:
+    """Return ``obj.__dict__`` through the C descriptor."""
+    result: dict[str, Any] = dict_descriptor(type(obj)).__get__(obj)
+    return result
 
 
 def declares_slots(cls: type) -> bool:

@@ -47,7 +47,7 @@ _EXAMPLES: Final = {torch.SymInt: 1, torch.SymFloat: 1.5, DeferredLocal: "", Lat
 
 
 def _example(value: object) -> object:
-    """A value that accepts the format specifications of ``value``: a tensor of one number has those of its number."""
+    """Return a sample with the same ``__format__`` as ``value``. A one-element tensor formats like its number."""
     if not isinstance(value, torch.Tensor):
         return _EXAMPLES[type(value)]
     if value.ndim or isinstance(value, torch.nn.Parameter):

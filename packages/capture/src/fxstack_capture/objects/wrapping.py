@@ -34,14 +34,19 @@ from fxstack_capture.kernels.launching import is_kernel_class
 from fxstack_capture.native.class_flags import is_heap_type
 from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.objects.instances import slots
-from fxstack_capture.objects.kinds import containers, contexts, held_parts, user_objects
-from fxstack_capture.objects.kinds.append_only_lists import APPEND_METHODS
+from fxstack_capture.objects.kinds import (
+    append_only_lists,
+    consumed_iterators,
+    containers,
+    contexts,
+    hidden_references,
+    user_objects,
+)
 from fxstack_capture.objects.kinds.functions import proxy_cell
 from fxstack_capture.objects.kinds.user_objects import Handler
 from fxstack_capture.sources import BuiltinAttr, Converted, Item, Local, Source
 from fxstack_capture.torch_compat import CustomOpDef
 from fxstack_capture.trace.constants import BUILTIN_METHOD, DESCRIPTOR_TYPES, OF_THE_INTERPRETER
-from fxstack_capture.trace.lazy_dict import LazyDict
 from fxstack_capture.trace.numpy_types import DTYPE_CLASSES, SCALAR_TYPES, TORCH_OF
 from fxstack_capture.trace.state import Objects
 
@@ -67,7 +72,7 @@ def is_definition(obj: Any) -> bool:
 
 def identity(objects: Objects, obj: object, source: Source) -> Any:
     objects.trace.guard(source, IdentityIs(obj, id(obj)))
-    return objects.enter_as_itself(obj, source)
+    return objects.registry.add_itself(obj, source)
 
 
 def member(objects: Objects, obj: enum.Enum, source: Source) -> Any:
@@ -78,8 +83,8 @@ def member(objects: Objects, obj: enum.Enum, source: Source) -> Any:
 
 def function(objects: Objects, obj: types.FunctionType, source: Source) -> Any:
     """Guard a function by identity, or by code if the function is a recreated function."""
-    if objects.recreated.enter(obj, source):
-        return objects.enter_as_itself(obj, source)
+    if objects.recreated.enter(obj, source, objects.trace.torch.history):
+        return objects.registry.add_itself(obj, source)
     return identity(objects, obj, source)
 
 
@@ -118,6 +123,7 @@ def cell(objects: Objects, obj: types.CellType, source: Source) -> Any:
 
 
 def builtin_function(objects: Objects, obj: Any, source: Source) -> Any:
+    """Wrap a C function or a bound C method. The object of a bound method is wrapped."""
     owner = obj.__self__
     if _is_static(owner):
         return identity(objects, obj, source)
@@ -125,8 +131,8 @@ def builtin_function(objects: Objects, obj: Any, source: Source) -> Any:
     where = BuiltinAttr(source, "__self__")
     # A builtin method that a graph break left on the stack is called next. ``append`` and ``extend`` do not
     # read the list.
-    append_only = obj.__name__ in APPEND_METHODS and _is_waiting(source)
-    proxy = objects.append_only.enter(owner, where) if append_only else None
+    append_only = obj.__name__ in append_only_lists.APPEND_METHODS and _is_waiting(source)
+    proxy = append_only_lists.enter(objects, owner, where) if append_only else None
     if proxy is None:
         # A C method of a number reads the value of the number.
         proxy = objects.trace.torch.specialize(objects.enter(owner, where))
@@ -185,11 +191,11 @@ def weak_reference(objects: Objects, obj: weakref.ref[Any], source: Source) -> A
     target = obj()
     objects.trace.guard(source, IdentityIs(obj, id(obj)))
     if target is None:
-        return objects.enter_as_itself(obj, source)
+        return objects.registry.add_itself(obj, source)
     entry = objects.registry.by_original.get(id(target))
     proxy = entry.proxy if entry is not None else objects.enter(target, Converted(source, _REFERENT))
     if proxy is target:
-        return objects.enter_as_itself(obj, source)
+        return objects.registry.add_itself(obj, source)
     return objects.registry.add(obj, weakref.ref(proxy), source).proxy
 
 
@@ -279,7 +285,7 @@ def guarded_by_repr(objects: Objects, obj: object, source: Source) -> Any:
     objects.trace.guard(source, TypeIs(type(obj)))
     objects.trace.guard(Converted(source, _REPR), Equals(repr(obj)))
     objects.guarded_by_repr.add(id(obj))
-    return objects.enter_as_itself(obj, source)
+    return objects.registry.add_itself(obj, source)
 
 
 def decimal_number(objects: Objects, obj: decimal.Decimal, source: Source) -> Any:
@@ -295,14 +301,14 @@ def deferred(objects: Objects, obj: object, source: Source) -> Any:
     """Wrap an object as ``opaque`` does, but guard only the class."""
     objects.opaque.add(id(obj))
     objects.trace.guard(source, TypeIs(type(obj)))
-    return objects.enter_as_itself(obj, source)
+    return objects.registry.add_itself(obj, source)
 
 
 def iterator(objects: Objects, obj: object, source: Source) -> Any:
     """Wrap a partially consumed iterator."""
     # Each call has its own iterator. Iterators of known types can be read without advancing them.
     entered = deferred(objects, obj, source)
-    objects.iterators.add(obj, source)
+    consumed_iterators.add(objects, obj, source)
     return entered
 
 
@@ -323,10 +329,7 @@ def thread_local(objects: Objects, obj: object, source: Source) -> Any:
     Attributes of the running thread are read name by name, as of any object.
     """
     identity(objects, obj, source)
-    own = obj.__dict__
-    state = LazyDict(objects, own, {}, BuiltinAttr(source, "__dict__"), uniform=True)
-    objects.registry.add(own, state.proxy, state.source)
-    objects.instances[id(obj)] = objects.add_dict(state)
+    objects.add_instance_dict(obj, obj.__dict__, {}, BuiltinAttr(source, "__dict__"))
     return obj
 
 
@@ -440,7 +443,7 @@ HANDLERS: dict[type, Handler] = {
     types.MappingProxyType: mapping_proxy,
     threading.local: thread_local,
     random.Random: deferred,
-    **held_parts.HANDLERS,
+    **hidden_references.HANDLERS,
     types.TracebackType: deferred,
     types.FrameType: deferred,
     torch.Size: containers.size,

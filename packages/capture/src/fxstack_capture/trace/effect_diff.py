@@ -36,7 +36,9 @@ def diff(objects: Objects) -> Effects:
     The proxies do not change, so a trace may call ``diff`` several times.
     """
     # Iterators advance before any other effect, so that they do not see the new contents of their containers.
-    records: list[Effect] = [Advance(*step) for step in objects.iterators.advances()]
+    # An iterator that takes items of others comes first, since the others do not count these items.
+    consumed = sorted(objects.iterators.values(), key=lambda iterator: not iterator.counts_for_others)
+    records: list[Effect] = [Advance(it.source, it.steps()) for it in consumed if it.steps()]
     for entry in list(objects.registry.by_proxy.values()):
         changes = _changes(objects, entry)
         records += changes
@@ -56,13 +58,13 @@ def _changes(objects: Objects, entry: Entry) -> list[Effect]:
     held = objects.contents.get(key)
     if held is not None:
         records += _container(entry.proxy, held, entry.source)
-    added = objects.append_only.added(entry.proxy)
-    if added:
-        records.append(ListExtend(entry.source, added))
+    if key in objects.append_only and entry.proxy:
+        records.append(ListExtend(entry.source, tuple(entry.proxy)))
     state = objects.dicts.get(key)
     if state is not None:
         records += _dictionary(state)
-    records += objects.contexts.changes(entry.proxy, entry.source)
+    for raw, value in objects.contexts.get(key, {}).items():
+        records.append(SlotSet(entry.source, raw.__objclass__, raw.__name__, value))
     known = objects.slots.get(key)
     if known:
         records += _slots(entry.proxy, known, entry.source)
@@ -146,6 +148,7 @@ def _dict_changes(proxy: dict[Any, Any], held: tuple[Any, ...], source: Source) 
 
 
 def _slots(proxy: object, known: dict[Any, Any], source: Source) -> Iterator[Effect]:
+    """Yield the writes to the ``__slots__`` members that the program has read or written."""
     for member, was in known.items():
         try:
             now = member.__get__(proxy)
@@ -179,6 +182,7 @@ def _contexts(objects: Objects) -> Iterator[Effect]:
 
 
 def _classes(objects: Objects) -> Iterator[Effect]:
+    """Yield the writes to classes from outside (``ClassReads.overlays``)."""
     for cls, overlay in objects.classes.overlays.items():
         target = pinned(cls, cls.__qualname__)
         for name, value in overlay.items():

@@ -103,6 +103,7 @@ class LazyDict:
         return self._fetch(key)
 
     def _fetch(self, key: object) -> Any:
+        """Read a key for the first time: guard the key and wrap its value."""
         original = self.original
         if key not in original:
             self.objects.trace.guard(self.source, HasKey(key, present=False))
@@ -133,6 +134,7 @@ class LazyDict:
         return True
 
     def length(self) -> int:
+        """Return the number of items, and guard it if the program has not changed the keys."""
         if not self.expanded:
             # A key whose lookup failed stays in ``known`` as ABSENT, even if the program stores it later.
             present = {key for key, value in self.known.items() if value is not ABSENT}
@@ -164,6 +166,7 @@ class LazyDict:
         self.objects.expanded(self)
 
     def _expand_all(self, keys: tuple[Any, ...]) -> None:
+        """Read all remaining items in the order of the original."""
         self.expanded = True
         proxy, known = self.proxy, self.known
         full: dict[Any, Any] = {}
@@ -175,6 +178,7 @@ class LazyDict:
         proxy.update(late)
 
     def _fill(self, keys: tuple[Any, ...], known: dict[Any, Any], full: dict[Any, Any]) -> None:
+        """Collect the items of the original that the program has not deleted in ``full``."""
         proxy = self.proxy
         values = tuple(self.original.values())
         for index, key in enumerate(keys):

@@ -88,6 +88,26 @@ class CapturedCode:
     """
 
 
+Blocks = tuple[tuple[int, int], ...]
+"""A key of the blocks of the program (``with``, ``except``, ``finally``) that receive an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class TracePlan:
+    """How a frame is traced, as its earlier attempts have found."""
+
+    polyfills: bool = False
+    """Whether polyfills replace C code that calls the program's functions, so that the graph can break there."""
+    assuming: bool = True
+    """Whether checks of the program may be assumed to pass."""
+    ends_at_writes: bool = False
+    """Whether graphs with assumptions end at writes to their inputs."""
+    unseen: frozenset[Blocks] | None = None
+    """If set, graphs end at calls that may raise for tensor data, unless one of these blocks is around the call."""
+    later: frozenset[int] = frozenset()
+    """The hooks on tensors, by their order, that the replacement code registers after the graph has run."""
+
+
 @dataclass(frozen=True, slots=True)
 class Returned:
     value: Any

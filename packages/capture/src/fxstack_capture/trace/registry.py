@@ -38,6 +38,18 @@ class Registry:
         self.by_proxy[id(proxy)] = entry
         return entry
 
+    def add_itself(self, obj: object, source: Source) -> Any:
+        """Register ``obj`` as its own proxy and return it. Existing guards already imply the identity of ``obj``."""
+        if id(obj) not in self.by_original:
+            self.add(obj, obj, source)
+        return obj
+
+    def is_new(self, obj: object) -> bool:
+        """Whether the program made ``obj`` during the trace."""
+        return id(obj) in self.new or (
+            isinstance(obj, type) and NEW_CLASS_MARK in type.__dict__["__dict__"].__get__(obj)
+        )
+
     def proxied(self) -> list[Entry]:
         """Return the entries whose proxy is not the original, in the order in which they were wrapped."""
         return [e for e in self.by_proxy.values() if e.proxy is not e.original]

@@ -1,38 +1,32 @@
-"""The state of one attempt to trace one frame, and the protocols of its object model and its call dispatcher.
+"""The state of one attempt to trace one frame, with its object model.
 
 ``Trace``, ``Objects`` and ``Calls`` refer to each other, so one module defines all three.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from contextvars import ContextVar, Token
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import CellType, FunctionType
 from typing import Any, Protocol
 
-from fxstack_capture.guards.records import Check, GuardSet
+from fxstack_capture.guards.records import Check, GuardSet, IdentityIs
 from fxstack_capture.options import CaptureOptions
 from fxstack_capture.shapes.chosen import NOTHING_CHOSEN, Choices
 from fxstack_capture.shapes.contract import Bound
-from fxstack_capture.sources import Source
-from fxstack_capture.trace.class_recipes import Recipes
-from fxstack_capture.trace.effects import Effect
-from fxstack_capture.trace.lazy_dict import LazyDict
-from fxstack_capture.trace.object_records import Parts, ProxiedCell
-from fxstack_capture.trace.parts import (
-    Addresses,
-    AppendOnly,
-    Classes,
-    Contexts,
-    Distinctions,
-    Draws,
-    Iterators,
-    Recreated,
-)
-from fxstack_capture.trace.registry import Registry
-from fxstack_capture.trace.seams import Interpreter, TorchSide
+from fxstack_capture.sources import Globals, Source, pinned
+from fxstack_capture.trace.late_guards.addresses import Addresses
+from fxstack_capture.trace.late_guards.class_reads import ClassReads
+from fxstack_capture.trace.late_guards.distinctness import Distinctions
+from fxstack_capture.trace.late_guards.recreated_functions import RecreatedFunctions
+from fxstack_capture.trace.lazy_dict import ABSENT, LazyDict
+from fxstack_capture.trace.object_tables import ObjectTables
+from fxstack_capture.trace.protocols import Interpreter, TorchSide
+from fxstack_capture.trace.random_draws import Draws
+from fxstack_capture.trace.records import TracePlan
+from fxstack_capture.trace.stable_modules import is_stable_module
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -61,217 +55,201 @@ class Trace:
     """Whether this call of the frame may run in plain Python."""
     may_fall_back: bool = False
     """Whether the replacement may fall back to eager."""
-    polyfills: bool = False
-    """Whether polyfills replace C code that calls the program's functions, so that the graph can break."""
+    plan: TracePlan = field(default_factory=TracePlan)
+    call_raises: Callable[[], BaseException | None] = lambda: None
+    """Called at each call that may raise for tensor data. Returns an error that the call is to raise."""
 
     def guard(self, source: Source, check: Check) -> None:
         self.guards.add(source, check, self.interp.user_stack())
 
 
-class Objects(Protocol):
-    """The object model: proxies of the program's objects (folder ``objects``)."""
+class Objects(ObjectTables, ABC):
+    """The object model: proxies of the program's objects.
 
-    recipes: Recipes
-    """The classes that the program made, and that the replacement code can make anew."""
+    The base class holds the tables. The folder ``objects`` implements the abstract methods (``ObjectModel``).
+    """
 
-    opaque: set[int]
-    """Ids of pre-existing objects that the program may pass on but not read, for example iterators."""
+    def __init__(self, trace: Trace) -> None:
+        super().__init__()
+        self.trace = trace
+        self.classes = ClassReads(self.registry, trace.guard, self.enter)
+        """The class attributes that the trace has read, with the guards on them."""
+        self.distinctions = Distinctions(self.registry, trace.guard, self.varies)
+        self.addresses = Addresses(
+            self.registry,
+            trace.guard,
+            self.distinctions.note_identified,
+            lambda: trace.interp.current_frame().globals.get("__name__") == "copy",
+        )
+        self.recreated = RecreatedFunctions(
+            trace.guard, lambda fn: id(fn) in trace.calls.rules or trace.calls.is_leaf(fn)
+        )
+        self.draws = Draws(self.source_of, lambda: trace.torch.geometry)
 
-    context: dict[ContextVar[Any], Any]
-    """The values that the program wrote to context variables."""
-
-    tokens: dict[int, tuple[Token[Any], Any]]
-    """The result of ``ContextVar.set`` and the value before, by the id of the result."""
-
-    set_orders: dict[int, tuple[Any, ...]]
-    """The members of sets of objects in the order of the original, by the id of the proxy."""
-
-    @property
-    def append_only(self) -> AppendOnly:
-        """Append-only lists."""
-
-    @property
-    def iterators(self) -> Iterators:
-        """Partially consumed iterators."""
-
-    @property
-    def registry(self) -> Registry: ...
-
-    @property
-    def classes(self) -> Classes: ...
-
-    @property
-    def addresses(self) -> Addresses: ...
-
-    @property
-    def draws(self) -> Draws: ...
-
-    @property
-    def lazy(self) -> dict[int, LazyDict]:
-        """Dictionaries (``LazyDict``) that are not complete yet, by the id of the proxy."""
-
-    @property
-    def trace(self) -> Trace: ...
-
-    @property
-    def contexts(self) -> Contexts: ...
-
-    @property
-    def distinctions(self) -> Distinctions: ...
-
-    @property
-    def recreated(self) -> Recreated: ...
-
-    @property
-    def plans(self) -> dict[tuple[type, str], Any]: ...
-
-    @property
-    def dicts(self) -> dict[int, LazyDict]:
-        """All lazily read dictionaries, by id of the proxy dict."""
-
-    @property
-    def instances(self) -> dict[int, LazyDict]:
-        """State of instances' dictionaries, by id of the proxy instance."""
-
-    @property
-    def slots(self) -> dict[int, dict[Any, Any]]:
-        """The original contents of the slots of proxies: by id of the proxy, then by descriptor.
-
-        The contents are those of the first read.
-        """
-
-    @property
-    def cells(self) -> dict[int, ProxiedCell]:
-        """Proxied cells by id of the proxy cell."""
-
-    @property
-    def parts(self) -> dict[int, Parts]: ...
-
-    @property
-    def guarded_by_repr(self) -> set[int]:
-        """Ids of pre-existing values that are guarded by their text and not by identity."""
-
-    @property
-    def weak_proxies(self) -> dict[int, Any]:
-        """The proxies behind proxies of weak proxies, by the id of the latter."""
-
-    @property
-    def contents(self) -> dict[int, tuple[Any, ...]]:
-        """The items that eagerly copied containers held when they were wrapped, by id of the proxy."""
-
-    deferred: list[Effect]
-    """Calls that the replacement code makes when the frame ends."""
-
-    def namespace(self, namespace: dict[str, object]) -> Any:
-        """Return the ``LazyDict`` of a module's namespace."""
-
-    def enter_as_itself(self, obj: object, source: Source) -> Any:
-        """Register ``obj`` as its own proxy. Existing guards already imply the identity of ``obj``."""
-
-    def enter(self, obj: object, source: Source) -> Any:
-        """Wrap a pre-existing object: guard what the trace reads, return the proxy.
-
-        One object has one proxy.
-        """
+    # --- the registry ------------------------------------------------------------------------
 
     def source_of(self, obj: object) -> Source | None:
         """Return the source of a proxy, or of a function, class or module that is its own proxy."""
+        entry = self.registry.by_proxy.get(id(obj))
+        return None if entry is None else entry.source
 
     def original_of(self, obj: object) -> Any:
-        """Return the pre-existing object of a proxy. Return ``obj`` if it is its own proxy or new."""
+        """Return the object from outside of a proxy. Return ``obj`` if it is its own proxy or new."""
+        entry = self.registry.by_proxy.get(id(obj))
+        return obj if entry is None else entry.original
 
     def is_preexisting(self, obj: object) -> bool:
-        """Return whether ``obj`` is a proxy or its own proxy.
+        """Whether ``obj`` is a proxy or its own proxy, and not made during the trace."""
+        return id(obj) in self.registry.by_proxy
 
-        Return False for objects made during the trace.
-        """
+    def is_new(self, obj: object) -> bool:
+        """Whether the program made ``obj`` during the trace."""
+        return self.registry.is_new(obj)
 
-    def load_attr(self, obj: object, name: str) -> Any:
-        """Follow CPython's full attribute protocol on an object of the trace.
+    def note_new(self, obj: object) -> None:
+        """Record that the program made ``obj`` (a function, class, cell, ...) during the trace."""
+        self.registry.new[id(obj)] = obj
+        if isinstance(obj, type):
+            self._made_at[id(obj)] = self.trace.interp.root_step
 
-        Raises the real AttributeError.
-        """
+    def made_at(self, obj: object) -> int | None:
+        """Return the step of the root frame in which the program made a class."""
+        return self._made_at.get(id(obj))
 
-    def load_special(self, obj: object, name: str) -> Any:
-        """Load a special method as CPython does: from the type, not the instance, and bound.
+    def varies(self, obj: object) -> bool:
+        """Whether the next call may have another object in place of ``obj``, which is its own proxy."""
+        return id(obj) in self.opaque or id(obj) in self.guarded_by_repr or id(obj) in self.contexts
 
-        Raises AttributeError if the type has no such method.
-        """
+    # --- lazy dictionaries -------------------------------------------------------------------
 
-    def store_attr(self, obj: object, name: str, value: object) -> None: ...
+    def add_dict(self, state: LazyDict) -> LazyDict:
+        """Register a lazily read dictionary."""
+        self.registry.add(state.original, state.proxy, state.source)
+        self.dicts[id(state.proxy)] = self.lazy[id(state.proxy)] = state
+        return state
 
-    def delete_attr(self, obj: object, name: str) -> None: ...
+    def add_instance_dict(
+        self,
+        obj: object,
+        original: dict[str, Any],
+        proxy: dict[str, Any],
+        source: Source,
+        *,
+        stable: bool = False,
+    ) -> LazyDict:
+        """Register ``original``, the instance dictionary of ``obj``, for lazy reads. ``obj`` is a proxy."""
+        state = LazyDict(self, original, proxy, source, stable=stable, uniform=True)
+        self.instances[id(obj)] = state
+        return self.add_dict(state)
+
+    def expanded(self, state: LazyDict) -> None:
+        """Record that ``state`` has read all items. ``LazyDict.expand`` calls this method."""
+        self.lazy.pop(id(state.proxy), None)
+
+    def namespace(self, namespace: dict[str, object]) -> LazyDict:
+        """Return the state of a module's or function's globals, for the real dictionary or its proxy."""
+        state = self.namespaces.get(id(namespace))
+        if state is not None:
+            return state
+        if id(namespace) in self.dicts:
+            return self.dicts[id(namespace)]
+        entry = self.registry.by_original.get(id(namespace))
+        if entry is not None:
+            return self.dicts[id(entry.proxy)]
+        name = namespace.get("__name__", "?")
+        source = pinned(namespace, f"globals of {name}")
+        if namespace is self.root_globals:
+            self.trace.guard(Globals(), IdentityIs(namespace, id(namespace)))
+        state = LazyDict(self, namespace, {}, source, stable=is_stable_module(name), uniform=True)
+        self.namespaces[id(namespace)] = state
+        return self.add_dict(state)
+
+    # --- globals -----------------------------------------------------------------------------
 
     def load_global(self, namespace: dict[str, object], builtins: dict[str, object], name: str) -> Any:
         """Run LOAD_GLOBAL.
 
         ``namespace`` is the real ``__globals__`` of a function. Raises the real NameError.
         """
+        state = self.namespaces.get(id(namespace)) or self.namespace(namespace)
+        if self.reads is not None:
+            self.reads.append((state.original, name))
+        value = state.proxy.get(name, ABSENT)
+        if value is not ABSENT:
+            return value
+        value = state.get(name)
+        if value is not ABSENT:
+            return value
+        state = self.namespaces.get(id(builtins)) or self.namespace(builtins)
+        value = state.get(name)
+        if value is ABSENT:
+            raise NameError(f"name '{name}' is not defined", name=name)
+        return value
 
-    def store_global(self, namespace: dict[str, object], name: str, value: object) -> None: ...
+    def store_global(self, namespace: dict[str, object], name: str, value: object) -> None:
+        self.namespace(namespace).put(name, value)
 
-    def delete_global(self, namespace: dict[str, object], name: str) -> None: ...
+    def delete_global(self, namespace: dict[str, object], name: str) -> None:
+        if not self.namespace(namespace).remove(name):
+            raise NameError(f"name '{name}' is not defined", name=name)
 
+    # --- wrapping and attributes, which ``ObjectModel`` implements ---------------------------
+
+    @abstractmethod
+    def enter(self, obj: object, source: Source) -> Any:
+        """Wrap an object from outside: guard what the trace reads, return the proxy.
+
+        One object has one proxy.
+        """
+
+    @abstractmethod
+    def enter_from(self, obj: object, source: Source, stable: bool) -> Any:
+        """Wrap a member of a namespace. A definition of a stable module gets a source of its own."""
+
+    @abstractmethod
+    def expand(self, obj: object) -> None:
+        """Fill a lazy proxy (of a dictionary or object) completely, so that C code may read it."""
+
+    @abstractmethod
+    def bind(self, raw: object, obj: object) -> Any:
+        """Bind a raw class attribute to ``obj``, as an attribute load does."""
+
+    @abstractmethod
+    def load_attr(self, obj: object, name: str) -> Any:
+        """Follow CPython's full attribute protocol on an object of the trace.
+
+        Raises the real AttributeError.
+        """
+
+    @abstractmethod
+    def load_special(self, obj: object, name: str) -> Any:
+        """Load a special method as CPython does: from the type, not the instance, and bound.
+
+        Raises AttributeError if the type has no such method.
+        """
+
+    @abstractmethod
+    def store_attr(self, obj: object, name: str, value: object) -> None: ...
+
+    @abstractmethod
+    def delete_attr(self, obj: object, name: str) -> None: ...
+
+    @abstractmethod
     def function_parts(
         self, fn: FunctionType
     ) -> tuple[tuple[object, ...], dict[str, object], tuple[CellType, ...]]:
         """Return defaults, keyword defaults and closure of a function.
 
-        The parts of a pre-existing function are wrapped.
+        The parts of a function from outside are wrapped.
         """
 
+    @abstractmethod
     def load_cell(self, cell: CellType) -> Any:
         """Return the content of a proxied or new cell. Raises ValueError if the cell is empty."""
 
-    def store_cell(self, cell: CellType, value: object) -> None: ...
-
-    def note_new(self, obj: object) -> None:
-        """Record that the program made ``obj`` (a function, class, cell, ...) during the trace."""
-
-    def note_answers(self, kind: type, classes: Any) -> None:
-        """Record that the program called ``issubclass(kind, classes)`` and received the answer."""
-
-    def is_new(self, obj: object) -> bool:
-        """Whether the program made ``obj`` during the trace."""
-
-    def made_at(self, obj: object) -> int | None:
-        """Return the step of the root frame in which the program made a class."""
-
-    def has_other_keys(self, mapping: dict[Any, Any]) -> bool:
-        """Whether a dictionary from outside will have other keys, or another key order, after the frame."""
-
+    @abstractmethod
     def close(self) -> None:
         """Record the guards that depend on the whole trace."""
-
-    def expand(self, obj: object) -> None:
-        """Fill a lazy proxy (of a dictionary or object) completely, so that C code may read it."""
-
-    def enter_constant(self, obj: object, source: Source) -> Any:
-        """Wrap a number as a constant. Such a number never becomes dynamic."""
-
-    def enter_from(self, obj: object, source: Source, stable: bool) -> Any:
-        """Wrap a member of a namespace. A definition of a stable module gets a source of its own."""
-
-    def expanded(self, state: LazyDict) -> None: ...
-
-    def add_dict(self, state: LazyDict) -> LazyDict: ...
-
-    def add_instance(self, proxy: object, original_dict: dict[str, Any], source: Source) -> None: ...
-
-    def bind(self, raw: object, obj: object) -> Any:
-        """Bind a raw class attribute to ``obj``, as an attribute load does."""
-
-    def set_order(self, proxy: Any) -> tuple[Any, ...] | None:
-        """Return the members of a wrapped set in the iteration order of the original set.
-
-        Return None if any order is correct.
-        """
-
-    def dict_get(self, mapping: dict[Any, Any], key: object) -> Any:
-        """Return the value of a string key of a dictionary of the trace, or ABSENT."""
-
-    def own_dict(self, obj: object) -> Callable[[str], Any]:
-        """Return a reader of an object's instance dictionary. The reader maps a name to a value or ABSENT."""
 
 
 class Calls(Protocol):

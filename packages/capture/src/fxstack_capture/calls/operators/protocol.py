@@ -18,6 +18,8 @@ from fxstack_capture.calls.operators.plain_objects import is_ours
 from fxstack_capture.native.class_flags import is_immutable
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.scalar import Scalar
+from fxstack_capture.objects.kinds.consumed_iterators import entered
+from fxstack_capture.objects.kinds.containers import set_order
 from fxstack_capture.shapes.symbolic.exact_comparisons import EXACT
 from fxstack_capture.trace.lazy_dict import ABSENT
 from fxstack_capture.trace.state import Calls
@@ -330,10 +332,12 @@ def _tensor_truth(calls: Calls, value: torch.Tensor) -> bool:
 @calls_program
 def iterate(calls: Calls, value: Any) -> Any:
     kind = type(value)
-    if value in calls.objects.iterators or (kind in _GIVE_THEMSELVES and id(value) in calls.objects.opaque):
+    if id(value) in calls.objects.iterators or (
+        kind in _GIVE_THEMSELVES and id(value) in calls.objects.opaque
+    ):
         return value
     if (kind is set or kind is frozenset) and id(value) in calls.objects.set_orders:
-        return iter(calls.objects.set_order(value) or ())
+        return iter(set_order(calls.objects, value) or ())
     if kind in _ITERABLE or kind in _NATIVE_ITERATORS:
         return iter(value)
     if kind is dict:
@@ -357,9 +361,9 @@ def iterate(calls: Calls, value: Any) -> Any:
 
 @calls_program
 def advance(calls: Calls, iterator: Any) -> Any:
-    consumed = calls.objects.iterators
-    if iterator in consumed:
-        return consumed.entered(consumed.next(iterator))
+    consumed = calls.objects.iterators.get(id(iterator))
+    if consumed is not None:
+        return entered(calls.objects, consumed.next())
     if type(iterator) in _NATIVE_ITERATORS:
         if id(iterator) in calls.objects.opaque:
             raise graph_break(

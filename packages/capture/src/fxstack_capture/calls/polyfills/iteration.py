@@ -8,6 +8,7 @@ from fxstack_capture.calls.callbacks import Route
 from fxstack_capture.calls.polyfills.finding import method_of, special
 from fxstack_capture.calls.readers import behind
 from fxstack_capture.interpreter import polyfills as polyfill
+from fxstack_capture.objects.kinds.consumed_iterators import read_by
 from fxstack_capture.trace.state import Calls, Request
 
 
@@ -19,8 +20,8 @@ def iterate(calls: Calls, value: object) -> Request | None:
 def advance(calls: Calls, iterator: Any) -> Request | None:
     """The request for ``next(iterator)``."""
     if type(iterator) in (map, filter):
-        if iterator in calls.objects.iterators:
-            fn, *iterators = calls.objects.iterators.asked_by(iterator)
+        if id(iterator) in calls.objects.iterators:
+            fn, *iterators = read_by(calls.objects, iterator)
         elif id(iterator) in calls.objects.opaque:
             return None
         else:

@@ -19,8 +19,8 @@ from fxstack_capture.emit.resume import Resumptions
 from fxstack_capture.guards.accesses import RealFrame
 from fxstack_capture.guards.records import GuardSet
 from fxstack_capture.interpreter.exceptions.errors import InterruptedTracing
-from fxstack_capture.interpreter.machine import BytecodeInterpreter
 from fxstack_capture.interpreter.program import ProgramTable
+from fxstack_capture.interpreter.root import RootInterpreter
 from fxstack_capture.objects.kinds.functions import proxy_cell
 from fxstack_capture.objects.object_model import ObjectModel
 from fxstack_capture.options import CaptureOptions
@@ -46,13 +46,13 @@ def new_trace(
     history: FrameHistory | None,
     contract: Bound | None = None,
 ) -> Trace:
-    """An empty trace with its parts."""
+    """Return an empty trace with its object model, dispatcher, tracer and interpreter."""
     nothing: Any = None  # the parts need the trace
     trace = Trace(options, GuardSet(), nothing, nothing, nothing, nothing, contract=contract)
     trace.objects = ObjectModel(trace)
     trace.calls = CallDispatcher(trace)
     trace.torch = TorchTracer(trace, history)
-    trace.interp = BytecodeInterpreter(trace, programs)
+    trace.interp = RootInterpreter(trace, programs)
     return trace
 
 
@@ -62,14 +62,14 @@ def attempt(
     finish: Callable[[RootOutcome], _Result],
     stop_at: tuple[int, ...] | None = None,
 ) -> _Result | Ended:
-    """Trace ``frame``, and return what ``finish`` makes of the end of the trace, or why there is none.
+    """Trace ``frame``. Return ``finish(outcome)``, or the reason why the trace has no outcome.
 
     ``finish`` is called while the trace exists. Torch's global state is restored at the end.
     """
     arguments = {name: DeferredLocal(value, Local(name)) for name, value in frame.arguments.items()}
     try:
         root = _root_function(frame, trace)
-        with _room(), set_aside() as modes, no_modes_left():
+        with _deep_recursion(), set_aside() as modes, no_modes_left():
             trace.torch.outer_modes = modes
             with trace.torch.session():
                 end = trace.interp.run_root(root, root.__code__, arguments, stop_at)
@@ -81,7 +81,7 @@ def attempt(
         return outcome_of(reason, trace)
     finally:
         arguments.clear()
-        _take_apart(trace)
+        _release(trace)
 
 
 def drafted(
@@ -103,7 +103,7 @@ def drafted(
     return Written(draft, tuple(trace.guards), raised=raised)
 
 
-def _take_apart(trace: Trace) -> None:
+def _release(trace: Trace) -> None:
     """Release the program's objects now.
 
     The parts of a trace refer to each other, so the garbage collector would free them much later.
@@ -117,7 +117,7 @@ def _take_apart(trace: Trace) -> None:
 
 
 def _root_function(frame: RealFrame, trace: Trace) -> FunctionType:
-    """A separate function object for the root, so that the frame is the source of its cells."""
+    """Return a new function object for the root frame, so that the frame is the source of the function's cells."""
     fn = frame.function
     root = FunctionType(fn.__code__, fn.__globals__, fn.__name__, None, fn.__closure__)
     objects = trace.objects
@@ -129,7 +129,7 @@ def _root_function(frame: RealFrame, trace: Trace) -> FunctionType:
 
 
 @contextmanager
-def _room() -> Iterator[None]:
+def _deep_recursion() -> Iterator[None]:
     """Raise the recursion limit and disable garbage collection: a trace creates many short-lived objects."""
     limit, collecting = sys.getrecursionlimit(), gc.isenabled()
     sys.setrecursionlimit(max(limit, _EXTRA_RECURSION))

@@ -10,7 +10,8 @@ from fxstack_capture.driver.replacement import Written
 from fxstack_capture.emit.errors import CannotRebuildError, CannotResumeError
 from fxstack_capture.guards.records import Guard
 from fxstack_capture.torch_side.autograd.tensor_hooks import LaterHooks
-from fxstack_capture.torch_side.recording.assumptions import Blocks, HandledError, RefusedError
+from fxstack_capture.torch_side.recording.assumptions import HandledError, RefusedError
+from fxstack_capture.trace.records import Blocks
 from fxstack_capture.trace.state import Trace
 from fxstack_capture.trace.strictness import is_error
 
@@ -143,7 +144,7 @@ def outcome_of(
             return Raises(reason.record, error)
         case GraphBreak(until=Guard() as until):
             return PlainUntil(reason.record, until)
-        case GraphBreak(below_c_code=True) if not (trace.polyfills or trace.options.fullgraph):
+        case GraphBreak(below_c_code=True) if not (trace.plan.polyfills or trace.options.fullgraph):
             return BreaksBelowC(reason.record)
         case GraphBreak():
             return BreaksAt(reason.record, reason.path, is_error(trace))

@@ -40,11 +40,11 @@ class Attempt(Generic[_Outcome]):
 
     @property
     def restarted(self) -> Plan:
-        """The plan of an attempt to the end of the frame."""
+        """The plan of the last attempt, without a stop."""
         return replace(self.plan, stop_at=None, graph_break=None)
 
     def again(self, plan: Plan) -> Attempt[Outcome]:
-        """Make another attempt, after ``plan``. A new graph break in the plan is reported first."""
+        """Trace the frame again after ``plan``. Report a new graph break of the plan first."""
         if plan.graph_break is not None and plan.graph_break is not self.plan.graph_break:
             self.tracing.report(plan.graph_break, is_error=plan.is_error)
         if not plan.left:
@@ -201,7 +201,7 @@ STEPS: Final[dict[type, Pass[Attempt[Any]]]] = {
     CannotRebuild: Pass("trace_to_creation", trace_to_creation),
     CannotResume: Pass("trace_to_call", trace_to_call),
 }
-"""What the next attempt changes, by the outcome of the last one. No attempt follows on other outcomes."""
+"""The pass that makes the next attempt, by the outcome of the last attempt. Other outcomes end the attempts."""
 
 
 def write(tracing: FrameTracing) -> Traced:

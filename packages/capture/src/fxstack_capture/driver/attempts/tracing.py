@@ -9,46 +9,36 @@ from types import CodeType
 
 from fxstack_capture.breaks import BreakRecord
 from fxstack_capture.driver.attempts.attempt import attempt, drafted, new_trace
-from fxstack_capture.driver.attempts.handlers import passing
+from fxstack_capture.driver.attempts.exception_handlers import passing
 from fxstack_capture.driver.attempts.outcomes import Outcome
+from fxstack_capture.driver.code_history import CodeState
 from fxstack_capture.driver.contracts import CallContract, names_of_forward
 from fxstack_capture.driver.frame_policy.policy import is_module_call
 from fxstack_capture.driver.replacement import Written
-from fxstack_capture.driver.states import CodeState
 from fxstack_capture.emit.resume import Resumptions
 from fxstack_capture.guards.accesses import RealFrame
 from fxstack_capture.interpreter.program import ProgramTable
 from fxstack_capture.options import CaptureOptions
 from fxstack_capture.shapes.chosen import choices_of
-from fxstack_capture.torch_side.recording.assumptions import Blocks
+from fxstack_capture.trace.records import Blocks, TracePlan
 from fxstack_capture.trace.state import Trace
 
-# The number of calls of a function that run in plain Python because the calls fill a cache.
-_PLAIN_CALLS = 4
+# Number of calls of a function that run in plain Python because the calls fill a cache.
+_MAX_PLAIN_CALLS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """How a frame is traced, as its earlier attempts have found."""
+class Plan(TracePlan):
+    """The plan of one attempt, and where the attempt stops."""
 
-    polyfills: bool
-    """Whether Python code takes the place of C code that calls the program, so that the graph can break there."""
-    assuming: bool = True
-    """Whether checks of the program may be assumed to pass."""
-    ends_at_writes: bool = False
-    """See ``Assumptions.ends_at_writes``."""
-    unseen: frozenset[Blocks] | None = None
-    """See ``Assumptions.unseen``."""
-    later: frozenset[int] = frozenset()
-    """The hooks on tensors that the replacement code registers after the graph has run."""
     stop_at: tuple[int, ...] | None = None
     """The break path at whose end the trace stops."""
     graph_break: BreakRecord | None = None
-    """Why it stops there."""
+    """The graph break at the end of ``stop_at``, or None."""
     is_error: bool = False
     """Whether the program declared the last graph break an error."""
     left: int = 12
-    """How many attempts may follow: to the end, to a break, to the creation of an object that cannot leave the graph."""
+    """Number of attempts that may still follow. Each attempt may lead to another stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +66,16 @@ class FrameTracing:
     def attempt(self, plan: Plan) -> Outcome:
         """Trace the frame once, and write the draft of its replacement."""
         trace = self._new_trace(plan)
-        trace.torch.assumptions.unseen = plan.unseen
         finish = partial(drafted, trace, self.frame, self.code, self.resumptions)
         made = attempt(self.frame, trace, finish, plan.stop_at)
         return replace(made, graph_break=plan.graph_break) if isinstance(made, Written) else made
 
     def passing(self, plan: Plan, calls: dict[Blocks, tuple[int, int]]) -> frozenset[Blocks]:
         """Return the blocks of the program that do not act on errors of these calls."""
-        return passing(calls, self.frame, partial(self._new_trace, plan))
+        return passing(calls, self.frame, partial(self._new_trace, replace(plan, unseen=None)))
 
     def _new_trace(self, plan: Plan) -> Trace:
+        """Return a trace with the options, the contract and the plan of the attempt."""
         contract = None if self.contract is None else self.contract.bind(self.frame)
         trace = new_trace(self.options, self.programs, self.state.history, contract)
         trace.choices = choices_of(
@@ -93,9 +83,6 @@ class FrameTracing:
         )
         trace.for_entry = self.for_entry
         trace.may_fall_back = trace.for_entry
-        trace.may_defer = trace.for_entry and self.state.plain_calls < _PLAIN_CALLS
-        trace.polyfills = plan.polyfills
-        trace.torch.assumptions.allowed = plan.assuming
-        trace.torch.assumptions.ends_at_writes = plan.ends_at_writes
-        trace.torch.assumptions.later_hooks = plan.later
+        trace.may_defer = trace.for_entry and self.state.plain_calls < _MAX_PLAIN_CALLS
+        trace.plan = plan
         return trace

@@ -70,7 +70,7 @@ def are_replaced() -> bool:
 
 
 def replaced_in_libraries() -> str | None:
-    """The name of a method of tensors, or of ``weakref.ref``, if the program or a package has replaced it."""
+    """Return the name of a tensor method, or of ``weakref.ref``, that the program or a package has replaced, else None."""
     if weakref.ref is not _REFERENCE:
         return "weakref.ref"
     method = replaced_method()

@@ -27,11 +27,12 @@ def is_backward_pass(fn: object) -> bool:
 
 
 def around(
-    fn: Callable[..., Any], again: Callable[[Any], Any], options: CaptureOptions
+    fn: Callable[..., Any], recompile: Callable[[Any], Any], options: CaptureOptions
 ) -> Callable[..., Any]:
-    """Return ``fn`` with each call under compiled autograd. ``again`` compiles the graphs of backward passes.
+    """Return ``fn`` with each call under compiled autograd. ``recompile`` compiles the graphs of backward
+    passes.
 
-    ``fn`` is returned unchanged if the options do not ask for that.
+    Return ``fn`` unchanged if the option ``compiled_autograd`` is off.
     """
     if not options.compiled_autograd:
         return fn
@@ -39,7 +40,7 @@ def around(
     dynamic = bool(options.dynamic)
 
     def call(*args: object, **kwargs: object) -> Any:
-        mode = enable(again, dynamic=dynamic, ignore_active_disable_ctx=False)
+        mode = enable(recompile, dynamic=dynamic, ignore_active_disable_ctx=False)
         enter(mode)
         try:
             return fn(*args, **kwargs)
@@ -56,7 +57,7 @@ def with_callbacks(backward_pass: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def call(*args: object, **kwargs: object) -> Any:
-        outer = len(CALLBACKS)  # those of a backward pass around this one
+        outer = len(CALLBACKS)  # callbacks of a backward pass around this pass
         try:
             result = backward_pass(*args, **kwargs)
             run_callbacks(outer)

@@ -45,15 +45,15 @@ def is_skipping(code: CodeType | None) -> bool:
 
 
 def what_is_disabled(fn: Any) -> Any:
-    """The function in such a wrapper, or ``fn``.
+    """Return the function inside a ``disable(recursive=False)`` wrapper, or ``fn`` if it is no such wrapper.
 
-    If the wrapper is given to the compiler, the function is compiled.
+    If the user compiles the wrapper itself, the function inside is compiled.
     """
     return fn.__wrapped__ if is_skipping(getattr(fn, "__code__", None)) else fn
 
 
 def disabled_code(frame: RealFrame, code: CodeType) -> CodeType:
-    """A replacement that runs the same code, and all its calls, with every mode off."""
+    """Return replacement code that runs ``code``, and all its calls, with every mode off."""
     builder = Builder((*code.co_varnames, *code.co_freevars, *code.co_cellvars))
     loads = Loads(builder, frame)
     cells = [loads.expr(FreeCell(name)) for name in code.co_freevars]

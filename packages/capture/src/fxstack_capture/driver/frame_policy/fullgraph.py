@@ -26,7 +26,7 @@ def demand_compiled(function: FunctionType) -> None:
 
 
 def first_frame_of(fn: object) -> CodeType | None:
-    """The code object with which a call of ``fn`` begins; None if the code is not Python code."""
+    """Return the code object with which a call of ``fn`` begins, or None if the call begins in C code."""
     while isinstance(fn, (functools.partial, MethodType)):
         fn = fn.func if isinstance(fn, functools.partial) else fn.__func__
     if not isinstance(fn, FunctionType):

@@ -42,11 +42,11 @@ def _installed() -> frozenset[str]:
 
 
 _INSTALLED = _installed()
-"""The directories of installed packages, and those that their ``.pth`` files name."""
+"""The directories of installed packages, and the directories that their ``.pth`` files name."""
 
 
-def _place_of(top: str) -> str | None:
-    """The directory in which a package or module was found; None if it has no file."""
+def _directory_of(top: str) -> str | None:
+    """Return the directory in which a package or module was found, or None if it has no file."""
     file = getattr(sys.modules.get(top), "__file__", None)
     if type(file) is not str:
         return None
@@ -59,7 +59,7 @@ def is_standard(name: str) -> bool:
     top = name.partition(".")[0]
     if top not in sys.stdlib_module_names:
         return False
-    place = _place_of(top)
+    place = _directory_of(top)
     return place is None or place in _STANDARD
 
 
@@ -69,7 +69,7 @@ def is_library(function: FunctionType) -> bool:
     if type(name) is not str or function.__code__.co_filename.startswith("<"):
         return True
     top = name.partition(".")[0]
-    return is_standard(top) or _place_of(top) in _INSTALLED or _is_redirected(top)
+    return is_standard(top) or _directory_of(top) in _INSTALLED or _is_redirected(top)
 
 
 def _is_redirected(top: str) -> bool:

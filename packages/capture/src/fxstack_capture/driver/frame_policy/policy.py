@@ -106,11 +106,12 @@ def has_foreign_modes() -> bool:
 def foreign_state(arguments: dict[str, object]) -> str | None:
     """Return why a graph would differ from plain Python under the program's present state, None if it would not.
 
-    Saved-tensor hooks that the program enters inside of a compiled call expect the tensors that eager saves: a
-    checkpoint exchanges them by position with those of a recomputation in eager. A graph saves other tensors.
+    Saved-tensor hooks that the program enters inside of a compiled call expect the tensors that eager saves:
+    a checkpoint replaces them, by position, by the tensors that a recomputation in eager saves. A graph saves
+    other tensors.
 
     The ``arguments`` of a function that continues a frame may be the only references to objects. Their finalizers
-    run when the frame drops them, and the frame may read what the finalizers do.
+    run when the frame drops the objects, and the frame may read the side effects of the finalizers.
     """
     if has_foreign_modes():
         return "it is called under a mode or a transform that sees torch's calls"
@@ -139,7 +140,7 @@ def _is_fx_tracing() -> bool:
 
 
 def _modes_before_dispatch() -> list[object]:
-    """The modes of ``make_fx(pre_dispatch=True)`` and ``torch.export``, which have their own stack."""
+    """Return the modes of ``make_fx(pre_dispatch=True)`` and ``torch.export``, which have their own stack."""
     modes = map(_get_dispatch_mode_pre_dispatch, _KEYS_BEFORE_DISPATCH)
     return [mode for mode in modes if mode is not None]
 

@@ -49,33 +49,33 @@ def _is_of_main(value: object) -> bool:
     return type(value) is not FunctionType or value.__globals__.get("__name__") == "__main__"
 
 
-_BEFORE = {
+_REPLACED_BY_OTHERS = {
     (id(namespace), name): namespace[name]
     for _, namespace, name in _replaced()
     if not _is_of_main(namespace[name])
 }
-"""What others had replaced when this package was imported."""
+"""The functions that other packages had replaced when this package was imported."""
 
 
 class ReplacedFunctions:
     """The replaced functions that were in place when a backend failed last."""
 
     def __init__(self) -> None:
-        self._found: list[tuple[Mapping[str, Any], str, Any]] = []
+        self._in_place: list[tuple[Mapping[str, Any], str, Any]] = []
 
     def are_there(self) -> bool:
-        """Whether one of these functions is still in place."""
-        self._found = [entry for entry in self._found if entry[0].get(entry[1]) is entry[2]]
-        return bool(self._found)
+        """Whether one of these functions is still in place. Then the next frame runs in plain Python."""
+        self._in_place = [entry for entry in self._in_place if entry[0].get(entry[1]) is entry[2]]
+        return bool(self._in_place)
 
     def explain(self, error: BackendError) -> bool:
         """Find replaced functions after ``error``. If there are any, warn and return True."""
         found = [
             (where, namespace, name)
             for where, namespace, name in _replaced()
-            if _BEFORE.get((id(namespace), name), self) is not namespace[name]
+            if _REPLACED_BY_OTHERS.get((id(namespace), name), self) is not namespace[name]
         ]
-        self._found = [(namespace, name, namespace[name]) for _, namespace, name in found]
+        self._in_place = [(namespace, name, namespace[name]) for _, namespace, name in found]
         if found:
             warn_user(
                 f"nothing is compiled while the program replaces {', '.join(sorted({where for where, *_ in found}))}: {error}",

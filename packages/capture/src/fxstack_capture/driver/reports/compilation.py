@@ -1,4 +1,4 @@
-"""The id of a compilation, and who hears that the compilation begins and ends.
+"""The id of a compilation, and the callbacks at its begin and end.
 
 torch's logs, its structured trace and its callbacks name a compilation by the id of its frame and the number of
 the attempt (``0/1``). The id is in torch's compile context while something is compiled.
@@ -14,8 +14,8 @@ from itertools import count
 from types import CodeType
 from typing import Any, Final
 
+from fxstack_capture.driver.code_history import CodeState
 from fxstack_capture.driver.reports.records import Observer
-from fxstack_capture.driver.states import CodeState
 from fxstack_capture.torch_compat import CompileContext, CompileId, compile_context
 
 _NUMBERS: Final = count()
@@ -23,7 +23,7 @@ _NUMBERS: Final = count()
 
 @contextmanager
 def compilation(observer: Observer | None, code: CodeType, state: CodeState) -> Iterator[None]:
-    """Compile a frame of the function ``code`` in the context."""
+    """Give the compilation inside the block an id, and call the observer's and torch's callbacks around it."""
     if state.number is None:
         state.number = next(_NUMBERS)
     around = CompileContext.current_compile_id()  # that of a backward pass, under compiled autograd
@@ -42,7 +42,7 @@ def compilation(observer: Observer | None, code: CodeType, state: CodeState) -> 
 
 @contextmanager
 def compiled_later(context: object) -> Iterator[None]:
-    """Compile in the context what the compilation with torch's compile context ``context`` has left for later."""
+    """Compile a backward graph under ``context``, the compile context of the compilation that deferred it."""
     with compile_context(context), _callbacks_of_torch("LAZY_BACKWARD"):
         yield
 

@@ -21,7 +21,7 @@ MODULE: Final = "torch._dynamo.convert_frame"
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """What hooks read of a frame object. The frame that is replaced has not started."""
+    """The attributes of a frame object that hooks read. The replaced frame has not started."""
 
     f_code: CodeType
     f_globals: Mapping[str, Any]
@@ -53,6 +53,7 @@ def _compile(
     hooks: list[Callable[[CodeType, CodeType], CodeType | None]],
     frame: _Frame,  # noqa: ARG001 - hooks look for it
 ) -> CodeType:
+    """Call the hooks. The names of this function and of its variable ``frame`` are what depyf looks for."""
     for hook in hooks:
         made = hook(code, made) or made
     return made

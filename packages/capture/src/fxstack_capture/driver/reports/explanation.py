@@ -113,6 +113,7 @@ def _verdict(frame: FrameRecord) -> str:
 
 
 def _frame(frame: FrameRecord) -> str:
+    """Return the report of one frame as text."""
     lines = [f"\n{_verdict(frame)}"]
     if frame.why:
         lines.append(_indented(frame.why))

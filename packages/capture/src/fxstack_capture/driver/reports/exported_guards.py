@@ -34,7 +34,7 @@ class ExportedSource(TorchSource):
 
 @cache
 def _creator(kind: str) -> Callable[..., NoReturn]:
-    """Return the function that tells the kind of a guard by its name; in torch it builds the check."""
+    """Return a function whose name is the kind of a guard. In torch such a function builds the check."""
 
     def create(_builder: object, _guard: object) -> NoReturn:
         raise NotImplementedError(f"fxstack checks guards of kind {kind} itself")

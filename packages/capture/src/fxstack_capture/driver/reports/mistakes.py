@@ -11,13 +11,13 @@ from typing import Any
 from fxstack_capture.breaks import BreakRecord, graph_break
 from fxstack_capture.driver.errors import TracingWarning, unsupported
 
-_OF_OTHERS = frozenset({"unsupported-by-backend", "fake-function", "debugger"})
-"""The reasons of graph breaks of which a warning tells: the program, or a backend, is to be changed."""
+_WARNED_REASONS = frozenset({"unsupported-by-backend", "fake-function", "debugger"})
+"""Graph breaks that cause a warning, because the user can change the program or the backend."""
 
 
 @dataclass(slots=True)
 class Mistakes:
-    """The reported errors.
+    """The internal errors that were reported, so that each is reported once.
 
     The same error often occurs again in callees of the function.
     """
@@ -25,7 +25,7 @@ class Mistakes:
     said: set[str] = field(default_factory=set)
 
     def warn(self, code: CodeType, what: str) -> None:
-        """Warn that tracing a function of the program failed with ``what`` and plain Python runs it."""
+        """Warn that tracing a function of the program failed with the error ``what``, so that it runs in plain Python."""
         if what in self.said:
             return
         self.said.add(what)
@@ -47,17 +47,18 @@ class Mistakes:
         if record.reason.id == "internal-error":
             self.warn(code, record.detail)
             return
-        if record.reason.id in _OF_OTHERS and record.detail not in self.said:
+        if record.reason.id in _WARNED_REASONS and record.detail not in self.said:
             self.said.add(record.detail)
             _warn(code, f"{record.message}\n{code.co_qualname}, or a part of it, runs in plain Python.")
 
 
 @dataclass(slots=True)
 class UnconfirmedError:
-    """Called if the trace of a frame ended with an exception that plain Python did not raise.
+    """Reports a trace that ended with an exception which plain Python does not raise: an error of the compiler.
 
-    ``fatal``: raise an error, because the caller requested one whole graph. ``note`` records the text. Only
-    the traced call counts, because other calls may hold other numbers.
+    The entry of the frame calls the object when plain Python has raised nothing. ``fatal``: raise an error,
+    because the caller requested one whole graph. ``note`` records the text. Only the traced call counts,
+    because other calls may hold other numbers.
     """
 
     code: CodeType

@@ -1,4 +1,4 @@
-"""Report why a frame is compiled again.
+"""Report why a frame is compiled recompilation.
 
 The failed guard of each entry is available as data, in the log, and in an error.
 """
@@ -32,8 +32,8 @@ class Recompilation:
     file: str
     line: int
     failures: tuple[GuardFailure, ...]
-    alike: int = 0
-    """Of how many of these entries torch's global state (grad mode, autocast) is that of this call."""
+    same_state: int = 0
+    """Number of these entries whose recorded torch state (grad mode, autocast) equals the state of this call."""
 
     @property
     def message(self) -> str:
@@ -49,23 +49,23 @@ class GuardFail(NamedTuple):
     orig_code: CodeType
 
 
-def announce(again: Recompilation, code: CodeType, options: CaptureOptions, observer: object) -> None:
+def announce(recompilation: Recompilation, code: CodeType, options: CaptureOptions, observer: object) -> None:
     """Report that ``code`` is compiled again, and the reasons."""
-    LOG.info("%s", again.message)
-    if (tell := getattr(observer, "on_recompile", None)) is not None:
-        tell(again)
+    LOG.info("%s", recompilation.message)
+    if (notify := getattr(observer, "on_recompile", None)) is not None:
+        notify(recompilation)
     if options.guard_fail_fn is not None:
-        for failure in again.failures:
+        for failure in recompilation.failures:
             options.guard_fail_fn(GuardFail(failure.message, code))
     if options.error_on_recompile:
-        raise RecompileError(again.message)
+        raise RecompileError(recompilation.message)
 
 
-def refusal(again: Recompilation, stance: str) -> RecompileError:
-    """The error under a stance that forbids compiling."""
-    reasons = "\n".join(f"  {failure.message}" for failure in again.failures)
+def refusal(recompilation: Recompilation, stance: str) -> RecompileError:
+    """Return the error for a call that needs a compilation under a stance that forbids compiling."""
+    reasons = "\n".join(f"  {failure.message}" for failure in recompilation.failures)
     return RecompileError(
-        f"{again.name} ({again.file}:{again.line}) would have to be compiled under {stance}:\n"
+        f"{recompilation.name} ({recompilation.file}:{recompilation.line}) would have to be compiled under {stance}:\n"
         f"{reasons or '  it has not been compiled yet'}\n"
         "fix: make its arguments more uniform, compile it before, or call set_stance('default')."
     )
@@ -74,14 +74,14 @@ def refusal(again: Recompilation, stance: str) -> RecompileError:
 def fitting_entry(
     frame: RealFrame, named: CodeType, code: CodeType, owner: object
 ) -> tuple[Any, Recompilation]:
-    """An entry whose guards hold, or None, and the reasons why the other entries do not fit.
+    """Return an entry whose guards hold, or None, and the reasons why the other entries do not fit.
 
-    ``named`` is the code of the program that ``code`` belongs to: of a call of a module its ``forward``.
-    An entry fits if another thread has compiled it since the hook checked the entries.
+    ``named`` is the function that messages name. An entry fits if another thread has compiled it since the
+    hook checked the entries.
     """
     failures: list[GuardFailure] = []
     fitting: Any = None
-    alike, now = 0, snapshot()
+    same_state, now = 0, snapshot()
     renamed = renamed_arguments(frame, code) if named is not code else {}
     for entry in native.entries(code, owner):
         if entry.tree is None:
@@ -91,12 +91,12 @@ def fitting_entry(
             fitting = fitting or entry
         else:
             failures.append(replace(failure, renamed=renamed))
-            alike += _is_of(entry.tree, now)
+            same_state += _has_state(entry.tree, now)
     where = named.co_qualname, named.co_filename, named.co_firstlineno
-    return fitting, Recompilation(*where, tuple(failures), alike)
+    return fitting, Recompilation(*where, tuple(failures), same_state)
 
 
-def _is_of(tree: Any, now: TorchState) -> bool:
+def _has_state(tree: Any, now: TorchState) -> bool:
     """Whether the torch state of an entry is the present state, or the entry has no guard on the state."""
     checks = [guard.check for guard in tree.meta]
     states = [check.state for check in checks if isinstance(check, TorchStateIs)]
@@ -104,20 +104,20 @@ def _is_of(tree: Any, now: TorchState) -> bool:
 
 
 _WORTHWHILE_USES = 100
-"""An entry is worth its compilation if it runs this often."""
+"""Number of uses from which an entry is worth its compilation."""
 
 
 def exceeded_limit(
-    again: Recompilation, compiled: int, usage: tuple[int, int], options: CaptureOptions
+    recompilation: Recompilation, compiled: int, usage: tuple[int, int], options: CaptureOptions
 ) -> str | None:
-    """Which limit forbids another compilation, as text for ``limit_reached``, or None.
+    """Return a text for ``limit_reached`` if a limit forbids another compilation, else None.
 
-    ``compiled``: how often the code was compiled. ``usage``: see ``EqualCodes.usage``. Entries that were lost
-    count too, except as many as the uses are worth. Otherwise a function that gets new objects in each call,
-    or is made anew in each call, would compile in each call.
+    ``compiled`` is the number of compilations of the code, ``usage`` the result of ``EqualCodes.usage``.
     """
-    if again.alike >= options.recompile_limit:
-        return f"was compiled {again.alike} times (recompile_limit)"
+    # Lost entries count unless entries were used often enough. A function that gets new objects in each call,
+    # or is made anew in each call, would otherwise compile in each call.
+    if recompilation.same_state >= options.recompile_limit:
+        return f"was compiled {recompilation.same_state} times (recompile_limit)"
     if compiled >= options.accumulated_recompile_limit:
         return f"was compiled {compiled} times (accumulated_recompile_limit)"
     uses, lost = usage
@@ -126,10 +126,10 @@ def exceeded_limit(
     return f"was compiled {lost} times (recompile_limit) for objects or functions that each call makes anew,"
 
 
-def limit_reached(again: Recompilation, what: str, *, raises: bool) -> str:
-    """Report that a function is not compiled any more. Return the text of the report."""
-    text = f"{again.name} ({again.file}:{again.line}) {what}"
-    reasons = "".join(f"\n  {failure.message}" for failure in again.failures)
+def limit_reached(recompilation: Recompilation, what: str, *, raises: bool) -> str:
+    """Warn that a function is not compiled any more, or raise RecompileLimitError. Return the text."""
+    text = f"{recompilation.name} ({recompilation.file}:{recompilation.line}) {what}"
+    reasons = "".join(f"\n  {failure.message}" for failure in recompilation.failures)
     why = f"\nwhy: no entry fits this call:{reasons}" if reasons else ""
     if raises:
         raise RecompileLimitError(f"{text}; raise the limit or pass dynamic=True.{why}")

@@ -29,9 +29,9 @@ class Verdict(StrEnum):
     """The result of compiling a frame."""
 
     COMPILED = "compiled"
-    """Its entry was installed."""
+    """An entry with a graph, or a part of a frame, was installed."""
     PLAIN = "plain"
-    """It runs in plain Python; ``FrameRecord.why`` says why."""
+    """The frame runs in plain Python; ``FrameRecord.why`` says why."""
     RAISES = "raises"
     """The program raises an exception: plain Python raises it, under the same guards."""
 
@@ -76,14 +76,34 @@ class Tally:
     """Counters of one ``FrameCompiler``."""
 
     traced: int = 0
-    """Frames that were looked at."""
+    """Number of frames that were traced."""
     breaks: int = 0
+    """Number of graph breaks."""
     graphs: int = 0
-    """Graphs with tensors."""
+    """Number of compiled graphs with tensors."""
+
+
+@dataclass(slots=True)
+class Reasons:
+    """The first reasons why frames ran in plain Python. ``FirstCall`` reports them if no graph is made."""
+
+    texts: list[str] = field(default_factory=list)
+    is_deferred: bool = False
+    """Whether compilation was deferred to a later call."""
+
+    def add(self, code: CodeType, why: str) -> None:
+        """Record a reason. This method calls no builtin, because the program may have replaced it."""
+        text = f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno}): {why}"
+        if text not in self.texts:
+            self.texts.append(text)
+            del self.texts[_MAX_REASONS:]
+
+
+_MAX_REASONS = 5
 
 
 class Observer(Protocol):
-    """Gets events of compilation.
+    """Receives the events of compilations. Users implement this class and pass an instance to ``optimize``.
 
     An observer may also have the methods ``on_recompile(record: Recompilation)``, ``on_frame(record: FrameRecord)``,
     ``on_captured(place: str, code: CapturedCode)``, before the backend gets the graph, and
@@ -91,17 +111,17 @@ class Observer(Protocol):
     """
 
     def on_trace(self, seconds: float) -> None:
-        """A frame was traced and its replacement code was written.
+        """Called when a frame was traced and its replacement code was written.
 
         ``seconds`` excludes the backend's time.
         """
 
     def on_break(self, record: BreakRecord) -> None:
-        """A graph break ended a graph."""
+        """Called when a graph break has ended a graph."""
 
 
 def shown(error: BaseException) -> str:
-    """The text of an exception of the program, without calling the program's ``__repr__``."""
+    """Return an exception of the program as text, without calling the program's ``__repr__``."""
     values = BaseException.__dict__["args"].__get__(error)
     plain = (repr(v) if type(v) in (str, int, float, bool, NoneType) else "..." for v in values)
     return f"{type(error).__name__}({', '.join(plain)})"

@@ -26,7 +26,7 @@ _TABLES = {"_parameters": InputKind.PARAMETER, "_buffers": InputKind.BUFFER}
 
 
 def signature_of(captured: CapturedCode) -> StageGraph:
-    """The stage graph of a captured graph."""
+    """Return a captured graph with its signature: names, kinds and sources of inputs, outputs and symbols."""
     graph = captured.graph_module.graph
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     (output,) = (node for node in graph.nodes if node.op == "output")
@@ -42,6 +42,7 @@ def signature_of(captured: CapturedCode) -> StageGraph:
 
 
 def _kind_of(source: s.Source, value: object) -> tuple[InputKind, str | None]:
+    """Return the kind of an input, and its qualified name or symbol."""
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return InputKind.SYMBOL, str(value.node.expr)
     if isinstance(source, s.Key) and isinstance(source.of, s.InstanceAttr):
@@ -52,7 +53,7 @@ def _kind_of(source: s.Source, value: object) -> tuple[InputKind, str | None]:
 
 
 def qualified_name(source: s.Source) -> str:
-    """The name of the source of a parameter or buffer, for example ``layers.0.weight``."""
+    """Return the qualified name of a parameter or buffer, for example ``layers.0.weight``."""
     parts: list[str] = []
     current: s.Source | None = source
     while current is not None:
@@ -65,6 +66,7 @@ def qualified_name(source: s.Source) -> str:
 
 
 def _symbol(value: Any, source: s.Source) -> SymbolSpec:
+    """Return the record of a symbolic input: its range, hint and source."""
     node = value.node
     lower, upper = 0, None
     ranges = getattr(node.shape_env, "var_to_range", {}).get(node.expr)

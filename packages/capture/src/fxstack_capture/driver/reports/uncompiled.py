@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from types import CodeType
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
+from fxstack_capture.driver.compiler import FrameCompiler
 from fxstack_capture.driver.frame_policy import builtins_in_use, debugging
 from fxstack_capture.driver.frame_policy.policy import is_traced_by_others
-from fxstack_capture.driver.reports.records import Tally
-from fxstack_capture.options import CaptureOptions
 from fxstack_capture.stance import Stance, current_stance
 from fxstack_interchange.user_warnings import warn_user
 
-_COMPILED, _WATCHED = 0, 3  # answers of ``begin``; see ``native``
-_MOST = 5
+_COMPILED, _WATCHED = 0, 3  # results of ``begin``; see ``native``
 
 
 class Uncompiled(UserWarning):
@@ -24,68 +21,36 @@ class Uncompiled(UserWarning):
 
 
 @dataclass(slots=True)
-class Reasons:
-    """Why frames ran in plain Python; only the first ones are kept."""
-
-    texts: list[str] = field(default_factory=list)
-    postponed: bool = False
-    """Whether a later call is to be compiled."""
-
-    def add(self, code: CodeType, why: str) -> None:
-        """Keep a reason. This method calls no builtin, because the program may have replaced it."""
-        text = f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno}): {why}"
-        if text not in self.texts:
-            self.texts.append(text)
-            del self.texts[_MOST:]
-
-
-class Reported(Protocol):
-    """What the report uses of the compiler of a callable."""
-
-    @property
-    def tally(self) -> Tally: ...
-
-    @property
-    def reasons(self) -> Reasons: ...
-
-    @property
-    def options(self) -> CaptureOptions: ...
-
-    @property
-    def has_warned(self) -> bool: ...
-
-
-@dataclass(slots=True)
 class FirstCall:
-    """Watches a callable until a call has returned: ``Optimized.trial`` of ``native``."""
+    """Watches a callable until one of its calls has returned: ``Optimized.trial`` of ``native``."""
 
-    compiler: Reported
+    compiler: FrameCompiler
     callable: Any
     """The function or module that was given to ``optimize``."""
     then: Any = None
-    """What watches the calls that follow."""
+    """The next ``Optimized.trial``: the timing of later calls, or None."""
 
     def begin(self, _optimized: Any) -> int:
-        """Say how the next call runs: compiled, and watched if it is to be compiled."""
+        """Return the mode of the next call: compiled, and watched unless compilation is off."""
         options = self.compiler.options
         if options.disable or current_stance() != Stance() or is_traced_by_others() or debugging.is_on():
             return _COMPILED
         return _WATCHED
 
     def end(self, optimized: Any, _plain: bool, _nanoseconds: int, _result: object) -> None:
-        """Report a call that made no graph, and watch no more calls."""
-        if builtins_in_use.are_replaced():  # the report would call what the program has put there
+        """Warn if the call made no graph. Stop watching, unless compilation was deferred to a later call."""
+        if builtins_in_use.are_replaced():  # the warning would call the program's replacements
             return
-        found = self.compiler.reasons
-        if found.postponed:
-            found.postponed = False
-            found.texts.clear()
+        reasons = self.compiler.reasons
+        if reasons.is_deferred:
+            reasons.is_deferred = False
+            reasons.texts.clear()
             return
         optimized.trial = self.then
         if self.compiler.tally.graphs or self.compiler.has_warned:
             return
-        reasons = found.texts or ["the call ran no function of Python that can be compiled"]
-        listed = "".join(f"\n  {text}" for text in reasons)
+        texts = reasons.texts or ["the call ran no function of Python that can be compiled"]
+        listed = "".join(f"\n  {text}" for text in texts)
         warn_user(
             f"the call of the compiled {name_of(self.callable)} made no graph: it ran in plain Python.\n"
             f"why:{listed}\n"

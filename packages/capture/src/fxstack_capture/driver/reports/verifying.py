@@ -20,7 +20,7 @@ _DOUBLE_RELATIVE, _DOUBLE_ABSOLUTE = 1e-7, 1e-8
 def verified(
     compiled: Callable[..., Any], graph: GraphModule, backend: str, where: str
 ) -> Callable[..., Any]:
-    """``compiled``, compared in every call with ``graph`` on copies of the inputs.
+    """Return a function that calls ``compiled`` and compares the results with ``graph`` on copies of the inputs.
 
     Both use the same random numbers. The comparison covers outputs and mutated inputs: shape, dtype, gradient
     flag and values. The tolerances of values are 1e-3 and 1e-4 (double precision: 1e-7 and 1e-8). NaNs equal
@@ -52,7 +52,7 @@ def verified(
 
 
 def _copy(value: object) -> Any:
-    """A copy of a tensor with the same strides, as a leaf or as a view of a leaf."""
+    """Return a copy of a tensor with the same strides, as a leaf or as a view of a leaf."""
     if not isinstance(value, torch.Tensor):
         return value
     made = value.detach().clone(memory_format=torch.preserve_format)
@@ -71,7 +71,7 @@ def _output_names(graph: GraphModule) -> list[str]:
 
 
 def difference(expected: object, found: object) -> str | None:
-    """The difference in words, or None."""
+    """Return the difference in words, or None."""
     if not isinstance(expected, torch.Tensor):
         return None if expected == found else f"is {found!r}, should be {expected!r}"
     if not isinstance(found, torch.Tensor):

@@ -14,7 +14,7 @@ from types import CellType, CodeType, FunctionType
 
 from fxstack_capture.bytecode.assemble import Protected
 from fxstack_capture.emit.builder import call, item, load, store, tuple_of
-from fxstack_capture.emit.endings.levels import Level, handled_exceptions, levels_of, original_of
+from fxstack_capture.emit.endings.break_frames import Level, handled_exceptions, levels_of, original_of
 from fxstack_capture.emit.endings.steps import Exit
 from fxstack_capture.emit.endings.stub import Stub, looks_at_frame, make_frame_stub, make_stub
 from fxstack_capture.emit.errors import CannotResumeError
@@ -109,6 +109,7 @@ class _Values:
 
 
 def _values(rebuilder: Rebuilder, level: Level, shown: tuple[str, ...]) -> _Values:
+    """Emit the stack, the variables and the cells of a frame."""
     state = level.state
     handled = iter(handled_exceptions(state, level.slots))
     stack: list[_Item] = []

@@ -1,20 +1,22 @@
-"""What a frame does about an error of its graph. Errors of graphs that cannot run again name the program's lines.
+"""Replacement code that handles an error of its graph: restore torch's state, or name the program's lines.
 
-The frame of the replacement, and the frames of generated code below it, are left out of such a traceback. In their
-place stand the frames of the program at the call of the operator that raised the error.
+The frame of the replacement, and the frames of generated code below it, are left out of the traceback. The
+traceback has the program's frames at the call of the operator that raised the error.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from torch import fx
 
 from fxstack_capture import native
-from fxstack_capture.emit.builder import Builder, call, load
+from fxstack_capture.emit.builder import Builder, call, load, store
 from fxstack_capture.emit.runtime import Continue
+from fxstack_capture.torch_side.global_state import state
 from fxstack_interchange.locations.located_errors import located, stack_traces
 
 
@@ -52,3 +54,15 @@ def leave_by_error(traces: Mapping[str, str]) -> Callable[[Exception], Continue]
         return Continue((native.Disabled(tuple, error), ()))
 
     return leave
+
+
+def restored(builder: Builder, variables: Sequence[state.Variable]) -> GraphErrors:
+    """Restore the state that the graph sets (``variables``) on any error, then raise the error again."""
+    # A graph sets torch's state by calls. ``torch.no_grad()`` is one call at each end, and an error skips the
+    # second call.
+    present = builder.fresh("torch_state")
+    read = builder.constant(partial(state.present, variables), "read_torch_state")
+    write = builder.constant(partial(state.put_back, variables=variables), "put_back_torch_state")
+    undo = ast.Expr(call(write, load(present)))
+    handler = ast.ExceptHandler(builder.constant(BaseException, "BaseException"), None, [undo, ast.Raise()])
+    return GraphErrors(handler, (ast.Assign([store(present)], call(read)),))

@@ -24,10 +24,10 @@ from fxstack_capture.guards.accesses import RealFrame
 from fxstack_capture.sources import FreeCell, Globals
 
 
-def watched(code: CodeType, told: Callable[[], None]) -> Callable[..., Continue]:
-    """Return the function whose result makes a frame run ``code``.
+def watched(code: CodeType, report: Callable[[], None]) -> Callable[..., Continue]:
+    """Return a function that replacement code calls in order to run ``code`` in plain Python.
 
-    ``told`` is called if ``code`` raises nothing.
+    ``report`` is called if ``code`` raises nothing.
     """
 
     def leave(
@@ -37,20 +37,20 @@ def watched(code: CodeType, told: Callable[[], None]) -> Callable[..., Continue]
         named: dict[str, Any],
     ) -> Continue:
         function = FunctionType(code, namespace, code.co_name, None, closure)
-        return Continue((native.Watched(partial(function, *arguments, **named), told), ()))
+        return Continue((native.Watched(partial(function, *arguments, **named), report), ()))
 
     return leave
 
 
 def raising_frame(
-    frame: RealFrame, code: CodeType, never_trace: Callable[[CodeType], None], told: Callable[[], None]
+    frame: RealFrame, code: CodeType, never_trace: Callable[[CodeType], None], report: Callable[[], None]
 ) -> Emitted:
-    """Return the replacement of a frame that is expected to raise."""
+    """Return replacement code that runs the frame in plain Python, because the trace ended with an exception."""
     same = code.replace()  # a new object, so that no entry belongs to the code
     never_trace(same)
     builder = Builder((*code.co_varnames, *code.co_freevars, *code.co_cellvars))
     loads = Loads(builder, frame)
-    leave = builder.constant(watched(same, told), "plain_python")
+    leave = builder.constant(watched(same, report), "plain_python")
     cells = [loads.expr(FreeCell(name)) for name in code.co_freevars]
     leaving = call(leave, loads.expr(Globals()), tuple_of(cells), *_arguments(code))
     statements = [*builder.loads, ast.Return(leaving)]

@@ -39,7 +39,7 @@ _CALLABLE = (False, True) if NULL_AFTER else (True, False)
 
 
 def step_at(body: Body, index: int) -> Step:
-    """The whole operation at ``index`` of ``body.ops``, with its exits. Raises CannotResumeError."""
+    """Return the whole operation at ``index`` of ``body.ops``, with its exits. Raises CannotResumeError."""
     end = index
     while body.ops[end].name in PREFIXES:
         end += 1

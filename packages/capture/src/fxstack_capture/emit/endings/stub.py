@@ -17,7 +17,7 @@ from fxstack_capture.bytecode.units import slot_names
 from fxstack_capture.emit.endings.steps import Exit, Step
 from fxstack_capture.emit.resume import Slot, free_variables, push, stack_arguments
 
-# Other objects are not asked: their ``__getattr__`` is the program's.
+# The attribute of other objects is not read: their ``__getattr__`` is the program's.
 _NAMED = (FunctionType, BuiltinFunctionType, MethodType, type)
 _INSPECTS_FRAME = frozenset(
     {"locals", "vars", "dir", "eval", "exec", "super", "_getframe", "currentframe", "stack"}

@@ -1,6 +1,5 @@
 """Expressions that rebuild values of the trace.
 
-``rebuilder`` keeps identity and aliasing. ``find`` finds the rule of a class. The other modules hold the
-rules, one module for each family of classes. Rules take ``protocol.RebuilderProtocol``. Begin with
-``rebuilder``.
+``rebuilder`` keeps identity and aliasing. ``rules`` has the rule of each class. The other modules hold the
+rules, one module for each family of classes. Begin with ``rebuilder``.
 """

@@ -12,40 +12,39 @@ from typing import Any
 import torch
 
 from fxstack_capture.emit.builder import attribute, call, tuple_of
-from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
-from fxstack_capture.emit.rebuild.rules import Rule
+from fxstack_capture.emit.rebuild.rebuilder import Rebuilder, Rule
 
 
-def exprs(rebuilder: RebuilderProtocol, values: Iterable[Any]) -> list[ast.expr]:
+def exprs(rebuilder: Rebuilder, values: Iterable[Any]) -> list[ast.expr]:
     return [rebuilder.expr(value) for value in values]
 
 
-def set_item(rebuilder: RebuilderProtocol, container: ast.expr, key: ast.expr, value: ast.expr) -> None:
+def set_item(rebuilder: Rebuilder, container: ast.expr, key: ast.expr, value: ast.expr) -> None:
     target = ast.Subscript(container, key, ast.Store())
     rebuilder.builder.body.append(ast.Assign([target], value))
 
 
-def set_attr(rebuilder: RebuilderProtocol, obj: ast.expr, name: str, value: ast.expr) -> None:
+def set_attr(rebuilder: Rebuilder, obj: ast.expr, name: str, value: ast.expr) -> None:
     target = ast.Attribute(obj, name, ast.Store())
     rebuilder.builder.body.append(ast.Assign([target], value))
 
 
-def set_attributes(rebuilder: RebuilderProtocol, obj: object, made: ast.expr) -> None:
+def set_attributes(rebuilder: Rebuilder, obj: object, made: ast.expr) -> None:
     """Assign the attributes of ``obj`` to its rebuilt object."""
     for name, value in vars(obj).items():
         set_attr(rebuilder, made, name, rebuilder.expr(value))
 
 
-def called(rebuilder: RebuilderProtocol, function: Any, *arguments: ast.expr, hint: str = "") -> ast.expr:
-    """What ``function`` makes of ``arguments``."""
+def called(rebuilder: Rebuilder, function: Any, *arguments: ast.expr, hint: str = "") -> ast.expr:
+    """Emit the call of ``function`` with ``arguments``, assigned to a variable."""
     name = function.__name__
     return rebuilder.assign(call(rebuilder.constant(function, name), *arguments), hint or name)
 
 
 def _filled_by(
-    rebuilder: RebuilderProtocol, obj: Any, make: Callable[[list[ast.expr]], ast.expr], method: str
+    rebuilder: Rebuilder, obj: Any, make: Callable[[list[ast.expr]], ast.expr], method: str
 ) -> ast.expr:
-    """A container that ``make`` makes of its items, or of none, and that gets items by ``method``."""
+    """Rebuild a container: ``make`` makes it of a list of items, ``method`` adds items to it."""
 
     def fill(made: ast.expr) -> None:
         rebuilder.builder.run(call(attribute(made, method), tuple_of(exprs(rebuilder, obj))))
@@ -53,15 +52,15 @@ def _filled_by(
     return rebuilder.mutable(obj, lambda: make(exprs(rebuilder, obj)), lambda: make([]), fill)
 
 
-def _list(rebuilder: RebuilderProtocol, obj: list[Any]) -> ast.expr:
+def _list(rebuilder: Rebuilder, obj: list[Any]) -> ast.expr:
     return _filled_by(rebuilder, obj, lambda items: ast.List(items, ast.Load()), "extend")
 
 
-def _tuple(rebuilder: RebuilderProtocol, obj: tuple[Any, ...]) -> ast.expr:
+def _tuple(rebuilder: Rebuilder, obj: tuple[Any, ...]) -> ast.expr:
     return rebuilder.assign(tuple_of(exprs(rebuilder, obj)), "tuple")
 
 
-def _display(rebuilder: RebuilderProtocol, obj: dict[Any, Any]) -> ast.expr:
+def _display(rebuilder: Rebuilder, obj: dict[Any, Any]) -> ast.expr:
     keys: list[ast.expr | None] = []
     values = []
     for key, value in dict.items(obj):
@@ -70,7 +69,7 @@ def _display(rebuilder: RebuilderProtocol, obj: dict[Any, Any]) -> ast.expr:
     return ast.Dict(keys, values)
 
 
-def _filling(rebuilder: RebuilderProtocol, items: Iterable[tuple[Any, Any]]) -> Callable[[ast.expr], None]:
+def _filling(rebuilder: Rebuilder, items: Iterable[tuple[Any, Any]]) -> Callable[[ast.expr], None]:
     """Put ``items`` into a dictionary that was made empty."""
 
     def fill(made: ast.expr) -> None:
@@ -80,22 +79,22 @@ def _filling(rebuilder: RebuilderProtocol, items: Iterable[tuple[Any, Any]]) -> 
     return fill
 
 
-def _dict(rebuilder: RebuilderProtocol, obj: dict[Any, Any]) -> ast.expr:
+def _dict(rebuilder: Rebuilder, obj: dict[Any, Any]) -> ast.expr:
     fill = _filling(rebuilder, obj.items())
     return rebuilder.mutable(obj, lambda: _display(rebuilder, obj), lambda: ast.Dict([], []), fill)
 
 
-def _set(rebuilder: RebuilderProtocol, obj: set[Any]) -> ast.expr:
+def _set(rebuilder: Rebuilder, obj: set[Any]) -> ast.expr:
     make = rebuilder.constant(set, "set")
     return _filled_by(rebuilder, obj, lambda items: call(make, tuple_of(items)), "update")
 
 
-def _deque(rebuilder: RebuilderProtocol, obj: deque[Any]) -> ast.expr:
+def _deque(rebuilder: Rebuilder, obj: deque[Any]) -> ast.expr:
     make, limit = rebuilder.constant(deque, "deque"), ast.Constant(obj.maxlen)
     return _filled_by(rebuilder, obj, lambda items: call(make, tuple_of(items), limit), "extend")
 
 
-def _ordered_dict(rebuilder: RebuilderProtocol, obj: OrderedDict[Any, Any]) -> ast.expr:
+def _ordered_dict(rebuilder: Rebuilder, obj: OrderedDict[Any, Any]) -> ast.expr:
     make = rebuilder.constant(OrderedDict, "OrderedDict")
 
     def display() -> ast.expr:
@@ -109,7 +108,7 @@ def _ordered_dict(rebuilder: RebuilderProtocol, obj: OrderedDict[Any, Any]) -> a
     return made
 
 
-def _defaultdict(rebuilder: RebuilderProtocol, obj: defaultdict[Any, Any]) -> ast.expr:
+def _defaultdict(rebuilder: Rebuilder, obj: defaultdict[Any, Any]) -> ast.expr:
     make = rebuilder.constant(defaultdict, "defaultdict")
     factory = rebuilder.expr(obj.default_factory)
     fill = _filling(rebuilder, dict.items(obj))
@@ -119,9 +118,9 @@ def _defaultdict(rebuilder: RebuilderProtocol, obj: defaultdict[Any, Any]) -> as
 
 
 def of_attributes(kind: Callable[..., Any], *attributes: str) -> Rule:
-    """``kind(obj.a, obj.b, ...)``."""
+    """Rebuild ``obj`` by ``kind(obj.a, obj.b, ...)``."""
 
-    def rule(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
+    def rule(rebuilder: Rebuilder, obj: object) -> ast.expr:
         values = exprs(rebuilder, (getattr(obj, name) for name in attributes))
         return called(rebuilder, kind, *values)
 
@@ -131,7 +130,7 @@ def of_attributes(kind: Callable[..., Any], *attributes: str) -> Rule:
 def _of_items(kind: Callable[..., Any]) -> Rule:
     """Return a rule that emits ``kind((item, item, ...))``."""
 
-    def rule(rebuilder: RebuilderProtocol, obj: Any) -> ast.expr:
+    def rule(rebuilder: Rebuilder, obj: Any) -> ast.expr:
         return called(rebuilder, kind, tuple_of(exprs(rebuilder, obj)))
 
     return rule
@@ -142,7 +141,7 @@ def is_struct_sequence(cls: type) -> bool:
     return cls.__mro__[1:2] == (tuple,) and "n_sequence_fields" in vars(cls)
 
 
-def _struct_sequence(rebuilder: RebuilderProtocol, obj: Any) -> ast.expr:
+def _struct_sequence(rebuilder: Rebuilder, obj: Any) -> ast.expr:
     """Rebuild the items, and the fields that are not items, from ``__reduce__``."""
     cls, (items, rest) = obj.__reduce__()
     values = [tuple_of(exprs(rebuilder, items))]
@@ -154,7 +153,7 @@ def _struct_sequence(rebuilder: RebuilderProtocol, obj: Any) -> ast.expr:
 def _view(method: Callable[..., Any]) -> Rule:
     """Return a rule for a view of a dictionary. The rule finds the dictionary with ``gc.get_referents``."""
 
-    def rule(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
+    def rule(rebuilder: Rebuilder, obj: object) -> ast.expr:
         (mapping,) = gc.get_referents(obj)
         made = call(rebuilder.constant(method, f"dict_{method.__name__}"), rebuilder.expr(mapping))
         return rebuilder.assign(made, method.__name__)
@@ -162,11 +161,11 @@ def _view(method: Callable[..., Any]) -> Rule:
     return rule
 
 
-def _bytearray(rebuilder: RebuilderProtocol, obj: bytearray) -> ast.expr:
+def _bytearray(rebuilder: Rebuilder, obj: bytearray) -> ast.expr:
     return called(rebuilder, bytearray, ast.Constant(bytes(obj)))
 
 
-def _namespace(rebuilder: RebuilderProtocol, obj: types.SimpleNamespace) -> ast.expr:
+def _namespace(rebuilder: Rebuilder, obj: types.SimpleNamespace) -> ast.expr:
     make = rebuilder.constant(types.SimpleNamespace, "SimpleNamespace")
 
     def fill(made: ast.expr) -> None:
@@ -179,7 +178,7 @@ def _namespace(rebuilder: RebuilderProtocol, obj: types.SimpleNamespace) -> ast.
     return rebuilder.mutable(obj, display, lambda: call(make), fill)
 
 
-def _proxy(rebuilder: RebuilderProtocol, obj: types.MappingProxyType[Any, Any]) -> ast.expr:
+def _proxy(rebuilder: Rebuilder, obj: types.MappingProxyType[Any, Any]) -> ast.expr:
     (mapping,) = gc.get_referents(obj)
     return called(rebuilder, types.MappingProxyType, rebuilder.expr(mapping))
 

@@ -12,14 +12,13 @@ from fxstack_capture.calls.readers import Reader
 from fxstack_capture.emit.builder import attribute, call, tuple_of
 from fxstack_capture.emit.errors import CannotRebuildError
 from fxstack_capture.emit.rebuild.containers import exprs, of_attributes, set_attr, set_attributes, set_item
-from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
-from fxstack_capture.emit.rebuild.rules import Rule
+from fxstack_capture.emit.rebuild.rebuilder import Rebuilder, Rule
 from fxstack_capture.interpreter import polyfills as polyfill
 from fxstack_capture.interpreter.generators import TraceGenerator
 from fxstack_capture.sources import Globals
 
 
-def namespace(rebuilder: RebuilderProtocol, names: dict[str, Any]) -> ast.expr:
+def namespace(rebuilder: Rebuilder, names: dict[str, Any]) -> ast.expr:
     """Return an expression for the real globals dictionary of a function."""
     real = rebuilder.trace.objects.original_of(names)
     if real is rebuilder.loads.frame.function.__globals__:
@@ -27,7 +26,8 @@ def namespace(rebuilder: RebuilderProtocol, names: dict[str, Any]) -> ast.expr:
     return rebuilder.constant(real, "globals")
 
 
-def _function(rebuilder: RebuilderProtocol, fn: types.FunctionType) -> ast.expr:
+def _function(rebuilder: Rebuilder, fn: types.FunctionType) -> ast.expr:
+    """Rebuild a function made in the trace."""
     if fn.__globals__ is vars(polyfill):
         return rebuilder.constant(fn, fn.__name__)
     if str(fn.__globals__.get("__name__")).startswith("fxstack_capture."):
@@ -51,7 +51,8 @@ def _function(rebuilder: RebuilderProtocol, fn: types.FunctionType) -> ast.expr:
     return made
 
 
-def _function_extras(rebuilder: RebuilderProtocol, fn: types.FunctionType, made: ast.expr) -> None:
+def _function_extras(rebuilder: Rebuilder, fn: types.FunctionType, made: ast.expr) -> None:
+    """Emit the attributes of a function that its constructor does not set."""
     docstring = fn.__code__.co_consts[0] if fn.__code__.co_consts else None
     if fn.__doc__ is not (docstring if isinstance(docstring, str) else None):
         set_attr(rebuilder, made, "__doc__", rebuilder.expr(fn.__doc__))
@@ -68,7 +69,8 @@ def _function_extras(rebuilder: RebuilderProtocol, fn: types.FunctionType, made:
             set_item(rebuilder, extra, ast.Constant(name), rebuilder.expr(value))
 
 
-def _cell(rebuilder: RebuilderProtocol, cell: types.CellType) -> ast.expr:
+def _cell(rebuilder: Rebuilder, cell: types.CellType) -> ast.expr:
+    """Rebuild a cell. If the content of the cell holds the cell, the content is stored later."""
     make = rebuilder.constant(types.CellType, "CellType")
     try:
         content = rebuilder.trace.objects.load_cell(cell)
@@ -82,7 +84,7 @@ def _cell(rebuilder: RebuilderProtocol, cell: types.CellType) -> ast.expr:
     )
 
 
-def _method(rebuilder: RebuilderProtocol, obj: types.MethodType) -> ast.expr:
+def _method(rebuilder: Rebuilder, obj: types.MethodType) -> ast.expr:
     if type(obj.__self__) is TraceGenerator:
         # The real generator has another class, so the method is another method.
         receiver = rebuilder.expr(obj.__self__)
@@ -92,7 +94,7 @@ def _method(rebuilder: RebuilderProtocol, obj: types.MethodType) -> ast.expr:
     return rebuilder.assign(call(make, function, receiver), "method")
 
 
-def _builtin_method(rebuilder: RebuilderProtocol, obj: Any) -> ast.expr:
+def _builtin_method(rebuilder: Rebuilder, obj: Any) -> ast.expr:
     """Rebuild a C function, or a method of a C class bound to an object."""
     receiver = obj.__self__
     if receiver is None or isinstance(receiver, (types.ModuleType, type)):
@@ -105,15 +107,15 @@ def _builtin_method(rebuilder: RebuilderProtocol, obj: Any) -> ast.expr:
     raise CannotRebuildError(f"the bound method {obj!r}")
 
 
-def _route(rebuilder: RebuilderProtocol, obj: Route) -> ast.expr:
+def _route(rebuilder: Rebuilder, obj: Route) -> ast.expr:
     return rebuilder.expr(obj.fn)
 
 
-def _reader(rebuilder: RebuilderProtocol, obj: Reader) -> ast.expr:
+def _reader(rebuilder: Rebuilder, obj: Reader) -> ast.expr:
     return rebuilder.expr(obj.iterator)
 
 
-def _partial(rebuilder: RebuilderProtocol, obj: functools.partial[Any]) -> ast.expr:
+def _partial(rebuilder: Rebuilder, obj: functools.partial[Any]) -> ast.expr:
     make = rebuilder.constant(functools.partial, "partial")
     function, arguments = rebuilder.expr(obj.func), exprs(rebuilder, obj.args)
     keywords = [ast.keyword(name, rebuilder.expr(value)) for name, value in obj.keywords.items()]

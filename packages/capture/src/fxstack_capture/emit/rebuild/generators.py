@@ -14,14 +14,13 @@ from fxstack_capture.emit.errors import CannotRebuildError, CannotResumeError
 from fxstack_capture.emit.generators import suspended_at
 from fxstack_capture.emit.rebuild.containers import called, exprs
 from fxstack_capture.emit.rebuild.functions import namespace
-from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
-from fxstack_capture.emit.rebuild.rules import Rule
+from fxstack_capture.emit.rebuild.rebuilder import Rebuilder, Rule
 from fxstack_capture.emit.resume import Slot, bound_order
 from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.generators import TraceGenerator
 
 
-def _generator(rebuilder: RebuilderProtocol, generator: TraceGenerator) -> ast.expr:
+def _generator(rebuilder: Rebuilder, generator: TraceGenerator) -> ast.expr:
     frame = generator.frame
     if frame is None:
         return called(rebuilder, runtime.finished_generator, hint="generator")
@@ -30,15 +29,16 @@ def _generator(rebuilder: RebuilderProtocol, generator: TraceGenerator) -> ast.e
     return _suspended(rebuilder, frame) if generator.gi_suspended else _fresh(rebuilder, frame)
 
 
-def _fresh(rebuilder: RebuilderProtocol, frame: Frame) -> ast.expr:
-    """Not started: a call with the arguments in the order of the variables that hold them."""
+def _fresh(rebuilder: Rebuilder, frame: Frame) -> ast.expr:
+    """Rebuild a generator that has not started: call its function with the present values of the arguments."""
     flat = with_positional_arguments(frame.code)
     values = exprs(rebuilder, map(frame.value_of, range(flat.co_argcount)))
     function = _function(rebuilder, frame, flat, frame.closure)
     return rebuilder.assign(call(function, *values), "generator")
 
 
-def _suspended(rebuilder: RebuilderProtocol, frame: Frame) -> ast.expr:
+def _suspended(rebuilder: Rebuilder, frame: Frame) -> ast.expr:
+    """Rebuild a suspended generator: make a generator whose code begins at the yield."""
     if frame.handling:
         raise CannotRebuildError(f"the generator {frame.code.co_qualname} inside an except block")
     cells = {
@@ -65,9 +65,7 @@ def _suspended(rebuilder: RebuilderProtocol, frame: Frame) -> ast.expr:
     return generator
 
 
-def _function(
-    rebuilder: RebuilderProtocol, frame: Frame, code: CodeType, closure: tuple[Any, ...]
-) -> ast.expr:
+def _function(rebuilder: Rebuilder, frame: Frame, code: CodeType, closure: tuple[Any, ...]) -> ast.expr:
     make = rebuilder.constant(FunctionType, "FunctionType")
     cells = tuple_of(exprs(rebuilder, closure)) if closure else ast.Constant(None)
     body = rebuilder.constant(code, f"code_{code.co_name}")

@@ -13,17 +13,16 @@ import torch
 
 from fxstack_capture import native, torch_compat
 from fxstack_capture.emit.errors import CannotRebuildError
-from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
-from fxstack_capture.emit.rebuild.rules import Rule
-from fxstack_capture.trace.class_recipes import Recipe
+from fxstack_capture.emit.rebuild.rebuilder import Rebuilder, Rule
 from fxstack_capture.trace.constants import OF_THE_INTERPRETER
+from fxstack_capture.trace.object_records import Recipe
 
 
-def constant(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
+def constant(rebuilder: Rebuilder, obj: object) -> ast.expr:
     return rebuilder.constant(obj, getattr(obj, "__name__", None) or type(obj).__name__)
 
 
-def class_object(rebuilder: RebuilderProtocol, obj: type) -> ast.expr:
+def class_object(rebuilder: Rebuilder, obj: type) -> ast.expr:
     """Rebuild a class. Raises CannotRebuildError for most classes made in the trace."""
     # A class made in the frame is another class in each call, so it cannot be a constant.
     objects = rebuilder.trace.objects
@@ -36,7 +35,7 @@ def class_object(rebuilder: RebuilderProtocol, obj: type) -> ast.expr:
     return rebuilder.constant(obj, obj.__name__)
 
 
-def _made_anew(rebuilder: RebuilderProtocol, cls: type, recipe: Recipe) -> ast.expr:
+def _made_anew(rebuilder: Rebuilder, cls: type, recipe: Recipe) -> ast.expr:
     make = native.Disabled(recipe.function) if native.AVAILABLE else recipe.function
     values = [rebuilder.expr(value) for value in recipe.args]
     named = [ast.keyword(name, rebuilder.expr(value)) for name, value in recipe.kwargs.items()]
@@ -44,7 +43,7 @@ def _made_anew(rebuilder: RebuilderProtocol, cls: type, recipe: Recipe) -> ast.e
     return rebuilder.assign(ast.Call(function, values, named), cls.__name__)
 
 
-def refuse(_: RebuilderProtocol, obj: object) -> ast.expr:
+def refuse(_: Rebuilder, obj: object) -> ast.expr:
     raise CannotRebuildError(f"an object of type {type(obj).__module__}.{type(obj).__qualname__}")
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from fxstack_capture.emit.builder import attribute, call, tuple_of
 from fxstack_capture.emit.errors import CannotRebuildError
 from fxstack_capture.emit.rebuild.containers import exprs
-from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
+from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
 from fxstack_capture.guards import accesses
 from fxstack_capture.native.class_flags import is_heap_type
 from fxstack_capture.objects.instances import is_bare, slots
@@ -27,7 +27,7 @@ _dict_of = type.__dict__["__dict__"].__get__
 _FUNC = partial.__dict__["func"]
 
 
-def rebuild(rebuilder: RebuilderProtocol, obj: Any) -> ast.expr:
+def rebuild(rebuilder: Rebuilder, obj: Any) -> ast.expr:
     """Rebuild an instance of a class written in Python."""
     cls = type(obj)
     if cls.__module__.startswith("fxstack_capture."):
@@ -70,7 +70,7 @@ def solid_base(cls: type) -> type:
     return solid
 
 
-def _new(rebuilder: RebuilderProtocol, obj: object, base: type, *arguments: ast.expr) -> ast.expr:
+def _new(rebuilder: Rebuilder, obj: object, base: type, *arguments: ast.expr) -> ast.expr:
     make = rebuilder.constant(base.__new__, f"new_{base.__name__}")
     cls = rebuilder.expr(type(obj))
     made = rebuilder.assign(call(make, cls, *arguments), type(obj).__name__)
@@ -78,7 +78,7 @@ def _new(rebuilder: RebuilderProtocol, obj: object, base: type, *arguments: ast.
     return made
 
 
-def fill_state(rebuilder: RebuilderProtocol, obj: object, made: ast.expr) -> None:
+def fill_state(rebuilder: Rebuilder, obj: object, made: ast.expr) -> None:
     """Emit the instance dictionary and the slots."""
     namespace = _instance_dict(obj)
     if namespace is not None:
@@ -109,56 +109,51 @@ def _instance_dict(obj: object) -> dict[str, Any] | None:
 # --- bases -----------------------------------------------------------------------------------------
 
 
-def _method(
-    rebuilder: RebuilderProtocol, function: Callable[..., Any], made: ast.expr, *arguments: ast.expr
-) -> None:
+def _method(rebuilder: Rebuilder, function: Callable[..., Any], made: ast.expr, *arguments: ast.expr) -> None:
     fn = rebuilder.constant(function, function.__qualname__)
     rebuilder.builder.run(call(fn, made, *arguments))
 
 
-def _fill_dict(base: type[dict[Any, Any]]) -> Callable[[RebuilderProtocol, Any, ast.expr], None]:
-    def fill(rebuilder: RebuilderProtocol, obj: Any, made: ast.expr) -> None:
+def _fill_dict(base: type[dict[Any, Any]]) -> Callable[[Rebuilder, Any, ast.expr], None]:
+    def fill(rebuilder: Rebuilder, obj: Any, made: ast.expr) -> None:
         for key, value in base.items(obj):
             _method(rebuilder, base.__setitem__, made, rebuilder.expr(key), rebuilder.expr(value))
 
     return fill
 
 
-def _fill_defaultdict(rebuilder: RebuilderProtocol, obj: object, made: ast.expr) -> None:
+def _fill_defaultdict(rebuilder: Rebuilder, obj: object, made: ast.expr) -> None:
     factory = defaultdict.__dict__["default_factory"]
     _method(rebuilder, factory.__set__, made, rebuilder.expr(factory.__get__(obj)))
     _fill_dict(dict)(rebuilder, obj, made)
 
 
-def _fill_list(rebuilder: RebuilderProtocol, obj: Any, made: ast.expr) -> None:
-    items = list(list.__iter__(obj))
-    if items:
-        _method(rebuilder, list.extend, made, tuple_of(exprs(rebuilder, items)))
+def _fill_by(iterate: Callable[[Any], Any], method: Callable[..., Any]) -> Callable[..., None]:
+    def fill(rebuilder: Rebuilder, obj: object, made: ast.expr) -> None:
+        items = list(iterate(obj))
+        if items:
+            _method(rebuilder, method, made, tuple_of(exprs(rebuilder, items)))
+
+    return fill
 
 
-def _fill_set(rebuilder: RebuilderProtocol, obj: Any, made: ast.expr) -> None:
-    items = list(set.__iter__(obj))
-    if items:
-        _method(rebuilder, set.update, made, tuple_of(exprs(rebuilder, items)))
-
-
-def _fill_deque(rebuilder: RebuilderProtocol, obj: Any, made: ast.expr) -> None:
+def _fill_deque(rebuilder: Rebuilder, obj: Any, made: ast.expr) -> None:
     items = tuple_of(exprs(rebuilder, list(deque.__iter__(obj))))
     limit = deque.__dict__["maxlen"].__get__(obj)
     _method(rebuilder, deque.__init__, made, items, ast.Constant(limit))
 
 
-def _fill_partial(rebuilder: RebuilderProtocol, obj: object, made: ast.expr) -> None:
+def _fill_partial(rebuilder: Rebuilder, obj: object, made: ast.expr) -> None:
     members = (partial.__dict__[name].__get__(obj) for name in ("func", "args", "keywords"))
     state = (*members, None)
     _method(rebuilder, partial.__dict__["__setstate__"], made, rebuilder.expr(state))
 
 
-def _nothing(_: RebuilderProtocol, __: object, ___: ast.expr) -> None:
+def _nothing(_: Rebuilder, __: object, ___: ast.expr) -> None:
     return
 
 
-def _exception(rebuilder: RebuilderProtocol, obj: BaseException, base: type[BaseException]) -> ast.expr:
+def _exception(rebuilder: Rebuilder, obj: BaseException, base: type[BaseException]) -> ast.expr:
     """Rebuild an exception.
 
     ``base.__new__`` and ``base.__init__`` with the same ``args`` fill the C fields.
@@ -178,9 +173,7 @@ def _exception(rebuilder: RebuilderProtocol, obj: BaseException, base: type[Base
     return made
 
 
-def traceback_of(
-    rebuilder: RebuilderProtocol, obj: BaseException, before: ast.expr | None
-) -> ast.expr | None:
+def traceback_of(rebuilder: Rebuilder, obj: BaseException, before: ast.expr | None) -> ast.expr | None:
     """Return the traceback entries that interpreted code gave an exception, before the entries ``before``.
 
     Return None if the traceback has other entries, or is empty.
@@ -214,13 +207,13 @@ _VALUES: dict[type, Callable[[Any], Any]] = {
     frozenset: frozenset.copy,
 }
 
-_FILLS: dict[type, Callable[[RebuilderProtocol, Any, ast.expr], None]] = {
+_FILLS: dict[type, Callable[[Rebuilder, Any, ast.expr], None]] = {
     object: _nothing,
-    list: _fill_list,
+    list: _fill_by(list.__iter__, list.extend),
     dict: _fill_dict(dict),
     OrderedDict: _fill_dict(OrderedDict),
     defaultdict: _fill_defaultdict,
-    set: _fill_set,
+    set: _fill_by(set.__iter__, set.update),
     deque: _fill_deque,
     partial: _fill_partial,
     types.SimpleNamespace: _nothing,

@@ -9,15 +9,17 @@ import types
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
+from itertools import zip_longest
 from typing import Any
 
 from fxstack_capture.emit import runtime
 from fxstack_capture.emit.builder import attribute, call
 from fxstack_capture.emit.errors import CannotRebuildError
 from fxstack_capture.emit.rebuild.containers import called, exprs
-from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
-from fxstack_capture.emit.rebuild.rules import Rule
-from fxstack_capture.objects.kinds.held_parts import COMPARING_KEY
+from fxstack_capture.emit.rebuild.rebuilder import Rebuilder, Rule
+from fxstack_capture.objects.kinds.hidden_references import COMPARING_KEY
+from fxstack_capture.trace.lazy_dict import ABSENT
+from fxstack_capture.trace.registry import Registry
 
 # Limits: Python 3.14 cannot copy iterators of itertools. Such an iterator that leaves a graph is made in
 # plain Python, between two graphs.
@@ -42,7 +44,7 @@ _ITERATORS: tuple[type, ...] = (
 )
 
 
-def reduce(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
+def reduce(rebuilder: Rebuilder, obj: object) -> ast.expr:
     """Rebuild by ``callable(*arguments)`` and ``__setstate__(state)``."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # itertools, since 3.12
@@ -73,7 +75,21 @@ _OF_DICTS: dict[type, Callable[[dict[Any, Any]], Iterator[Any]]] = {
 }
 
 
-def _of_dict(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
+def _has_other_keys(registry: Registry, mapping: dict[Any, Any]) -> bool:
+    """Whether a dictionary from outside will have other keys, or another key order, after the frame."""
+    entry = registry.by_proxy.get(id(mapping))
+    if entry is None:
+        return False
+    original = entry.original
+    before = (
+        known.proxy if (known := registry.by_original.get(id(key))) else key
+        for key in dict.__iter__(original)
+    )
+    pairs = zip_longest(dict.__iter__(mapping), before, fillvalue=ABSENT)
+    return any(a is not b and (type(a), a) != (type(b), b) for a, b in pairs)
+
+
+def _of_dict(rebuilder: Rebuilder, obj: object) -> ast.expr:
     """Rebuild an iterator over the real dictionary, at the same position."""
     # The iterator is over the dictionary itself, since it must see later writes to the dictionary.
     begin = _OF_DICTS[type(obj)]
@@ -85,7 +101,7 @@ def _of_dict(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
             left = len(obj.__reduce__()[1][0])
         except RuntimeError:
             raise CannotRebuildError("an iterator over a dictionary that the program has changed") from None
-        if rebuilder.early or rebuilder.trace.objects.has_other_keys(mapping):
+        if rebuilder.early or _has_other_keys(rebuilder.trace.objects.registry, mapping):
             raise CannotRebuildError("an iterator over a dictionary whose keys change")
         consumed = dict.__len__(mapping) - left
         found = rebuilder.expr(mapping)
@@ -97,7 +113,7 @@ def _of_dict(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
 _OF_LISTS: dict[type, Any] = {type(iter([])): list.__iter__, type(reversed([])): list.__reversed__}
 
 
-def _of_list(rebuilder: RebuilderProtocol, obj: Any) -> ast.expr:
+def _of_list(rebuilder: Rebuilder, obj: Any) -> ast.expr:
     """Rebuild an iterator over the real list, at the same position."""
     # The list may be filled after the iterator is made, also with items that the program appended.
     _, (items, *_), *state = obj.__reduce__()
@@ -110,14 +126,14 @@ def _of_list(rebuilder: RebuilderProtocol, obj: Any) -> ast.expr:
     return rebuilder.assign(made, type(obj).__name__)
 
 
-def _weak_reference(rebuilder: RebuilderProtocol, obj: weakref.ref[Any]) -> ast.expr:
+def _weak_reference(rebuilder: Rebuilder, obj: weakref.ref[Any]) -> ast.expr:
     target = obj()
     if target is None or obj.__callback__ is not None:
         raise CannotRebuildError("a weak reference that is dead or has a callback")
     return called(rebuilder, weakref.ref, rebuilder.expr(target), hint="ref")
 
 
-def _comparing_key(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
+def _comparing_key(rebuilder: Rebuilder, obj: object) -> ast.expr:
     """Rebuild a ``functools.cmp_to_key`` object: the key function, or the key of an item."""
     compare, *held = [part for part in gc.get_referents(obj) if part is not COMPARING_KEY]
     make = rebuilder.constant(functools.cmp_to_key, "cmp_to_key")

@@ -15,7 +15,6 @@ import torch
 from fxstack_capture.emit.builder import Builder, call, item
 from fxstack_capture.emit.errors import CycleError
 from fxstack_capture.emit.loads import Loads
-from fxstack_capture.emit.rebuild import find
 from fxstack_capture.sources import Source
 from fxstack_capture.trace.records import Construction, DeferredLocal
 from fxstack_capture.trace.state import Trace
@@ -25,15 +24,19 @@ from fxstack_interchange.format.literals import PYTHON_LITERALS
 class Rebuilder:
     """Emit values into ``builder.body`` and collect graph outputs for tensors and symbolic numbers.
 
-    ``early``: a mutable object is made empty at once and filled at the end (``finish``), so that a cycle
+    If ``early``, a mutable object is made empty at once and filled at the end (``finish``), so that a cycle
     through a tuple can be built. Otherwise a mutable object is written as a display if possible.
+    ``rule_for`` returns the rule of a class (``rules.rule_for``).
     """
 
-    def __init__(self, trace: Trace, builder: Builder, loads: Loads, early: bool = False) -> None:
+    def __init__(
+        self, trace: Trace, builder: Builder, loads: Loads, rule_for: Callable[[type], Rule], early: bool
+    ) -> None:
         self.trace = trace
         self.builder = builder
         self.loads = loads
         self.early = early
+        self._rule_for = rule_for
         self.outputs: list[Any] = []
         self.result = builder.fresh("out")
         self._output_of: dict[Any, ast.expr] = {}
@@ -54,14 +57,14 @@ class Rebuilder:
         return known
 
     def _integer(self, number: int) -> ast.expr:
-        """Return a number. The ``id`` or ``hash`` of an object becomes that of the real object."""
+        """Return an expression for a number. The ``id`` of a proxy becomes the ``id`` of the real object (and ``hash``)."""
         found = self.trace.objects.addresses.found(number)
         if found is None:
             return ast.Constant(number)
         return self._address(*found)
 
     def _text(self, text: str) -> ast.expr:
-        """Return a text. An ``id`` or ``hash`` of an object in the text becomes that of the real object."""
+        """Return an expression for a text. An ``id`` or ``hash`` in the text is computed from the real object."""
         parts: list[ast.expr] = []
         end = 0
         for match, function, obj in self.trace.objects.addresses.in_text(text):
@@ -127,6 +130,7 @@ class Rebuilder:
     # --- kinds ---------------------------------------------------------------------------------
 
     def _make(self, obj: object) -> ast.expr:
+        """Return the expression of an object without a name so far."""
         if id(obj) in self._open:
             begin = self._open[id(obj)]
             if begin is None:
@@ -150,7 +154,7 @@ class Rebuilder:
             if construction is not None:
                 return self._construct(construction)
             return self.output(obj)
-        rule = find.rule_for(type(obj))
+        rule = self._rule_for(type(obj))
         self._open[id(obj)] = None
         made = rule(self, obj)
         self._open.pop(id(obj), None)
@@ -191,5 +195,8 @@ class Rebuilder:
             known = self._output_of[key] = self.assign(value_at, f"out{index}")
         return known
 
+
+Rule = Callable[[Rebuilder, Any], ast.expr]
+"""Rebuilds an object: emits the statements that the expression needs, and returns the expression."""
 
 _LITERALS: dict[type, Callable[[Rebuilder, Any], ast.expr]] = {int: Rebuilder._integer, str: Rebuilder._text}

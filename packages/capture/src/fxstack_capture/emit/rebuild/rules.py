@@ -1,11 +1,34 @@
-"""The type of a rule: (rebuilder, object) -> expression. The rule first emits what the expression needs."""
+"""The table from a class to the rule that rebuilds its instances."""
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Callable
-from typing import Any
+from fxstack_capture.emit.rebuild import (
+    containers,
+    functions,
+    generators,
+    graph_results,
+    identity,
+    instances,
+    iterators,
+)
+from fxstack_capture.emit.rebuild.rebuilder import Rule
 
-from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
+_EXACT: dict[type, Rule] = {
+    **identity.RULES,
+    **containers.RULES,
+    **functions.RULES,
+    **iterators.RULES,
+    **generators.RULES,
+    **graph_results.RULES,
+}
 
-Rule = Callable[["RebuilderProtocol", Any], ast.expr]
+
+def rule_for(cls: type) -> Rule:
+    """Return the rule of exactly this class, of its kind of class, or of instances in general."""
+    rule = _EXACT.get(cls)
+    if rule is not None:
+        return rule
+    for applies, family in (*identity.FAMILIES, *iterators.FAMILIES, *containers.FAMILIES):
+        if applies(cls):
+            return family
+    return instances.rebuild

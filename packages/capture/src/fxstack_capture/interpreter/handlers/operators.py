@@ -12,6 +12,7 @@ from fxstack_capture.bytecode.null import NULL
 from fxstack_capture.callers import calls_program
 from fxstack_capture.interpreter.checks import truth_of_check
 from fxstack_capture.interpreter.frame import Frame
+from fxstack_capture.objects.kinds import append_only_lists
 
 SCALARS = frozenset({int, float, str, bool})
 """Types whose operators among themselves run no user code and look at nothing else."""
@@ -69,8 +70,8 @@ def to_bool(frame: Frame, _operand: object) -> None:
 def binary_subscr(frame: Frame, _operand: object) -> None:
     stack = frame.stack
     key = stack.pop()
-    if type(stack[-1]) is list and stack[-1] in frame.objects.append_only:
-        found = frame.objects.append_only.item(stack[-1], key)
+    if type(stack[-1]) is list and id(stack[-1]) in frame.objects.append_only:
+        found = append_only_lists.item(frame.objects, stack[-1], key)
         if found is not NULL:
             stack[-1] = found
             return

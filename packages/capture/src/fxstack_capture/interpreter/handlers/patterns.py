@@ -8,6 +8,7 @@ from typing import Any
 
 from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.native.class_flags import flags_of
+from fxstack_capture.objects.protocols.abstract_classes import note_answers
 
 _SEQUENCE_FLAG = 1 << 5
 _MAPPING_FLAG = 1 << 6
@@ -29,7 +30,7 @@ def _is_a(frame: Frame, abstract: type, flag: int) -> bool:
     from it.
     """
     kind = type(frame.stack[-1])
-    frame.objects.note_answers(kind, abstract)
+    note_answers(frame.objects, kind, abstract)
     return bool(flags_of(kind) & flag)
 
 

@@ -17,13 +17,15 @@ import itertools
 import math
 import operator
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
 from fxstack_capture import native
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import AllDistinct, Equals, LengthIs, TypeIs
+from fxstack_capture.objects.kinds import append_only_lists
 from fxstack_capture.sources import Converted, Item, Source, Upcoming
+from fxstack_capture.trace.object_records import ConsumedIterator
 from fxstack_capture.trace.records import DeferredLocal, DeferredTuple
 from fxstack_capture.trace.state import Objects
 
@@ -34,34 +36,16 @@ _LENGTH_HINT: Any = operator.length_hint
 _REFERENTS: Any = gc.get_referents
 
 
-class Consumed:
-    """One partially consumed iterator.
-
-    ``taken`` is the number of items that the trace has taken directly. An item that another iterator takes
-    with a real ``next`` is not counted.
-    """
+class Consumed(ConsumedIterator):
+    """A partially consumed iterator that the trace can read."""
 
     def __init__(self, objects: Objects, obj: Any, source: Source) -> None:
+        super().__init__(obj, source)
         self.objects = objects
-        self.obj = obj
-        self.source = source
-        self.taken = 0
-        self.ended = False
-
-    def next(self) -> Any:
-        """Return the next item: ``DeferredLocal``, ``DeferredTuple`` or an object of the trace.
-
-        Raises StopIteration, GraphBreak.
-        """
-        raise NotImplementedError
 
     def leave_to_other(self) -> None:
         """Do not count the last item, because another iterator will take it for real. Raises GraphBreak."""
         raise self.refuse("an iterator over a function")
-
-    def steps(self) -> int:
-        """Return the number of real calls of ``next``."""
-        return self.taken + self.ended
 
     def refuse(self, what: str) -> BaseException:
         return graph_break("unsupported-object", f"{what} that was partially consumed outside of the graph")
@@ -114,7 +98,7 @@ class _OfContainer(Consumed):
             return
         where = Item(Converted(self.source, _REFERENTS), 0)
         if type(container) is list:
-            proxy = self.objects.append_only.enter(container, where)
+            proxy = append_only_lists.enter(self.objects, container, where)
             changed = self._is_changed_list(proxy)
         elif type(container) is dict:
             changed = self.objects.dicts[id(self.objects.enter(container, where))].changed
@@ -124,7 +108,7 @@ class _OfContainer(Consumed):
             raise self.refuse("an iterator over a changed container")
 
     def _is_changed_list(self, proxy: Any) -> bool:
-        if proxy in self.objects.append_only:
+        if id(proxy) in self.objects.append_only:
             return bool(proxy)
         held = self.objects.contents[id(proxy)]
         return len(held) != len(proxy) or any(map(operator.is_not, held, proxy))
@@ -149,7 +133,7 @@ class _Composed(Consumed):
 
     def asked(self, first: int = 0) -> list[Consumed]:
         """Return the iterators that this iterator reads, in order."""
-        return [self.objects.iterators.enter(*part) for part in self._parts[first:]]
+        return [enter(self.objects, *part) for part in self._parts[first:]]
 
 
 class _Zip(_Composed):
@@ -168,7 +152,7 @@ class _Map(_Composed):
     def next(self) -> Any:
         objects = self.objects
         fn = objects.enter(*self._parts[0])
-        items = tuple([objects.iterators.entered(i.next()) for i in self.asked(1)])
+        items = tuple([entered(objects, i.next()) for i in self.asked(1)])
         return objects.trace.calls.call(fn, items, {})
 
 
@@ -178,7 +162,7 @@ class _Filter(_Composed):
         fn = objects.enter(*self._parts[0])
         (iterator,) = self.asked(1)
         while True:
-            item = objects.iterators.entered(iterator.next())
+            item = entered(objects, iterator.next())
             passed = item if fn in (None, bool) else objects.trace.calls.call(fn, (item,), {})
             if objects.trace.calls.truth(passed):
                 return item
@@ -190,8 +174,10 @@ class _Enumerate(_Composed):
     Therefore the replacement code advances the real ``enumerate``, which advances the iterator that it reads.
     """
 
+    counts_for_others = True
+
     def next(self) -> Any:
-        iterator = self.objects.iterators.enter(*self._parts[0])
+        iterator = enter(self.objects, *self._parts[0])
         try:
             item = iterator.next()
         except StopIteration:
@@ -200,7 +186,7 @@ class _Enumerate(_Composed):
         iterator.leave_to_other()
         number = DeferredLocal(*self._parts[1])
         place, self.taken = self.taken, self.taken + 1
-        return DeferredTuple((self.objects.iterators.entered(number) + place if place else number, item))
+        return DeferredTuple((entered(self.objects, number) + place if place else number, item))
 
     def leave_to_other(self) -> None:
         raise self.refuse("an enumerate inside of another iterator")
@@ -303,68 +289,47 @@ _KINDS: dict[type, Callable[[Objects, Any, Source], Consumed]] = {
 }
 
 
-class ConsumedIterators:
-    """The partially consumed iterators of one trace, by id. Each iterator is its own proxy."""
+def add(objects: Objects, obj: object, source: Source) -> None:
+    """Make ``obj``, which is its own proxy, readable if it is an iterator of a known type."""
+    kind = _KINDS.get(type(obj))
+    if kind is not None and native.AVAILABLE:
+        objects.iterators[id(obj)] = kind(objects, obj, source)
 
-    def __init__(self, objects: Objects) -> None:
-        self._objects = objects
-        self._consumed: dict[int, Consumed] = {}
 
-    def __contains__(self, obj: object) -> bool:
-        return id(obj) in self._consumed
+def enter(objects: Objects, obj: Any, source: Source) -> Consumed:
+    """Wrap an iterator that another iterator reads. Raises GraphBreak if the iterator cannot be read."""
+    objects.enter(obj, source)
+    consumed = objects.iterators.get(id(obj))
+    if consumed is None:
+        raise graph_break("unsupported-object", f"a partially consumed {type(obj).__qualname__}")
+    assert isinstance(consumed, Consumed)
+    return consumed
 
-    def __len__(self) -> int:
-        return len(self._consumed)
 
-    def add(self, obj: object, source: Source) -> None:
-        """Register ``obj`` as its own proxy. An iterator of a known type becomes readable."""
-        kind = _KINDS.get(type(obj))
-        if kind is not None and native.AVAILABLE:
-            self._consumed[id(obj)] = kind(self._objects, obj, source)
+def read_by(objects: Objects, obj: object) -> tuple[Any, ...]:
+    """Return the function of a ``map`` or ``filter`` and the iterators that it reads.
 
-    def enter(self, obj: Any, source: Source) -> Consumed:
-        """Wrap an iterator that another iterator reads. Raises GraphBreak if the iterator cannot be read."""
-        self._objects.enter(obj, source)
-        if obj not in self:
-            raise graph_break("unsupported-object", f"a partially consumed {type(obj).__qualname__}")
-        return self._consumed[id(obj)]
+    Raises GraphBreak.
+    """
+    consumed = objects.iterators[id(obj)]
+    assert isinstance(consumed, _Composed)
+    return consumed.function_and_iterators()
 
-    def next(self, obj: object) -> Any:
-        """Return the next item, not wrapped. Raises StopIteration, GraphBreak."""
-        return self._consumed[id(obj)].next()
 
-    def asked_by(self, obj: object) -> tuple[Any, ...]:
-        """Return the function of a ``map`` or ``filter`` and the iterators that it reads.
+def entered(objects: Objects, item: Any) -> Any:
+    """Return an item of an iterator as an object of the trace."""
+    if type(item) is DeferredLocal:
+        return objects.enter(item.value, item.source)
+    if type(item) is DeferredTuple:
+        return tuple([entered(objects, part) for part in item.parts])
+    return item
 
-        Raises GraphBreak.
-        """
-        found = self._consumed[id(obj)]
-        assert isinstance(found, _Composed)
-        return found.function_and_iterators()
 
-    def entered(self, item: Any) -> Any:
-        """Return an item as an object of the trace."""
-        if type(item) is DeferredLocal:
-            return self._objects.enter(item.value, item.source)
-        if type(item) is DeferredTuple:
-            return tuple([self.entered(part) for part in item.parts])
-        return item
-
-    def advances(self) -> Iterator[tuple[Source, int]]:
-        """Yield the source of each real iterator and the number of items to take."""
-        # An ``enumerate`` comes first, since it takes items of other iterators that these iterators do not
-        # count.
-        for counts in (True, False):
-            for consumed in self._consumed.values():
-                if isinstance(consumed, _Enumerate) is counts and consumed.steps():
-                    yield consumed.source, consumed.steps()
-
-    def close(self) -> None:
-        """Guard that different iterators of one type stay different."""
-        alike: dict[type, list[Consumed]] = {}
-        for consumed in self._consumed.values():
-            alike.setdefault(type(consumed.obj), []).append(consumed)
-        for first, *others in alike.values():
-            if others:
-                sources = tuple(consumed.source for consumed in others)
-                self._objects.trace.guard(first.source, AllDistinct(sources))
+def close(objects: Objects) -> None:
+    """Guard that different iterators of one type stay different."""
+    alike: dict[type, list[Source]] = {}
+    for consumed in objects.iterators.values():
+        alike.setdefault(type(consumed.obj), []).append(consumed.source)
+    for first, *others in alike.values():
+        if others:
+            objects.trace.guard(first, AllDistinct(tuple(others)))

@@ -28,6 +28,7 @@ def items(objects: Objects, obj: object, iterator: Iterable[Any], source: Source
 
 
 def tuple_(objects: Objects, obj: tuple[Any, ...], source: Source) -> tuple[Any, ...]:
+    """Wrap the items of a tuple. A tuple of constants is its own proxy."""
     if not obj:
         objects.trace.guard(source, Equals(()))
         return obj
@@ -70,10 +71,7 @@ def deque(objects: Objects, obj: collections.deque[Any], source: Source) -> coll
 
 def dict_(objects: Objects, obj: dict[Any, Any], source: Source) -> dict[Any, Any]:
     objects.trace.guard(source, TypeIs(dict))
-    proxy: dict[Any, Any] = {}
-    objects.registry.add(obj, proxy, source)
-    objects.add_dict(LazyDict(objects, obj, proxy, source))
-    return proxy
+    return objects.add_dict(LazyDict(objects, obj, {}, source)).proxy
 
 
 def set_(objects: Objects, obj: set[Any], source: Source) -> Any:
@@ -87,6 +85,7 @@ def frozenset_(objects: Objects, obj: frozenset[Any], source: Source) -> Any:
 
 
 def _set_like(objects: Objects, obj: Any, source: Source) -> Any:
+    """Copy a set or frozenset. Members that are no constants are wrapped."""
     cls = type(obj)
     objects.trace.guard(source, TypeIs(cls))
     members = tuple(cls.__iter__(obj))
@@ -104,6 +103,20 @@ def _set_like(objects: Objects, obj: Any, source: Source) -> Any:
         objects.contents[id(proxy)] = tuple(proxy)
     objects.registry.add(obj, proxy, source)
     return proxy
+
+
+def set_order(objects: Objects, proxy: Any) -> tuple[Any, ...] | None:
+    """Return the members of a wrapped set in the iteration order of the original set.
+
+    Return None if any order is correct.
+    """
+    order = objects.set_orders.get(id(proxy))
+    if order is None:
+        return None
+    held = objects.contents[id(proxy)]
+    if len(order) != len(proxy) or any(ours is not theirs for ours, theirs in zip(held, proxy, strict=True)):
+        raise graph_break("unsupported-object", "iteration over a set of objects that the program changed")
+    return order
 
 
 def slice_(objects: Objects, obj: slice, source: Source) -> slice:

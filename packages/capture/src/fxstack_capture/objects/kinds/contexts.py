@@ -2,13 +2,12 @@
 
 Each call has another ``ctx``, so a ``ctx`` is guarded by its class and is its own proxy. Attributes are read
 and written as for any instance. Four C attributes only keep the arguments of ``save_for_backward`` and the
-``mark_...`` methods until ``forward`` returns. ``Contexts`` records writes to these attributes, and the
-replacement code does the writes when the frame is left.
+``mark_...`` methods until ``forward`` returns. ``Objects.contexts`` records writes to these attributes, and
+the replacement code does the writes when the frame is left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final
 
 import torch
@@ -16,10 +15,9 @@ import torch
 from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import AllDistinct, IdentityIs, LengthIs, TypeIs
-from fxstack_capture.objects.protocols.descriptors import raw_dict
+from fxstack_capture.objects.instances import raw_dict
 from fxstack_capture.sources import BuiltinAttr, InstanceDict, Item, Source
-from fxstack_capture.trace.effects import Effect, SlotSet
-from fxstack_capture.trace.lazy_dict import ABSENT, LazyDict
+from fxstack_capture.trace.lazy_dict import ABSENT
 from fxstack_capture.trace.state import Objects
 
 CLASS: Final = torch.autograd.function.BackwardCFunction
@@ -33,74 +31,55 @@ _UNREADABLE: Final = frozenset(getattr(_C_CLASS, name) for name in ("saved_varia
 
 def enter(objects: Objects, obj: object, source: Source) -> Any:
     objects.trace.guard(source, TypeIs(type(obj)))
-    objects.enter_as_itself(obj, source)
-    own = raw_dict(obj)
-    state = LazyDict(objects, own, {}, InstanceDict(source), uniform=True)
-    objects.registry.add(own, state.proxy, state.source)
-    objects.instances[id(obj)] = objects.add_dict(state)
-    objects.contexts.add(obj, source)
+    objects.registry.add_itself(obj, source)
+    objects.add_instance_dict(obj, raw_dict(obj), {}, InstanceDict(source))
+    objects.contexts[id(obj)] = {}
     return obj
 
 
-class Contexts:
-    """The contexts of one trace and the writes to their C attributes, by id."""
+def load(objects: Objects, raw: Any, obj: Any) -> Any:
+    """Load a C attribute. Raises GraphBreak if loading the attribute has side effects."""
+    if raw.__name__ == "__dict__":
+        return objects.instances[id(obj)].proxy
+    if raw is _FLAG or raw.__name__ == "__class__":
+        # The flag can be written but not read: reading it raises the real error.
+        return raw.__get__(obj)
+    value = objects.contexts[id(obj)].get(raw, ABSENT)
+    if value is not ABSENT:
+        return value
+    source = objects.source_of(obj)
+    if raw in _UNREADABLE or source is None:
+        raise graph_break("unsupported-object", f"{raw.__name__} of a {type(obj).__qualname__}")
+    if raw is _SAVED:
+        _demand_unpacked(objects, obj, source)
+    return objects.enter(raw.__get__(obj), BuiltinAttr(source, raw.__name__))
 
-    def __init__(self, objects: Objects) -> None:
-        self._objects = objects
-        self._written: dict[int, dict[Any, Any]] = {}
-        self._sources: list[Source] = []
 
-    def __contains__(self, obj: object) -> bool:
-        return id(obj) in self._written
+def _demand_unpacked(objects: Objects, obj: Any, source: Source) -> None:
+    """Guard that no saved tensor has an unpack hook. Raises GraphBreak."""
+    # Reading ``saved_tensors`` calls the unpack hooks, and a guard that reads the attribute would call
+    # them, too.
+    saved = obj._raw_saved_tensors
+    where = BuiltinAttr(source, "_raw_saved_tensors")
+    guard = objects.trace.guard
+    guard(where, LengthIs(len(saved)))
+    for place, tensor in enumerate(saved):
+        if tensor.unpack_hook is not None:
+            raise graph_break("unsupported-object", "saved tensors that a hook unpacks")
+        guard(BuiltinAttr(Item(where, place), "unpack_hook"), IdentityIs(None, id(None)))
 
-    def add(self, obj: object, source: Source) -> None:
-        self._written[id(obj)] = {}
-        self._sources.append(source)
 
-    def load(self, raw: Any, obj: Any) -> Any:
-        """Load a C attribute. Raises GraphBreak if loading the attribute has side effects."""
-        if raw.__name__ == "__dict__":
-            return self._objects.instances[id(obj)].proxy
-        if raw is _FLAG or raw.__name__ == "__class__":
-            # The flag can be written but not read: reading it raises the real error.
-            return raw.__get__(obj)
-        value = self._written[id(obj)].get(raw, ABSENT)
-        if value is not ABSENT:
-            return value
-        source = self._objects.source_of(obj)
-        if raw in _UNREADABLE or source is None:
-            raise graph_break("unsupported-object", f"{raw.__name__} of a {type(obj).__qualname__}")
-        if raw is _SAVED:
-            self._demand_unpacked(obj, source)
-        return self._objects.enter(raw.__get__(obj), BuiltinAttr(source, raw.__name__))
+def store(objects: Objects, raw: Any, obj: Any, value: object) -> None:
+    """Write a C attribute. ABSENT as ``value`` deletes the attribute. Raises GraphBreak."""
+    if (raw in _KEPT and value is not ABSENT) or (raw is _FLAG and type(value) is bool):
+        objects.contexts[id(obj)][raw] = value
+        return
+    text = f"storing C attribute {raw.__name__} of a {type(obj).__qualname__}"
+    raise graph_break("unsupported-object", text)
 
-    def _demand_unpacked(self, obj: Any, source: Source) -> None:
-        """Guard that no saved tensor has an unpack hook. Raises GraphBreak."""
-        # Reading ``saved_tensors`` calls the unpack hooks, and a guard that reads the attribute would call
-        # them, too.
-        saved = obj._raw_saved_tensors
-        where = BuiltinAttr(source, "_raw_saved_tensors")
-        guard = self._objects.trace.guard
-        guard(where, LengthIs(len(saved)))
-        for place, tensor in enumerate(saved):
-            if tensor.unpack_hook is not None:
-                raise graph_break("unsupported-object", "saved tensors that a hook unpacks")
-            guard(BuiltinAttr(Item(where, place), "unpack_hook"), IdentityIs(None, id(None)))
 
-    def store(self, raw: Any, obj: Any, value: object) -> None:
-        """Write a C attribute. ABSENT as ``value`` deletes the attribute. Raises GraphBreak."""
-        if (raw in _KEPT and value is not ABSENT) or (raw is _FLAG and type(value) is bool):
-            self._written[id(obj)][raw] = value
-            return
-        text = f"storing C attribute {raw.__name__} of a {type(obj).__qualname__}"
-        raise graph_break("unsupported-object", text)
-
-    def changes(self, obj: object, source: Source) -> Iterator[Effect]:
-        for raw, value in self._written.get(id(obj), {}).items():
-            yield SlotSet(source, raw.__objclass__, raw.__name__, value)
-
-    def close(self) -> None:
-        """Guard that different contexts stay different."""
-        if len(self._sources) > 1:
-            first, *others = self._sources
-            self._objects.trace.guard(first, AllDistinct(tuple(others)))
+def close(objects: Objects) -> None:
+    """Guard that different contexts stay different."""
+    if len(objects.contexts) > 1:
+        first, *others = [objects.registry.by_proxy[obj].source for obj in objects.contexts]
+        objects.trace.guard(first, AllDistinct(tuple(others)))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from types import CellType, FunctionType
 from typing import Any
 
-from fxstack_capture.guards.records import CellEmpty, IdentityIs, SameObject
-from fxstack_capture.objects.stable_modules import is_stable_module
+from fxstack_capture.guards.records import CellEmpty, Equals, IdentityIs, SameObject
 from fxstack_capture.sources import BuiltinAttr, Cell, Item, Key, Pinned, Source, pinned
 from fxstack_capture.trace.constants import IMMUTABLE_TYPES
 from fxstack_capture.trace.object_records import Parts, ProxiedCell
 from fxstack_capture.trace.records import DeferredLocal
 from fxstack_capture.trace.registry import Entry
+from fxstack_capture.trace.stable_modules import is_stable_module
 from fxstack_capture.trace.state import Objects
 
 
@@ -25,12 +25,13 @@ def parts(objects: Objects, fn: FunctionType) -> Parts:
 
 
 def entry_of(objects: Objects, fn: FunctionType) -> Entry:
-    """The record of a function from outside, which is entered as itself if it was not met yet."""
+    """Return the registry entry of a function from outside. A function that is not registered becomes its own proxy."""
     known = objects.registry.by_proxy.get(id(fn))
     return objects.registry.add(fn, fn, pinned(fn, fn.__qualname__)) if known is None else known
 
 
 def _enter_parts(objects: Objects, fn: FunctionType, source: Source) -> Parts:
+    """Wrap the defaults and the closure of a function from outside."""
     if is_stable_module(fn.__module__) and fn not in objects.recreated:
         source = pinned(fn, fn.__qualname__)
     guard_part(objects, fn, "__code__", source)
@@ -66,7 +67,8 @@ def _default(objects: Objects, value: object, source: Source, anew: bool) -> obj
     """Wrap a default value. A number is a constant, unless the function is a recreated function."""
     # All calls that omit the argument see the same number. A recreated function has a number of its own.
     if type(value) in (int, float) and not anew:
-        return objects.enter_constant(value, source)
+        objects.trace.guard(source, Equals(value))
+        return value
     return objects.enter(value, source)
 
 

@@ -12,19 +12,19 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from fxstack_capture.guards.records import IdentityIs, KeysAre, LengthIs, TypeIs
+from fxstack_capture.guards.records import IdentityIs, KeysAre, LengthIs, SameObject, TypeIs
 from fxstack_capture.native.class_flags import is_heap_type
 from fxstack_capture.objects.instances import (
     dict_descriptor,
     is_bare,
     may_be_bare,
     native_new,
+    raw_dict,
     slots,
     without_finalizer,
 )
 from fxstack_capture.objects.kinds.containers import items
-from fxstack_capture.objects.protocols.descriptors import raw_dict
-from fxstack_capture.sources import BuiltinAttr, Key, KeyAt, SlotAttr, Source, ValueAt
+from fxstack_capture.sources import BuiltinAttr, InstanceDict, Key, KeyAt, SlotAttr, Source, ValueAt
 from fxstack_capture.trace.constants import is_constant_key, is_value
 from fxstack_capture.trace.state import Objects
 
@@ -33,7 +33,7 @@ Handler = Callable[[Objects, Any, Source], Any]
 
 # Limits: objects of subclasses of threading.local with slots, attribute methods of their own, or an __init__ that
 # does more than set attributes to constants end the graph where they are read: a guard may run their code. A
-# __getattribute__, or a property __class__, with side effects is also called where the tracer asks isinstance.
+# __getattribute__, or a property __class__, with side effects also runs where the tracer calls isinstance.
 
 
 def handler(cls: type) -> Handler | None:
@@ -48,13 +48,24 @@ def handler(cls: type) -> Handler | None:
     return _BY_BASE.get(base) or (exception if issubclass(cls, BaseException) else None)
 
 
+def _add_instance(objects: Objects, proxy: object, original: dict[str, Any], source: Source) -> None:
+    """Prepare lazy reads of ``original``, the instance dictionary of the object of ``proxy``."""
+    shared = objects.registry.by_original.get(id(original))
+    if shared is not None:  # another object has the same dictionary
+        objects.trace.guard(InstanceDict(source), SameObject(shared.source))
+        dict_descriptor(type(proxy)).__set__(proxy, shared.proxy)
+        objects.instances[id(proxy)] = objects.dicts[id(shared.proxy)]
+        return
+    objects.add_instance_dict(proxy, original, raw_dict(proxy), InstanceDict(source))
+
+
 def register(objects: Objects, obj: object, proxy: object, source: Source) -> Any:
     """Add the pair to the registry and prepare lazy reads of the instance dictionary and slots."""
     objects.registry.add(obj, proxy, source)
     cls = type(obj)
     without_finalizer(proxy)
     if dict_descriptor(cls) is not None:
-        objects.add_instance(proxy, raw_dict(obj), source)
+        _add_instance(objects, proxy, raw_dict(obj), source)
     if slots(cls):
         objects.slots[id(proxy)] = {}
     return proxy

@@ -17,18 +17,13 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program, plainly
 from fxstack_capture.guards.records import SlotUnset
 from fxstack_capture.native.class_flags import is_heap_type
-from fxstack_capture.objects.instances import declares_slots, dict_descriptor, slots
+from fxstack_capture.objects.instances import declares_slots, dict_descriptor, raw_dict, slots
+from fxstack_capture.objects.kinds import contexts
 from fxstack_capture.sources import BuiltinAttr, SlotAttr
 from fxstack_capture.trace.lazy_dict import ABSENT
 from fxstack_capture.trace.state import Objects
 
 Getter = Callable[[Objects, Any, Any, type], Any]
-
-
-def raw_dict(obj: object) -> dict[str, Any]:
-    """Return ``obj.__dict__`` through the C descriptor."""
-    result: dict[str, Any] = dict_descriptor(type(obj)).__get__(obj)
-    return result
 
 
 _COPIED_STATE = frozenset(
@@ -116,6 +111,7 @@ def get_property(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
 
 
 def get_cached_property(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
+    """Compute a ``functools.cached_property`` and store the value in the instance dictionary."""
     if obj is None:
         return raw
     value = objects.trace.calls.call(held(objects, raw, raw.func, "func"), (obj,), {})
@@ -129,6 +125,7 @@ def get_cached_property(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
 
 @calls_program
 def get_slot(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
+    """Read a ``__slots__`` member. The first read of a proxy wraps the original content."""
     if obj is None:
         return raw
     known = objects.slots.get(id(obj))
@@ -177,10 +174,11 @@ _OF_RUNNING_FRAMES = frozenset(
 
 
 def get_getset(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
+    """Read an attribute that C code computes. Raise GraphBreak if the value cannot be guarded."""
     if obj is None:
         return raw
-    if obj in objects.contexts:
-        return objects.contexts.load(raw, obj)
+    if id(obj) in objects.contexts:
+        return contexts.load(objects, raw, obj)
     if raw.__name__ == "__dict__":
         return raw.__get__(obj, cls)  # the ``__dict__`` of a proxy is the lazy dictionary
     entry = objects.registry.by_proxy.get(id(obj))
@@ -217,7 +215,7 @@ def held(objects: Objects, holder: object, value: object, name: str) -> Any:
     if entry is None or value is None:
         return value
     if type(value) is types.FunctionType:
-        return objects.enter_as_itself(value, BuiltinAttr(entry.source, name))
+        return objects.registry.add_itself(value, BuiltinAttr(entry.source, name))
     return objects.enter(value, BuiltinAttr(entry.source, name))
 
 
@@ -239,6 +237,7 @@ _INHERITED = {kind.__dict__["__get__"]: _GETTERS[kind] for kind in (property, st
 
 
 def getter_of(objects: Objects, raw: object) -> Getter:
+    """Return the function that binds a raw class attribute, or None if the attribute is no descriptor."""
     kind = type(raw)
     found = _GETTERS.get(kind)
     if found is not None:
@@ -270,14 +269,14 @@ def _plan(objects: Objects, cls: type, name: str) -> tuple[Any, Getter | None, b
         getter = getter_of(objects, raw)
         plan = (raw, getter, getter is not get_plain and is_data_descriptor(objects, raw))
     if not objects.classes.overlays:
-        objects.plans[(cls, name)] = plan
+        objects.classes.plans[(cls, name)] = plan
     return plan
 
 
 def plan_of(objects: Objects, cls: type, name: str) -> tuple[Any, Any, bool]:
     if objects.classes.overlays:
         return _plan(objects, cls, name)
-    return objects.plans.get((cls, name)) or _plan(objects, cls, name)
+    return objects.classes.plans.get((cls, name)) or _plan(objects, cls, name)
 
 
 def takes_writes(objects: Objects, cls: type, name: str) -> Any:

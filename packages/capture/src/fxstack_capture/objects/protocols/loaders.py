@@ -13,7 +13,6 @@ import torch
 from fxstack_capture.callers import calls_program
 from fxstack_capture.native.class_flags import is_immutable
 from fxstack_capture.objects.kinds.functions import entry_of, guard_part
-from fxstack_capture.objects.protocols.classes import dict_of
 from fxstack_capture.objects.protocols.descriptors import (
     bind,
     get_cached_property,
@@ -25,11 +24,12 @@ from fxstack_capture.objects.protocols.descriptors import (
     getter_of,
     plan_of,
 )
-from fxstack_capture.objects.stable_modules import is_stable_module
 from fxstack_capture.sources import BuiltinAttr, InstanceDict, SlotAttr, pinned
 from fxstack_capture.trace.effect_diff import diff
 from fxstack_capture.trace.effects import Call
+from fxstack_capture.trace.late_guards.class_reads import dict_of
 from fxstack_capture.trace.lazy_dict import ABSENT, LazyDict
+from fxstack_capture.trace.stable_modules import is_stable_module
 from fxstack_capture.trace.state import Objects
 
 
@@ -51,6 +51,7 @@ def load_class(objects: Objects, cls: type, name: str) -> Any:
 
 
 def generic_load_class(objects: Objects, cls: type, name: str) -> Any:
+    """Load a class attribute as ``type.__getattribute__`` does."""
     meta = type(cls)
     raw_meta, getter, data = plan_of(objects, meta, name)
     if data:
@@ -86,7 +87,7 @@ def _load_type_slot(objects: Objects, raw: Any, getter: Callable[..., Any], cls:
     value = raw.__get__(cls)
     if type(value) in (str, tuple, type(None), int, types.MappingProxyType) or isinstance(value, type):
         if name == "__dict__":
-            # An entry of the class itself is what a lookup along the MRO finds first.
+            # A lookup along the MRO finds the entry of the class itself first.
             return types.MappingProxyType({k: objects.classes.lookup(cls, k) for k in value})
         if name in _ANCESTRY:
             objects.classes.note_bases(cls)
@@ -124,7 +125,7 @@ def load_module(objects: Objects, module: Any, name: str) -> Any:
     if type(module) is not types.ModuleType:
         hook, _, _ = plan_of(objects, type(module), "__getattr__")
         if type(hook) is types.FunctionType and _has_changes(objects):
-            # The module may compute the attribute from what this trace has changed, as settings of torch do.
+            # The module may compute the attribute from state that this trace has changed, as settings of torch do.
             return objects.trace.calls.call(hook, (module, name), {})
         # A module with lazy imports: an import happens once and its result is a definition.
         value = getattr(module, name)
@@ -157,7 +158,7 @@ _LAZY_MODULES = frozenset(getattr(torch, "_lazy_modules", ()))
 
 
 def _import_apart(name: str) -> None:
-    """Import a module in a new thread, in which nothing is traced."""
+    """Import a module in a new thread, since frames of new threads are not traced."""
     thread = Thread(target=importlib.import_module, args=(name,))
     thread.start()
     thread.join()
@@ -199,6 +200,7 @@ _FUNCTION_PARTS = _TEXTS | {"__defaults__", "__kwdefaults__", "__annotations__"}
 
 @calls_program
 def load_function(objects: Objects, fn: types.FunctionType, name: str) -> Any:
+    """Load an attribute of a function. The attributes of a function from outside are guarded one by one."""
     if objects.is_new(fn):
         return getattr(fn, name)
     entry = entry_of(objects, fn)
@@ -229,18 +231,9 @@ def function_dict(objects: Objects, fn: types.FunctionType) -> LazyDict:
     """Return the state of a pre-existing function's ``__dict__``."""
     state = objects.instances.get(id(fn))
     if state is None:
-        source = objects.registry.by_proxy[id(fn)].source
-        state = LazyDict(
-            objects,
-            fn.__dict__,
-            {},
-            InstanceDict(source),
-            uniform=True,
-            stable=is_stable_module(fn.__module__),
-        )
-        objects.instances[id(fn)] = state
-        objects.registry.add(fn.__dict__, state.proxy, state.source)
-        objects.add_dict(state)
+        source = InstanceDict(objects.registry.by_proxy[id(fn)].source)
+        stable = is_stable_module(fn.__module__)
+        state = objects.add_instance_dict(fn, fn.__dict__, {}, source, stable=stable)
     return state
 
 
@@ -268,6 +261,7 @@ def load_super(objects: Objects, proxy: Any, name: str) -> Any:
 
 
 def super_lookup(objects: Objects, start: type, cls: type, name: str) -> Any:
+    """Look ``name`` up in the MRO of ``cls`` after ``start``. Return ABSENT if no class has it."""
     mro = type.__dict__["__mro__"].__get__(cls)
     for base in mro[mro.index(start) + 1 :]:
         overlay = objects.classes.overlays.get(base)

@@ -23,7 +23,7 @@ import torch
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
-from fxstack_capture.guards.records import HasKey
+from fxstack_capture.guards.records import Equals, HasKey
 from fxstack_capture.native.class_flags import is_immutable
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.attributes import load as load_array
@@ -166,7 +166,8 @@ def _load_own(objects: Objects, obj: object, cls: type, name: str) -> Any:
         objects.trace.guard(InstanceDict(source), HasKey(name, present=False))
         return ABSENT
     if type(own[name]) in (int, float):  # a constant of the program, never dynamic
-        return objects.enter_constant(own[name], InstanceAttr(source, name))
+        objects.trace.guard(InstanceAttr(source, name), Equals(own[name]))
+        return own[name]
     return objects.enter(own[name], InstanceAttr(source, name))
 
 

@@ -18,6 +18,7 @@ from fxstack_capture.callers import calls_program, plainly
 from fxstack_capture.native.class_flags import is_immutable
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.scalar import Scalar
+from fxstack_capture.objects.kinds import contexts
 from fxstack_capture.objects.protocols.descriptors import get_slot, held, is_own_slot, plan_of, takes_writes
 from fxstack_capture.objects.protocols.loaders import function_dict
 from fxstack_capture.trace.constants import PLAIN_TYPES
@@ -31,66 +32,49 @@ _DEFERRED = object()  # never identical to a value
 
 @calls_program
 def store(objects: Objects, obj: Any, name: str, value: object) -> None:
+    """Store an attribute by CPython's full protocol, or delete the attribute if ``value`` is ABSENT."""
     obj = objects.weak_proxies.get(id(obj), obj)
     cls = type(obj)
+    deletes = value is ABSENT
+    action = f"deleting {name}" if deletes else f"assignment to {name}"
     if isinstance(obj, torch.Tensor):
+        if deletes:
+            raise graph_break("unsupported-tensor", f"deleting attribute {name} of a tensor")
         objects.trace.torch.store_attr(obj, name, value)
         return
-    if cls is Array:
+    if cls is Array and not deletes:
         raise graph_break("unsupported-object", f"assignment to ndarray.{name}")
     if cls in weakref.ProxyTypes:  # made during the trace
-        raise graph_break("unsupported-object", f"assignment to {name} through a weak reference")
+        raise graph_break("unsupported-object", f"{action} through a weak reference")
+    method, arguments = ("__delattr__", (name,)) if deletes else ("__setattr__", (name, value))
     if cls is Scalar:
-        setattr(obj.settle(), name, value)  # raises
+        getattr(obj.settle(), method)(*arguments)  # raises
     if cls in PLAIN_TYPES:
-        setattr(objects.trace.torch.specialize(obj), name, value)  # raises
-    custom, _, _ = plan_of(objects, cls, "__setattr__")
-    if type(custom) is types.FunctionType or getattr(custom, "__name__", "") != "__setattr__":
-        objects.trace.calls.call(custom, (obj, name, value), {})
+        getattr(objects.trace.torch.specialize(obj), method)(*arguments)  # raises
+    custom, _, _ = plan_of(objects, cls, method)
+    if type(custom) is types.FunctionType or getattr(custom, "__name__", "") != method:
+        objects.trace.calls.call(custom, (obj, *arguments), {})
         return
     generic_store(objects, obj, name, value)
 
 
 @calls_program
-def delete(objects: Objects, obj: Any, name: str) -> None:
-    obj = objects.weak_proxies.get(id(obj), obj)
-    cls = type(obj)
-    if isinstance(obj, torch.Tensor):
-        raise graph_break("unsupported-tensor", f"deleting attribute {name} of a tensor")
-    if cls in weakref.ProxyTypes:
-        raise graph_break("unsupported-object", f"deleting {name} through a weak reference")
-    if cls is Scalar:
-        delattr(obj.settle(), name)  # raises
-    if cls in PLAIN_TYPES:
-        delattr(objects.trace.torch.specialize(obj), name)  # raises
-    custom, _, _ = plan_of(objects, cls, "__delattr__")
-    if type(custom) is types.FunctionType or getattr(custom, "__name__", "") != "__delattr__":
-        objects.trace.calls.call(custom, (obj, name), {})
-        return
-    generic_store(objects, obj, name, ABSENT)
-
-
-@calls_program
 def generic_store(objects: Objects, obj: Any, name: str, value: object) -> None:
     """Store as ``object.__setattr__`` does, or delete if ``value`` is ABSENT. ``obj`` may be of any kind."""
-    if isinstance(obj, types.ModuleType):
-        _store_module(objects, obj, name, value)
-        return
     if isinstance(obj, type):
         _store_class(objects, obj, name, value)
         return
     cls = type(obj)
     raw = takes_writes(objects, cls, name)
-    if raw is not ABSENT and _store_descriptor(objects, raw, obj, name, value):
+    if raw is not ABSENT:
+        _store_descriptor(objects, raw, obj, name, value)
         return
-    state = objects.instances.get(id(obj))
-    if (
-        state is None
-        and cls is types.FunctionType
-        and not objects.is_new(obj)
-        and objects.is_preexisting(obj)
-    ):
+    if isinstance(obj, types.ModuleType):
+        state: LazyDict | None = objects.namespace(obj.__dict__)
+    elif cls is types.FunctionType and not objects.is_new(obj) and objects.is_preexisting(obj):
         state = function_dict(objects, obj)
+    else:
+        state = objects.instances.get(id(obj))
     if state is not None:
         _write(state, obj, name, value)
     elif id(obj) in objects.opaque or objects.is_preexisting(obj):
@@ -101,18 +85,8 @@ def generic_store(objects: Objects, obj: Any, name: str, value: object) -> None:
         _object_setattr(obj, name, value)
 
 
-def _store_module(objects: Objects, module: types.ModuleType, name: str, value: object) -> None:
-    raw = takes_writes(objects, type(module), name)
-    if raw is not ABSENT and _store_descriptor(objects, raw, module, name, value):
-        return
-    _write(objects.namespace(module.__dict__), module, name, value)
-
-
-def _store_descriptor(objects: Objects, raw: Any, obj: Any, name: str, value: Any) -> bool:
-    """Pass a write to a data descriptor. Return False if the descriptor lacks the method.
-
-    The caller then raises the real error.
-    """
+def _store_descriptor(objects: Objects, raw: Any, obj: Any, name: str, value: Any) -> None:
+    """Pass a write or a deletion to a data descriptor. Raise the real error if the descriptor refuses it."""
     kind = type(raw)
     method = "__delete__" if value is ABSENT else "__set__"
     args = (raw, obj) if value is ABSENT else (raw, obj, value)
@@ -122,21 +96,20 @@ def _store_descriptor(objects: Objects, raw: Any, obj: Any, name: str, value: An
             plainly(getattr(raw, method), args[1:], {})  # raises the real AttributeError
         setter = held(objects, raw, fn, "fdel" if value is ABSENT else "fset")
         objects.trace.calls.call(setter, args[1:], {})
-        return True
-    if kind is types.MemberDescriptorType:
+    elif kind is types.MemberDescriptorType:
         _store_slot(objects, raw, obj, value)
-        return True
-    if kind is types.GetSetDescriptorType:
-        return _store_getset(objects, raw, obj, value)
-    setter = objects.classes.lookup(kind, method)
-    if setter is ABSENT:
-        raise AttributeError(method)
-    objects.trace.calls.call(setter, args, {})
-    return True
+    elif kind is types.GetSetDescriptorType:
+        _store_getset(objects, raw, obj, value)
+    else:
+        setter = objects.classes.lookup(kind, method)
+        if setter is ABSENT:
+            raise AttributeError(method)
+        objects.trace.calls.call(setter, args, {})
 
 
 @calls_program
 def _store_slot(objects: Objects, raw: Any, obj: Any, value: Any) -> None:
+    """Write or delete a ``__slots__`` member."""
     known = objects.slots.get(id(obj))
     if objects.is_preexisting(obj) and not is_own_slot(raw):
         raise graph_break(
@@ -164,21 +137,18 @@ def _read_slot(objects: Objects, raw: Any, obj: Any) -> None:
         raw.__set__(obj, value)
 
 
-def _store_getset(objects: Objects, raw: Any, obj: Any, value: Any) -> bool:
-    if obj in objects.contexts:
-        objects.contexts.store(raw, obj, value)
-        return True
-    if objects.is_preexisting(obj):
-        if _is_stored_already(objects, raw, obj, value):
-            return True
-        raise graph_break(
-            "unsupported-object", f"storing C attribute {raw.__name__} of a {type(obj).__qualname__}"
-        )
-    if value is ABSENT:
+def _store_getset(objects: Objects, raw: Any, obj: Any, value: Any) -> None:
+    """Write or delete an attribute that C code implements."""
+    if id(obj) in objects.contexts:
+        contexts.store(objects, raw, obj, value)
+    elif objects.is_preexisting(obj):
+        if not _is_stored_already(objects, raw, obj, value):
+            text = f"storing C attribute {raw.__name__} of a {type(obj).__qualname__}"
+            raise graph_break("unsupported-object", text)
+    elif value is ABSENT:
         raw.__delete__(obj)
     else:
         raw.__set__(obj, value)
-    return True
 
 
 def _is_stored_already(objects: Objects, raw: Any, obj: Any, value: Any) -> bool:
@@ -219,13 +189,14 @@ _NAMES_DELETED = _names_deleted()
 
 
 def _store_class(objects: Objects, cls: type, name: str, value: object) -> None:
+    """Write a class attribute. A write to a class from outside goes to an overlay."""
     if objects.is_new(cls):
         if value is ABSENT:
             type.__delattr__(cls, name)
         else:
             type.__setattr__(cls, name, value)
         objects.classes.cache.clear()
-        objects.plans.clear()
+        objects.classes.plans.clear()
         return
     if is_immutable(cls):
         type.__setattr__(cls, name, value)  # raises the real TypeError

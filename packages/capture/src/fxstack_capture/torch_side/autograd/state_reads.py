@@ -19,11 +19,11 @@ from typing import Any
 import torch
 
 from fxstack_capture.numpy_side.array import Array
-from fxstack_capture.objects.stable_modules import is_stable_module
 from fxstack_capture.objects.wrapping import is_definition
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.trace.constants import DESCRIPTOR_TYPES
 from fxstack_capture.trace.lazy_dict import ABSENT
+from fxstack_capture.trace.stable_modules import is_stable_module
 from fxstack_interchange.format.literals import LITERAL_TYPES
 
 # Limits: state that only C code reads is not compared, nor are the contents of tensors.

@@ -162,9 +162,7 @@ def _hang_graph(tracer: TracerProtocol, tensor: torch.Tensor, hook: object) -> H
     if tracer.transforms.inside or is_wrapper(tensor):
         raise _end_before_use(tracer, tensor, "register_hook")
     whole = tracer.trace.options.fullgraph
-    if tracer.hooks.count in tracer.assumptions.later_hooks or (
-        whole and tracer.source_of(tensor) is not None
-    ):
+    if tracer.hooks.count in tracer.trace.plan.later or (whole and tracer.source_of(tensor) is not None):
         return _register_later(tracer, tensor, hook)
     if tracer.source_of(tensor) is not None:
         raise _end_before_use(tracer, tensor, "register_hook")

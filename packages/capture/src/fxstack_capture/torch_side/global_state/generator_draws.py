@@ -3,7 +3,7 @@
 Methods that fill a tensor (``x.normal_(generator=g)``) are such a tensor and a copy.
 
 The replacement code draws such a tensor before the graph runs, in order with the other draws
-(``objects.kinds.random_draws``). The graph takes the tensor as an input. The earlier draw is safe, because
+(``trace.random_draws``). The graph takes the tensor as an input. The earlier draw is safe, because
 only another draw from the same generator can observe the order.
 
 Torch's default generators are different: operators of the graph draw from a default generator too.

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from fxstack_capture import torch_compat
-from fxstack_capture.objects.stable_modules import is_stable
+from fxstack_capture.trace.stable_modules import is_stable
 
 _MODULES = (
     *(torch, torch.nn.functional, torch.functional, torch_compat.tensor_module, torch.sparse),

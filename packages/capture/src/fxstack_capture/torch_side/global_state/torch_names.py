@@ -16,12 +16,12 @@ import torch
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.objects.kinds.functions import guard_part
-from fxstack_capture.objects.protocols.classes import SPECIAL_METHODS, raw_lookup
 from fxstack_capture.sources import pinned
 from fxstack_capture.torch_compat import get_qualified_name as _get_qualified_name
 from fxstack_capture.torch_side.global_state.global_dependencies import global_dependencies
 from fxstack_capture.torch_side.global_state.import_snapshot import is_original, is_original_method
 from fxstack_capture.torch_side.recording.targets import Target
+from fxstack_capture.trace.late_guards.class_reads import SPECIAL_METHODS, raw_lookup
 from fxstack_capture.trace.lazy_dict import ABSENT
 from fxstack_capture.trace.state import Trace
 

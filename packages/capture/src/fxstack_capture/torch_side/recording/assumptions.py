@@ -7,7 +7,7 @@ draws its random numbers from the state before the first run. The same holds for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FunctionType
 
@@ -17,6 +17,7 @@ from torch import fx
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_side.global_state.state import sets_state
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.trace.records import Blocks
 
 _OWN = frozenset({"aten", "prims", "prim"})
 _INDEXING = frozenset(
@@ -27,10 +28,6 @@ _INDEXING = frozenset(
     }
 )
 """Operators that index. On a GPU a wrong index ends the process. The check may be there to prevent that."""
-
-
-Blocks = tuple[tuple[int, int], ...]
-"""A key of the blocks of the program (``with``, ``except``, ``finally``) that receive an error."""
 
 
 class RefusedError(Exception):
@@ -61,20 +58,11 @@ class Assumptions:
         """The last node before code whose nodes do not stay in the graph. ``None`` outside of such code."""
         self.may_assert = False
         """Whether the nodes of the region become a nested graph, which can hold assertions."""
-        self.allowed = True
-        self.unseen: frozenset[Blocks] | None = None
-        """If set, graphs end at calls that may raise for their data, unless one of these is around the call."""
         self.handled_calls: dict[Blocks, tuple[int, int]] = {}
-        """See ``HandledError``. Calls inside of ``unseen`` are left out."""
-        self.later_hooks: frozenset[int] = frozenset()
-        """The hooks on tensors, by their order, that the replacement code registers after the graph has run."""
-        self.call_raises: Callable[[], BaseException | None] = lambda: None
-        """Called at each call that a block is around. Returns an error that the call is to raise."""
+        """See ``HandledError``. Calls inside of ``TracePlan.unseen`` are left out."""
         self._calls = 0
         self.passed: torch.Tensor | None = None
         self.several = False
-        self.ends_at_writes = False
-        """Whether graphs with assumptions end at writes to their inputs."""
 
     @contextmanager
     def none_inside(self, *, nested: bool) -> Iterator[None]:
@@ -93,7 +81,7 @@ class Assumptions:
         tracer = self._tracer
         trace = tracer.trace
         if (
-            not (trace.may_fall_back and self.allowed and trace.options.assume_checks)
+            not (trace.may_fall_back and trace.plan.assuming and trace.options.assume_checks)
             or self.region is not None
         ):
             return False
@@ -109,7 +97,7 @@ class Assumptions:
 
     def note_written(self, storage: int) -> None:
         """Note a write. Raise GraphBreak if the graph ends here."""
-        if self.ends_at_writes and self.passed is not None and storage in self._storages():
+        if self._tracer.trace.plan.ends_at_writes and self.passed is not None and storage in self._storages():
             raise graph_break("unsupported-call", "an operator that changes an input after checks of tensors")
 
     def _storages(self) -> set[int]:
@@ -117,15 +105,16 @@ class Assumptions:
 
     def note_data_checks(self, name: str) -> None:
         """Note a recorded call that may raise for its data. Raise GraphBreak if graphs end at such calls."""
-        blocks = self._tracer.trace.interp.receivers()
+        trace = self._tracer.trace
+        blocks = trace.interp.receivers()
         if not blocks:
             return
-        error = self.call_raises()
+        error = trace.call_raises()
         if error is not None:
             raise error
         self._calls += 1
-        if self.unseen is None or blocks not in self.unseen:
-            if self.unseen is not None:
+        if trace.plan.unseen is None or blocks not in trace.plan.unseen:
+            if trace.plan.unseen is not None:
                 raise graph_break("handled-error", name)
             first, _ = self.handled_calls.get(blocks, (self._calls, 0))
             self.handled_calls[blocks] = first, self._calls
@@ -154,7 +143,7 @@ class Assumptions:
 
     @property
     def retractable(self) -> bool:
-        """Whether running the graph has no effects except on torch's state (``emit.endings.restore``)."""
+        """Whether running the graph has no effects except on torch's state (``emit.endings.graph_errors``)."""
         tracer = self._tracer
         operators = tracer.mode.operators
         on_cpu = all(fake.device.type == "cpu" for fake, _, _ in tracer.inputs())

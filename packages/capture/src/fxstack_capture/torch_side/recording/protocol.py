@@ -16,8 +16,7 @@ from fxstack_capture.torch_side.numbers.symbols import Symbols
 from fxstack_capture.torch_side.recording.graph import GraphBuilder
 from fxstack_capture.torch_side.recording.node_metadata import Annotations
 from fxstack_capture.torch_side.subclasses.levels import Level
-from fxstack_capture.trace.parts import Arrays, AssumedTruths
-from fxstack_capture.trace.seams import TorchSide
+from fxstack_capture.trace.protocols import Arrays, AssumedTruths, TorchSide
 from fxstack_capture.trace.state import Trace
 
 

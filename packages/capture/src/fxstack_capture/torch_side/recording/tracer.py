@@ -61,7 +61,7 @@ from fxstack_capture.trace.state import Trace
 
 
 class TorchTracer:
-    """Implements ``trace.seams.TorchSide``. Each attempt to trace a frame has a tracer of its own."""
+    """Implements ``trace.protocols.TorchSide``. Each attempt to trace a frame has a tracer of its own."""
 
     def __init__(self, trace: Trace, history: FrameHistory | None = None) -> None:
         self.trace = trace
@@ -93,9 +93,7 @@ class TorchTracer:
         self.hooks = tensor_hooks.HooksInGraph(self)
         self.selection: SelectionProtocol | None = None
         """The policy of the selective checkpoint that is being traced."""
-        self.choosing = False
-        self.busy = False
-        self.differentiated = False
+        self.choosing = self.busy = self.differentiated = False
         self.has_leaves = False
         self.assumptions = Assumptions(self)
         self._in_session = False
@@ -104,6 +102,7 @@ class TorchTracer:
         self.builder.put_together = self.wrappers.put_together
         self.notes = Annotations()
         self.names = NamesOfTorch(trace)
+        self.is_usual = self.names.is_usual
         self.copies = Copies()
         self._originals: dict[int, tuple[torch.Tensor, Source]] = {}
         self._inputs: list[tuple[torch.Tensor, torch.Tensor, Source]] = []
@@ -234,7 +233,7 @@ class TorchTracer:
 
     def is_leaf(self, fn: object) -> bool:
         if leaves.is_operator(fn):
-            return type(fn) is not FunctionType or self.names.is_usual(fn)
+            return type(fn) is not FunctionType or self.is_usual(fn)
         return rules.has_rule(fn)
 
     def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

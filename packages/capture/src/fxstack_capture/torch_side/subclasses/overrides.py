@@ -23,7 +23,6 @@ from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
 from fxstack_capture.guards.records import NOT_FOUND
-from fxstack_capture.objects.protocols.classes import raw_lookup
 from fxstack_capture.sources import Converted, pinned
 from fxstack_capture.torch_compat import FakeTensor, tree_leaves
 from fxstack_capture.torch_compat import pop_mode_temporarily as _pop_mode_temporarily
@@ -32,6 +31,7 @@ from fxstack_capture.torch_side.rules import attributes, leaves
 from fxstack_capture.torch_side.subclasses import fake_classes
 from fxstack_capture.torch_side.subclasses.fake_classes import shown_class
 from fxstack_capture.torch_side.subclasses.levels import Level, present_level
+from fxstack_capture.trace.late_guards.class_reads import raw_lookup
 from fxstack_capture.trace.lazy_dict import ABSENT
 from fxstack_capture.trace.state import Args, Kwargs
 
@@ -288,7 +288,7 @@ class Overrides:
         """Return a function that torch reports as an object that existed before the frame."""
         if type(func) is not FunctionType:
             return func
-        return self._tracer.trace.objects.enter_as_itself(func, pinned(func, func.__qualname__))
+        return self._tracer.trace.objects.registry.add_itself(func, pinned(func, func.__qualname__))
 
     def ask_class(self, cls: type, func: object, kinds: tuple[type, ...], call: Args) -> Any:
         """Return the answer of the ``__torch_function__`` of a user's class."""

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from fxstack_capture import torch_compat
-from fxstack_capture.objects.protocols.classes import raw_lookup
 from fxstack_capture.torch_compat import FakeTensor, is_traceable_wrapper_subclass
+from fxstack_capture.trace.late_guards.class_reads import raw_lookup
 
 _DEFAULT = torch.Tensor.__torch_function__.__func__
 _DISABLED = torch_compat.disabled_torch_function_impl

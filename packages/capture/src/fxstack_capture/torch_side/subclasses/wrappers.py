@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.objects.protocols.classes import raw_lookup
 from fxstack_capture.shapes.geometry import numbers
 from fxstack_capture.sources import InstanceAttr, SlotAttr, Source
 from fxstack_capture.torch_compat import FakeTensor, tree_leaves
@@ -27,6 +26,7 @@ from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.subclasses import constructed_subclasses
 from fxstack_capture.torch_side.subclasses.fake_classes import overrides
 from fxstack_capture.torch_side.subclasses.wrapper_classes import asks, is_wrapper, why_not_followed
+from fxstack_capture.trace.late_guards.class_reads import raw_lookup
 from fxstack_capture.trace.records import Construction
 
 # Limits: five cases break the graph: a write to a wrapper that the program has made in the trace, an operator

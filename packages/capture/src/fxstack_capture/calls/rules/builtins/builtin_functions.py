@@ -23,6 +23,7 @@ from fxstack_capture.interpreter.frame_rules import FrameRule, frame_rules, supe
 from fxstack_capture.native.class_flags import is_immutable
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.scalar import Scalar
+from fxstack_capture.objects.kinds import append_only_lists
 from fxstack_capture.shapes.symbolic.exact_comparisons import as_float
 from fxstack_capture.trace.constants import PLAIN_TYPES
 from fxstack_capture.trace.state import Args, Trace
@@ -118,8 +119,8 @@ def _len(trace: Trace, value: Any) -> Any:
     if state is not None:
         return state.length()
     if type(value) in _CONTAINERS:
-        append_only = trace.objects.append_only
-        return append_only.length(value) if value in append_only else len(value)
+        is_append_only = id(value) in trace.objects.append_only
+        return append_only_lists.length(trace.objects, value) if is_append_only else len(value)
     if isinstance(value, torch.Tensor):
         method = tensor_methods.method(trace.calls, value, "__len__")
         return trace.calls.call(method or torch.Tensor.__len__, (value,), {})

@@ -15,6 +15,7 @@ from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.interpreter.frame_rules import python_type_of
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.scalar import Scalar
+from fxstack_capture.objects.protocols.abstract_classes import note_answers
 from fxstack_capture.trace.constants import PLAIN_TYPES, is_constant_key
 from fxstack_capture.trace.registry import NEW_CLASS_MARK
 from fxstack_capture.trace.state import Trace
@@ -124,14 +125,14 @@ def _isinstance(trace: Trace, value: Any, classes: Any) -> Any:
         if answer is not None:
             return answer
     if isinstance(value, torch.Tensor):
-        trace.objects.note_answers(shown, classes)
+        note_answers(trace.objects, shown, classes)
         return _tensor_isinstance(trace, value, classes)
     if kind is Array:
-        trace.objects.note_answers(type(value.example), classes)
+        note_answers(trace.objects, type(value.example), classes)
         return isinstance(value.example, classes)
     if kind in PLAIN_TYPES:
         plain = PLAIN_TYPES[kind]
-        trace.objects.note_answers(plain, classes)
+        note_answers(trace.objects, plain, classes)
         return isinstance(plain(), classes)  # any number of the class gives the result that the program sees
     if type(classes) is type or (type(classes) is tuple and all(type(c) is type for c in classes)):
         return isinstance(value, classes)

@@ -15,6 +15,7 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import plainly
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.objects.protocols.abstract_classes import note_answers
 from fxstack_capture.trace.constants import IDENTITY_TYPES, IMMUTABLE_TYPES, is_constant_key
 from fxstack_capture.trace.lazy_dict import ABSENT
 from fxstack_capture.trace.state import Trace
@@ -98,7 +99,7 @@ def _is_instance(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     cls, value = args
     shown = trace.objects.load_attr(value, "__class__")  # the ``__class__`` of a proxy may be another class
     for kind in dict.fromkeys((type(value), shown)):
-        trace.objects.note_answers(kind, cls)
+        note_answers(trace.objects, kind, cls)
     return answer
 
 
@@ -106,7 +107,7 @@ def _is_instance(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 def _is_subclass(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     answer = run(trace, _abc._abc_subclasscheck, args, kwargs)
     cls, kind = args
-    trace.objects.note_answers(kind, cls)
+    note_answers(trace.objects, kind, cls)
     return answer
 
 

@@ -1,6 +1,6 @@
 """Module ``numpy.random``: NumPy's own generator draws before the graph runs, in order with all other draws.
 
-Arrays of drawn numbers are inputs of the graph, single numbers are symbols (``objects.kinds.random_draws``). The
+Arrays of drawn numbers are inputs of the graph, single numbers are symbols (``trace.random_draws``). The
 arguments of a draw must be constants, apart from an array that is permuted: the frame draws the permutation,
 and the graph applies it.
 """

@@ -16,6 +16,7 @@ from fxstack_capture import native, torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.guards.records import Guard, HasKey, MembersAre
+from fxstack_capture.objects.instances import raw_dict
 from fxstack_capture.sources import InstanceDict, pinned
 from fxstack_capture.torch_compat import BackwardHookFunction
 from fxstack_capture.trace.lazy_dict import ABSENT
@@ -42,11 +43,13 @@ _CALL_CODE = _CALL_IMPL.__code__
 def module_getattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     self, name = args
     objects = trace.objects
-    own = objects.own_dict(self)
+    state = objects.instances.get(id(self))
+    own = raw_dict(self)
     for holder in ("_parameters", "_buffers", "_modules"):
-        members = own(holder)
+        members = own.get(holder, ABSENT) if state is None else state.get(holder)
         if members is not ABSENT:
-            found = objects.dict_get(members, name)
+            lazy = objects.lazy.get(id(members))
+            found = members.get(name, ABSENT) if lazy is None else lazy.get(name)
             if found is not ABSENT:
                 return found
     raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'", name=name, obj=self)
@@ -61,7 +64,7 @@ def module_call(
     objects = trace.objects
     impl = objects.classes.lookup(type(self), "_call_impl")
     usual = impl is _CALL_IMPL and _CALL_IMPL.__code__ is _CALL_CODE
-    if not usual or not trace.torch.names.is_usual(_CALL_IMPL):
+    if not usual or not trace.torch.is_usual(_CALL_IMPL):
         return objects.load_attr(self, "_call_impl"), args[1:], kwargs
     if _is_plain(trace, self):
         return trace.objects.load_attr(self, "forward"), args[1:], kwargs

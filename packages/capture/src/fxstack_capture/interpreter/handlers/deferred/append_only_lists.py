@@ -16,7 +16,7 @@ from fxstack_capture.interpreter.handlers import attributes, calling, operators,
 from fxstack_capture.interpreter.handlers.deferred import deferred_locals as deferred
 from fxstack_capture.interpreter.handlers.variables import local_slots, names
 from fxstack_capture.interpreter.program import Handler, Instead, Step
-from fxstack_capture.objects.kinds.append_only_lists import APPEND_METHODS
+from fxstack_capture.objects.kinds import append_only_lists as lists
 
 Load = Callable[[Frame, Any, bool], None]
 """The handler with its operand; the last argument says whether the list is not looked into."""
@@ -24,7 +24,7 @@ Load = Callable[[Frame, Any, bool], None]
 
 def _load_fast(frame: Frame, index: int, lazily: bool) -> None:
     """Load a local of the root frame. In other frames all arguments are wrapped."""
-    found = frame.objects.append_only.lazily(frame.fast[index]) if lazily else None
+    found = lists.lazily(frame.objects, frame.fast[index]) if lazily else None
     if found is None:
         deferred.enter_fast(frame, index)
     else:
@@ -42,7 +42,7 @@ def _store_fast_load_fast(frame: Frame, indices: tuple[int, int], lazily: bool) 
 
 
 def _load_deref(frame: Frame, index: int, lazily: bool) -> None:
-    found = frame.objects.append_only.in_cell(frame.fast[index]) if lazily else None
+    found = lists.in_cell(frame.objects, frame.fast[index]) if lazily else None
     if found is None:
         local_slots.load_deref(frame, index)
     else:
@@ -50,7 +50,7 @@ def _load_deref(frame: Frame, index: int, lazily: bool) -> None:
 
 
 def _load_global(frame: Frame, name: str, lazily: bool) -> None:
-    found = frame.objects.append_only.in_globals(frame.globals, name) if lazily else None
+    found = lists.in_globals(frame.objects, frame.globals, name) if lazily else None
     if found is None:
         names.load_global(frame, name)
     else:
@@ -63,7 +63,7 @@ def _load_global_null_below(frame: Frame, name: str, lazily: bool) -> None:
 
 
 def _load_attr(frame: Frame, name: str, lazily: bool) -> None:
-    found = frame.objects.append_only.in_attribute(frame.stack[-1], name) if lazily else None
+    found = lists.in_attribute(frame.objects, frame.stack[-1], name) if lazily else None
     if found is None:
         attributes.load_attr(frame, name)
     else:
@@ -114,7 +114,7 @@ def append_only(steps: list[Step]) -> tuple[Step, ...]:
             steps[place] = Instead.of(handler, _deferred, _load_fast_load_fast), operand
         elif load is None:
             continue
-        elif (following in _METHOD_LOADS and what in APPEND_METHODS) or _is_indexed(steps, place + 1):
+        elif (following in _METHOD_LOADS and what in lists.APPEND_METHODS) or _is_indexed(steps, place + 1):
             steps[place] = Instead.of(handler, _deferred, load), operand
         elif following is calling.call and what == 1:
             steps[place] = Instead.of(handler, _measured, load), operand

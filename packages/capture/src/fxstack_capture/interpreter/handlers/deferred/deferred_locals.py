@@ -26,6 +26,7 @@ from fxstack_capture.interpreter.handlers import containers, flow
 from fxstack_capture.interpreter.handlers.deferred import formatting
 from fxstack_capture.interpreter.handlers.variables import local_slots
 from fxstack_capture.interpreter.program import Instead, Step
+from fxstack_capture.objects.kinds.consumed_iterators import entered
 from fxstack_capture.objects.printed_texts import Piece, Text
 from fxstack_capture.sources import Item
 from fxstack_capture.trace.records import DeferredLocal, DeferredTuple
@@ -33,11 +34,11 @@ from fxstack_capture.trace.records import DeferredLocal, DeferredTuple
 
 def for_iter(frame: Frame, target: int) -> int | None:
     stack = frame.stack
-    consumed = frame.objects.iterators
-    if id(stack[-1]) not in frame.objects.opaque or stack[-1] not in consumed:
+    consumed = frame.objects.iterators.get(id(stack[-1]))
+    if consumed is None or id(stack[-1]) not in frame.objects.opaque:
         return flow.for_iter(frame, target)
     try:
-        stack.append(consumed.next(stack[-1]))
+        stack.append(consumed.next())
     except StopIteration as end:
         frame.interp.dealt_with(end)
         stack.pop()
@@ -95,7 +96,7 @@ def unpack_sequence(frame: Frame, count: int) -> None:
         if len(value.parts) == count:
             frame.stack[-1:] = value.parts[::-1]
             return
-        frame.stack[-1] = frame.objects.iterators.entered(value)
+        frame.stack[-1] = entered(frame.objects, value)
     elif type(value) is DeferredLocal:
         found: Any = value.value
         if type(found) is tuple and len(found) == count:
@@ -111,7 +112,7 @@ def unpack_sequence(frame: Frame, count: int) -> None:
 def store_fast(frame: Frame, index: int) -> None:
     """Store a value. A deferred tuple in one variable becomes a tuple, and its items are wrapped."""
     value = frame.stack.pop()
-    frame.fast[index] = frame.objects.iterators.entered(value) if type(value) is DeferredTuple else value
+    frame.fast[index] = entered(frame.objects, value) if type(value) is DeferredTuple else value
 
 
 def _stored(steps: Sequence[Step], place: int) -> int | None:

@@ -32,7 +32,7 @@ from fxstack_capture.trace.state import Trace
 
 def steps_of_trace(trace: Trace, steps: tuple[Step, ...]) -> tuple[Step, ...]:
     """The steps with which a trace runs ``steps``: those that its options and its polyfills change."""
-    changed = unfolded(steps) if trace.polyfills else steps
+    changed = unfolded(steps) if trace.plan.polyfills else steps
     if not trace.options.reorderable_functions:
         return changed
     pairs = zip(steps, changed, strict=True)

@@ -123,7 +123,7 @@ def cell_content(frame: Frame, index: int) -> Any:
 
 
 def store_deref(frame: Frame, index: int) -> None:
-    frame.objects.store_cell(frame.fast[index], frame.stack.pop())
+    frame.fast[index].cell_contents = frame.stack.pop()
 
 
 def delete_deref(frame: Frame, index: int) -> None:

@@ -9,17 +9,17 @@ effect.
 from __future__ import annotations
 
 import types
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from fxstack_capture.guards.records import NOT_FOUND, ClassUnchanged
+from fxstack_capture.guards.records import NOT_FOUND, Check, ClassUnchanged
 from fxstack_capture.native.class_flags import is_immutable
-from fxstack_capture.objects.stable_modules import is_stable, label_of
 from fxstack_capture.operator_protocol import ARITHMETIC_NAMES, COMPARISON_NAMES
-from fxstack_capture.sources import ClassAttr, pinned
+from fxstack_capture.sources import ClassAttr, Source, pinned
 from fxstack_capture.trace.constants import IDENTITY_TYPES, IMMUTABLE_TYPES
 from fxstack_capture.trace.lazy_dict import ABSENT
-from fxstack_capture.trace.state import Objects
+from fxstack_capture.trace.registry import Registry
+from fxstack_capture.trace.stable_modules import is_stable, label_of
 
 dict_of = type.__dict__["__dict__"].__get__
 _mro = type.__dict__["__mro__"].__get__
@@ -54,11 +54,23 @@ _SELF_ENTERING: frozenset[type] = (
 
 
 class ClassReads:
-    """The class lookups of one trace."""
+    """The class lookups of one trace.
 
-    def __init__(self, objects: Objects) -> None:
-        self.objects = objects
+    ``enter`` wraps the value of an attribute as an object of the trace.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        guard: Callable[[Source, Check], None],
+        enter: Callable[[object, Source], Any],
+    ) -> None:
+        self._registry = registry
+        self._guard = guard
+        self._enter = enter
         self.cache: dict[tuple[type, str], Any] = {}
+        self.plans: dict[tuple[type, str], Any] = {}
+        """Attribute plans of ``objects.protocols.descriptors``, which depend on the lookups."""
         self.reads: dict[type, dict[str, object]] = {}
         self.fixed: dict[type, bool] = {}
         self.noted: set[type] = set()
@@ -91,16 +103,17 @@ class ClassReads:
         return ABSENT
 
     def _found(self, cls: type, base: type, name: str) -> Any:
+        """Record the lookup, and return the attribute as an object of the trace."""
         raw = dict_of(base)[name]
         self._note(cls, name, raw)
         kind = type(raw)
-        if kind in IMMUTABLE_TYPES or self.objects.is_new(base):
+        if kind in IMMUTABLE_TYPES or self._registry.is_new(base):
             return raw
         source = ClassAttr(pinned(base, base.__qualname__), name)
         if kind in _SELF_ENTERING or isinstance(raw, type):
             definition = kind in IDENTITY_TYPES and is_stable(raw)
-            return self.objects.enter_as_itself(raw, pinned(raw, label_of(raw)) if definition else source)
-        return self.objects.enter(raw, source)
+            return self._registry.add_itself(raw, pinned(raw, label_of(raw)) if definition else source)
+        return self._enter(raw, source)
 
     def _note(self, cls: type, name: str, raw: object) -> None:
         if not self._is_fixed(cls):
@@ -109,7 +122,7 @@ class ClassReads:
     def _is_fixed(self, cls: type) -> bool:
         fixed = self.fixed.get(cls)
         if fixed is None:
-            fixed = self.fixed[cls] = is_immutable(cls) or self.objects.is_new(cls)
+            fixed = self.fixed[cls] = is_immutable(cls) or self._registry.is_new(cls)
         return fixed
 
     def note(self, cls: type, names: Iterable[str]) -> None:
@@ -121,7 +134,7 @@ class ClassReads:
                     reads[name] = raw_lookup(cls, name)
 
     def note_bases(self, cls: type) -> None:
-        """Record that the program has asked for the bases of ``cls``."""
+        """Record that the program has read the bases of ``cls``."""
         if not self._is_fixed(cls):
             self.ancestors.add(cls)
             self.reads.setdefault(cls, {})
@@ -142,7 +155,7 @@ class ClassReads:
         The finished class differs.
         """
         self.cache.clear()
-        self.objects.plans.clear()
+        self.plans.clear()
         self.fixed.pop(cls, None)
         self.reads.pop(cls, None)
 
@@ -156,4 +169,4 @@ class ClassReads:
         for cls, reads in self.reads.items():
             mro = _mro(cls) if cls in self.ancestors else ()
             check = ClassUnchanged(tuple(reads), tuple(reads.values()), mro)
-            self.objects.trace.guard(pinned(cls, cls.__qualname__), check)
+            self._guard(pinned(cls, cls.__qualname__), check)

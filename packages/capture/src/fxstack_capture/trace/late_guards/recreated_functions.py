@@ -8,7 +8,7 @@ key of a dictionary, an attribute of a class or an operand of ``is``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -18,34 +18,41 @@ from fxstack_capture.guards.records import (
     Check,
     ClassUnchanged,
     Equals,
+    Guard,
     HasKey,
     IdentityIs,
     KeysAre,
     LengthIs,
     TypeIs,
 )
+from fxstack_capture.shapes.history import FrameHistory
 from fxstack_capture.sources import BuiltinAttr, Item, Local, Source
-from fxstack_capture.trace.state import Objects
 
 _NESTED = 0x10  # inspect.CO_NESTED: the code of a function that another function defines
 
 
 class RecreatedFunctions:
-    """The recreated functions of one trace, by id."""
+    """The recreated functions of one trace, by id.
 
-    def __init__(self, objects: Objects) -> None:
-        self.objects = objects
+    ``has_rule`` says whether calls of a function do not interpret its code.
+    """
+
+    def __init__(
+        self, guard: Callable[[Source, Check], None], has_rule: Callable[[FunctionType], bool]
+    ) -> None:
+        self._guard = guard
+        self._has_rule = has_rule
         self._entered: dict[int, tuple[FunctionType, Source]] = {}
 
     def __contains__(self, obj: object) -> bool:
         return id(obj) in self._entered
 
-    def enter(self, fn: FunctionType, source: Source) -> bool:
+    def enter(self, fn: FunctionType, source: Source, history: FrameHistory) -> bool:
         """Guard ``fn`` by its code if ``fn`` is a recreated function. Return whether ``fn`` is guarded so."""
-        seen_another = self.objects.trace.torch.history.is_another(source, fn)
+        seen_another = history.is_another(source, fn)
         if not (seen_another or _is_made_by_caller(fn, source)) or not self._is_plain(fn):
             return False
-        guard = self.objects.trace.guard
+        guard = self._guard
         guard(source, TypeIs(FunctionType))
         for name in ("__code__", "__globals__"):
             value = getattr(fn, name)
@@ -58,30 +65,29 @@ class RecreatedFunctions:
 
     def _is_plain(self, fn: FunctionType) -> bool:
         """Whether only the code of ``fn`` and the names that it reads define its meaning."""
-        calls: Any = self.objects.trace.calls
-        is_known = id(fn) in calls.rules or calls.is_leaf(fn) or torch_compat.is_allowed_by_torch(fn)
+        is_known = self._has_rule(fn) or torch_compat.is_allowed_by_torch(fn)
         return not is_known and not fn.__dict__ and type(fn.__module__) is str
 
     def pin(self, values: tuple[Any, ...]) -> None:
         """Guard the identity of each recreated function in ``values``, since the trace depends on it."""
         for fn, source in [self._entered.pop(id(v)) for v in values if id(v) in self._entered]:
-            self.objects.trace.guard(source, IdentityIs(fn, id(fn)))
+            self._guard(source, IdentityIs(fn, id(fn)))
 
-    def close(self) -> None:
+    def close(self, guards: Iterable[Guard]) -> None:
         """Pin functions that other guards know by identity.
 
         Guard that functions with the same code stay different.
         """
         if not self._entered:
             return
-        codes = {fn.__code__ for fn in _known_by_identity(self.objects)}
+        codes = {fn.__code__ for fn in _known_by_identity(guards)}
         self.pin(tuple(fn for fn, _ in self._entered.values() if fn.__code__ in codes))
         alike: dict[CodeType, list[Source]] = {}
         for fn, source in self._entered.values():
             alike.setdefault(fn.__code__, []).append(source)
         for first, *others in alike.values():
             if others:
-                self.objects.trace.guard(first, AllDistinct(tuple(others)))
+                self._guard(first, AllDistinct(tuple(others)))
 
 
 def _is_made_by_caller(fn: FunctionType, source: Source) -> bool:
@@ -91,15 +97,16 @@ def _is_made_by_caller(fn: FunctionType, source: Source) -> bool:
     return bool(fn.__code__.co_flags & _NESTED) and isinstance(source, Local)
 
 
-def _known_by_identity(objects: Objects) -> Iterator[FunctionType]:
+def _known_by_identity(guards: Iterable[Guard]) -> Iterator[FunctionType]:
     """Yield the functions whose identity other guards demand."""
-    for guard in objects.trace.guards:
+    for guard in guards:
         read = _IDENTITIES.get(type(guard.check))
         if read is not None:
             yield from _functions(read(guard.check))
 
 
 def _functions(values: tuple[Any, ...]) -> Iterator[FunctionType]:
+    """Yield the functions among ``values``, and inside of tuples, sets and method objects."""
     for value in values:
         if type(value) in (tuple, frozenset):
             yield from _functions(tuple(value))

@@ -3,29 +3,38 @@
 Two arguments of one type have two proxies. If a later call passes one object twice, a write through one name
 must be visible through the other name, and ``is`` gives another result. Therefore the guards demand that an
 object that the program wrote to or compared is distinct from the other objects of its type. The same holds
-for objects that the program told apart by id or hash.
+for objects that the program distinguished by id or hash.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
-from fxstack_capture.guards.records import AllDistinct
+from fxstack_capture.guards.records import AllDistinct, Check
 from fxstack_capture.sources import Source
-from fxstack_capture.trace.registry import Entry
-from fxstack_capture.trace.state import Objects
+from fxstack_capture.trace.registry import Entry, Registry
 
 
 class Distinctions:
-    """Objects that the program wrote to, compared or identified in one trace."""
+    """Objects that the program wrote to, compared or identified in one trace.
 
-    def __init__(self, objects: Objects) -> None:
-        self.objects = objects
+    ``varies`` says whether the next call may have another object in place of an object that is its own proxy.
+    """
+
+    def __init__(
+        self, registry: Registry, guard: Callable[[Source, Check], None], varies: Callable[[object], bool]
+    ) -> None:
+        self._registry = registry
+        self._add_guard = guard
+        self._itself_varies = varies
         self.written: dict[int, Entry] = {}
         self.compared: set[tuple[int, int]] = set()
         self.identified: dict[int, Entry] = {}
 
     def note_written(self, entry: Entry) -> None:
+        """Record that the program wrote to a pre-existing object."""
         self.written[id(entry.proxy)] = entry
 
     def note_compared(self, left: object, right: object) -> None:
@@ -35,33 +44,23 @@ class Distinctions:
         """
         if left is right or type(left) is not type(right) or isinstance(left, torch.Tensor):
             return
-        entries = self.objects.registry.by_proxy
+        entries = self._registry.by_proxy
         if self._varies(entries.get(id(left))) and self._varies(entries.get(id(right))):
             self.compared.add((id(left), id(right)))
 
     def note_identified(self, obj: object) -> None:
         """Record that the program used the identity of ``obj``: its ``id`` or its place in a hash table."""
-        entry = self.objects.registry.by_proxy.get(id(obj))
+        entry = self._registry.by_proxy.get(id(obj))
         if entry is not None and self._varies(entry) and not isinstance(obj, torch.Tensor):
             self.identified[id(obj)] = entry
 
     def _varies(self, entry: Entry | None) -> bool:
         """Whether another call may have another object: a proxy, or an object guarded by class or text."""
-        return self._is_proxy(entry) or (
-            entry is not None
-            and (
-                id(entry.proxy) in self.objects.opaque
-                or id(entry.proxy) in self.objects.guarded_by_repr
-                or entry.proxy in self.objects.contexts
-            )
-        )
-
-    @staticmethod
-    def _is_proxy(entry: Entry | None) -> bool:
-        return entry is not None and entry.proxy is not entry.original
+        return entry is not None and (entry.proxy is not entry.original or self._itself_varies(entry.proxy))
 
     def close(self) -> None:
-        entries = self.objects.registry.by_proxy
+        """Add the guards: for pairs that were compared, and for groups of objects of one type."""
+        entries = self._registry.by_proxy
         for left, right in self.compared:
             self._guard([entries[left].source, entries[right].source])
         named: dict[type, list[Source]] = {}
@@ -71,7 +70,7 @@ class Distinctions:
             self._guard(sources)
         kinds = {type(entry.original) for entry in self.written.values()}
         groups: dict[type, list[Source]] = {kind: [] for kind in kinds}
-        for entry in self.objects.registry.proxied():
+        for entry in self._registry.proxied():
             group = groups.get(type(entry.original))
             if group is not None:
                 group.append(entry.source)
@@ -80,4 +79,4 @@ class Distinctions:
 
     def _guard(self, sources: list[Source]) -> None:
         if len(sources) > 1:
-            self.objects.trace.guard(sources[0], AllDistinct(tuple(sources[1:])))
+            self._add_guard(sources[0], AllDistinct(tuple(sources[1:])))

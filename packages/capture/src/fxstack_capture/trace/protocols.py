@@ -1,18 +1,17 @@
-"""Protocols that the torch side and the interpreter offer to the other parts of a trace."""
+"""Protocols of the torch side and the interpreter, which lower folders call back into."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from types import CodeType, FunctionType
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import torch
 
 from fxstack_capture.shapes.geometry import Geometry
 from fxstack_capture.shapes.history import FrameHistory
 from fxstack_capture.sources import Source
-from fxstack_capture.trace.parts import Arrays, AssumedTruths, TorchNames
 from fxstack_capture.trace.records import (
     AttributeWrite,
     CapturedCode,
@@ -21,6 +20,68 @@ from fxstack_capture.trace.records import (
     Link,
     RootOutcome,
 )
+
+
+class Arrays(Protocol):
+    """NumPy arrays of the trace."""
+
+    @property
+    def tracer(self) -> TorchSide: ...
+
+    @property
+    def objects(self) -> Any:
+        """The object model (``trace.state.Objects``)."""
+
+    has_scalars: bool
+    """Whether the trace has NumPy scalars whose number is dynamic."""
+
+    def about(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a NumPy function that reads only the types of its arguments. Raises NumPy's exceptions."""
+
+    def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a NumPy function, or apply an operator to arrays."""
+
+    def from_tensor(self, tensor: torch.Tensor, *, writeable: bool = True) -> Any:
+        """Return the array that shares the memory of ``tensor``, a dense CPU tensor with a NumPy dtype."""
+
+    def run(self, pair: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a NumPy function through its counterpart on tensors."""
+
+    def text(self, fn: Callable[..., str], array: Any, *spec: str) -> str:
+        """Call ``str``, ``repr`` or ``format``."""
+
+    def iterate(self, array: Any) -> Iterator[Any]: ...
+
+    def refuse(self, what: str) -> NoReturn: ...
+
+
+class AssumedTruths(Protocol):
+    """Truth values of tensors that the trace assumes and the graph checks."""
+
+    handled_calls: dict[tuple[tuple[int, int], ...], tuple[int, int]]
+    """The calls that may raise for tensor data where the program handles errors, by the blocks around them."""
+
+    @property
+    def handled(self) -> bool:
+        """Whether the graph has a call that may raise for tensor data where the program handles errors."""
+
+    @property
+    def operators(self) -> int:
+        """Number of calls of operators in the graph so far."""
+
+    @property
+    def passed(self) -> torch.Tensor | None: ...
+
+    @property
+    def retractable(self) -> bool:
+        """Whether a graph that ran or raised leaves no side effects once torch's state is restored."""
+
+    @property
+    def draws(self) -> bool:
+        """Whether the graph draws random numbers. The value is final only when the trace is complete."""
+
+    def demand_retractable(self) -> None:
+        """Raise RefusedError if running the graph has side effects that cannot be undone."""
 
 
 class TorchSide(Protocol):
@@ -32,11 +93,11 @@ class TorchSide(Protocol):
 
     @property
     def storages(self) -> Any:
-        """The storages that the program has asked for (``rules.storages.Storages``)."""
+        """The storages that the program has read (``rules.storages.Storages``)."""
 
     @property
-    def names(self) -> TorchNames:
-        """The torch functions that the trace assumes to be unchanged."""
+    def is_usual(self) -> Callable[[FunctionType], bool]:
+        """Whether a Python function of torch is unchanged since import. The names that it reads are guarded."""
 
     attribute_writes: list[AttributeWrite]
     """Assignments of the program to attributes of tensors, in order."""

@@ -16,15 +16,14 @@ import torch
 from fxstack_capture.driver.attempts.attempt import attempt
 from fxstack_capture.emit.resolve import resolve
 from fxstack_capture.guards.accesses import RealFrame
-from fxstack_capture.torch_side.recording.assumptions import Blocks
 from fxstack_capture.trace.effect_diff import diff
 from fxstack_capture.trace.effects import DictSet, Effect, Effects
-from fxstack_capture.trace.records import Raised, RootOutcome
+from fxstack_capture.trace.records import Blocks, Raised, RootOutcome
 from fxstack_capture.trace.state import Trace
 
 
 class _DataError(torch.linalg.LinAlgError, IndexError, ValueError):
-    """An error that each clause catches which catches an error of an operator for the data of its tensors."""
+    """An error that every ``except`` clause for data errors of operators catches."""
 
 
 _PLAIN = (IndexError, RuntimeError)
@@ -44,9 +43,9 @@ def passing(
 
 
 def _passes(number: int, kind: type[Exception], frame: RealFrame, trace: Trace) -> bool:
-    """Whether an error of the call with this number leaves the frame, and the handlers only undo what was done."""
+    """Whether an error of the call with this number leaves the frame, and the handlers only undo side effects."""
     trial = _Trial(number, kind("an operator refuses the data of its tensors"), frame, trace)
-    trace.torch.assumptions.call_raises = trial.next_call
+    trace.call_raises = trial.next_call
     return attempt(frame, trace, trial.passes) is True
 
 
@@ -72,7 +71,7 @@ class _Trial:
         return isinstance(end, Raised) and self.is_unchanged(end.exception)
 
     def is_unchanged(self, error: BaseException) -> bool:
-        """Whether ``error`` is the error of the call as it was, and nothing has been done since the call."""
+        """Whether ``error`` is the unchanged error of the call, and the program has had no side effect since the call."""
         if error is not self._error or error.__cause__ is not None or vars(error) or len(error.args) != 1:
             return False
         if self._trace.torch.state_delta() or self._count() != self._recorded:
@@ -87,7 +86,7 @@ class _Trial:
 
 
 def _restores(record: Effect, frame: RealFrame) -> bool:
-    """Whether a write stores what is there now, for example an attribute that the handler sets to its default."""
+    """Whether a write stores the present value, for example an attribute that the handler sets to its default."""
     if not isinstance(record, DictSet) or type(record.key) is not str:
         return False
     return dict.get(resolve(record.target, frame), record.key, record) is record.value

@@ -15,18 +15,17 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import sympy
 import torch
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.guards.records import Equals, Guard, HasKey, IdentityIs, KeysAre, ShapeHolds
+from fxstack_capture.guards.records import Check, Equals, Guard, HasKey, IdentityIs, KeysAre, ShapeHolds
 from fxstack_capture.shapes.policy import is_argument
 from fxstack_capture.sources import Key, Source
-from fxstack_capture.trace.registry import Entry
-from fxstack_capture.trace.state import Objects
+from fxstack_capture.trace.registry import Entry, Registry
 
 # Limits: a new object that was made before a graph break has another address after the break, so a text with
 # that address (<object at 0x...>) names another address. Equal strings may or may not be the same object.
@@ -37,38 +36,44 @@ _ADDRESS = re.compile(r"0x([0-9a-f]{6,16})\b")
 
 
 class Addresses:
-    """The results of ``id`` and ``hash`` that the program has received in one trace."""
+    """The results of ``id`` and ``hash`` that the program has received in one trace.
 
-    def __init__(self, objects: Objects) -> None:
-        self._objects = objects
+    ``note_identified`` is called with each object whose number the program receives. ``is_copying`` says
+    whether the current frame is in module ``copy``.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        guard: Callable[[Source, Check], None],
+        note_identified: Callable[[object], None],
+        is_copying: Callable[[], bool],
+    ) -> None:
+        self._registry = registry
+        self._guard = guard
+        self._note_identified = note_identified
+        self._is_copying = is_copying
         self._given: dict[int, tuple[Callable[[Any], int], Callable[[], Any]]] = {}
         self._passed: dict[int, Entry] = {}
         """Objects that differ from call to call, by the id of the proxy."""
 
     def number(self, function: Callable[[Any], int], obj: object, number: int) -> int:
         """Return the value of ``function(obj)`` for the program. ``number`` is the result for the proxy."""
-        entry = self._objects.registry.by_proxy.get(id(obj))
+        entry = self._registry.by_proxy.get(id(obj))
+        # ``copy.deepcopy`` keeps its ids in a private memo, so the ids need no guard.
         if entry is None or entry.proxy is entry.original or self._is_copying():
             return self._give(function, obj, number)
         if not self._has_fixed_address(entry):
             self._passed[id(obj)] = entry
             return self._give(function, obj, function(entry.original))
-        self._objects.trace.guard(entry.source, IdentityIs(entry.original, id(entry.original)))
+        self._guard(entry.source, IdentityIs(entry.original, id(entry.original)))
         return function(entry.original)
 
-    def close(self) -> None:
+    def close(self, guards: Iterable[Guard]) -> None:
         """Guard the identity of objects that vary between calls if a guard may hold the address of one."""
-        guards = [*self._objects.trace.guards] if self._passed else []
-        if any(may_be_address(part) for guard in guards for part in _numbers_in(guard)):
+        if self._passed and any(may_be_address(part) for guard in guards for part in _numbers_in(guard)):
             for entry in self._passed.values():
-                check = IdentityIs(entry.original, id(entry.original))
-                self._objects.trace.guard(entry.source, check)
-
-    def _is_copying(self) -> bool:
-        """Whether the current frame is in module ``copy``."""
-        interp: Any = self._objects.trace.interp
-        # ``copy.deepcopy`` keeps its ids in a private memo, so the ids need no guard.
-        return bool(interp.current_frame().globals.get("__name__") == "copy")
+                self._guard(entry.source, IdentityIs(entry.original, id(entry.original)))
 
     @staticmethod
     def _has_fixed_address(entry: Entry) -> bool:
@@ -81,8 +86,8 @@ class Addresses:
 
     def _give(self, function: Callable[[Any], int], obj: object, number: int) -> int:
         """Record that ``number`` is ``function(obj)``. The real object has another number."""
-        self._objects.distinctions.note_identified(obj)
-        entry = self._objects.registry.by_proxy.get(id(obj))
+        self._note_identified(obj)
+        entry = self._registry.by_proxy.get(id(obj))
         if entry is not None and entry.proxy is entry.original:
             return number
         self._given[number] = function, _reference(obj)
@@ -107,11 +112,10 @@ class Addresses:
 
     def demand_none(self, text: str) -> None:
         """Break the graph if ``text`` holds the address of a proxy, or names a class of this package."""
-        registry = self._objects.registry
         if _OWN.search(text):
             raise graph_break("unsupported-object", "a text with the address of an array")
         for match in _ADDRESS.finditer(text):
-            entry = registry.by_proxy.get(int(match[1], 16))
+            entry = self._registry.by_proxy.get(int(match[1], 16))
             if entry is not None and entry.proxy is not entry.original:
                 kind = type(entry.original).__qualname__
                 raise graph_break("unsupported-object", f"a text with the address of a {kind}")

@@ -11,7 +11,7 @@ from fxstack_capture.guards.accesses import RealFrame
 
 
 def function_of(fn: Any) -> tuple[FunctionType, tuple[Any, ...]]:
-    """The Python function of a callable, and the leading arguments that the callable adds."""
+    """Return the Python function that a call of ``fn`` runs, and the leading arguments that ``fn`` adds."""
     leading: tuple[Any, ...] = ()
     for _ in range(10):
         if isinstance(fn, FunctionType):
@@ -26,7 +26,7 @@ def function_of(fn: Any) -> tuple[FunctionType, tuple[Any, ...]]:
 
 
 def frame_of_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> RealFrame:
-    """The frame that the call would start."""
+    """Return the frame that ``fn(*args, **kwargs)`` would start. Raise TypeError if the arguments do not fit."""
     function, leading = function_of(fn)
     bound = inspect.signature(function, follow_wrapped=False).bind(*leading, *args, **kwargs)
     bound.apply_defaults()
@@ -37,5 +37,5 @@ def frame_of_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
 def real_frame(
     function: FunctionType, code: CodeType, arguments: dict[str, object], cells: tuple[CellType, ...]
 ) -> RealFrame:
-    """The data that the frame hook passes about a frame, as a record."""
+    """Return the data that the frame hook passes about a frame as a record."""
     return RealFrame(function, arguments, dict(zip(code.co_freevars, cells, strict=True)))

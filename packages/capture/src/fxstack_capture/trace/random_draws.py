@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.shapes.geometry import can_be_symbolic
+from fxstack_capture.shapes.geometry import Geometry, can_be_symbolic
 from fxstack_capture.sources import Drawn, Item, Source
-from fxstack_capture.trace.state import Objects
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +42,13 @@ def _copy_of(generator: Any) -> Any:
 
 
 class Draws:
-    """The draws of one trace."""
+    """The draws of one trace. ``source_of`` returns the source of a generator."""
 
-    def __init__(self, objects: Objects) -> None:
-        self.objects = objects
+    def __init__(
+        self, source_of: Callable[[object], Source | None], geometry: Callable[[], Geometry]
+    ) -> None:
+        self._source_of = source_of
+        self._geometry = geometry
         self.made: list[Draw] = []
         self._copies: dict[int, Any] = {}
 
@@ -62,14 +64,14 @@ class Draws:
         Raises GraphBreak.
         """
         example = self.example(function, generator, args, kwargs)
-        found_at = self.objects.source_of(generator)
-        assert found_at is not None
-        return self.result_of(function, found_at, args, kwargs, example)
+        source = self._source_of(generator)
+        assert source is not None
+        return self.result_of(function, source, args, kwargs, example)
 
     def example(
         self, function: Callable[..., Any], generator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Return what a copy of the generator gives. Raise GraphBreak if the call raises."""
+        """Return the result of the call on a copy of the generator. Raise GraphBreak if the call raises."""
         try:
             return function(self._copy(generator), *args, **kwargs)
         except Exception as error:  # an error of the program, which plain Python may raise or not
@@ -94,14 +96,14 @@ class Draws:
         self, function: Callable[..., Any], generator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Source:
         """Make the frame call ``function(generator, *args, **kwargs)``. Return the source of the result."""
-        found_at = self.objects.source_of(generator)
-        assert found_at is not None
-        return self.add_at(function, found_at, args, kwargs)
+        source = self._source_of(generator)
+        assert source is not None
+        return self.add_at(function, source, args, kwargs)
 
     def add_at(
         self, function: Callable[..., Any], generator: Source, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Source:
-        """Do the same for the generator at a source."""
+        """Make the frame draw from the generator at a source. Return the source of the result."""
         source = Drawn(len(self.made), f"random.{function.__name__}")
         self.made.append(Draw(function, generator, args, kwargs, source))
         return source
@@ -125,5 +127,4 @@ class Draws:
             raise graph_break("unsupported-call", text)
         if not can_be_symbolic(example):
             example = type(example)(1)
-        geometry: Any = self.objects.trace.torch.geometry
-        return geometry.drawn(example, source)
+        return self._geometry().drawn(example, source)

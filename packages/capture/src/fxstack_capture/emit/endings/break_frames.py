@@ -132,6 +132,7 @@ _ALWAYS_WATCHED = (torch.Tensor, type, FunctionType, CodeType, ModuleType)
 
 
 def _caller(frame: StoppedFrame, resumptions: Resumptions, watched: frozenset[str]) -> Level:
+    """Return the level of a frame that is inside of a call when the graph breaks."""
     resumed = resumptions.of(frame.code)
     made = frame.made
     if resumed is None:
@@ -149,6 +150,7 @@ def _caller(frame: StoppedFrame, resumptions: Resumptions, watched: frozenset[st
 
 
 def _last(frame: StoppedFrame, resumptions: Resumptions, watched: frozenset[str]) -> Level:
+    """Return the level of the frame whose instruction breaks the graph."""
     resumed = resumptions.of(frame.code)
     user, offset = frame.code, frame.offset
     if resumed is not None:

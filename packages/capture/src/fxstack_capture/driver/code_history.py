@@ -1,0 +1,141 @@
+"""The history of each code object that ran under a compiler. It lives as long as the code object.
+
+The id of a code object is reused after its death, and programs that generate functions (``exec``, code
+generators) would fill the table. The state is therefore deleted with its code object. Only the history of
+shapes is kept, under the function's name, for the profile.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any
+from weakref import ref
+
+from fxstack_capture import native
+from fxstack_capture.shapes.history import FrameHistory
+from fxstack_capture.shapes.profile import ShapeProfile, key_of
+
+_MAX_REJECTIONS = 100
+
+
+@dataclass(slots=True)
+class CodeState:
+    """The history of one code object."""
+
+    history: FrameHistory = field(default_factory=FrameHistory)
+    without_operations: int = 0
+    """Number of traces that captured no torch operation."""
+    entries: int = 0
+    """Number of entries that were made for the code, including removed entries."""
+    number: int | None = None
+    """The first part of the ids of the code's compilations; None before the first compilation."""
+    compilations: int = 0
+    """The second part of the id of the next compilation."""
+    rejections: int = 0
+    """Number of traces whose guards rejected the frame that was traced."""
+    plain_calls: int = 0
+    """Number of deferred compilations of this code (see ``deferred_compilation``)."""
+    plain_under_checkpoint: CodeType | None = None
+    """The plain Python code that runs under checkpoints, or None; see ``deferred_compilation``."""
+    deferred: list[Any] = field(default_factory=list)
+    """Entries that only defer compilation. They are removed before the code is compiled."""
+    computes: bool = False
+    """Whether a graph with tensors was captured from this code or from a resume function of this code."""
+    met: bool = False
+    """Whether the code has been called under the stance ``eager_then_compile``."""
+
+    def may_have_changed(self) -> bool:
+        """Count a rejected trace. Return whether another thread may have changed objects during the trace.
+
+        If so, the next call compiles again, at most ``_MAX_REJECTIONS`` times.
+        """
+        self.rejections += 1
+        return threading.active_count() > 1 and self.rejections <= _MAX_REJECTIONS
+
+
+@dataclass(slots=True)
+class EqualCodes:
+    """Code objects with equal contents: a program may make a function from the same source text in each call."""
+
+    count: int = 0
+    """Number of these code objects that the compiler has seen, including dead code objects."""
+    alive: list[ref[CodeType]] = field(default_factory=list)
+    has_warned: bool = False
+    """Whether a warning has said that the functions with this code run in plain Python."""
+
+    def add(self, code: ref[CodeType]) -> None:
+        """Count a code object that the compiler sees for the first time."""
+        self.count += 1
+        if self.has_warned:  # nearly all calls run in plain Python, so the uses of entries are not counted
+            return
+        self.alive = [known for known in self.alive if known() is not None] + [code]
+
+    def usage(self, owner: object) -> tuple[int, int]:
+        """Return the sums of ``native.usage``: uses of entries, and lost entries.
+
+        Each code object except one counts as a lost entry, since its entries died with it.
+        """
+        uses, lost = 0, self.count - 1
+        for code in filter(None, [known() for known in self.alive]):
+            counts = native.usage(code, owner)
+            uses, lost = uses + counts[0], lost + counts[1]
+        return uses, lost
+
+
+@dataclass(frozen=True, slots=True)
+class _StateOfLiveCode:
+    """A state in the table. The callback of the weak reference ``code`` removes the state."""
+
+    state: CodeState
+    name: str
+    code: ref[CodeType]
+
+
+class CodeStates:
+    """The histories of all code objects of one compiler, by the id of the code object."""
+
+    def __init__(self) -> None:
+        self.profile = ShapeProfile()
+        """The sizes and numbers that earlier processes have seen."""
+        self._states: dict[int, _StateOfLiveCode] = {}
+        self._equal: dict[int, EqualCodes] = {}
+        self._of_dead_code: list[ShapeProfile] = []
+
+    def of(self, code: CodeType) -> CodeState:
+        """Return the history of ``code``. The sizes in a new history come from the profile."""
+        entry = self._states.get(id(code))
+        if entry is None:
+            name, key = key_of(code), id(code)
+            reference = ref(code, lambda _: self._forget(key))
+            entry = _StateOfLiveCode(CodeState(self.profile.history_of(code)), name, reference)
+            self._states[key] = entry
+            self.equal_to(code).add(reference)
+        return entry.state
+
+    def equal_to(self, code: CodeType) -> EqualCodes:
+        """Return the record of the code objects that equal ``code``: the same name, instructions and constants."""
+        return self._equal.setdefault(hash(code), EqualCodes())
+
+    def _forget(self, key: int) -> None:
+        entry = self._states.pop(key, None)
+        if entry is not None:
+            self._of_dead_code = [self.seen_in([entry]).merged(*self._of_dead_code)]
+
+    def seen_in(self, states: list[_StateOfLiveCode]) -> ShapeProfile:
+        """Return a profile of the shapes in ``states``."""
+        return ShapeProfile().merged(*(ShapeProfile({s.name: s.state.history}) for s in states))
+
+    def seen(self) -> ShapeProfile:
+        """Return the initial profile, merged with the shapes that this process has seen."""
+        return self.profile.merged(*self._of_dead_code, self.seen_in([*self._states.values()]))
+
+    def clear(self) -> None:
+        """Delete everything except the initial profile."""
+        self._states.clear()
+        self._equal.clear()
+        self._of_dead_code.clear()
+
+    def __len__(self) -> int:
+        return len(self._states)
