@@ -17,7 +17,7 @@ from fxstack_inductor.cost.traffic import Traffic, call_traffic, kernel_traffic,
 from fxstack_inductor.ir.nodes import ExternCall
 from fxstack_inductor.lower.host.symbols import hints
 from fxstack_inductor.schedule.steps import KernelStep, Plan, Step
-from fxstack_inductor.targets.triton_target import LoweredTriton
+from fxstack_inductor.targets.triton.artifact import LoweredTriton
 from fxstack_interchange.format.show import target_text
 
 

@@ -31,7 +31,7 @@ def empty(*shape):
 @pytest.fixture
 def always(monkeypatch):
     """Every product that can be a kernel is one."""
-    monkeypatch.setattr("fxstack_inductor.targets.triton_target.worth", lambda _plan, chosen, _gpu: {*chosen})
+    monkeypatch.setattr("fxstack_inductor.targets.triton.lower.worth", lambda _plan, chosen, _gpu: {*chosen})
 
 
 CASES = {

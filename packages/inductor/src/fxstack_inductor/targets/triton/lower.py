@@ -1,16 +1,14 @@
-"""The CUDA target: Triton kernels from the same schedule as for C, and a host program, as text."""
+"""Lower a CUDA graph to text: Triton kernels from the same schedule as for C, and a host program."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-import torch
 from torch.fx import GraphModule
 
-from fxstack_inductor import torch_compat
 from fxstack_inductor.autotune.templates import Candidates, candidates, worth
 from fxstack_inductor.autotune.tune import device_tuner, tuned
 from fxstack_inductor.codegen.host.build import host_steps
@@ -22,84 +20,23 @@ from fxstack_inductor.codegen.triton.ops import PRELUDE
 from fxstack_inductor.cost.devices import Gpu, gpu_of
 from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.ir.kernel import Kernel
-from fxstack_inductor.ir.nodes import Argument, ExternCall, Node
 from fxstack_inductor.lower.host.symbols import hints
 from fxstack_inductor.lower.passes import Lowering, lower_by_passes
+from fxstack_inductor.lower.target import KernelTarget
 from fxstack_inductor.options import InductorOptions
-from fxstack_inductor.schedule.fusion.inlining import is_range_call
 from fxstack_inductor.schedule.int32_indexing import small_kernels
 from fxstack_inductor.schedule.plan import plan
 from fxstack_inductor.schedule.steps import KernelStep, Plan, show_plan
+from fxstack_inductor.targets.target import tensors_of
+from fxstack_inductor.targets.triton.artifact import LoweredTriton, graph_refusal
 from fxstack_inductor.tiling.kernels import TritonSource
 from fxstack_inductor.tiling.product_tiles import ProductConfig
-from fxstack_interchange.format.show import short_repr
-from fxstack_interchange.operators.kernel_operators import FunctionalLaunch
 from fxstack_interchange.passes import NothingToDo, Pass, run_passes
-
-if TYPE_CHECKING:  # its import of torch's operation counts takes 100 ms
-    from fxstack_inductor.cost.model import Cost
-
-
-@dataclass(frozen=True, repr=False)
-class LoweredTriton:
-    """A lowered graph: the schedule, the Triton module and the host program."""
-
-    plan: Plan
-    source: TritonSource
-    program: HostProgram
-    values: tuple[Any, ...] = ()
-    """The graph's fake inputs."""
-    target: str = "cuda"
-    boxed: bool = False
-    """Whether the program takes one list, which it empties."""
-    limits: tuple[Expr, ...] = ()
-    """Expressions of sizes that must fit into 32 bits in each call."""
-
-    __repr__ = short_repr
-
-    def predict(self, target: str = "") -> tuple[Cost, ...]:
-        """Return predicted times of launches and calls on ``target`` (``cuda:sm_90``, ``cuda:H200``).
-
-        Raises:
-            ValueError: the model does not know the GPU.
-        """
-        from fxstack_inductor.cost import model  # noqa: PLC0415 - torch's operation counts take a while to import
-
-        tilings = {name: function.tiling for name, function in self.source.functions.items()}
-        sizes = hints(self.values)
-        return model.predict(self.plan, tilings, gpu_of(target or self.target), sizes)
-
-    def report(self, target: str = "") -> str:
-        """Return the predictions as a table, with the sum first."""
-        from fxstack_inductor.cost import model  # noqa: PLC0415
-
-        return model.report(self.predict(target), gpu_of(target or self.target))
-
-    @property
-    def triton(self) -> str:
-        return self.source.text
-
-    @property
-    def kernels(self) -> str:
-        """The kernels, as a module of Triton functions."""
-        return self.source.text
-
-    @property
-    def host(self) -> str:
-        return self.program.source
 
 
 def on_cuda(graph_module: GraphModule) -> bool:
     """Whether the graph computes on CUDA; CPU tensors in such a graph are left to ATen."""
-    return any(v.device.type == "cuda" for v in _tensors(graph_module))
-
-
-def _tensors(graph_module: GraphModule) -> Iterable[torch.Tensor]:
-    for node in graph_module.graph.nodes:
-        value = node.meta.get("val")
-        for v in value if isinstance(value, (tuple, list)) else (value,):
-            if isinstance(v, torch.Tensor):
-                yield v
+    return any(v.device.type == "cuda" for v in tensors_of(graph_module))
 
 
 def interpreting() -> bool:
@@ -130,9 +67,9 @@ def lower_triton(
         ValueError: ``target`` is not a known GPU.
     """
     gpu_of(target)
-    options = replace(options, target="cuda")  # rules check the target for printed graphs of CPU tensors
-    device = "cuda" if on_cuda(graph_module) else "cpu"
-    scheduled, configs = _plan(graph_module, options, device, gpu_of(target))
+    # CPU tensors become loops only in a printed graph and in Triton's interpreter.
+    kernel_target = KERNELS if on_cuda(graph_module) else replace(KERNELS, device="cpu")
+    scheduled, configs = _plan(graph_module, options, kernel_target, gpu_of(target))
     values = tuple(n.meta.get("val") for n in graph_module.graph.nodes if n.op == "placeholder")
     boxed = boxed and not (recorded(options) and graph_refusal(scheduled) is None)
     kernels = tuple(step.kernel for step in scheduled.steps if isinstance(step, KernelStep))
@@ -142,6 +79,9 @@ def lower_triton(
     state = run_passes("triton", TRITON, state, text)
     assert state.program is not None
     return LoweredTriton(scheduled, state.triton, state.program, values, target, boxed, state.limits)
+
+
+KERNELS = KernelTarget(device="cuda", many_threads=True, wide_moments=False, float8=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,16 +193,16 @@ TRITON: Final = (
 
 
 def _plan(
-    graph_module: GraphModule, options: InductorOptions, device: str, gpu: Gpu
+    graph_module: GraphModule, options: InductorOptions, target: KernelTarget, gpu: Gpu
 ) -> tuple[Plan, dict[str, ProductConfig]]:
     """Return the schedule and measured tile sizes; only matrix products that pay become kernels."""
 
     def planned(chosen: Candidates) -> Plan:
         rules = {name: one.rule for name, one in chosen.items()}
-        return plan(lower_by_passes(Lowering(graph_module, options, "triton", device, rules)), options)
+        return plan(lower_by_passes(Lowering(graph_module, options, target, rules)), options)
 
     chosen = candidates(graph_module) if options.templates else {}
-    if chosen and options.autotune and device == "cuda":
+    if chosen and options.autotune and target is KERNELS:
         tuner = device_tuner(options, _first_device(graph_module))
         if tuner is not None:
             return tuned(planned, chosen, *tuner)
@@ -274,49 +214,5 @@ def _plan(
 
 
 def _first_device(graph_module: GraphModule) -> int:
-    devices = (v.device for v in _tensors(graph_module) if v.device.type == "cuda")
+    devices = (v.device for v in tensors_of(graph_module) if v.device.type == "cuda")
     return next(devices).index or 0
-
-
-def graph_refusal(plan: Plan) -> str | None:
-    """Return why ``plan`` cannot be recorded (a need for the host while it runs), or None."""
-    for step in plan.steps:
-        if isinstance(step, ExternCall):
-            if any(isinstance(output, Argument) for output in step.outputs):
-                return f"{step.name.removesuffix('_bits')} is a number that kernels are launched with"
-            tags = getattr(step.target, "tags", ())
-            if isinstance(getattr(step.target, "__self__", None), FunctionalLaunch):
-                continue  # a user's kernel: the first call has launched and tuned it
-            if not isinstance(step.target, torch_compat.OpOverload):
-                return f"{step.name} calls {step.target}, which is not known to stay on the device"
-            waits = torch.Tag.dynamic_output_shape in tags and not _by_numbers(step)
-            if waits or torch.Tag.data_dependent_output in tags:
-                return f"{step.name} ({step.target}) gives a tensor whose size the host must wait for"
-        elif is_range_call(step):
-            return f"{step.name} begins or ends a profiler range, which a recording would leave out"
-        elif not isinstance(step, KernelStep) and step.reads:
-            return f"{step.name} ({step.target}) brings a tensor's value to the host"
-    nodes = touched(plan)
-    for node in nodes:
-        if node.device.type != "cuda":
-            return f"tensor {node.name} is on {node.device}"
-    devices = sorted({str(node.device) for node in nodes})
-    return f"it spans {', '.join(devices)}" if len(devices) > 1 else None
-
-
-def _by_numbers(step: ExternCall) -> bool:
-    """Whether ``step`` indexes by numbers, so that the result's size is known; masks must be counted."""
-    if step.target is not torch.ops.aten.index.Tensor:
-        return False
-    return all(node.dtype not in {torch.bool, torch.uint8} for node in step.reads[1:])
-
-
-def touched(plan: Plan) -> list[Node]:
-    """Return the tensors that the program reads and makes."""
-    nodes: list[Node] = list(plan.program.inputs.values())
-    for step in plan.steps:
-        if isinstance(step, KernelStep):
-            nodes += step.stored
-        elif isinstance(step, ExternCall):
-            nodes += [*step.reads, *step.outputs]
-    return nodes
