@@ -6,11 +6,12 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fxstack_inductor import InductorOptions, decompositions
-from fxstack_inductor.autotune.templates import candidates
 from fxstack_inductor.lower.graph import lower_graph
 from fxstack_inductor.lower.rules import RULES
 from fxstack_inductor.schedule.plan import plan
+from fxstack_inductor.schedule.steps import KernelStep
 from fxstack_inductor.targets.triton.lower import KERNELS
+from fxstack_inductor.templates.all_templates import template_candidates
 
 OPTIONS = InductorOptions()
 
@@ -27,4 +28,8 @@ def planner(fn, count=2, size=512):
         chosen = {name: one.rule for name, one in rules.items()}
         return plan(lower_graph(graph, RULES, OPTIONS, replace(KERNELS, device="cpu"), chosen), OPTIONS)
 
-    return planned, candidates(graph)
+    return planned, template_candidates(graph)
+
+
+def product_kernels(plan):
+    return [step.kernel for step in plan.steps if isinstance(step, KernelStep) and step.kernel.template]

@@ -6,7 +6,6 @@ import logging
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -29,9 +28,7 @@ from fxstack_inductor.ir.nodes import (
     View,
     resolve,
 )
-from fxstack_inductor.lower.attention import attention_rule
 from fxstack_inductor.lower.context import Context
-from fxstack_inductor.lower.decompositions.table import decompositions
 from fxstack_inductor.lower.facts import (
     handled,
     has_effect,
@@ -57,7 +54,6 @@ from fxstack_inductor.lower.registry import Updates
 from fxstack_inductor.lower.rounded import rounded_nodes
 from fxstack_inductor.lower.target import CPU_KERNELS, KernelTarget
 from fxstack_inductor.options import InductorOptions
-from fxstack_interchange.operators.attention_operators import attention_of
 from fxstack_interchange.operators.kernel_operators import FunctionalLaunch, functional_launch_of
 from fxstack_interchange.torch_facts.effects import RANGES, is_ordered
 
@@ -188,7 +184,7 @@ class Lowering:
         launch = functional_launch_of(node.target)
         if launch is not None:
             return self._launch(node, launch)
-        rule = self.chosen.get(node.name) or self.rules.get(node.target) or self._attention(node)
+        rule = self.chosen.get(node.name) or self.rules.get(node.target)
         if rule is not None and not self._measures(value):
             self.program.fallbacks.append(Fallback(node.name, str(node.target), NEW_SIZE))
         elif rule is not None and self._loopable(node):
@@ -219,15 +215,6 @@ class Lowering:
         )
         self.program.steps.append(call)
         return self._outputs(call, node.meta["val"], ())
-
-    def _attention(self, node: FxNode) -> Callable[..., Any] | None:
-        """Return the rule for an attention operator on a GPU, or None."""
-        if not self.context.target.many_threads or attention_of(node.target) is None:
-            return None
-        lower = partial(
-            lower_graph, rules=self.rules, options=self.context.options, target=self.context.target
-        )
-        return attention_rule(node, lower, decompositions())
 
     def _report(self, node: FxNode, error: Exception) -> None:
         """Record a failed rule as a fallback to ATen: a defect of a rule must not make compilation fail."""

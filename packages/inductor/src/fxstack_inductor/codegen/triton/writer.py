@@ -30,10 +30,8 @@ from fxstack_inductor.ir.kernel import (
     index_operands,
 )
 from fxstack_inductor.schedule.index_width import INT32, fits, magnitude, narrow
-from fxstack_inductor.tiling.attention_tiles import AttentionTiling
-from fxstack_inductor.tiling.kernels import FLOAT8_NAMES
-from fxstack_inductor.tiling.product_tiles import ProductTiling
-from fxstack_inductor.tiling.tiles import Tiling, extent
+from fxstack_inductor.tiling.kernels import FLOAT8_NAMES, KernelTiling
+from fxstack_inductor.tiling.tiles import extent
 
 SCANS = MappingProxyType(
     {"sum": "_sum", "prod": "_product", "max": "_maximum", "min": "_minimum", "logaddexp": "_logaddexp"}
@@ -48,7 +46,7 @@ ATOMICS = MappingProxyType({"add": "tl.atomic_add", "max": "tl.atomic_max", "min
 class KernelWriter:
     """Writes one function; lines of the axis ``r`` exist only if there are inner loops."""
 
-    def __init__(self, tiling: Tiling | ProductTiling | AttentionTiling) -> None:
+    def __init__(self, tiling: KernelTiling) -> None:
         self.kind = tiling.kind
         self.kernel = kernel = tiling.kernel
         self.facts: Analysis = analyse(kernel)

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fxstack_inductor import torch_compat
 from fxstack_inductor.codegen.host.program import HostProgram
 from fxstack_inductor.cost.devices import gpu_of
+from fxstack_inductor.cost.roofline import Cost
 from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.ir.nodes import Argument, ExternCall, Node
 from fxstack_inductor.lower.host.symbols import hints
 from fxstack_inductor.schedule.fusion.inlining import is_range_call
 from fxstack_inductor.schedule.steps import KernelStep, Plan
+from fxstack_inductor.templates.all_templates import TEMPLATES
 from fxstack_inductor.tiling.kernels import TritonSource
 from fxstack_interchange.format.show import short_repr
 from fxstack_interchange.operators.kernel_operators import FunctionalLaunch
-
-if TYPE_CHECKING:  # its import of torch's operation counts takes 100 ms
-    from fxstack_inductor.cost.model import Cost
 
 
 @dataclass(frozen=True, repr=False)
@@ -50,7 +49,8 @@ class LoweredTriton:
 
         tilings = {name: function.tiling for name, function in self.source.functions.items()}
         sizes = hints(self.values)
-        return model.predict(self.plan, tilings, gpu_of(target or self.target), sizes)
+        costs = {name: template.cost for name, template in TEMPLATES.items()}
+        return model.predict(self.plan, tilings, gpu_of(target or self.target), sizes, costs)
 
     def report(self, target: str = "") -> str:
         """Return the predictions as a table, with the sum first."""

@@ -9,13 +9,12 @@ from typing import Any, Final
 
 from torch.fx import GraphModule
 
-from fxstack_inductor.autotune.templates import Candidates, candidates, worth
+from fxstack_inductor.autotune.candidates import Candidates, worth
 from fxstack_inductor.autotune.tune import device_tuner, tuned
 from fxstack_inductor.codegen.host.build import host_steps
 from fxstack_inductor.codegen.host.program import HostProgram
 from fxstack_inductor.codegen.host.records import HostSteps, show_steps
 from fxstack_inductor.codegen.host.triton_host import device_program, interpreted_program
-from fxstack_inductor.codegen.triton.module import triton_source
 from fxstack_inductor.codegen.triton.ops import PRELUDE
 from fxstack_inductor.cost.devices import Gpu, gpu_of
 from fxstack_inductor.ir.expr import Expr
@@ -29,8 +28,9 @@ from fxstack_inductor.schedule.plan import plan
 from fxstack_inductor.schedule.steps import KernelStep, Plan, show_plan
 from fxstack_inductor.targets.target import tensors_of
 from fxstack_inductor.targets.triton.artifact import LoweredTriton, graph_refusal
-from fxstack_inductor.tiling.kernels import TritonSource
-from fxstack_inductor.tiling.product_tiles import ProductConfig
+from fxstack_inductor.templates.all_templates import template_candidates, template_rules
+from fxstack_inductor.templates.kernels import triton_source
+from fxstack_inductor.tiling.kernels import KernelConfig, TritonSource
 from fxstack_interchange.passes import NothingToDo, Pass, run_passes
 
 
@@ -93,7 +93,7 @@ class TritonPrinting:
 
     plan: Plan
     kernels: tuple[Kernel, ...]
-    configs: Mapping[str, ProductConfig]
+    configs: Mapping[str, KernelConfig]
     values: tuple[Any, ...]
     interpreted: bool
     boxed: bool
@@ -194,14 +194,15 @@ TRITON: Final = (
 
 def _plan(
     graph_module: GraphModule, options: InductorOptions, target: KernelTarget, gpu: Gpu
-) -> tuple[Plan, dict[str, ProductConfig]]:
+) -> tuple[Plan, dict[str, KernelConfig]]:
     """Return the schedule and measured tile sizes; only matrix products that pay become kernels."""
 
     def planned(chosen: Candidates) -> Plan:
-        rules = {name: one.rule for name, one in chosen.items()}
+        rules = {**always, **{name: candidate.rule for name, candidate in chosen.items()}}
         return plan(lower_by_passes(Lowering(graph_module, options, target, rules)), options)
 
-    chosen = candidates(graph_module) if options.templates else {}
+    always = template_rules(graph_module, options, target)
+    chosen: Candidates = template_candidates(graph_module) if options.templates else {}
     if chosen and options.autotune and target is KERNELS:
         tuner = device_tuner(options, _first_device(graph_module))
         if tuner is not None:

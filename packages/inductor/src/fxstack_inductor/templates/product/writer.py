@@ -17,7 +17,7 @@ from fxstack_inductor.codegen.triton import ops as triton_ops
 from fxstack_inductor.codegen.triton.writer import KernelWriter
 from fxstack_inductor.ir.expr import Expr, Var
 from fxstack_inductor.ir.kernel import Compute, Load, Loop, Reduce, Store, index_operands
-from fxstack_inductor.tiling.product_tiles import ProductTiling, factors, variables_of
+from fxstack_inductor.templates.product.tiling import ProductTiling, dot_of, factors, variables_of
 from fxstack_inductor.tiling.tiles import extent
 
 ROUNDINGS = {"round_bf16": torch.bfloat16, "round_f16": torch.float16}
@@ -29,6 +29,7 @@ class ProductWriter(KernelWriter):
     def __init__(self, tiling: ProductTiling) -> None:
         super().__init__(tiling)
         self.tiles = tiling
+        self.dot = dot_of(tiling.kernel)
         self.masks: dict[Var, str] = {}
         self.spread = "", ""
 
@@ -70,7 +71,7 @@ class ProductWriter(KernelWriter):
         self._factor("right", right, across, ("j", "[None, :]", self.tiles.columns))
         self.line("total = tl.dot(left, right, total)")
         self.depth -= 1
-        self.line(f"v{self.kernel.product} = total")
+        self.line(f"v{self.dot} = total")
 
     def _factor(self, name: str, position: int, *axes: tuple[str, str, tuple[Loop, ...]]) -> None:
         """Write one factor's part of a tile, in full shape: Triton fails on a dot of a broadcast operand."""
@@ -142,7 +143,7 @@ class ProductWriter(KernelWriter):
 
     def _parts(self) -> None:
         """Open loops over halves of the columns; a half has its columns ``j`` and its part of the product."""
-        name, width = f"v{self.kernel.product}", "BN"
+        name, width = f"v{self.dot}", "BN"
         self.line(f"column = (within // high).to({self._integer()}) * BN")
         for level in range(self.tiles.config.halvings):
             half = f"{width} // 2"
@@ -168,8 +169,7 @@ class ProductWriter(KernelWriter):
         self.line("xmask = (i < M)[:, None] & (j < N)[None, :]")
         roots = [s.value for s in self.kernel.stores]
         roots += [k for s in self.kernel.stores for k in index_operands(s.index)]
-        assert self.kernel.product is not None
-        own = frozenset({self.kernel.product})
+        own = frozenset({self.dot})
         for k in self.facts.needed(roots, stop=own):
             if not isinstance(self.kernel.values[k], Reduce):
                 self._value(k)

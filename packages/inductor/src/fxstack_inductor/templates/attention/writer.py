@@ -15,12 +15,12 @@ import torch
 
 from fxstack_inductor.codegen.index_text import triton_index
 from fxstack_inductor.codegen.triton.writer import KernelWriter
-from fxstack_inductor.ir.attention import GRAD, SCORE
 from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import Expr, Var, of_atom
 from fxstack_inductor.ir.kernel import Load, Store, Value, index_operands, with_expressions
 from fxstack_inductor.schedule.index_width import INT32
-from fxstack_inductor.tiling.attention_tiles import AttentionTiling, attention_of
+from fxstack_inductor.templates.attention.records import GRAD, SCORE, attention_of
+from fxstack_inductor.templates.attention.tiling import AttentionTiling
 
 LOG2E = log2(2.718281828459045)
 NOTHING = 'float("-inf")'
@@ -32,7 +32,7 @@ Body = Callable[..., None]
 
 
 class AttentionWriter(KernelWriter):
-    """Writes one function. ``role`` names are those of ``ir.attention.Attention.loads``."""
+    """Writes one function. ``role`` names are those of ``Attention.loads``."""
 
     def __init__(self, tiling: AttentionTiling) -> None:
         super().__init__(tiling)
