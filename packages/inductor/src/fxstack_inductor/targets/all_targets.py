@@ -35,3 +35,10 @@ def target_of(graph_module: GraphModule, named: str | None = None) -> Target:
         return target_named(named)
     devices = {tensor.device.type for tensor in tensors_of(graph_module)}
     return next((target for target in reversed(TARGETS) if target.device in devices), TARGETS[0])
+
+
+def devices_with_attention(named: str | None) -> tuple[str, ...]:
+    """Return the device types whose attention operators become kernels; ``named`` is ``options.target``."""
+    devices = tuple(target.device for target in TARGETS if target.has_attention)
+    # A target that the user names compiles tensors of all devices.
+    return (*devices, "cpu") if named is not None and target_named(named).has_attention else devices

@@ -17,6 +17,7 @@ class CTarget(Target):
     passes = C
     freezes = True
     writes_repros = True
+    has_images = True
 
     def lower(self, graph_module: GraphModule, options: InductorOptions, name: str) -> Lowered:
         if name != self.device:

@@ -14,7 +14,7 @@ from fxstack_inductor.autotune.tune import device_tuner, tuned
 from fxstack_inductor.codegen.host.build import host_steps
 from fxstack_inductor.codegen.host.program import HostProgram
 from fxstack_inductor.codegen.host.records import HostSteps, show_steps
-from fxstack_inductor.codegen.host.triton_host import device_program, interpreted_program
+from fxstack_inductor.codegen.host.triton_host import InterpretedPrinter, TritonPrinter
 from fxstack_inductor.codegen.triton.ops import PRELUDE
 from fxstack_inductor.cost.devices import Gpu, gpu_of
 from fxstack_inductor.ir.expr import Expr
@@ -32,6 +32,9 @@ from fxstack_inductor.templates.all_templates import template_candidates, templa
 from fxstack_inductor.templates.kernels import triton_source
 from fxstack_inductor.tiling.kernels import KernelConfig, TritonSource
 from fxstack_interchange.passes import NothingToDo, Pass, run_passes
+
+KERNELS = KernelTarget(device="cuda", many_threads=True, wide_moments=False, float8=True)
+"""The facts about Triton kernels on a GPU that decide how operators are lowered."""
 
 
 def on_cuda(graph_module: GraphModule) -> bool:
@@ -79,9 +82,6 @@ def lower_triton(
     state = run_passes("triton", TRITON, state, text)
     assert state.program is not None
     return LoweredTriton(scheduled, state.triton, state.program, values, target, boxed, state.limits)
-
-
-KERNELS = KernelTarget(device="cuda", many_threads=True, wide_moments=False, float8=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +167,10 @@ def print_host(state: TritonPrinting) -> TritonPrinting:
     + return (mul__0, )
     """
     assert state.steps is not None
-    write = interpreted_program if state.interpreted else device_program
-    return replace(state, program=write(state.steps, state.triton.functions, boxed=state.boxed))
+    printer = (InterpretedPrinter if state.interpreted else TritonPrinter)(
+        state.steps, {}, kernels=state.triton.functions
+    )
+    return replace(state, program=printer.program(boxed=state.boxed))
 
 
 def text(state: TritonPrinting) -> str:
@@ -195,7 +197,7 @@ TRITON: Final = (
 def _plan(
     graph_module: GraphModule, options: InductorOptions, target: KernelTarget, gpu: Gpu
 ) -> tuple[Plan, dict[str, KernelConfig]]:
-    """Return the schedule and measured tile sizes; only matrix products that pay become kernels."""
+    """Return the schedule and measured tile sizes; only candidates that pay become kernels."""
 
     def planned(chosen: Candidates) -> Plan:
         rules = {**always, **{name: candidate.rule for name, candidate in chosen.items()}}
@@ -207,11 +209,11 @@ def _plan(
         tuner = device_tuner(options, _first_device(graph_module))
         if tuner is not None:
             return tuned(planned, chosen, *tuner)
-    made = planned(chosen)
-    kept = worth(made, chosen, gpu)
-    if kept == set(chosen):
-        return made, {}
-    return planned({name: one for name, one in chosen.items() if name in kept}), {}
+    schedule = planned(chosen)
+    paying = worth(schedule, chosen, gpu)
+    if paying == set(chosen):
+        return schedule, {}
+    return planned({name: candidate for name, candidate in chosen.items() if name in paying}), {}
 
 
 def _first_device(graph_module: GraphModule) -> int:

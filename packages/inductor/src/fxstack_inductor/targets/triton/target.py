@@ -17,6 +17,7 @@ class TritonTarget(Target):
     name = "triton"
     device = "cuda"
     passes = TRITON
+    has_attention = True
 
     def lower(self, graph_module: GraphModule, options: InductorOptions, name: str) -> LoweredTriton:
         return lower_triton(graph_module, options, target=name)

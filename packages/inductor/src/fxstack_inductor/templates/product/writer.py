@@ -63,14 +63,12 @@ class ProductWriter(KernelWriter):
     def _depth(self) -> None:
         left, right = factors(self.kernel)
         self.line("total = tl.zeros([BM, BN], tl.float32)")
-        self.line("for offset in range(0, K, BK):")
-        self.depth += 1
-        self.line(f"k = offset + tl.arange(0, BK).to({self._integer()})")
-        down, across = ("k", "[None, :]", self.kernel.inner), ("k", "[:, None]", self.kernel.inner)
-        self._factor("left", left, ("i", "[:, None]", self.tiles.rows), down)
-        self._factor("right", right, across, ("j", "[None, :]", self.tiles.columns))
-        self.line("total = tl.dot(left, right, total)")
-        self.depth -= 1
+        with self.block("for offset in range(0, K, BK):"):
+            self.line(f"k = offset + tl.arange(0, BK).to({self._integer()})")
+            down, across = ("k", "[None, :]", self.kernel.inner), ("k", "[:, None]", self.kernel.inner)
+            self._factor("left", left, ("i", "[:, None]", self.tiles.rows), down)
+            self._factor("right", right, across, ("j", "[None, :]", self.tiles.columns))
+            self.line("total = tl.dot(left, right, total)")
         self.line(f"v{self.dot} = total")
 
     def _factor(self, name: str, position: int, *axes: tuple[str, str, tuple[Loop, ...]]) -> None:
@@ -149,8 +147,7 @@ class ProductWriter(KernelWriter):
             half = f"{width} // 2"
             self.line(f"both{level} = tl.permute(tl.reshape({name}, [BM, 2, {half}]), 0, 2, 1)")
             self.line(f"front{level}, back{level} = tl.split(both{level})")
-            self.line(f"for half{level} in tl.static_range(2):")
-            self.depth += 1
+            self.open(f"for half{level} in tl.static_range(2):")
             self.line(f"{name} = front{level} if half{level} == 0 else back{level}")
             width = half
         starts = (f"half{k} * (BN // {2 << k})" for k in range(self.tiles.config.halvings))
