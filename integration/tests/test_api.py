@@ -352,7 +352,7 @@ def test_what_a_gpu_needs_and_is_not_there_costs_only_speed(monkeypatch, error):
     def unavailable(*_, **__):
         raise error
 
-    monkeypatch.setattr("fxstack_inductor.targets.triton_load.load_triton", unavailable)
+    monkeypatch.setattr("fxstack_inductor.targets.triton.load.load_triton", unavailable)
     compiled = fxstack.compile(lambda x: x + 1, options={"target": "cuda"})
     with pytest.warns(UserWarning, match=r"CUDA .*The captured graph runs in eager torch"):
         assert compiled(torch.ones(2)).tolist() == [2, 2]

@@ -12,8 +12,8 @@ from torch.nn.attention import flex_attention as flex
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import fxstack
-from fxstack_inductor.codegen.triton.attention import AttentionWriter
 from fxstack_inductor.lower.graph import Lowering
+from fxstack_inductor.templates.attention.writer import AttentionWriter
 
 pytest.importorskip("triton")
 pytestmark = [

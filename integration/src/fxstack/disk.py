@@ -29,6 +29,7 @@ from fxstack_capture.guards.torch_state import GETTERS
 from fxstack_capture.torch_side.global_state.state import ATTENTION_FLAGS
 from fxstack_functionalize.disk.code import CodeReader
 from fxstack_inductor.keep import ProgramCache
+from fxstack_inductor.targets.all_targets import target_named
 from fxstack_interchange import SaveError
 from fxstack_partition.registry import REGISTRY
 
@@ -95,7 +96,8 @@ def program_store(
     """Return the store for one captured graph; None if a program would depend on code of the user."""
     inductor = options.inductor
     state = {getter.name: getter.read() for getter in GETTERS if getter.name not in OF_THE_CALL}
-    unkept = not inductor.use_cache or inductor.repro_dir is not None or inductor.target == "cuda"
+    unkept = not inductor.use_cache or inductor.repro_dir is not None
+    unkept = unkept or (inductor.target is not None and not target_named(inductor.target).has_images)
     unkept = unkept or any(listener.wants_stages() for listener in LISTENERS)
     if unkept or not sources_hash() or any(state[name] for name in MODES):
         return None

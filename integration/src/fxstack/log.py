@@ -19,7 +19,7 @@ from fxstack_capture.driver.reports.recompiling import Recompilation
 from fxstack_capture.driver.reports.records import FrameRecord
 from fxstack_capture.trace.records import CapturedCode
 from fxstack_inductor import Failure, Lowered
-from fxstack_inductor.targets.triton_target import LoweredTriton
+from fxstack_inductor.targets.triton.artifact import LoweredTriton
 from fxstack_interchange import Partition, StageGraph
 
 Compiled = Callable[..., Any]

@@ -21,6 +21,7 @@ from fxstack_capture.driver.reports.compilation import compiled_later, present_c
 from fxstack_functionalize import UnsupportedGraphError, aot
 from fxstack_inductor import NoCompilerError, compile_graph, decompositions
 from fxstack_inductor.errors import CudaError, NotLowered, TritonMissing
+from fxstack_inductor.targets.all_targets import devices_with_attention
 from fxstack_interchange import Partition, StageGraph
 from fxstack_interchange.collector import held_signals, paused_collector
 from fxstack_interchange.passes import StoppedAfterPass, working_on
@@ -210,8 +211,8 @@ class Compilation:
         return parts
 
     def _with_attention(self) -> tuple[str, ...]:
-        """Return the devices for which inductor has attention kernels: all with the target ``cuda``."""
-        return ("cuda", "cpu") if self.options.inductor.target == "cuda" else ("cuda",)
+        """Return the devices for which inductor has attention kernels."""
+        return devices_with_attention(self.options.inductor.target)
 
     def ahead_of_time(
         self,

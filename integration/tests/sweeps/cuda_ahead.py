@@ -27,7 +27,7 @@ from fxstack_inductor import InductorOptions
 from fxstack_inductor.runtime import triton_runtime
 from fxstack_inductor.runtime.cubins import request_entry
 from fxstack_inductor.runtime.triton_worker import compile_kernel
-from fxstack_inductor.targets.triton_target import lower_triton
+from fxstack_inductor.targets.triton.lower import lower_triton
 
 USAGE = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
 ACCESS = re.compile(r"\b(ld|st)\.global[\w.:]*?(?:\.v(\d))?\.[bfsu](\d+)")

@@ -65,10 +65,10 @@ def compiled(graph, options=FAST, **given):
 
 BREAKS = {
     "C": (c, "function_text", rejected),
-    "plan": ("fxstack_inductor.targets.c_target.plan", None, broken_plan),
+    "plan": ("fxstack_inductor.targets.c.lower.plan", None, broken_plan),
     "kernel": ("fxstack_inductor.schedule.plan.build_kernel", None, broken_kernel),
-    "host": ("fxstack_inductor.targets.c_target.native_program", None, broken_kernel),
-    "link": ("fxstack_inductor.targets.c_target.link", None, broken_plan),
+    "host": ("fxstack_inductor.targets.c.lower.native_program", None, broken_kernel),
+    "link": ("fxstack_inductor.targets.c.load.link", None, broken_plan),
 }
 
 

@@ -8,7 +8,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from fxstack_inductor import InductorOptions, compile_graph
 from fxstack_inductor.keep import ProgramCache
-from fxstack_inductor.targets.c_artifact import image_from_json, image_to_json
+from fxstack_inductor.targets.c.artifact import image_from_json, image_to_json
 from fxstack_interchange import LoadError
 
 X, W = torch.randn(6, 8), torch.randn(8, 4)

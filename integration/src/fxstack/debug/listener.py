@@ -15,8 +15,8 @@ from fxstack_capture.guards.explain import guard_text
 from fxstack_capture.trace.records import CapturedCode
 from fxstack_inductor.ir.printer import show_kernel
 from fxstack_inductor.schedule.steps import KernelStep, show_plan
-from fxstack_inductor.targets.lowered_c import Lowered
-from fxstack_inductor.targets.triton_target import LoweredTriton
+from fxstack_inductor.targets.c.artifact import Lowered
+from fxstack_inductor.targets.triton.artifact import LoweredTriton
 from fxstack_interchange import Stage, StageGraph, show
 from fxstack_interchange.passes import PassDone, StoppedAfterPass
 

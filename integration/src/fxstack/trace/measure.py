@@ -13,7 +13,7 @@ import torch
 from fxstack.trace.records import Allocated, Body, Measured, MeasuredMemory, StepTime
 from fxstack_inductor import Lowered
 from fxstack_inductor.errors import InductorError
-from fxstack_inductor.targets.profile import profiled
+from fxstack_inductor.targets.c.profile import profiled
 
 TIMED_CALL, MEMORY_CALL = 3, 4
 """The calls that are measured: the first ones load code and fill caches."""

@@ -13,11 +13,12 @@ from fxstack.trace import records
 from fxstack.trace.describe import stacks_of
 from fxstack_inductor import Lowered, memory_timeline
 from fxstack_inductor.cost.cpu import Cpu, measured_cpu
-from fxstack_inductor.cost.traffic import Traffic, call_traffic, kernel_traffic, size_of
+from fxstack_inductor.cost.roofline import size_of
+from fxstack_inductor.cost.traffic import Traffic, call_traffic, kernel_traffic
 from fxstack_inductor.ir.nodes import ExternCall
 from fxstack_inductor.lower.host.symbols import hints
 from fxstack_inductor.schedule.steps import KernelStep, Plan, Step
-from fxstack_inductor.targets.triton_target import LoweredTriton
+from fxstack_inductor.targets.triton.artifact import LoweredTriton
 from fxstack_interchange.format.show import target_text
 
 

@@ -14,10 +14,8 @@ from fxstack_inductor.failures import NO_DEFECTS, Failure, run_by_aten, tell_def
 from fxstack_inductor.freezing.frozen import frozen
 from fxstack_inductor.options import InductorOptions, options_from_environment
 from fxstack_inductor.repro.script import recorded
-from fxstack_inductor.targets.c_target import load_c, lower_c
-from fxstack_inductor.targets.lowered_c import Lowered
-from fxstack_inductor.targets.triton_load import compile_for_device
-from fxstack_inductor.targets.triton_target import LoweredTriton, lower_triton, on_cuda
+from fxstack_inductor.targets.all_targets import target_named, target_of
+from fxstack_inductor.targets.target import Compiled, LoweredGraph
 
 
 def lower(
@@ -26,7 +24,7 @@ def lower(
     options: InductorOptions | None = None,
     *,
     target: str = "cpu",
-) -> Lowered | LoweredTriton:
+) -> LoweredGraph:
     """Return the generated code of ``graph_module`` without compiling the code, on any machine.
 
     ``target`` is ``"cpu"`` (C) or ``"cuda"`` (Triton), also ``"cuda:sm_90"`` or ``"cuda:H200"``; then
@@ -36,11 +34,7 @@ def lower(
         ValueError: another target.
     """
     chosen = options_from_environment() if options is None else options
-    if target.partition(":")[0] == "cuda":
-        return lower_triton(graph_module, chosen, target=target)
-    if target != "cpu":
-        raise ValueError(f"target {target!r}: known are 'cpu' and 'cuda' (also as 'cuda:sm_90')")
-    return lower_c(graph_module, chosen)
+    return target_named(target).lower(graph_module, chosen, target)
 
 
 def compile_graph(
@@ -52,7 +46,7 @@ def compile_graph(
     inference: bool = False,
     on_failure: Callable[[Failure], None] | None = None,
     check_arguments: bool = True,
-) -> Callable[..., tuple[Any, ...]]:
+) -> Compiled:
     """Compile a functional ATen graph whose nodes carry fake values in ``meta["val"]``.
 
     Return a callable of the graph's inputs that returns the graph's (flat, tuple) output. With ``boxed``, the
@@ -78,10 +72,8 @@ def compile_graph(
 
 
 def _or_by_aten(
-    graph_module: GraphModule,
-    compiled: Callable[..., Callable[..., tuple[Any, ...]]],
-    on_failure: Callable[[Failure], None],
-) -> Callable[..., tuple[Any, ...]]:
+    graph_module: GraphModule, compiled: Callable[..., Compiled], on_failure: Callable[[Failure], None]
+) -> Compiled:
     """Return the compiled graph; after a defect, tell ``on_failure`` and return the graph run by ATen."""
     try:
         made = compiled(on_failure)
@@ -100,25 +92,12 @@ def _compiled(
     *,
     boxed: bool,
     inference: bool,
-) -> Callable[..., tuple[Any, ...]]:
-    if chosen.freezing and inference and not boxed and not on_cuda(graph_module):
+) -> Compiled:
+    if chosen.freezing and inference and not boxed and target_of(graph_module).freezes:
         thawed = replace(chosen, freezing=False)
         compiler = partial(compile_graph, options=thawed, on_failure=on_failure, check_arguments=False)
         return frozen(graph_module, compiler)
-    if (chosen.target or ("cuda" if on_cuda(graph_module) else "cpu")) == "cuda":
-        call = compile_for_device(graph_module, chosen, boxed=boxed)
-        return _boxed(call) if boxed and not vars(call)["boxed"] else call
-    if chosen.repro_dir is not None:
+    target = target_of(graph_module, chosen.target)
+    if target.writes_repros and chosen.repro_dir is not None:
         return recorded(graph_module, chosen, chosen.repro_dir, boxed=boxed)
-    return load_c(graph_module, chosen, boxed=boxed)
-
-
-def _boxed(call: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
-    """Return ``call`` as a function of one list."""
-
-    def run(args: list[Any]) -> tuple[Any, ...]:
-        return call(*args)
-
-    vars(run)["boxed"] = True
-    vars(run)["lowered"] = vars(call)["lowered"]
-    return run
+    return target.load(graph_module, chosen, boxed=boxed)

@@ -19,8 +19,9 @@ from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.private_files import remove
 from fxstack_inductor.runtime.cache import Cache
 from fxstack_inductor.runtime.loader import not_kept, writable
-from fxstack_inductor.targets.c_artifact import image_from_json, image_to_json, link
-from fxstack_inductor.targets.c_target import native_refusal
+from fxstack_inductor.targets.c.artifact import image_from_json, image_to_json
+from fxstack_inductor.targets.c.load import link
+from fxstack_inductor.targets.c.lower import native_refusal
 from fxstack_interchange import SaveError
 
 logger = logging.getLogger(__name__)

@@ -12,15 +12,13 @@ from typing import Any, Final
 from fxstack_inductor.freezing.frozen import FREEZE
 from fxstack_inductor.lower.passes import LOWER
 from fxstack_inductor.schedule.plan import SCHEDULE
-from fxstack_inductor.targets.c_target import C
-from fxstack_inductor.targets.triton_target import TRITON
+from fxstack_inductor.targets.all_targets import TARGETS
 from fxstack_interchange.passes import Pass
 
 STAGES: Final[Mapping[str, tuple[Pass[Any], ...]]] = {
     "freeze": FREEZE,
     "lower": LOWER,
     "schedule": SCHEDULE,
-    "c": C,
-    "triton": TRITON,
+    **{target.name: target.passes for target in TARGETS},
 }
 """The passes of each stage, in order."""

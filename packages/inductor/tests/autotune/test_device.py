@@ -6,15 +6,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fake_cuda import FakeCuda
-from product_graphs import gelu, planner
+from product_graphs import gelu, planner, product_kernels
 
 from fxstack_inductor import InductorOptions, torch_compat
 from fxstack_inductor.autotune import device
-from fxstack_inductor.autotune.templates import product_kernels
-from fxstack_inductor.codegen.triton.module import triton_kernel
-from fxstack_inductor.cost.products import work_of
+from fxstack_inductor.autotune.candidates import candidate_kernels
 from fxstack_inductor.runtime.cubins import Cubin
-from fxstack_inductor.tiling.product_tiles import CONFIGS, tile_product
+from fxstack_inductor.templates.kernels import triton_kernel
+from fxstack_inductor.templates.product.tiling import CONFIGS
 
 
 class Event:
@@ -65,9 +64,12 @@ def test_a_kernel_is_launched_on_buffers_of_its_sizes(made):
 @pytest.mark.parametrize("rest", [False, True])
 def test_the_library_is_timed_with_what_it_leaves(made, rest):
     _, timer = made
-    work = work_of(tile_product(kernel()))
+    fn = gelu if rest else torch.mm
+    planned, rules = planner(fn, size=64)
+    ((_, found),) = candidate_kernels(planned(rules), rules)
+    (candidate,) = rules.values()
     with torch.autocast("cpu", torch.bfloat16):
-        assert timer.library(work, torch.float32, with_rest=rest) == (2e-3 if rest else 1e-3)
+        assert timer.calls(lambda fill: candidate.library_calls(found, fill)) == (2e-3 if rest else 1e-3)
 
 
 def test_a_machine_is_named_by_what_times_depend_on(made, monkeypatch):

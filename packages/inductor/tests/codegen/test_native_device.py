@@ -18,8 +18,8 @@ from fxstack_inductor.ir.expr import Var, extremum, floordiv, integer, mod, of_a
 from fxstack_inductor.lower.host.numbers import tensor_bits
 from fxstack_inductor.runtime.cubins import Cubin
 from fxstack_inductor.runtime.native import Refused, native_table
-from fxstack_inductor.targets.triton_load import load_native
-from fxstack_inductor.targets.triton_target import lower_triton
+from fxstack_inductor.targets.triton.load import load_native
+from fxstack_inductor.targets.triton.lower import lower_triton
 
 S = of_atom(Var("s0", VarKind.INTEGER))
 pytestmark = pytest.mark.skipif(isinstance(native_table(), Refused), reason="host programs are Python here")
@@ -42,7 +42,7 @@ class Native:
         options = InductorOptions(cache_dir=folder, optimization=1)
         self.lowered = lower_triton(graph, options, boxed=boxed)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("fxstack_inductor.targets.triton_load.load_cubins", machine_code)
+            patch.setattr("fxstack_inductor.targets.triton.load.load_cubins", machine_code)
             self.call = load_native(self.lowered, options, self.cuda.driver, {0: 90})
 
 

@@ -16,7 +16,7 @@ from fxstack_inductor import InductorOptions, decompositions, lower
 pytest.importorskip("triton")
 
 from fxstack_inductor import compile_graph
-from fxstack_inductor.targets.triton_target import lower_triton
+from fxstack_inductor.targets.triton.lower import lower_triton
 from fxstack_inductor.tiling import tiles as triton_tiles
 
 F = torch.nn.functional

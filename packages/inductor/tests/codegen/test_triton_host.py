@@ -13,8 +13,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from fxstack_inductor import InductorOptions, compile_graph, decompositions
 from fxstack_inductor.lower.host.numbers import number_bits, tensor_bits
 from fxstack_inductor.schedule.steps import KernelStep
-from fxstack_inductor.targets.triton_load import _interpreted_kernels, device_kernels
-from fxstack_inductor.targets.triton_target import graph_refusal, lower_triton
+from fxstack_inductor.targets.triton.artifact import graph_refusal
+from fxstack_inductor.targets.triton.load import _interpreted_kernels, device_kernels
+from fxstack_inductor.targets.triton.lower import lower_triton
 from fxstack_interchange.operators.kernel_operators import functional_operator
 from fxstack_interchange.operators.kernels import KernelArgument, KernelLaunch
 

@@ -12,7 +12,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from fxstack_inductor import InductorOptions, decompositions
 from fxstack_inductor.runtime import triton_runtime
-from fxstack_inductor.targets.triton_target import lower_triton
+from fxstack_inductor.targets.triton.lower import lower_triton
 
 F = torch.nn.functional
 

@@ -7,7 +7,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from fxstack_inductor import InductorOptions, compile_graph, decompositions
 from fxstack_inductor.ir.kernel import Load
 from fxstack_inductor.lower.reductions import split
-from fxstack_inductor.targets.triton_target import lower_triton
+from fxstack_inductor.targets.triton.lower import lower_triton
 
 pytest.importorskip("triton")
 

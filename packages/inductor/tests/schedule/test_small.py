@@ -5,7 +5,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fxstack_inductor import InductorOptions, compile_graph, decompositions
-from fxstack_inductor.targets.triton_target import lower_triton
+from fxstack_inductor.targets.triton.lower import lower_triton
 
 pytest.importorskip("triton")
 TRITON = InductorOptions(target="cuda")
@@ -40,7 +40,7 @@ def test_sizes_that_do_not_fit_get_kernels_of_64_bits(monkeypatch):
         made.append(original(*args, **kwargs))
         return made[-1]
 
-    monkeypatch.setattr("fxstack_inductor.targets.triton_load.lower_triton", noted)
+    monkeypatch.setattr("fxstack_inductor.targets.triton.load.lower_triton", noted)
     for shape in ((5, 6, 10), (5, 6, 11)):
         inputs = torch.randn(shape), torch.randn(shape)
         assert torch.equal(call(*inputs)[0], turned(*inputs))

@@ -26,7 +26,7 @@ from fxstack_inductor import InductorOptions
 from fxstack_inductor.runtime import triton_runtime
 from fxstack_inductor.runtime.cubins import request_entry
 from fxstack_inductor.runtime.triton_worker import compile_kernel
-from fxstack_inductor.targets.triton_target import lower_triton
+from fxstack_inductor.targets.triton.lower import lower_triton
 from fxstack_interchange.operators.attention import Operand, single_graphs
 from fxstack_interchange.operators.attention_operators import attention_operator
 
@@ -78,14 +78,14 @@ def rows(args, folder):
                 source = lower_triton(graph, InductorOptions()).source
                 module = triton_runtime.load_module(source.text, folder)
                 for kernel in {k.name: k for k in source.functions.values()}.values():
-                    if kernel.kernel.attention is None:
+                    if kernel.kernel.roles is None:
                         continue
                     for capability in args.capabilities:
                         made = compile_kernel(getattr(module, kernel.name), request_entry(kernel), capability)
                         found = facts(made)
                         c = kernel.config
                         sizes = f"{c.bm}x{c.bn}, {c.num_warps} warps, {c.num_stages} stages"
-                        what = f"{name}: {kernel.kernel.attention.kind}"
+                        what = f"{name}: {kernel.kernel.roles.kind}"
                         yield dtype, depth, what, capability, sizes, found
 
 

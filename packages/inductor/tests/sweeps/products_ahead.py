@@ -16,15 +16,15 @@ sys.path.insert(0, str(Path(__file__).parents[4] / "testing"))
 import torch
 import triton
 from machine_code import compile_ahead, registers_and_spilled
+from product_graphs import product_kernels
 from result_tables import Table
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fxstack_inductor import decompositions, lower
 from fxstack_inductor.autotune.choices import config_name
-from fxstack_inductor.autotune.templates import product_kernels
-from fxstack_inductor.codegen.triton.module import triton_source
 from fxstack_inductor.runtime import triton_runtime
-from fxstack_inductor.tiling.product_tiles import CONFIGS
+from fxstack_inductor.templates.kernels import triton_source
+from fxstack_inductor.templates.product.tiling import CONFIGS
 
 
 def gelu(x, w):

@@ -7,7 +7,7 @@ from inductor_checks import trace
 from fxstack_inductor import lower
 from fxstack_inductor.cost.cpu import measured_cpu
 from fxstack_inductor.cost.traffic import Traffic
-from fxstack_inductor.targets.profile import profiled
+from fxstack_inductor.targets.c.profile import profiled
 
 
 def chain(x, w):

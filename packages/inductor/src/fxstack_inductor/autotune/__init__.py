@@ -1,7 +1,7 @@
-"""Choose tile sizes of matrix products, or the library's product, by measurement on the device.
+"""Choose between kernels of a template and the library's call, by prediction or by measurement on the device.
 
-``templates`` finds the products that can be kernels of this package, ``tune`` schedules a graph by choices
+``candidates`` is the interface of a call that can become a kernel, ``tune`` schedules a graph by choices
 and measures alternatives, ``device`` times them, ``choices`` stores the results. Modules here import
-``codegen.triton``, ``tiling``, ``cost.products``, ``runtime``, ``schedule`` and ``ir``. Begin with
+``codegen.triton``, ``tiling``, ``cost.devices``, ``runtime``, ``schedule`` and ``ir``. Begin with
 ``tune.tuned``.
 """

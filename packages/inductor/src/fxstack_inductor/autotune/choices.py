@@ -10,31 +10,30 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fxstack_inductor.runtime.loader import writable
-from fxstack_inductor.tiling.product_tiles import ProductConfig
+from fxstack_inductor.tiling.kernels import KernelConfig
 
 LIBRARY = "library"
-"""The name of the library's product, an alternative to every kernel."""
+"""The name of the library's call, an alternative to every kernel."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """``config``: None for the library; ``micros``: times by alternative; ``skipped``: missing times."""
 
-    config: ProductConfig | None
+    config: KernelConfig | None
     origins: str = ""
     micros: dict[str, float] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
 
 
-def config_name(config: ProductConfig | None) -> str:
-    if config is None:
-        return LIBRARY
-    return f"{config.bm}x{config.bn}x{config.bk}, {config.num_warps} warps, {config.num_stages} stages"
+def config_name(config: KernelConfig | None) -> str:
+    return LIBRARY if config is None else str(config)
 
 
 class SavedChoices:
@@ -44,9 +43,10 @@ class SavedChoices:
         plain = "".join(c if c.isalnum() or c in "-." else "_" for c in machine)
         self.path = folder / f"{plain}.json"
 
-    def get(self, key: str) -> Choice | None:
+    def get(self, key: str, config_type: Callable[..., KernelConfig]) -> Choice | None:
+        """Return a choice whose config has the given type; None if the file has no valid entry for ``key``."""
         entry = self._read().get(key)
-        return None if entry is None else _decoded(entry)
+        return None if entry is None else _decoded(entry, config_type)
 
     def put(self, key: str, choice: Choice) -> None:
         """Add a choice to the file's current contents; the last of concurrent writers wins, with a whole file."""
@@ -66,11 +66,11 @@ class SavedChoices:
         return found if isinstance(found, dict) else {}
 
 
-def _decoded(entry: Any) -> Choice | None:
+def _decoded(entry: Any, config_type: Callable[..., KernelConfig]) -> Choice | None:
     """Return the choice, or None if the entry was written by hand or by another version."""
     try:
         config = entry["config"]
-        made = None if config is None else ProductConfig(**config)
+        made = None if config is None else config_type(**config)
         return Choice(made, entry["origins"], dict(entry["micros"]), dict(entry["skipped"]))
     except (KeyError, TypeError, ValueError):
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from fxstack_inductor import torch_compat
+from fxstack_inductor.autotune.candidates import Fill
 from fxstack_inductor.codegen.triton import ops as triton_ops
-from fxstack_inductor.cost.products import Work
 from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.runtime.cubins import Cubin, compiled_or_not, triton_version
 from fxstack_inductor.runtime.cuda_driver import Driver, Launchers
@@ -70,19 +70,14 @@ class DeviceTimer:
         launchers.check()
         return self._median(lambda: launch(record, stream, grid, *pointers))
 
-    def library(self, work: Work, dtype: torch.dtype, *, with_rest: bool) -> float:
-        """Return the time of the library's product and, ``with_rest``, of a copy of the rest's bytes."""
-        batch, rows, columns, depth = work.sides
+    def calls(self, calls: Callable[[Fill], Iterable[Callable[[], object]]]) -> float:
+        """Return the sum of the times of ``calls(fill)``.
+
+        Raises:
+            RuntimeError: there is too little memory.
+        """
         with self._apart():
-            left = self._filled(batch * rows * depth, dtype).view(batch, rows, depth)
-            right = self._filled(batch * depth * columns, dtype).view(batch, depth, columns)
-            seconds = self._median(lambda: torch.bmm(left, right))
-            if not with_rest:
-                return seconds
-            half = (work.result + work.beside) // 2
-            source = torch.empty(half, dtype=torch.int8, device=self._place)
-            target = torch.empty_like(source)
-            return seconds + self._median(lambda: target.copy_(source))
+            return sum(map(self._median, calls(self._filled)))
 
     @contextmanager
     def _apart(self) -> Iterator[None]:

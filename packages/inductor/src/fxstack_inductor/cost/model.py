@@ -8,58 +8,43 @@ the L2 cache cannot serve.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import prod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 
-from fxstack_inductor.cost.devices import REACHED_BANDWIDTH, REACHED_MATRIX, Gpu
-from fxstack_inductor.cost.products import predict_product
+from fxstack_inductor.cost.devices import Gpu
 from fxstack_inductor.cost.quantities import seconds_text
-from fxstack_inductor.cost.traffic import call_traffic, kernel_traffic, size_of
+from fxstack_inductor.cost.roofline import Cost, roofline, size_of
+from fxstack_inductor.cost.traffic import call_traffic, kernel_traffic
 from fxstack_inductor.ir.analysis import analyse
 from fxstack_inductor.ir.kernel import Kernel
 from fxstack_inductor.ir.nodes import ExternCall
 from fxstack_inductor.schedule.steps import KernelStep, Plan, Step
-from fxstack_inductor.tiling.attention_tiles import AttentionTiling, attention_of
-from fxstack_inductor.tiling.product_tiles import ProductTiling
+from fxstack_inductor.tiling.kernels import KernelTiling
 from fxstack_inductor.tiling.tiles import Tiling
 
-Tilings = Mapping[str, Tiling | ProductTiling | AttentionTiling]
-
-PER_PROCESSOR = 2
-"""The number of concurrent programs that fills a processor's memory pipelines."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """One launch or call. Sizes are in bytes, times in seconds."""
-
-    name: str
-    what: str
-    read: int
-    written: int
-    operations: int
-    programs: int | None
-    seconds: float
-    bound: str
-    """The limit of the time: memory, arithmetic, or launch."""
+Tilings = Mapping[str, KernelTiling]
+TemplateCosts = Mapping[str, Callable[[Any, Gpu, Mapping[str, int]], Cost]]
+"""The functions that predict a launch of a tiled kernel of a template, by the template's name."""
 
 
-def predict(plan: Plan, tilings: Tilings, gpu: Gpu, sizes: Mapping[str, int]) -> tuple[Cost, ...]:
+def predict(
+    plan: Plan, tilings: Tilings, gpu: Gpu, sizes: Mapping[str, int], templates: TemplateCosts
+) -> tuple[Cost, ...]:
     """Return the costs of device steps of ``plan``, in order; ``sizes`` gives the graph's symbols."""
-    costs = (_cost(step, tilings, gpu, sizes) for step in plan.steps)
+    costs = (_cost(step, tilings, gpu, sizes, templates) for step in plan.steps)
     return tuple(cost for cost in costs if cost is not None)
 
 
-def _cost(step: Step, tilings: Tilings, gpu: Gpu, sizes: Mapping[str, int]) -> Cost | None:
+def _cost(
+    step: Step, tilings: Tilings, gpu: Gpu, sizes: Mapping[str, int], templates: TemplateCosts
+) -> Cost | None:
     if isinstance(step, KernelStep):
         tiling = tilings[step.kernel.name]
-        if isinstance(tiling, ProductTiling):
-            return product_cost(tiling, gpu)
-        if isinstance(tiling, AttentionTiling):
-            return attention_cost(tiling, gpu, sizes)
+        if step.kernel.template:
+            return templates[step.kernel.template](tiling, gpu, sizes)
+        assert isinstance(tiling, Tiling)
         return kernel_cost(step.kernel, tiling, gpu, sizes)
     if isinstance(step, ExternCall) and step.outputs:
         return call_cost(step, gpu, sizes)
@@ -78,54 +63,6 @@ def kernel_cost(kernel: Kernel, tiling: Tiling, gpu: Gpu, sizes: Mapping[str, in
     seconds, bound = roofline(gpu, total, moved.operations, programs, torch.float32, matrix=False)
     what = ", ".join(kernel.origins)
     return Cost(kernel.name, what, moved.read, moved.written, moved.operations, programs, seconds, bound)
-
-
-def product_cost(tiling: ProductTiling, gpu: Gpu) -> Cost:
-    """Return the cost of one launch of a matrix product kernel; all sizes are known."""
-    kernel = tiling.kernel
-    made = [ref for ref in kernel.buffers if ref.name in kernel.written]
-    read = [ref for ref in kernel.buffers if ref.name not in kernel.written]
-    sizes = [size_of(loop.extent, {}) for loop in (*kernel.outer, *kernel.inner)]
-    seconds, bound = predict_product(tiling, gpu)
-    return Cost(
-        kernel.name,
-        ", ".join(kernel.origins),
-        sum(size_of(ref.numel, {}) * ref.dtype.itemsize for ref in read),
-        sum(size_of(ref.numel, {}) * ref.dtype.itemsize for ref in made),
-        2 * prod(sizes),
-        size_of(tiling.grid, {}),
-        seconds,
-        bound,
-    )
-
-
-def attention_cost(tiling: AttentionTiling, gpu: Gpu, sizes: Mapping[str, int]) -> Cost:
-    """Return the cost of one launch of an attention; with a mask, half of the scores count."""
-    kernel, own = tiling.kernel, attention_of(tiling.kernel)
-    scores = own.heads * size_of(own.batch * own.queries * own.keys, sizes)
-    products = {"forward": 2, "queries": 3, "keys": 4}[own.kind]
-    operations = scores * (own.depth + own.width) * products // (1 if own.mask is None else 2)
-    bytes_ = {r.name: size_of(r.numel, sizes) * r.dtype.itemsize for r in kernel.buffers}
-    written = sum(size for name, size in bytes_.items() if name in kernel.written)
-    total = sum(bytes_.values())
-    dtype = next(r.dtype for r in kernel.buffers if r.dtype.is_floating_point)
-    programs = size_of(tiling.grid, sizes)
-    seconds, bound = roofline(gpu, total, operations, programs, dtype, matrix=True)
-    what = ", ".join(kernel.origins)
-    return Cost(kernel.name, what, total - written, written, operations, programs, seconds, bound)
-
-
-def roofline(
-    gpu: Gpu, moved: int, operations: int, programs: int | None, dtype: torch.dtype, *, matrix: bool
-) -> tuple[float, str]:
-    """Return the seconds, and their limit."""
-    wanted = gpu.processors * PER_PROCESSOR
-    busy = 1.0 if programs is None else min(1.0, max(programs, 1) / wanted)
-    memory = moved / (gpu.bandwidth * REACHED_BANDWIDTH * busy)
-    rate = gpu.peak(dtype, matrix=matrix) * (REACHED_MATRIX if matrix else 1.0)
-    arithmetic = operations / (rate * busy)
-    seconds, bound = max((memory, "memory"), (arithmetic, "arithmetic"))
-    return (seconds, bound) if seconds > gpu.launch else (gpu.launch, "launch")
 
 
 # --- calls ---------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import flop_registry
 
+from fxstack_inductor.cost.roofline import size_of
 from fxstack_inductor.ir.analysis import analyse
 from fxstack_inductor.ir.expr import Expr, Var
 from fxstack_inductor.ir.kernel import Compute, Kernel, Load, Reduce
@@ -114,8 +115,3 @@ def _meta(node: Node, sizes: Mapping[str, int]) -> torch.Tensor:
 def _bytes(node: Node | Extern, sizes: Mapping[str, int]) -> int:
     elements: int = size_of(node.layout.numel, sizes)
     return elements * int(node.dtype.itemsize)
-
-
-def size_of(expr: Expr, sizes: Mapping[str, int]) -> int:
-    """Return a size as a number; symbols that only the host knows count as one."""
-    return expr.evaluate({v.name: sizes.get(v.name, 1) for v in expr.variables})

@@ -21,7 +21,6 @@ from functools import cached_property
 
 import torch
 
-from fxstack_inductor.ir.attention import Attention
 from fxstack_inductor.ir.expr import Expr, Var
 
 
@@ -148,8 +147,10 @@ class Kernel:
     """Whether the kernel may write nothing after an index was out of range, in this kernel or before."""
     small: bool = False
     """Whether the launcher ensures that index arithmetic fits into 32 bits (``schedule.index_width``)."""
-    attention: Attention | None = None
-    """The roles of the values, if the kernel is an attention and not a plain nest of loops."""
+    template: str = ""
+    """The name of the template (``templates``) that writes the kernel; empty for a plain nest of loops."""
+    roles: object = None
+    """A record of a template about the values. The loops of a kernel with such a record must stay as they are."""
 
     @cached_property
     def title(self) -> str:
@@ -164,12 +165,6 @@ class Kernel:
     @cached_property
     def scatters(self) -> bool:
         return any(store.op for store in self.stores)
-
-    @cached_property
-    def product(self) -> int | None:
-        """The position of the ``dot`` that the kernel computes, or None."""
-        found = (k for k, v in enumerate(self.values) if isinstance(v, Reduce) and v.op == "dot")
-        return next(found, None)
 
     def reduction(self, position: int) -> Reduce:
         """Return the reduction at ``position``."""

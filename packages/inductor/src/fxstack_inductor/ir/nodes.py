@@ -237,6 +237,8 @@ class Reduction(Computed):
 
     op: str
     ranges: Shape
+    template: str = ""
+    """The template whose kernel computes the reduction; empty for a plain nest of loops."""
 
     @cached_property
     def reduced(self) -> tuple[Expr, ...]:

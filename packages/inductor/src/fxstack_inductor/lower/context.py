@@ -30,6 +30,7 @@ from fxstack_inductor.ir.nodes import (
 )
 from fxstack_inductor.ir.ordered import PERSISTENT, Scan, Scatter
 from fxstack_inductor.lower.host.symbols import size_expr
+from fxstack_inductor.lower.target import CPU_KERNELS, KernelTarget
 from fxstack_inductor.options import InductorOptions
 
 
@@ -49,6 +50,7 @@ class Context:
     """State of one lowering. ``current`` and ``comment`` describe the FX node being lowered."""
 
     options: InductorOptions
+    target: KernelTarget = CPU_KERNELS
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     nodes: list[Node] = field(default_factory=list)
     current: str = ""
@@ -113,7 +115,7 @@ class Context:
 
         No other node may read ``init``, because the scatter changes the memory of ``init``.
         """
-        if self.options.target == "cuda" or self.device.type != "cpu":
+        if self.target.many_threads:
             _require_atomics(op, init.dtype)
         node = Scatter(
             **self._common(init.layout), body=init.body, init=init, ranges=tuple(ranges), target=(), op=op
@@ -134,7 +136,7 @@ class Context:
         state: torch.dtype,
     ) -> Scan:
         """Accumulate ``make_body(coordinates)`` along ``axis`` with ``op``, in dtype ``state``."""
-        if self.options.target == "cuda" or self.device.type != "cpu":
+        if self.target.many_threads:
             length, total = shape[axis].as_int(), product(shape)
             if total == shape[axis] and (length is None or length > PERSISTENT):
                 # One Triton program would compute the whole scan; torch's kernel uses the whole GPU.

@@ -6,7 +6,6 @@ import logging
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -29,9 +28,7 @@ from fxstack_inductor.ir.nodes import (
     View,
     resolve,
 )
-from fxstack_inductor.lower.attention import attention_rule
 from fxstack_inductor.lower.context import Context
-from fxstack_inductor.lower.decompositions.table import decompositions
 from fxstack_inductor.lower.facts import (
     handled,
     has_effect,
@@ -55,8 +52,8 @@ from fxstack_inductor.lower.layouts import check_layout, layout_of, set_layout, 
 from fxstack_inductor.lower.program import Fallback, HostCall, HostValue, Mutation, Program, SymbolBinding
 from fxstack_inductor.lower.registry import Updates
 from fxstack_inductor.lower.rounded import rounded_nodes
+from fxstack_inductor.lower.target import CPU_KERNELS, KernelTarget
 from fxstack_inductor.options import InductorOptions
-from fxstack_interchange.operators.attention_operators import attention_of
 from fxstack_interchange.operators.kernel_operators import FunctionalLaunch, functional_launch_of
 from fxstack_interchange.torch_facts.effects import RANGES, is_ordered
 
@@ -70,15 +67,15 @@ def lower_graph(
     graph_module: GraphModule,
     rules: Mapping[Any, Callable[..., Any]],
     options: InductorOptions,
-    device: str = "cpu",
+    target: KernelTarget = CPU_KERNELS,
     chosen: Mapping[str, Callable[..., Any]] = NO_RULES,
 ) -> Program:
     """Return the tensor-level IR of ``graph_module``, whose nodes carry fake values in ``meta["val"]``.
 
-    Operators on tensors of device type ``device`` become loops; an operator on another device calls its ATen
-    kernel. ``chosen`` maps names of single nodes to rules that replace the rules of their operators.
+    Operators on tensors of ``target.device`` become loops. ``chosen`` maps names of single nodes to rules that replace
+    the rules of their operators.
     """
-    lowering = Lowering(graph_module, rules, options, device, chosen)
+    lowering = Lowering(graph_module, rules, options, target, chosen)
     for node in graph_module.graph.nodes:
         with about(node.name):
             lowering.run(node)
@@ -93,14 +90,13 @@ class Lowering:
         graph_module: GraphModule,
         rules: Mapping[Any, Callable[..., Any]],
         options: InductorOptions,
-        device: str = "cpu",
+        target: KernelTarget = CPU_KERNELS,
         chosen: Mapping[str, Callable[..., Any]] = NO_RULES,
     ) -> None:
         self.module = graph_module
         self.chosen = chosen
-        self.device = device
         self.rules = rules
-        self.context = Context(options, rounded=rounded_nodes(graph_module.graph))
+        self.context = Context(options, target, rounded=rounded_nodes(graph_module.graph))
         self.program = Program()
         self.values: dict[FxNode, Any] = {}
         self.materialised: dict[Node, Node] = {}
@@ -108,7 +104,7 @@ class Lowering:
         self.symbols = Symbols(self.program)
         self.given: list[Any] = []
         """Values of placeholders. Their sizes are defined when all placeholders are known."""
-        self.numbers = HostNumbers(self.program, device)
+        self.numbers = HostNumbers(self.program, target.device)
         self.asserted = asserted_numbers(graph_module.graph)
         self.unsimplified: dict[FxNode, HostValue] = {}
         """Numbers that assertions use, with the host value that is computed without simplification."""
@@ -188,7 +184,7 @@ class Lowering:
         launch = functional_launch_of(node.target)
         if launch is not None:
             return self._launch(node, launch)
-        rule = self.chosen.get(node.name) or self.rules.get(node.target) or self._attention(node)
+        rule = self.chosen.get(node.name) or self.rules.get(node.target)
         if rule is not None and not self._measures(value):
             self.program.fallbacks.append(Fallback(node.name, str(node.target), NEW_SIZE))
         elif rule is not None and self._loopable(node):
@@ -219,13 +215,6 @@ class Lowering:
         )
         self.program.steps.append(call)
         return self._outputs(call, node.meta["val"], ())
-
-    def _attention(self, node: FxNode) -> Callable[..., Any] | None:
-        """Return the rule for an attention operator on a GPU, or None."""
-        if self.context.options.target != "cuda" or attention_of(node.target) is None:
-            return None
-        lower = partial(lower_graph, rules=self.rules, options=self.context.options, device=self.device)
-        return attention_rule(node, lower, decompositions())
 
     def _report(self, node: FxNode, error: Exception) -> None:
         """Record a failed rule as a fallback to ATen: a defect of a rule must not make compilation fail."""
@@ -263,17 +252,17 @@ class Lowering:
         Beside GPU tensors, a 0-d CPU tensor counts as a number, as in eager.
         """
         taken = [arg.meta.get("val") for arg in node.all_input_nodes]
-        if self.device != "cpu":
+        if self.context.target.device != "cpu":
             taken = [value for value in taken if not is_number(value)]
         values = [node.meta.get("val"), *taken]
         flat = [v for value in values for v in (value if isinstance(value, (tuple, list)) else [value])]
         tensors = [v for v in flat if isinstance(v, torch.Tensor)]
         devices = {v.device for v in tensors}
-        known = handled(node.target, self.context.options.target or "")
+        known = handled(node.target, float8=self.context.target.float8)
         if len(devices) > 1 or not all(is_dense(v, known) for v in tensors):
             return False
         self.context.device = next(iter(devices), self.context.device)
-        return bool(self.context.device.type == self.device)
+        return bool(self.context.device.type == self.context.target.device)
 
     def _apply(self, node: FxNode, rule: Callable[..., Any]) -> Any:
         args, kwargs = self._operands(self._map((node.args, node.kwargs), lambda x: x))
@@ -297,7 +286,7 @@ class Lowering:
         """Return a rule's arguments with host floats replaced by values that kernels can read."""
         if isinstance(value, HostValue):
             return self.numbers.scalar(value, self.context.device)
-        if isinstance(value, Node) and value.device.type != self.device:
+        if isinstance(value, Node) and value.device.type != self.context.target.device:
             node = self.materialise(value)
             return self.numbers.argument(value.name, node, value.dtype, self.context.device)
         if isinstance(value, (tuple, list)):

@@ -18,6 +18,7 @@ from fxstack_inductor.lower.host.scalars import numbers_on_device
 from fxstack_inductor.lower.program import Program, show_program
 from fxstack_inductor.lower.reductions.split import split_reductions as split_large
 from fxstack_inductor.lower.rules import RULES
+from fxstack_inductor.lower.target import CPU_KERNELS, KernelTarget
 from fxstack_inductor.options import InductorOptions
 from fxstack_interchange.format.show import show_graph
 from fxstack_interchange.passes import NothingToDo, Pass, run_passes
@@ -25,15 +26,11 @@ from fxstack_interchange.passes import NothingToDo, Pass, run_passes
 
 @dataclass(frozen=True, slots=True)
 class Lowering:
-    """A graph between two passes. ``kernels``: the language of the kernels, ``"c"`` or ``"triton"``.
-
-    ``device`` and ``chosen`` are those of ``lower_graph``.
-    """
+    """A graph between two passes. ``target`` and ``chosen`` are the arguments of ``lower_graph``."""
 
     graph_module: GraphModule
     options: InductorOptions
-    kernels: str
-    device: str = "cpu"
+    target: KernelTarget = CPU_KERNELS
     chosen: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     lowered: Program | None = None
 
@@ -52,7 +49,7 @@ def move_numbers(state: Lowering) -> Lowering | NothingToDo:
     + full_default = aten.full([], 2.0, dtype=torch.float32, device=device(type='cuda', index=0))
     + mul = aten.mul.Tensor(x_1, full_default)
     """
-    if state.kernels != "triton":
+    if not state.target.many_threads:
         return NothingToDo("the kernels are for the CPU")
     moved = numbers_on_device(state.graph_module)
     if moved is state.graph_module:
@@ -68,7 +65,7 @@ def accumulate_products(state: Lowering) -> Lowering | NothingToDo:
     - add = aten.add.Tensor(mm, mm_1)
     + add = aten.addmm(mm, arg0_1, arg0_1)
     """
-    if state.kernels != "c":
+    if state.target.many_threads:
         return NothingToDo("the kernels are for a GPU")
     rewritten = rewrite_sums(state.graph_module)
     if rewritten is state.graph_module:
@@ -88,7 +85,7 @@ def lower_operators(state: Lowering) -> Lowering:
     + sum_1__0 = sum over r0 in 4 of arg0_1[i0, r0]
     + return sum_1__0
     """
-    program = lower_graph(state.graph_module, RULES, state.options, state.device, state.chosen)
+    program = lower_graph(state.graph_module, RULES, state.options, state.target, state.chosen)
     return replace(state, lowered=program)
 
 
@@ -100,7 +97,7 @@ def split_reductions(state: Lowering) -> Lowering | NothingToDo:
     + sum_1__0_parts = sum over r0 in 2048 of x_1[(((r0 // 4)) % 4), (r0 % 4)]
     + sum_1__0 = sum over r0 in 128 of sum_1__0_parts[r0]
     """
-    if state.kernels != "triton":
+    if not state.target.many_threads:
         return NothingToDo("the kernels are for the CPU")
     steps = len(state.program.steps)
     split_large(state.program)

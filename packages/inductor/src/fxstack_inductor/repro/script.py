@@ -21,8 +21,9 @@ from fxstack_inductor.repro.host import ScriptPrinter, memory_lines, own_constan
 from fxstack_inductor.repro.values import foreign, text_of
 from fxstack_inductor.runtime import layout
 from fxstack_inductor.runtime.toolchain import compiler_flags
-from fxstack_inductor.targets.c_target import load_c, lower_c
-from fxstack_inductor.targets.lowered_c import Lowered
+from fxstack_inductor.targets.c.artifact import Lowered
+from fxstack_inductor.targets.c.load import load_c
+from fxstack_inductor.targets.c.lower import lower_c
 
 # Limits: CPU graphs only. Floats are drawn from a normal distribution clamped to the observed range, without
 # NaN and infinities; integer tensors of more than 64 elements are drawn between their extremes; tensors that

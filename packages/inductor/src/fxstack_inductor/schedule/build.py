@@ -269,6 +269,7 @@ def build_kernel(name: str, group: Group, stored: Sequence[Computed], inlined: C
         sizes=(),
         origins=tuple(dict.fromkeys(n.origin for n in group.placed)),
         comments=tuple(dict.fromkeys(n.comment for n in group.placed if n.comment)),
+        template=next((n.template for n in group.placed if isinstance(n, Reduction) and n.template), ""),
     )
 
 

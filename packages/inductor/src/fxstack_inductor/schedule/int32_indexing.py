@@ -20,7 +20,7 @@ def small_kernels(
     made: list[Kernel] = []
     promised: dict[Expr, None] = {}
     for kernel in kernels:
-        found = limits(kernel) if kernel.sizes and _plain(kernel) else None
+        found = limits(kernel) if kernel.sizes and not kernel.template else None
         open_ = [expr for expr in found or () if not fits(expr)]
         may = all(
             {v.name for v in expr.variables} <= known and expr.evaluate(hints) <= INT32 for expr in open_
@@ -31,10 +31,6 @@ def small_kernels(
         made.append(replace(kernel, small=True))
         promised.update(dict.fromkeys(open_))
     return made, _largest(promised)
-
-
-def _plain(kernel: Kernel) -> bool:
-    return kernel.attention is None and kernel.product is None
 
 
 def _early(program: Program) -> list[SymbolBinding]:

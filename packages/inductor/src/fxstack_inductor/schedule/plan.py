@@ -17,18 +17,16 @@ from fxstack_inductor.ir.nodes import Computed, ExternCall, Node
 from fxstack_inductor.ir.ordered import Scatter
 from fxstack_inductor.ir.printer import show_kernel
 from fxstack_inductor.ir.verify import verify
-from fxstack_inductor.lower.attention import AttentionCall
 from fxstack_inductor.lower.program import HostCall, Mutation, Program, show_call, show_program
 from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.schedule import loops
-from fxstack_inductor.schedule.attention import attention_step
 from fxstack_inductor.schedule.build import build_kernel
 from fxstack_inductor.schedule.fusion.groups import Fusion, fuse
 from fxstack_inductor.schedule.fusion.inlining import Usage, choose_inlined, is_range_call, usage
 from fxstack_inductor.schedule.fusion.inplace import share_memory, write_in_place
 from fxstack_inductor.schedule.fusion.inplace_scatter import chained
 from fxstack_inductor.schedule.fusion.state import Group, Unit
-from fxstack_inductor.schedule.steps import KernelStep, Plan, Step, show_plan
+from fxstack_inductor.schedule.steps import KernelStep, Plan, Step, TemplateCall, show_plan
 from fxstack_interchange.passes import NothingToDo, Pass, run_passes
 
 
@@ -139,8 +137,8 @@ def build_kernels(state: Scheduling) -> Scheduling:
     fusion = state.fused
     steps: list[Step] = []
     for unit in state.units:
-        if isinstance(unit, AttentionCall):
-            steps.append(attention_step(unit))
+        if isinstance(unit, TemplateCall):
+            steps.append(unit.build(unit))
             continue
         if not isinstance(unit, Group):
             steps.append(unit)
@@ -231,7 +229,7 @@ def find_sizes(state: Scheduling) -> Scheduling | NothingToDo:
 def _each_kernel(
     state: Scheduling, change: Callable[[Kernel], Kernel], unchanged: str
 ) -> Scheduling | NothingToDo:
-    """Change the loops of each kernel. Attention kernels have fixed loops."""
+    """Change the loops of each kernel. A template may fix the loops of its kernels."""
     steps: list[Step] = []
     changed = False
     for step in state.ordered:
@@ -247,7 +245,7 @@ def _each_kernel(
 
 
 def _has_loops(step: Step) -> TypeGuard[KernelStep]:
-    return isinstance(step, KernelStep) and step.kernel.attention is None
+    return isinstance(step, KernelStep) and step.kernel.roles is None
 
 
 def share_scatter_memory(state: Scheduling) -> Scheduling | NothingToDo:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from fxstack_inductor.ir.kernel import Kernel
@@ -19,6 +20,14 @@ class KernelStep:
     kernel: Kernel
     stored: tuple[Computed | Extern, ...]
     reads: tuple[Node, ...]
+
+
+@dataclass(eq=False, slots=True)
+class TemplateCall(ExternCall):
+    """A call that the schedule replaces by a launch of one kernel of a template."""
+
+    build: Callable[[Any], KernelStep] = field(kw_only=True)
+    """Returns the launch of the call."""
 
 
 Step = KernelStep | ExternCall | HostCall

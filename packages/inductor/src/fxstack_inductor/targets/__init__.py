@@ -1,6 +1,6 @@
-"""The two targets, from a lowered graph to a callable: C on CPU and Triton on CUDA.
+"""The targets, from a graph to a callable: C on CPU and Triton on CUDA.
 
-``c_target`` and ``triton_target`` lower, schedule and generate code; both need no compiler or GPU.
-``c_artifact`` and ``triton_load`` link the generated code into a running process. Modules here may import every
-other folder of the package except ``freezing`` and ``repro``. Begin with ``c_target``.
+``target`` is the interface, ``all_targets`` the list. The folder of a target has the modules ``lower`` (generated text, on
+any machine), ``artifact`` (the result as a record) and ``load`` (a callable of this process). Modules here may import
+every other folder of the package except ``freezing`` and ``repro``. Begin with ``target``.
 """

@@ -1,6 +1,6 @@
 """Tiles of GPU kernels: which loops a tile spans, its sizes, warps and pipelined loads.
 
-``tiles`` serves kernels in general, ``product_tiles`` and ``attention_tiles`` matrix products and attention;
-``kernels`` has the records of written kernels. Modules here import ``ir``, ``errors`` and ``schedule.loops``. Begin
+``tiles`` divides plain nests of loops (templates divide their own kernels); ``kernels`` has the records of written
+kernels. Modules here import ``ir``, ``errors`` and ``schedule.loops``. Begin
 with ``tiles``.
 """

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Protocol
 
 import torch
 
+from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.ir.kernel import Kernel
-from fxstack_inductor.tiling.attention_tiles import AttentionConfig, AttentionTiling
-from fxstack_inductor.tiling.product_tiles import ProductConfig, ProductTiling
-from fxstack_inductor.tiling.tiles import Config, Tiling
 
 FLOAT8_NAMES = MappingProxyType({torch.float8_e4m3fn: "e4m3fn", torch.float8_e5m2: "e5m2"})
 """The 8-bit dtypes that kernels load and store, and their names in the prelude's functions."""
@@ -33,20 +32,53 @@ POINTERS = MappingProxyType(
 """Signature entries of kernel arguments."""
 
 
+class KernelConfig(Protocol):
+    """The tile sizes of a kernel."""
+
+    @property
+    def num_warps(self) -> int: ...
+
+    @property
+    def num_stages(self) -> int:
+        """The number of loads in flight."""
+
+    @property
+    def constants(self) -> dict[str, int]:
+        """The constant arguments of the function, by name."""
+
+
+class KernelTiling(Protocol):
+    """A kernel whose loops are divided into tiles."""
+
+    @property
+    def kind(self) -> str:
+        """The structure that the writer chooses."""
+
+    @property
+    def kernel(self) -> Kernel: ...
+
+    @property
+    def config(self) -> KernelConfig: ...
+
+    @property
+    def grid(self) -> Expr:
+        """The number of programs."""
+
+
 @dataclass(frozen=True, slots=True)
 class TritonKernel:
     """``text`` defines the function ``name``; arguments: pointers, sizes, and (constant) tile sizes."""
 
     name: str
     text: str
-    tiling: Tiling | ProductTiling | AttentionTiling
+    tiling: KernelTiling
 
     @property
     def kernel(self) -> Kernel:
         return self.tiling.kernel
 
     @property
-    def config(self) -> Config | ProductConfig | AttentionConfig:
+    def config(self) -> KernelConfig:
         return self.tiling.config
 
     @property

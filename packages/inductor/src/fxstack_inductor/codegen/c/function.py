@@ -86,31 +86,30 @@ class FunctionWriter(LoopWriter):
         loops = self.kernel.inner
         for k in reduces:
             self._declare_accumulator(k)
-        for line in self.scans.declare(self._scans(stage, reduces, stores)):
-            self.out.line(line)
+        self.out.write_lines(self.scans.declare(self._scans(stage, reduces, stores)))
         lanes = self._lanes(stage, reduces, stores)
         blocked = self._blocked(reduces)
         if blocked:
             self._declare_wide(reduces)
         else:
-            self._lines(line for lane in lanes for line in lane.declare(f"v{lane.position}"))
+            self.out.write_lines(line for lane in lanes for line in lane.declare(f"v{lane.position}"))
         self._open_loops(loops[:-1])
         size = c_index(loops[-1].extent)
         if blocked:
             self.out.open(f"for (int64_t block = 0; block < {size}; block += {BLOCK})")
             self.out.line(f"const int64_t stop = {size} - block < {BLOCK} ? {size} : block + {BLOCK};")
             self._partials(reduces)
-            self._lines(line for lane in lanes for line in lane.declare(f"part{lane.position}"))
+            self.out.write_lines(line for lane in lanes for line in lane.declare(f"part{lane.position}"))
         self._walk(stage, reduces, stores, lanes)
         if blocked:
-            self._lines(line for lane in lanes for line in lane.fold(f"part{lane.position}"))
+            self.out.write_lines(line for lane in lanes for line in lane.fold(f"part{lane.position}"))
             self._add_partials(reduces)
             self.out.close()
         self.out.close(len(loops) - 1)
         if blocked:
             self._narrow(reduces)
         else:
-            self._lines(line for lane in lanes for line in lane.fold(f"v{lane.position}"))
+            self.out.write_lines(line for lane in lanes for line in lane.fold(f"v{lane.position}"))
 
     def _walk(self, stage: int, reduces: list[int], stores: list[Store], lanes: list[Lanes]) -> None:
         """Write the last loop of a pass, or the part of the loop in one block."""
@@ -122,14 +121,12 @@ class FunctionWriter(LoopWriter):
         if lanes:
             steps = {lane.position: lane.step(self._reduced(lane.position)) for lane in lanes}
             width = str(lanes[0].width)
-            self.out.open(f"for (int64_t at = {span[0]}; at < {span[1]}; at += {width})")
-            with self._converted(found, "at", width, width):
+            head = f"for (int64_t at = {span[0]}; at < {span[1]}; at += {width})"
+            with self.out.block(head), self._converted(found, "at", width, width):
                 self.out.line("#pragma omp simd")
-                self.out.open(f"for (int64_t j = 0; j < {width}; j++)")
-                self.out.line(f"const int64_t {name} = at + j;")
-                self._inner_body(stage, stores, steps)
-                self.out.close()
-            self.out.close()
+                with self.out.block(f"for (int64_t j = 0; j < {width}; j++)"):
+                    self.out.line(f"const int64_t {name} = at + j;")
+                    self._inner_body(stage, stores, steps)
             return
         self._open_keys(reduces, prefix)
         with self._runs(found, span, self._simd(reduces, prefix, stage, stores)):
@@ -172,8 +169,7 @@ class FunctionWriter(LoopWriter):
         for k in self._in_pass(stage, list(steps), stores):
             value = self.kernel.values[k]
             if isinstance(value, Scan):
-                for line in self.scans.step(k):
-                    self.out.line(line)
+                self.out.write_lines(self.scans.step(k))
                 continue
             if k in stop:
                 index = self.kernel.inner[-1].var.name
@@ -182,7 +178,7 @@ class FunctionWriter(LoopWriter):
             self.out.line(self.names.declare(k))
             if k in self.saved:
                 self.out.line(f"{self.saved[k]}[{self.kernel.inner[-1].var.name}] = v{k};")
-        self._lines(steps.values())
+        self.out.write_lines(steps.values())
         self._stores(stores)
 
     # --- floating-point extremes, compared as integers in vector loops -----------------------------------
@@ -322,7 +318,7 @@ class FunctionWriter(LoopWriter):
         sharing = pass_sharing(self.kernel, stores)
         assert sharing is not None  # the strategy has checked
         self._note(sharing)
-        self._lines(bounds_of_share(f"({c_index(first.extent)})", sharing.unit, "team"))
+        self.out.write_lines(bounds_of_share(f"({c_index(first.extent)})", sharing.unit, "team"))
         for k, how in zip(reduces, accumulators, strict=True):
             self.out.line(f"{how.wide} own{k} = {how.identity};")
         self._shared_loops(stage, first, rest, reduces, stores)

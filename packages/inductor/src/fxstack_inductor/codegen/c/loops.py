@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from fxstack_inductor.codegen.c.halves import RUN, Halves, halves
 from fxstack_inductor.codegen.c.ranges import Range, for_head, ranges
@@ -23,35 +24,26 @@ from fxstack_inductor.ir.kernel import (
     index_variables,
     operands,
 )
+from fxstack_interchange.code_writer import CodeWriter
 
 PIECE = 64
 """The columns in a piece are a multiple of this: whole cache lines for every element size."""
 
 
-class Writer:
-    """Lines of C, indented by braces."""
+@dataclass
+class Writer(CodeWriter):
+    """The body of a C function that several threads may execute."""
 
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.first: list[str] = []
-        """The lines that run before threads share the others."""
-        self.depth = 1
-        self.shared = False
-        """Whether several threads execute the lines."""
-        self.conditions: set[str] = set()
-        """The conditions for sharing, beside enough work."""
+    INDENT = "  "
+    OPEN = " {"
+    CLOSE = "}"
 
-    def line(self, text: str) -> None:
-        self.lines.append("  " * self.depth + text)
-
-    def open(self, text: str) -> None:
-        self.line(f"{text} {{")
-        self.depth += 1
-
-    def close(self, count: int = 1) -> None:
-        for _ in range(count):
-            self.depth -= 1
-            self.line("}")
+    first: list[str] = field(default_factory=list)
+    """The lines that run before threads share the others."""
+    shared: bool = False
+    """Whether several threads execute the lines."""
+    conditions: set[str] = field(default_factory=set)
+    """The conditions for sharing, beside enough work."""
 
 
 class LoopWriter:
@@ -81,11 +73,11 @@ class LoopWriter:
             self._note(sharing)
             alone = list(sharing.loops[sharing.shared :])
             for declared, head, inside in shared_heads(sharing):
-                self._lines([*declared, *(pragma if not alone else [])])
+                self.out.write_lines([*declared, *(pragma if not alone else [])])
                 self.out.open(head)
                 self.out.line(inside)
         for depth, loop in enumerate(alone, 1):
-            self._lines(pragma if depth == len(alone) else [])
+            self.out.write_lines(pragma if depth == len(alone) else [])
             self.out.open(loop.text())
 
     def _note(self, sharing: Sharing) -> None:
@@ -116,10 +108,6 @@ class LoopWriter:
         self.out.line(f"const int64_t width = min_int64_t({columns} - tile, step);")
         return len(loops)
 
-    def _lines(self, lines: Iterable[str]) -> None:
-        for line in lines:
-            self.out.line(line)
-
     def _open_loops(self, loops: Iterable[Loop]) -> None:
         for loop in loops:
             name = loop.var.name
@@ -131,37 +119,32 @@ class LoopWriter:
         if not found:
             yield
             return
-        self.out.open("")
-        self._lines(found.enter(self.names, first, count, most))
-        yield
-        self._lines(found.leave(self.names, first, count))
-        self.out.close()
+        with self.out.block(""):
+            self.out.write_lines(found.enter(self.names, first, count, most))
+            yield
+            self.out.write_lines(found.leave(self.names, first, count))
 
     @contextmanager
     def _runs(self, found: Halves, span: tuple[str, str], head: str) -> Iterator[None]:
         """Open the loop over ``found.var`` in ``span``, behind ``head``; conversions split it into runs."""
         start, stop = span
         if not found:
-            self._lines([head] if head else [])
-            self.out.open(for_head(found.var.name, start, stop))
-            yield
-            self.out.close()
+            self.out.write_lines([head] if head else [])
+            with self.out.block(for_head(found.var.name, start, stop)):
+                yield
             return
-        self.out.open(for_head("run", start, stop, str(RUN)))
-        with self._run(found, "run", stop, head):
+        with self.out.block(for_head("run", start, stop, str(RUN))), self._run(found, "run", stop, head):
             yield
-        self.out.close()
 
     @contextmanager
     def _run(self, found: Halves, first: str, stop: str, head: str) -> Iterator[None]:
         """Open the loop from ``first`` to ``stop``, but over at most ``RUN`` points."""
         self.out.line(f"const int64_t count = {stop} - {first} < {RUN} ? {stop} - {first} : {RUN};")
         with self._converted(found, first, "count", str(RUN)):
-            self._lines([head] if head else [])
-            self.out.open(for_head("j", "0", "count"))
-            self.out.line(f"const int64_t {found.var.name} = {first} + j;")
-            yield
-            self.out.close()
+            self.out.write_lines([head] if head else [])
+            with self.out.block(for_head("j", "0", "count")):
+                self.out.line(f"const int64_t {found.var.name} = {first} + j;")
+                yield
 
     def _vector(self, loop: Loop, span: tuple[str, str]) -> None:
         """Write values and stores along ``loop``; an index check inside it would prevent vectorisation."""

@@ -53,9 +53,8 @@ class PointsWriter(LoopWriter):
         for part in parts:
             shared, self.out.shared = self.out.shared, False
             start = len(self.out.lines)
-            self.out.open("")
-            self._for(part).only_loop()
-            self.out.close()
+            with self.out.block(""):
+                self._for(part).only_loop()
             alone += [] if self.out.shared else [start]
             self.out.shared |= shared
         for start in alone if self.out.shared else ():
@@ -77,10 +76,10 @@ class PointsWriter(LoopWriter):
                 self._note(every)
                 *heads, (declared, _, _) = shared_heads(every)
                 for before, head, inside in heads:
-                    self._lines(before)
+                    self.out.write_lines(before)
                     self.out.open(head)
                     self.out.line(inside)
-                self._lines(declared)
+                self.out.write_lines(declared)
                 return f"begin{len(rows)}", f"end{len(rows)}"
         self._open_shared(rows, sharing)
         return None
@@ -100,21 +99,18 @@ class PointsWriter(LoopWriter):
         if position is None:
             self.last_loop(span)
             return
-        self.out.open("")
-        self.out.line(UNVECTORISED)
-        self._values(self.facts.needed([position]))
-        for head, holds in ((f"if ({self.names.operand(position)})", True), ("else", False)):
-            self.out.open(head)
-            self._for(assume(self.kernel, position, holds=holds)).decided(depth - 1, span)
-            self.out.close()
-        self.out.close()
+        with self.out.block(""):
+            self.out.line(UNVECTORISED)
+            self._values(self.facts.needed([position]))
+            for head, holds in ((f"if ({self.names.operand(position)})", True), ("else", False)):
+                with self.out.block(head):
+                    self._for(assume(self.kernel, position, holds=holds)).decided(depth - 1, span)
 
     def last_loop(self, span: Span | None) -> None:
         """Write the last loop, over ``span`` if threads share it."""
         loop = self.kernel.outer[-1]
-        self.out.open("")
-        self._vector(loop, span or ("0", c_index(loop.extent)))
-        self.out.close()
+        with self.out.block(""):
+            self._vector(loop, span or ("0", c_index(loop.extent)))
 
     def only_loop(self) -> None:
         """Write the only loop, or a single point; threads share the loop."""

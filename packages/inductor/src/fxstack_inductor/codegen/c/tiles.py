@@ -81,9 +81,8 @@ class TileWriter(LoopWriter):
             self.out.line(f"const int64_t {name}s = {rest} < {size} ? {rest} : {size};")
         for position, load in turned.items():
             self._copy(position, load, row, column, width)
-        self.out.open(f"if (rows == {tile} && columns == {width})")
-        self._tile(row, column, str(tile), str(width), width)
-        self.out.close()
+        with self.out.block(f"if (rows == {tile} && columns == {width})"):
+            self._tile(row, column, str(tile), str(width), width)
         self.out.open("else")
         self._tile(row, column, "rows", "columns", width)
         self.out.close(3 + len(others))
@@ -91,17 +90,15 @@ class TileWriter(LoopWriter):
     def _tile(self, row: Loop, column: Loop, rows: str, columns: str, most: int) -> None:
         """Write the elements of one tile; constant sizes let the compiler use whole vectors."""
         needed, stores = self._needed(), self.kernel.stores
-        self.out.open(f"for (int64_t i = 0; i < {rows}; i++)")
-        self.out.line(f"const int64_t {row.var.name} = row + i;")
-        found = halves(self.names, column.var, needed, stores, ())
-        with self._converted(found, "column", columns, str(most)):
-            self.out.line("#pragma omp simd")
-            self.out.open(f"for (int64_t j = 0; j < {columns}; j++)")
-            self.out.line(f"const int64_t {column.var.name} = column + j;")
-            self._values(needed)
-            self._stores(stores)
-            self.out.close()
-        self.out.close()
+        with self.out.block(f"for (int64_t i = 0; i < {rows}; i++)"):
+            self.out.line(f"const int64_t {row.var.name} = row + i;")
+            found = halves(self.names, column.var, needed, stores, ())
+            with self._converted(found, "column", columns, str(most)):
+                self.out.line("#pragma omp simd")
+                with self.out.block(f"for (int64_t j = 0; j < {columns}; j++)"):
+                    self.out.line(f"const int64_t {column.var.name} = column + j;")
+                    self._values(needed)
+                    self._stores(stores)
 
     def _turned(self, row: Loop, column: Loop) -> dict[int, Load]:
         """Return the loads across the last loop that are copied into ``turned`` arrays, by position."""

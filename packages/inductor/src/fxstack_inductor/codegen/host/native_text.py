@@ -12,6 +12,7 @@ from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.ir.nodes import Layout
 from fxstack_inductor.runtime.native import ENTRY, HEADER
+from fxstack_interchange.code_writer import CodeWriter
 
 TEMPLATE = """{header}
 {before}
@@ -70,10 +71,11 @@ def callback(parameters: Sequence[str], lines: Sequence[str]) -> str:
 
 
 @dataclass
-class CText:
+class CText(CodeWriter):
     """The lines of the function. Its places ``o[k]`` and ``t[k]`` keep objects and tensor handles alive."""
 
-    lines: list[str] = field(default_factory=list, init=False)
+    INDENT = "  "
+
     counts: Counter[str] = field(default_factory=Counter, init=False)
     """The numbers of places and variables of each kind."""
     state: dict[str, int] = field(default_factory=dict, init=False)
@@ -100,9 +102,6 @@ class CText:
     def callback_source(self) -> str:
         """Return the Python functions that the C function calls."""
         return "\n".join(f"def {name}{text}" for text, name in self.callbacks.items())
-
-    def line(self, text: str) -> None:
-        self.lines.append(f"  {text}")
 
     def profiled(self, name: str, statement: str) -> None:
         """Write ``statement``. While torch's profiler is on, it is an entry ``name`` of the profile."""

@@ -17,6 +17,7 @@ from fxstack_inductor.codegen.host.program import HostProgram
 from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.lower.program import SymbolBinding
 from fxstack_inductor.runtime.dropout import DRAW, DRAW_ARGUMENTS
+from fxstack_interchange.code_writer import CodeWriter
 from fxstack_interchange.operators.custom_operators import custom_operator
 from fxstack_interchange.operators.origins import ORIGIN
 
@@ -46,10 +47,11 @@ def host_program(
 
 
 @dataclass
-class PythonPrinter:
+class PythonPrinter(CodeWriter):
+    """Writes the records of a host program as Python."""
+
     steps: records.HostSteps
     functions: Mapping[str, str]
-    lines: list[str] = field(default_factory=list)
     constants: dict[str, Any] = field(default_factory=dict)
     arguments: dict[str, int] = field(default_factory=dict)
     known: dict[int, str] = field(default_factory=dict)
@@ -82,9 +84,6 @@ class PythonPrinter:
         self.lines = []
         self.write(record)
         return self.lines
-
-    def line(self, text: str) -> None:
-        self.lines.append(f"    {text}")
 
     def head(self) -> None:
         self.line("threads = get_num_threads()")

@@ -24,23 +24,6 @@ from fxstack_inductor.tiling.kernels import TritonKernel
 ALIGNMENT = 16
 
 
-def device_program(
-    steps: records.HostSteps, kernels: Mapping[str, TritonKernel], *, boxed: bool = False
-) -> HostProgram:
-    """Return the program; ``kernels`` maps names of the plan's kernels to Triton kernels.
-
-    Launches are ``kernel_0(record_kernel_0, stream0, programs, *pointers, *sizes)``.
-    """
-    return TritonPrinter(steps, {}, kernels=kernels).program(boxed=boxed)
-
-
-def interpreted_program(
-    steps: records.HostSteps, kernels: Mapping[str, TritonKernel], *, boxed: bool = False
-) -> HostProgram:
-    """Return the program for Triton's interpreter: launches are ``kernel_0(*tensors, *sizes)``."""
-    return InterpretedPrinter(steps, {}, kernels=kernels).program(boxed=boxed)
-
-
 def launches(steps: records.HostSteps) -> list[records.Launch]:
     """Return the launches of a program."""
     return [record for record in steps.records if isinstance(record, records.Launch)]
@@ -48,7 +31,10 @@ def launches(steps: records.HostSteps) -> list[records.Launch]:
 
 @dataclass
 class TritonPrinter(PythonPrinter):
-    """The differences to the host program of C kernels."""
+    """Writes programs for GPUs; ``kernels`` maps names of the plan's kernels to Triton kernels.
+
+    Launches are ``kernel_0(record_kernel_0, stream0, programs, *pointers, *sizes)``.
+    """
 
     kernels: Mapping[str, TritonKernel] = field(default_factory=dict)
     launched: dict[str, DeviceFunction] = field(default_factory=dict)
@@ -114,7 +100,7 @@ class TritonPrinter(PythonPrinter):
 
 @dataclass
 class InterpretedPrinter(TritonPrinter):
-    """Writes programs for Triton's interpreter, which takes tensors and has no streams."""
+    """Writes programs for Triton's interpreter: launches are ``kernel_0(*tensors, *sizes)``, without streams."""
 
     def head(self) -> None:
         """Do nothing: there are no streams."""

@@ -30,10 +30,9 @@ from fxstack_inductor.ir.kernel import (
     index_operands,
 )
 from fxstack_inductor.schedule.index_width import INT32, fits, magnitude, narrow
-from fxstack_inductor.tiling.attention_tiles import AttentionTiling
-from fxstack_inductor.tiling.kernels import FLOAT8_NAMES
-from fxstack_inductor.tiling.product_tiles import ProductTiling
-from fxstack_inductor.tiling.tiles import Tiling, extent
+from fxstack_inductor.tiling.kernels import FLOAT8_NAMES, KernelTiling
+from fxstack_inductor.tiling.tiles import extent
+from fxstack_interchange.code_writer import CodeWriter
 
 SCANS = MappingProxyType(
     {"sum": "_sum", "prod": "_product", "max": "_maximum", "min": "_minimum", "logaddexp": "_logaddexp"}
@@ -45,10 +44,11 @@ ATOMICS = MappingProxyType({"add": "tl.atomic_add", "max": "tl.atomic_max", "min
 """Stores that combine with the old element."""
 
 
-class KernelWriter:
+class KernelWriter(CodeWriter):
     """Writes one function; lines of the axis ``r`` exist only if there are inner loops."""
 
-    def __init__(self, tiling: Tiling | ProductTiling | AttentionTiling) -> None:
+    def __init__(self, tiling: KernelTiling) -> None:
+        super().__init__()
         self.kind = tiling.kind
         self.kernel = kernel = tiling.kernel
         self.facts: Analysis = analyse(kernel)
@@ -58,8 +58,6 @@ class KernelWriter:
         self.pointers = {ref.name: f"a{k}" for k, ref in enumerate(kernel.buffers)}
         self.inner_vars = frozenset(loop.var for loop in kernel.inner)
         self.outer_vars = frozenset(loop.var for loop in kernel.outer)
-        self.lines: list[str] = []
-        self.depth = 1
 
     def function(self, name: str) -> str:
         structures = {
@@ -75,9 +73,6 @@ class KernelWriter:
         """Return the function with the lines written so far."""
         args = [*self.pointers.values(), *self.kernel.sizes, *(f"{c}: tl.constexpr" for c in constants)]
         return "\n".join(["@triton.jit", f"def {name}({', '.join(args)}):", *self.lines])
-
-    def line(self, text: str) -> None:
-        self.lines.append("    " * self.depth + text)
 
     # axes
 
@@ -170,18 +165,16 @@ class KernelWriter:
         for k in needed:
             if isinstance(scan := self.kernel.values[k], Scan):
                 self._carry(k, scan)
-        self.line("for offset in range(0, rnumel, RBLOCK):")
-        self.depth += 1
-        self._inner_axis("offset")
-        for k in needed:
-            if isinstance(scan := self.kernel.values[k], Scan):
-                self._continue(k, scan)
-            else:
-                self._value(k)
-        for k in reduces:
-            self._accumulate(k)
-        self._stores(stores)
-        self.depth -= 1
+        with self.block("for offset in range(0, rnumel, RBLOCK):"):
+            self._inner_axis("offset")
+            for k in needed:
+                if isinstance(scan := self.kernel.values[k], Scan):
+                    self._continue(k, scan)
+                else:
+                    self._value(k)
+            for k in reduces:
+                self._accumulate(k)
+            self._stores(stores)
         for k in reduces:
             self._finish(k)
 

@@ -168,7 +168,7 @@ def to_copy(
 @rule("prims::convert_element_type.default")
 def convert(ctx: Context, x: Node, dtype: torch.dtype) -> Node:
     known = REGISTER_DTYPES
-    if ctx.options.target == "cuda":
+    if ctx.target.float8:
         known = known.union(FLOAT8_DTYPES)
     if dtype not in known or x.dtype not in known:
         raise NotLowered(f"conversion from {x.dtype} to {dtype}")

@@ -205,13 +205,12 @@ def moments(
 
 
 def _wide_moments(ctx: Context, x: Node) -> torch.dtype:
-    """Return the dtype that eager accumulates variances in: on CPU, float64 for float32 and bfloat16.
-
-    A graph of CPU tensors whose target is CUDA (printed or interpreted code) uses the GPU kernels' dtype.
-    """
+    """Return the dtype that eager accumulates variances in: on CPU, float64 for float32 and bfloat16."""
     dtype = value_dtype(x.dtype)
-    on_cpu = x.device.type == "cpu" and ctx.options.target != "cuda"
-    wide = on_cpu and x.dtype in {torch.float32, torch.bfloat16}  # squares of float16 do not overflow
+    wide = ctx.target.wide_moments and x.dtype in {
+        torch.float32,
+        torch.bfloat16,
+    }  # squares of float16 do not overflow
     return torch.float64 if wide else dtype
 
 
@@ -270,7 +269,7 @@ def _position(
     On CPU the position is the least one whose element equals ``extreme`` (computed with keepdim) or is NaN.
     Two vectorised passes are faster than one scalar pass.
     """
-    if ctx.options.target == "cuda" or x.device.type != "cpu":
+    if ctx.target.many_threads:
         return reduce(ctx, x, dims, f"arg{op}", torch.int64, keepdim=keepdim)
     top = extreme or reduce(ctx, x, dims, op, x.dtype, keepdim=True)
     kept = [k for k in range(len(x.shape)) if k not in dims]

@@ -268,7 +268,7 @@ def max_pool_backward(
     ceil_mode: bool,  # noqa: ARG001
     indices: Node,
 ) -> Node:
-    if ctx.device.type == "cpu" and ctx.options.target != "cuda":
+    if not ctx.target.many_threads:
         return _scattered(ctx, grad, x, indices)
     if any(d != 1 for d in dilation):
         raise NotLowered("a dilated window")

@@ -339,17 +339,17 @@ def _acyclic(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusa
     return Refusal("something in between", name)
 
 
-def _product(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
-    """Allow only pointwise operations on the product's elements beside a product with matrix instructions."""
-    products = [n for n in merged.placed if isinstance(n, Reduction) and n.op == "dot"]
-    if not products:
+def _template(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
+    """Allow only pointwise operations on the elements of a template's reduction beside this reduction."""
+    reductions = [n for n in merged.placed if isinstance(n, Reduction) and n.template]
+    if not reductions:
         return None
-    own = frozenset(v for e in merged.placed[products[0]].coords for v in loops_of(e))
-    others = [n for n in merged.placed if n is not products[0]]
+    own = frozenset(v for e in merged.placed[reductions[0]].coords for v in loops_of(e))
+    others = [n for n in merged.placed if n is not reductions[0]]
     if any(not isinstance(n, Pointwise) or merged.placed[n].variables != own for n in others):
-        return Refusal("a matrix product keeps to what reads its elements", products[0].name)
+        return Refusal("a template takes only pointwise readers of its elements", reductions[0].name)
     return None
 
 
-RULES = (_in_range, _levels, _product, _small, _recomputed, _acyclic)
+RULES = (_in_range, _levels, _template, _small, _recomputed, _acyclic)
 """The requirements of a merge, in order; a rule returns None or a refusal."""

@@ -54,8 +54,7 @@ class ColumnWriter(FunctionWriter):
             kind = how.register if few else how.wide
             self.out.line(f"{kind} sum{k}[{COLUMNS}];")
             self.out.line(f"for (int64_t j = 0; j < width; j++) sum{k}[j] = {how.identity};")
-        for line in self.column_scans.declare(self._scans(0, reduces, stores)):
-            self.out.line(line)
+        self.out.write_lines(self.column_scans.declare(self._scans(0, reduces, stores)))
         if few:
             self._open_loops(self.kernel.inner)
             self._column_rows(column, reduces, stores, "sum")
@@ -102,11 +101,10 @@ class ColumnWriter(FunctionWriter):
         found = halves(self.names, column.var, computed, stores, known)
         with self._converted(found, "tile", "width", str(COLUMNS)):
             self.out.line("#pragma omp simd")
-            self.out.open("for (int64_t j = 0; j < width; j++)")
-            self.out.line(f"const int64_t {column.var.name} = tile + j;")
-            self._column_values(computed)
-            yield
-            self.out.close()
+            with self.out.block("for (int64_t j = 0; j < width; j++)"):
+                self.out.line(f"const int64_t {column.var.name} = tile + j;")
+                self._column_values(computed)
+                yield
 
     def _shared_by_columns(self, column: Loop, roots: list[int]) -> list[int]:
         """Return values common to all columns: index checks in the column loop prevent vectorisation."""
@@ -128,7 +126,6 @@ class ColumnWriter(FunctionWriter):
             if isinstance(value, Reduce):
                 self.out.line(f"const {REGISTER[value.dtype]} v{k} = sum{k}[j];")
             elif isinstance(value, Scan):
-                for line in self.column_scans.step(k):
-                    self.out.line(line)
+                self.out.write_lines(self.column_scans.step(k))
             elif not isinstance(value, Constant):
                 self.out.line(self.names.declare(k))

@@ -1,4 +1,4 @@
-"""Lower attention operators to calls that become kernels (built by ``schedule.attention``).
+"""Lower attention operators to calls that become kernels (built by ``templates.attention.kernel``).
 
 The ordinary rules lower the score functions on 0-d tensors; the resulting IR is written into the attention
 kernel. A forward with few queries and many keys is split into parts of the keys; ordinary loops join the
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -34,8 +35,15 @@ from fxstack_inductor.ir.nodes import (
     resolve,
 )
 from fxstack_inductor.lower.context import Context, read
+from fxstack_inductor.lower.decompositions.table import decompositions
+from fxstack_inductor.lower.graph import lower_graph
 from fxstack_inductor.lower.layouts import layout_of
 from fxstack_inductor.lower.program import Program
+from fxstack_inductor.lower.rules import RULES
+from fxstack_inductor.lower.target import KernelTarget
+from fxstack_inductor.options import InductorOptions
+from fxstack_inductor.templates.attention.kernel import attention_step
+from fxstack_inductor.templates.attention.records import AttentionCall, Modifier
 from fxstack_inductor.torch_compat import FakeTensorMode
 from fxstack_interchange.operators.attention import Attention
 from fxstack_interchange.operators.attention_operators import attention_of, changed
@@ -51,30 +59,6 @@ FEW = 64
 PART = 256
 """The smallest number of keys in a part."""
 MOST = 32
-
-
-@dataclass(frozen=True)
-class Modifier:
-    """A lowered score function. ``given`` maps each input behind the leading ones to a node or an integer."""
-
-    program: Program
-    given: Mapping[str, Node | Expr]
-
-
-@dataclass(eq=False, slots=True)
-class AttentionCall(ExternCall):
-    """One attention kernel, in place of a call. ``tensors`` maps roles (``ir.attention``) to tensors."""
-
-    attention: Attention | None = None
-    kind: str = ""
-    tensors: dict[str, Node] = field(default_factory=dict)
-    tables: tuple[Node, ...] = ()
-    score: Modifier | None = None
-    mask: Modifier | None = None
-    gradient: Modifier | None = None
-    additions: tuple[Node, ...] = ()
-    """For each addition to a buffer, the tensor that receives the addition."""
-    parts: int = 1
 
 
 @dataclass(frozen=True)
@@ -100,7 +84,7 @@ class Setting:
         reads = tuple(dict.fromkeys(_base(x) for x in every))
         own = AttentionCall(
             name=f"{self.node.name}{suffix}", target=self.node.target, args=(), kwargs={},
-            reads=reads, comment=self.ctx.comment, attention=self.attention, kind=kind,
+            reads=reads, build=attention_step, comment=self.ctx.comment, attention=self.attention, kind=kind,
             tensors=tensors, score=self.score, mask=self.mask, **fields,
         )  # fmt: skip
         self.ctx.nodes.append(own)  # type: ignore[arg-type]
@@ -321,6 +305,15 @@ def require_supported(query: Node, key: Node, value: Node) -> None:
 
 
 # --- the rule ------------------------------------------------------------------------------------
+
+
+def attention_rules(
+    graph_module: GraphModule, options: InductorOptions, target: KernelTarget
+) -> dict[str, Callable[..., Any]]:
+    """Return the rules for the calls of attention operators by node name."""
+    lower = partial(lower_graph, rules=RULES, options=options, target=target)
+    nodes = [node for node in graph_module.graph.nodes if attention_of(node.target) is not None]
+    return {node.name: attention_rule(node, lower, decompositions()) for node in nodes}
 
 
 def attention_rule(

@@ -15,12 +15,12 @@ import torch
 
 from fxstack_inductor.codegen.index_text import triton_index
 from fxstack_inductor.codegen.triton.writer import KernelWriter
-from fxstack_inductor.ir.attention import GRAD, SCORE
 from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import Expr, Var, of_atom
 from fxstack_inductor.ir.kernel import Load, Store, Value, index_operands, with_expressions
 from fxstack_inductor.schedule.index_width import INT32
-from fxstack_inductor.tiling.attention_tiles import AttentionTiling, attention_of
+from fxstack_inductor.templates.attention.records import GRAD, SCORE, attention_of
+from fxstack_inductor.templates.attention.tiling import AttentionTiling
 
 LOG2E = log2(2.718281828459045)
 NOTHING = 'float("-inf")'
@@ -32,7 +32,7 @@ Body = Callable[..., None]
 
 
 class AttentionWriter(KernelWriter):
-    """Writes one function. ``role`` names are those of ``ir.attention.Attention.loads``."""
+    """Writes one function. ``role`` names are those of ``Attention.loads``."""
 
     def __init__(self, tiling: AttentionTiling) -> None:
         super().__init__(tiling)
@@ -217,10 +217,8 @@ class AttentionWriter(KernelWriter):
             self.line("low = part * share")
             self.line(f"high = tl.minimum({size}, low + share)")
             low, high = "low", "high"
-        self.line(f"for start in range({low}, {high}, {block}):")
-        self.depth += 1
-        body(masked=True)
-        self.depth -= 1
+        with self.block(f"for start in range({low}, {high}, {block}):"):
+            body(masked=True)
 
     def _listed(self, pair: tuple[int, int], size: int, block: str, body: Body, *, masked: bool) -> None:
         count, which = (self._table(position) for position in pair)
@@ -232,12 +230,10 @@ class AttentionWriter(KernelWriter):
             self.line("low = part.to(tl.int32) * share")
             self.line("high = tl.minimum(count, low + share)")
             low, high = "low", "high"
-        self.line(f"for turn in range({low}, {high}):")
-        self.depth += 1
-        self.line(f"place = turn // {ratio}")
-        self.line(f"start = {which}.to({self._integer()}) * {size} + (turn % {ratio}) * {block}")
-        body(masked=masked)
-        self.depth -= 1
+        with self.block(f"for turn in range({low}, {high}):"):
+            self.line(f"place = turn // {ratio}")
+            self.line(f"start = {which}.to({self._integer()}) * {size} + (turn % {ratio}) * {block}")
+            body(masked=masked)
 
     def _table(self, position: int) -> str:
         load = self.plain[position]
@@ -347,14 +343,12 @@ class AttentionWriter(KernelWriter):
         self.line("dv = tl.zeros([BN, BE], tl.float32)")
         alone = own.key_batches == own.batch
         batches = "" if alone else f" * ({triton_index(own.batch)})"
-        self.line(f"for head in range(0, {own.group}{batches}):")
-        self.depth += 1
-        if not alone:
-            self.line(f"b = head // {own.group} + b * 0")
-        self.line(f"h = hk * {own.group} + head % {own.group}")
-        row = self.own.tables.rows if self.own.tables else 1
-        self._each("m", self._keys_tile, f"(tile * BN // {row}).to({integer})")
-        self.depth -= 1
+        with self.block(f"for head in range(0, {own.group}{batches}):"):
+            if not alone:
+                self.line(f"b = head // {own.group} + b * 0")
+            self.line(f"h = hk * {own.group} + head % {own.group}")
+            row = self.own.tables.rows if self.own.tables else 1
+            self._each("m", self._keys_tile, f"(tile * BN // {row}).to({integer})")
         dk, dv = self.kernel.stores
         self._put(dk, f"dk * {own.scale!r}", "n", "d")
         self._put(dv, "dv", "n", "e")

@@ -17,7 +17,7 @@ from fxstack_inductor.codegen.triton import ops as triton_ops
 from fxstack_inductor.codegen.triton.writer import KernelWriter
 from fxstack_inductor.ir.expr import Expr, Var
 from fxstack_inductor.ir.kernel import Compute, Load, Loop, Reduce, Store, index_operands
-from fxstack_inductor.tiling.product_tiles import ProductTiling, factors, variables_of
+from fxstack_inductor.templates.product.tiling import ProductTiling, dot_of, factors, variables_of
 from fxstack_inductor.tiling.tiles import extent
 
 ROUNDINGS = {"round_bf16": torch.bfloat16, "round_f16": torch.float16}
@@ -29,6 +29,7 @@ class ProductWriter(KernelWriter):
     def __init__(self, tiling: ProductTiling) -> None:
         super().__init__(tiling)
         self.tiles = tiling
+        self.dot = dot_of(tiling.kernel)
         self.masks: dict[Var, str] = {}
         self.spread = "", ""
 
@@ -62,15 +63,13 @@ class ProductWriter(KernelWriter):
     def _depth(self) -> None:
         left, right = factors(self.kernel)
         self.line("total = tl.zeros([BM, BN], tl.float32)")
-        self.line("for offset in range(0, K, BK):")
-        self.depth += 1
-        self.line(f"k = offset + tl.arange(0, BK).to({self._integer()})")
-        down, across = ("k", "[None, :]", self.kernel.inner), ("k", "[:, None]", self.kernel.inner)
-        self._factor("left", left, ("i", "[:, None]", self.tiles.rows), down)
-        self._factor("right", right, across, ("j", "[None, :]", self.tiles.columns))
-        self.line("total = tl.dot(left, right, total)")
-        self.depth -= 1
-        self.line(f"v{self.kernel.product} = total")
+        with self.block("for offset in range(0, K, BK):"):
+            self.line(f"k = offset + tl.arange(0, BK).to({self._integer()})")
+            down, across = ("k", "[None, :]", self.kernel.inner), ("k", "[:, None]", self.kernel.inner)
+            self._factor("left", left, ("i", "[:, None]", self.tiles.rows), down)
+            self._factor("right", right, across, ("j", "[None, :]", self.tiles.columns))
+            self.line("total = tl.dot(left, right, total)")
+        self.line(f"v{self.dot} = total")
 
     def _factor(self, name: str, position: int, *axes: tuple[str, str, tuple[Loop, ...]]) -> None:
         """Write one factor's part of a tile, in full shape: Triton fails on a dot of a broadcast operand."""
@@ -142,14 +141,13 @@ class ProductWriter(KernelWriter):
 
     def _parts(self) -> None:
         """Open loops over halves of the columns; a half has its columns ``j`` and its part of the product."""
-        name, width = f"v{self.kernel.product}", "BN"
+        name, width = f"v{self.dot}", "BN"
         self.line(f"column = (within // high).to({self._integer()}) * BN")
         for level in range(self.tiles.config.halvings):
             half = f"{width} // 2"
             self.line(f"both{level} = tl.permute(tl.reshape({name}, [BM, 2, {half}]), 0, 2, 1)")
             self.line(f"front{level}, back{level} = tl.split(both{level})")
-            self.line(f"for half{level} in tl.static_range(2):")
-            self.depth += 1
+            self.open(f"for half{level} in tl.static_range(2):")
             self.line(f"{name} = front{level} if half{level} == 0 else back{level}")
             width = half
         starts = (f"half{k} * (BN // {2 << k})" for k in range(self.tiles.config.halvings))
@@ -168,8 +166,7 @@ class ProductWriter(KernelWriter):
         self.line("xmask = (i < M)[:, None] & (j < N)[None, :]")
         roots = [s.value for s in self.kernel.stores]
         roots += [k for s in self.kernel.stores for k in index_operands(s.index)]
-        assert self.kernel.product is not None
-        own = frozenset({self.kernel.product})
+        own = frozenset({self.dot})
         for k in self.facts.needed(roots, stop=own):
             if not isinstance(self.kernel.values[k], Reduce):
                 self._value(k)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
 
-from fxstack_inductor.ir.attention import Attention
 from fxstack_inductor.ir.expr import Expr, as_expr, floordiv
 from fxstack_inductor.ir.kernel import Kernel, Load
+from fxstack_inductor.templates.attention.records import attention_of
 from fxstack_inductor.tiling.tiles import power_of_two
 
 LEAST = 16
@@ -86,12 +86,6 @@ class AttentionTiling:
 
 def _blocks(size: Expr, block: int) -> Expr:
     return floordiv(size + (block - 1), block)
-
-
-def attention_of(kernel: Kernel) -> Attention:
-    found = kernel.attention
-    assert found is not None
-    return found
 
 
 def tile_attention(kernel: Kernel) -> AttentionTiling:

@@ -14,6 +14,7 @@ from functools import cached_property
 from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.expr import Expr, Var, floordiv, product
 from fxstack_inductor.ir.kernel import Check, Compute, IndexValue, Kernel, Load, Loop, Reduce, operands
+from fxstack_inductor.tiling.kernels import KernelConfig
 
 PROCESSORS = 108
 """The number of processors of an A100, the smallest target GPU."""
@@ -36,6 +37,10 @@ class ProductConfig:
     num_warps: int
     num_stages: int
     group: int = GROUP
+
+    def __str__(self) -> str:
+        """Return the name of the alternative in saved choices."""
+        return f"{self.bm}x{self.bn}x{self.bk}, {self.num_warps} warps, {self.num_stages} stages"
 
     @property
     def halvings(self) -> int:
@@ -96,7 +101,7 @@ def _blocks(loops: tuple[Loop, ...], block: int) -> Expr:
     return floordiv(product(loop.extent for loop in loops) + (block - 1), block)
 
 
-def tile_product(kernel: Kernel, config: ProductConfig | None = None) -> ProductTiling:
+def tile_product(kernel: Kernel, config: KernelConfig | None = None) -> ProductTiling:
     """Return the tiling of a kernel with a ``dot``, with the given sizes or good sizes without a search.
 
     Raises:
@@ -110,15 +115,20 @@ def tile_product(kernel: Kernel, config: ProductConfig | None = None) -> Product
     columns = tuple(loop for loop in kernel.outer if loop.var in other - own)
     if not (rows or columns) or {loop.var for loop in rows} - own:
         raise NotLowered("a product of what are no matrices")
-    made = ProductTiling(kernel, config or CONFIGS[0], batch, rows, columns)
-    return made if config else ProductTiling(kernel, _good(made), batch, rows, columns)
+    if config is None:
+        config = _good(ProductTiling(kernel, CONFIGS[0], batch, rows, columns))
+    assert isinstance(config, ProductConfig)
+    return ProductTiling(kernel, config, batch, rows, columns)
+
+
+def dot_of(kernel: Kernel) -> int:
+    """Return the position of the ``dot`` that the kernel computes."""
+    return next(k for k, v in enumerate(kernel.values) if isinstance(v, Reduce) and v.op == "dot")
 
 
 def factors(kernel: Kernel) -> tuple[int, int]:
     """Return the positions of the two values that the kernel's ``dot`` multiplies."""
-    assert kernel.product is not None
-    reduce = kernel.values[kernel.product]
-    assert isinstance(reduce, Reduce)
+    reduce = kernel.reduction(dot_of(kernel))
     multiplied = kernel.values[reduce.args[0]]
     if not isinstance(multiplied, Compute) or multiplied.op != "mul":
         raise NotLowered("a product whose factors are not apart")

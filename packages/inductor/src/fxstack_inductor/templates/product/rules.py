@@ -2,7 +2,7 @@
 
 ``mm`` becomes the reduction ``dot`` over ``k`` of ``a[m, k] * b[k, n]``; operands are rounded to the dtype of
 the product. The reduction fuses with its readers and with the producers of its operands. These rules apply
-only to nodes that a target chooses (``schedule.fusion.templates``); every other product is a call of ATen.
+only to nodes that a target chooses (``autotune.candidates``); every other product is a call of ATen.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from fxstack_inductor.lower.context import (
 )
 
 aten = torch.ops.aten
+PRODUCT = "product"
+"""``Kernel.template`` of matrix products."""
 
 
 def mm(ctx: Context, a: Node, b: Node) -> Node:
@@ -75,7 +77,9 @@ def _product(ctx: Context, a: Node, b: Node) -> Node:
         left, right = read(a, (*at, m, *reduced)), read(b, (*at, *reduced, n))
         return Call("mul", (round_to(left, dtype), round_to(right, dtype)), _F32)
 
-    return ctx.reduction("dot", (*batch, rows, columns), (depth,), made, body)
+    reduction = ctx.reduction("dot", (*batch, rows, columns), (depth,), made, body)
+    reduction.template = PRODUCT
+    return reduction
 
 
 def precision(node: Node) -> torch.dtype:

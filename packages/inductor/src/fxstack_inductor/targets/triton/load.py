@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 import tempfile
-from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -25,28 +24,22 @@ from fxstack_inductor.runtime.loader import load_library, writable
 from fxstack_inductor.runtime.native import bind
 from fxstack_inductor.schedule.int32_indexing import too_large
 from fxstack_inductor.schedule.steps import Plan
-from fxstack_inductor.targets.triton_target import (
-    LoweredTriton,
-    graph_refusal,
-    interpreting,
-    lower_triton,
-    on_cuda,
-    recorded,
-    touched,
-)
+from fxstack_inductor.targets.target import Compiled
+from fxstack_inductor.targets.triton.artifact import LoweredTriton, graph_refusal, touched
+from fxstack_inductor.targets.triton.lower import interpreting, lower_triton, on_cuda, recorded
 from fxstack_interchange.operators.origins import SOURCE
 from fxstack_interchange.user_warnings import warn_user
 
 
 def compile_for_device(
     graph_module: GraphModule, options: InductorOptions, *, boxed: bool = False
-) -> Callable[..., tuple[Any, ...]]:
+) -> Compiled:
     """Return the compiled graph; for sizes beyond 32-bit indices, the callable compiles the graph once more.
 
     Raises the errors of ``load_triton``.
     """
 
-    def loaded(*, wide: bool) -> Callable[..., tuple[Any, ...]]:
+    def loaded(*, wide: bool) -> Compiled:
         parts = load_triton(graph_module, options, boxed=boxed, wide=wide)
         return device_callable(*parts, options)
 
@@ -66,7 +59,7 @@ def compile_for_device(
 
 def load_triton(
     graph_module: GraphModule, options: InductorOptions, *, boxed: bool = False, wide: bool = False
-) -> tuple[LoweredTriton, Callable[..., tuple[Any, ...]]]:
+) -> tuple[LoweredTriton, Compiled]:
     """Return the generated code and a callable of the graph's inputs (on CPU with Triton's interpreter).
 
     Raises:
@@ -101,7 +94,7 @@ def _natively(lowered: LoweredTriton, options: InductorOptions) -> bool:
 
 def load_native(
     lowered: LoweredTriton, options: InductorOptions, driver: Driver, capabilities: dict[int, int]
-) -> Callable[..., tuple[Any, ...]]:
+) -> Compiled:
     """Return the host program in C; all launches go to the one device (by number) in ``capabilities``.
 
     Raises:
@@ -117,7 +110,7 @@ def load_native(
     namespace[RECORDS] = _records(program, cubins, launchers)
     exec(compile(program.source, "<fxstack>", "exec"), namespace)  # noqa: S102 - generated just above
     library = load_library(program.c, options)
-    call: Callable[..., tuple[Any, ...]] = bind(library, tuple(namespace[n] for n in program.state))
+    call: Compiled = bind(library, tuple(namespace[n] for n in program.state))
     return call
 
 
@@ -159,7 +152,7 @@ def device_kernels(
     return namespace
 
 
-def _graphed(lowered: LoweredTriton, call: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
+def _graphed(lowered: LoweredTriton, call: Compiled) -> Compiled:
     """Return ``call`` recorded as a CUDA graph; if that is impossible, warn and return ``call``."""
     program = lowered.plan.program
     reason = graph_refusal(lowered.plan)
@@ -185,9 +178,7 @@ def _capability(device: int) -> int:
     return int(10 * major + minor)
 
 
-def device_callable(
-    lowered: LoweredTriton, call: Callable[..., tuple[Any, ...]], options: InductorOptions
-) -> Callable[..., tuple[Any, ...]]:
+def device_callable(lowered: LoweredTriton, call: Compiled, options: InductorOptions) -> Compiled:
     """Return ``call`` without autograd, on its device: a launch needs the device's context to be current."""
     if recorded(options):
         call = _graphed(lowered, call)

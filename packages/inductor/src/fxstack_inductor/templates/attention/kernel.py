@@ -6,16 +6,24 @@ from collections.abc import Collection, Sequence
 
 import torch
 
-from fxstack_inductor.ir.attention import GRAD, SCORE, Attention, Axes, Tables
 from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import ZERO, Expr, Var, as_expr, in_range, mod, of_atom, value_var
 from fxstack_inductor.ir.kernel import Check, Constant, IndexValue, Kernel, Load, Loop, Store
 from fxstack_inductor.ir.nodes import Input, Node, Pointwise, resolve, value_dtype
-from fxstack_inductor.lower.attention import AttentionCall, Modifier
 from fxstack_inductor.schedule.build import Builder, address
 from fxstack_inductor.schedule.fusion.state import Group
 from fxstack_inductor.schedule.loops import find_sizes
 from fxstack_inductor.schedule.steps import KernelStep
+from fxstack_inductor.templates.attention.records import (
+    ATTENTION,
+    GRAD,
+    SCORE,
+    Attention,
+    AttentionCall,
+    Axes,
+    Modifier,
+    Tables,
+)
 
 PACKED = 64
 """The number of query rows, of all heads that share keys, up to which one tile holds all these heads."""
@@ -134,7 +142,8 @@ class _Maker:
             sizes=(),
             origins=(call.outputs[0].origin,),
             comments=(call.comment,) if call.comment else (),
-            attention=Attention(
+            template=ATTENTION,
+            roles=Attention(
                 call.kind, axes, self.batch, self.key.shape[0], self.heads.as_int() or 1, self.group,
                 self.queries, self.keys, self.depth.as_int() or 1, self.width.as_int() or 1,
                 call.attention.scale, loads, score, mask, gradient, tables, call.parts, self._packed(),

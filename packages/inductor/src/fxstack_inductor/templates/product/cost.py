@@ -7,14 +7,17 @@ library that is tuned for each shape.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 import torch
 
 from fxstack_inductor.cost.devices import REACHED_BANDWIDTH, REACHED_MATRIX, Gpu
+from fxstack_inductor.cost.roofline import Cost, size_of
 from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.ir.kernel import Compute, Kernel
-from fxstack_inductor.tiling.product_tiles import ProductTiling
+from fxstack_inductor.templates.product.tiling import ProductTiling
 
 OWN_MATRIX = 0.55
 """The fraction of the peak rate that a kernel of this package reaches in a large product."""
@@ -68,6 +71,25 @@ def pays(tiling: ProductTiling, gpu: Gpu, dtype: torch.dtype, *, in_library: int
     call = max(work.operations / rate, moved / bandwidth, gpu.launch)
     rest = max((work.result + work.beside) / bandwidth, gpu.launch) if more else 0.0
     return bool(predict_product(tiling, gpu)[0] < MARGIN * (call + rest))
+
+
+def product_cost(tiling: ProductTiling, gpu: Gpu, sizes: Mapping[str, int]) -> Cost:
+    """Return the cost of one launch of a matrix product kernel; all sizes are known."""
+    kernel = tiling.kernel
+    made = [ref for ref in kernel.buffers if ref.name in kernel.written]
+    read = [ref for ref in kernel.buffers if ref.name not in kernel.written]
+    extents = [size_of(loop.extent, sizes) for loop in (*kernel.outer, *kernel.inner)]
+    seconds, bound = predict_product(tiling, gpu)
+    return Cost(
+        kernel.name,
+        ", ".join(kernel.origins),
+        sum(size_of(ref.numel, sizes) * ref.dtype.itemsize for ref in read),
+        sum(size_of(ref.numel, sizes) * ref.dtype.itemsize for ref in made),
+        2 * prod(extents),
+        size_of(tiling.grid, sizes),
+        seconds,
+        bound,
+    )
 
 
 def predict_product(tiling: ProductTiling, gpu: Gpu) -> tuple[float, str]:

@@ -1,4 +1,4 @@
-"""The CPU target: C kernels, and a host program in C or Python.
+"""Lower a CPU graph to text: C kernels, and a host program in C or Python.
 
 In the examples, ``example`` compiles a function and prints what the pass changed: the lines before (``-``) and after
 (``+``) the pass.
@@ -6,10 +6,8 @@ In the examples, ``example`` compiles a function and prints what the pass change
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from torch.fx import GraphModule
 
@@ -20,8 +18,6 @@ from fxstack_inductor.codegen.host.native_calls import through_shim
 from fxstack_inductor.codegen.host.program import HostProgram
 from fxstack_inductor.codegen.host.python_host import host_program
 from fxstack_inductor.codegen.host.records import HostSteps, show_steps
-from fxstack_inductor.errors import CompilerFailedError, NoCompilerError
-from fxstack_inductor.failures import about
 from fxstack_inductor.ir.kernel import Kernel
 from fxstack_inductor.lower.passes import Lowering, lower_by_passes
 from fxstack_inductor.options import InductorOptions
@@ -29,21 +25,11 @@ from fxstack_inductor.runtime.native import Refused, native_table
 from fxstack_inductor.schedule.outvariants import draws_bernoulli
 from fxstack_inductor.schedule.plan import plan
 from fxstack_inductor.schedule.steps import KernelStep, Plan, show_plan
-from fxstack_inductor.targets.c_artifact import image_of, link
-from fxstack_inductor.targets.lowered_c import Lowered, kernels_of
+from fxstack_inductor.targets.c.artifact import Lowered, kernels_of
 from fxstack_interchange.passes import Pass, run_passes
-
-Compiled = Callable[..., tuple[Any, ...]]
-
 
 FEWEST_CALLS = 4
 """A graph without kernels justifies a compiler run if a native host program speeds up this many calls."""
-
-
-SHOW_IT = (
-    "a script that shows it alone: fxstack_inductor.write_repro(graph, example_inputs, 'repro.py'), or have one written for "
-    "each graph of a program with options={'repro_dir': 'FOLDER'} or FXSTACK_REPRO_DIR=FOLDER in the environment"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,24 +130,12 @@ C: Final = (
 
 def lower_c(graph_module: GraphModule, options: InductorOptions, *, boxed: bool = False) -> Lowered:
     """Return the generated code; neither a compiler nor a certain machine is needed."""
-    scheduled = plan(lower_by_passes(Lowering(graph_module, options, "c")), options)
+    scheduled = plan(lower_by_passes(Lowering(graph_module, options)), options)
     state = run_passes("c", C, CPrinting(scheduled, options, boxed), text)
     assert state.program is not None
     needed = state.program.native or bool(state.kernels) or state.draws
     c = state.c.text if needed else ""
     return Lowered(scheduled, c, state.program, state.c.functions, graph_module, options)
-
-
-def _rejected(lowered: Lowered, reason: str) -> tuple[str, ...]:
-    """Return the FX nodes of the kernel at the line of a compiler's error."""
-    place = re.match(r"[^:\s]+:(\d+)", reason)
-    if place is None:
-        return ()
-    before = "\n".join(lowered.text.split("\n")[: int(place[1])])
-    names = re.findall(r"^(?:static [^\n]*)?void (kernel_\d+)", before, re.MULTILINE)
-    kernels = (step.kernel for step in lowered.plan.steps if isinstance(step, KernelStep))
-    found = (k.origins for k in kernels if names and lowered.functions[k.name] == names[-1])
-    return next(found, ())
 
 
 def native_refusal(options: InductorOptions) -> str | None:
@@ -172,24 +146,3 @@ def native_refusal(options: InductorOptions) -> str | None:
         return "the option nan_asserts is set"
     table = native_table()
     return table.reason if isinstance(table, Refused) else None
-
-
-def load_c(graph_module: GraphModule, options: InductorOptions, *, boxed: bool) -> Compiled:
-    """Compile the graph into a callable.
-
-    Raises:
-        NoCompilerError: kernels are needed, and there is no C compiler.
-    """
-    lowered = lower_c(graph_module, options, boxed=boxed)
-    try:
-        run = link(image_of(lowered, boxed=boxed), options, lambda: graph_module)
-    except CompilerFailedError as failure:
-        failure.args = (f"{failure}\n{SHOW_IT}",)
-        with about(*_rejected(lowered, failure.reason)):
-            raise
-    except NoCompilerError:
-        if any(isinstance(step, KernelStep) for step in lowered.plan.steps):
-            raise
-        return load_c(graph_module, replace(options, host="python"), boxed=boxed)
-    vars(run)["lowered"] = lowered
-    return run

@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fxstack_inductor.codegen.triton import ops as triton_ops
-from fxstack_inductor.codegen.triton.attention import AttentionWriter
-from fxstack_inductor.codegen.triton.products import ProductWriter
 from fxstack_inductor.codegen.triton.writer import KernelWriter
 from fxstack_inductor.ir.kernel import Kernel
-from fxstack_inductor.tiling.attention_tiles import tile_attention
-from fxstack_inductor.tiling.kernels import TritonKernel, TritonSource
-from fxstack_inductor.tiling.product_tiles import ProductConfig, tile_product
+from fxstack_inductor.templates.all_templates import TEMPLATES
+from fxstack_inductor.tiling.kernels import KernelConfig, TritonKernel, TritonSource
 from fxstack_inductor.tiling.tiles import tile
 
 
 def triton_source(
-    kernels: Sequence[Kernel], configs: Mapping[str, ProductConfig] | None = None
+    kernels: Sequence[Kernel], configs: Mapping[str, KernelConfig] | None = None
 ) -> TritonSource:
-    """Return the module; ``configs``: measured tile sizes of matrix products, by the kernel's name."""
+    """Return the module; ``configs``: measured tile sizes, by the kernel's name."""
     placeholder = "KERNEL"
     names: dict[object, str] = {}
     functions: dict[str, TritonKernel] = {}
@@ -36,14 +33,10 @@ def triton_source(
     return TritonSource("\n\n".join(parts) + "\n", functions)
 
 
-def triton_kernel(kernel: Kernel, name: str, config: ProductConfig | None = None) -> TritonKernel:
-    """Return one kernel; ``config`` gives the tile sizes of a matrix product, if known."""
-    if kernel.attention is not None:
-        attention = tile_attention(kernel)
-        return TritonKernel(name, AttentionWriter(attention).function(name), attention)
-    if kernel.product is not None:
-        product = tile_product(kernel, config)
-        return TritonKernel(name, ProductWriter(product).function(name), product)
+def triton_kernel(kernel: Kernel, name: str, config: KernelConfig | None = None) -> TritonKernel:
+    """Return one kernel; ``config`` gives the tile sizes of a template, if measured."""
+    if kernel.template:
+        return TEMPLATES[kernel.template].kernel(kernel, name, config)
     tiling = tile(kernel)
     return TritonKernel(name, KernelWriter(tiling).function(name), tiling)
 

@@ -14,8 +14,8 @@ from fxstack_inductor.codegen.host.build import host_steps
 from fxstack_inductor.codegen.host.python_host import PythonPrinter
 from fxstack_inductor.schedule.outvariants import draws_bernoulli
 from fxstack_inductor.schedule.steps import KernelStep
-from fxstack_inductor.targets.c_artifact import image_of, link
-from fxstack_inductor.targets.lowered_c import Lowered
+from fxstack_inductor.targets.c.artifact import Lowered, image_of
+from fxstack_inductor.targets.c.load import link
 
 
 @dataclass

@@ -8,9 +8,18 @@ role to the position of a value.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from fxstack_inductor.ir.expr import Expr, Var
+from fxstack_inductor.ir.kernel import Kernel
+from fxstack_inductor.ir.nodes import Node
+from fxstack_inductor.lower.program import Program
+from fxstack_inductor.schedule.steps import TemplateCall
+from fxstack_interchange.operators.attention import Attention as AttentionOperator
+
+ATTENTION = "attention"
+"""``Kernel.template`` of attention."""
 
 SCORE, GRAD = "score", "grad"
 """Pseudo-buffers of the loads of single scores and of their gradients, which are in registers."""
@@ -71,3 +80,33 @@ class Attention:
     tables: Tables | None = None
     parts: int = 1
     packed: bool = False
+
+
+def attention_of(kernel: Kernel) -> Attention:
+    """Return the roles of an attention kernel."""
+    assert isinstance(kernel.roles, Attention)
+    return kernel.roles
+
+
+@dataclass(frozen=True)
+class Modifier:
+    """A lowered score function. ``given`` maps each input behind the leading ones to a node or an integer."""
+
+    program: Program
+    given: Mapping[str, Node | Expr]
+
+
+@dataclass(eq=False, slots=True)
+class AttentionCall(TemplateCall):
+    """One attention kernel, in place of a call. ``tensors`` maps roles (``Attention.loads``) to tensors."""
+
+    attention: AttentionOperator | None = None
+    kind: str = ""
+    tensors: dict[str, Node] = field(default_factory=dict)
+    tables: tuple[Node, ...] = ()
+    score: Modifier | None = None
+    mask: Modifier | None = None
+    gradient: Modifier | None = None
+    additions: tuple[Node, ...] = ()
+    """For each addition to a buffer, the tensor that receives the addition."""
+    parts: int = 1

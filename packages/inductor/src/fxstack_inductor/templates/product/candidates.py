@@ -1,8 +1,8 @@
-"""Choose the matrix products that become kernels of this package; the others stay library calls."""
+"""Find the matrix products that can become kernels of this package."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,17 +10,22 @@ import torch
 from torch.fx import GraphModule
 from torch.fx import Node as FxNode
 
+from fxstack_inductor.autotune.candidates import Candidate, Fill
 from fxstack_inductor.cost.devices import Gpu
-from fxstack_inductor.cost.products import pays
-from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.kernel import Kernel
 from fxstack_inductor.ir.nodes import HALF_DTYPES
-from fxstack_inductor.lower.products import RULES, addmm, baddbmm
-from fxstack_inductor.schedule.steps import KernelStep, Plan
-from fxstack_inductor.tiling.product_tiles import LEAST, tile_product
-
-Candidates = dict[str, "Candidate"]
-"""Candidates by node name."""
+from fxstack_inductor.templates.product.cost import does_more, pays, work_of
+from fxstack_inductor.templates.product.rules import RULES, addmm, baddbmm
+from fxstack_inductor.templates.product.tiling import (
+    CONFIGS,
+    LEAST,
+    ProductConfig,
+    ProductTiling,
+    fitting_configs,
+    tile_product,
+)
+from fxstack_inductor.templates.product.writer import ProductWriter
+from fxstack_inductor.tiling.kernels import TritonKernel
 
 ADDING = (addmm, baddbmm)
 aten = torch.ops.aten
@@ -34,23 +39,51 @@ PASSING = frozenset(
 """Operators whose result has the elements of their first argument."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+@dataclass(frozen=True)
+class ProductCandidate(Candidate):
     """A product that can be a kernel of this package. ``dtype`` is the dtype of the library's product."""
 
     rule: Callable[..., Any]
     dtype: torch.dtype
+    config_type = ProductConfig
 
     @property
     def in_library(self) -> int:
         """The number of tensors beside the factors that the library's call takes."""
         return int(self.rule in ADDING)
 
+    def pays(self, kernel: Kernel, gpu: Gpu) -> bool:
+        return pays(tile_product(kernel), gpu, self.dtype, in_library=self.in_library)
 
-def candidates(graph_module: GraphModule) -> Candidates:
+    def key(self, kernel: Kernel) -> str:
+        written = _written(tile_product(kernel, CONFIGS[0]), "KERNEL")
+        return f"{written.text}\n{written.signature}\n{self.in_library} {self.dtype}"
+
+    def alternatives(self, kernel: Kernel) -> list[TritonKernel]:
+        configs = fitting_configs(tile_product(kernel))
+        return [_written(tile_product(kernel, config), f"kernel_{k}") for k, config in enumerate(configs)]
+
+    def library_calls(self, kernel: Kernel, fill: Fill) -> Iterator[Callable[[], object]]:
+        """Yield the library's product, and a copy of the bytes that a kernel for the rest would move."""
+        work = work_of(tile_product(kernel))
+        batch, rows, columns, depth = work.sides
+        left = fill(batch * rows * depth, self.dtype).view(batch, rows, depth)
+        right = fill(batch * depth * columns, self.dtype).view(batch, depth, columns)
+        yield lambda: torch.bmm(left, right)
+        if does_more(kernel, self.in_library):
+            source = fill((work.result + work.beside) // 2, torch.int8)
+            target = torch.empty_like(source)
+            yield lambda: target.copy_(source)
+
+
+def _written(tiling: ProductTiling, name: str) -> TritonKernel:
+    return TritonKernel(name, ProductWriter(tiling).function(name), tiling)
+
+
+def candidates(graph_module: GraphModule) -> Mapping[str, ProductCandidate]:
     """Return the products that can be kernels of this package."""
     return {
-        node.name: Candidate(RULES[node.target], node.meta["val"].dtype)
+        node.name: ProductCandidate(RULES[node.target], node.meta["val"].dtype)
         for node in graph_module.graph.nodes
         if node.target in RULES and _can_be_one(node)
     }
@@ -84,28 +117,3 @@ def _held(node: FxNode) -> torch.dtype:
         node = node.args[0]
     found: torch.dtype = node.meta["val"].dtype
     return found
-
-
-def worth(plan: Plan, chosen: Candidates, gpu: Gpu) -> set[str]:
-    """Return the names of ``chosen`` nodes whose kernels are predicted to beat the library."""
-    found = set()
-    for kernel in product_kernels(plan):
-        origin = origin_of(kernel, chosen)
-        try:
-            one = chosen[origin]
-            good = pays(tile_product(kernel), gpu, one.dtype, in_library=one.in_library)
-        except NotLowered:
-            good = False
-        if good:
-            found.add(origin)
-    return found
-
-
-def product_kernels(plan: Plan) -> Iterable[Kernel]:
-    kernels = (step.kernel for step in plan.steps if isinstance(step, KernelStep))
-    return (kernel for kernel in kernels if kernel.product is not None)
-
-
-def origin_of(kernel: Kernel, chosen: Candidates) -> str:
-    """Return the node whose product the kernel computes."""
-    return next(name for name in kernel.origins if name in chosen)

@@ -1,0 +1,70 @@
+"""Calls that can become kernels of a template, in place of a call of the library."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import torch
+
+from fxstack_inductor.cost.devices import Gpu
+from fxstack_inductor.errors import NotLowered
+from fxstack_inductor.ir.kernel import Kernel
+from fxstack_inductor.schedule.steps import KernelStep, Plan
+from fxstack_inductor.tiling.kernels import KernelConfig, TritonKernel
+
+Fill = Callable[[int, torch.dtype], torch.Tensor]
+"""Returns a tensor of so many elements, filled like operands."""
+
+
+class Candidate(ABC):
+    """A call that can be a kernel. The methods raise ``NotLowered`` for a fused kernel that cannot be written."""
+
+    rule: Callable[..., Any]
+    """The lowering rule that makes the call a kernel."""
+    config_type: type[KernelConfig]
+    """The record of tile sizes, made from its fields in a saved choice."""
+
+    @abstractmethod
+    def pays(self, kernel: Kernel, gpu: Gpu) -> bool:
+        """Whether ``kernel`` is predicted to beat the library's call and a kernel for the remaining operations."""
+
+    @abstractmethod
+    def key(self, kernel: Kernel) -> str:
+        """Return everything that decides which alternative is the fastest on one machine."""
+
+    @abstractmethod
+    def alternatives(self, kernel: Kernel) -> Sequence[TritonKernel]:
+        """Return the kernels to measure, named ``kernel_0``, ``kernel_1``, ..., in the order of preference."""
+
+    @abstractmethod
+    def library_calls(self, kernel: Kernel, fill: Fill) -> Iterable[Callable[[], object]]:
+        """Return the calls that take as long as the library and the remaining operations together."""
+
+
+T = TypeVar("T", bound=Candidate)
+Candidates = Mapping[str, Candidate]
+"""Candidates by the name of the node."""
+
+
+def worth(plan: Plan, chosen: Candidates, gpu: Gpu) -> set[str]:
+    """Return the names of ``chosen`` nodes whose kernels are predicted to beat the library."""
+    found = set()
+    for origin, kernel in candidate_kernels(plan, chosen):
+        try:
+            if chosen[origin].pays(kernel, gpu):
+                found.add(origin)
+        except NotLowered:
+            continue
+    return found
+
+
+def candidate_kernels(plan: Plan, chosen: Candidates) -> Iterator[tuple[str, Kernel]]:
+    """Yield the kernels of the schedule that compute a node in ``chosen``, with the node's name."""
+    for step in plan.steps:
+        if isinstance(step, KernelStep) and step.kernel.template:
+            for name in step.kernel.origins:
+                if name in chosen:
+                    yield name, step.kernel
+                    break

@@ -1,0 +1,44 @@
+"""The list of targets, and the choice of the target of a graph."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from torch.fx import GraphModule
+
+from fxstack_inductor.targets.c.target import CTarget
+from fxstack_inductor.targets.target import Target, tensors_of
+from fxstack_inductor.targets.triton.target import TritonTarget
+
+TARGETS: Final[tuple[Target, ...]] = (CTarget(), TritonTarget())
+"""The targets; of the device types in a graph, the one of the last target decides."""
+
+
+def target_named(text: str) -> Target:
+    """Return the target that ``text`` names by its device type, as ``cuda`` and ``cuda:sm_90`` do.
+
+    Raises:
+        ValueError: there is no such target.
+    """
+    for target in TARGETS:
+        if target.device == text.partition(":")[0]:
+            return target
+    raise ValueError(f"target {text!r}: known are 'cpu' and 'cuda' (also as 'cuda:sm_90')")
+
+
+def target_of(graph_module: GraphModule, named: str | None = None) -> Target:
+    """Return the target that ``named`` (``options.target``) names; by default, the target of the graph's tensors.
+
+    In a graph with tensors on a GPU, ATen's operators compute on the tensors on the CPU.
+    """
+    if named is not None:
+        return target_named(named)
+    devices = {tensor.device.type for tensor in tensors_of(graph_module)}
+    return next((target for target in reversed(TARGETS) if target.device in devices), TARGETS[0])
+
+
+def devices_with_attention(named: str | None) -> tuple[str, ...]:
+    """Return the device types whose attention operators become kernels; ``named`` is ``options.target``."""
+    devices = tuple(target.device for target in TARGETS if target.has_attention)
+    # A target that the user names compiles tensors of all devices.
+    return (*devices, "cpu") if named is not None and target_named(named).has_attention else devices
