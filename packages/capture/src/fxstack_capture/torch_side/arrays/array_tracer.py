@@ -26,7 +26,7 @@ from fxstack_capture.torch_side.arrays import dry_run
 from fxstack_capture.torch_side.numbers import known_values
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.trace.numpy_types import CONSTANT_TYPES, NUMPY_OF, SCALAR_TYPES, TORCH_OF, is_dtype_like
-from fxstack_capture.trace.state import Objects
+from fxstack_capture.trace.state import Args, Kwargs, Objects
 
 _PLAIN = (int, float, complex, str, type(None), type(Ellipsis), np.dtype, range)
 _NOTHING: dict[str, Any] = {}
@@ -104,14 +104,14 @@ class ArrayTracer:
 
     # --- calls -----------------------------------------------------------------------------------
 
-    def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """Run a NumPy function, or an operator on arrays."""
         pair = pairs().get(id(fn))
         if pair is None:
             raise graph_break("unsupported-call", dry_run.name_of(fn))
         return self.run(pair, args, kwargs)
 
-    def run(self, pair: Pair, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def run(self, pair: Pair, args: Args, kwargs: Kwargs) -> Any:
         """Run a call of ``pair.theirs`` through ``pair.ours``."""
         if torch.is_autocast_enabled("cpu"):
             self.refuse("a call of NumPy under autocast, which is not for arrays:")
@@ -138,13 +138,13 @@ class ArrayTracer:
             self.active = before
         return self._result(pair.theirs, expected, result, arrays)
 
-    def about(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def about(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """Call a NumPy function about the types of its arguments. Raise NumPy's exceptions."""
         self._settle_numbers((args, kwargs))
         plain = [arg if isinstance(arg, type) else self._like(arg) for arg in args]
         return fn(*plain, **{name: self._like(kwargs[name]) for name in kwargs})
 
-    def _demand_fitting(self, pair: Pair, operands: tuple[Any, ...]) -> None:
+    def _demand_fitting(self, pair: Pair, operands: Args) -> None:
         """Break the graph if an integer does not fit the narrower integer dtype of an array."""
         # torch converts the integer to the dtype of the array. NumPy compares the original integer.
         kinds = [array.example.dtype for array in self._arrays(operands)]
@@ -156,7 +156,7 @@ class ArrayTracer:
             text = f"{dry_run.name_of(pair.theirs)} of integers that torch treats otherwise"
             raise graph_break("unsupported-call", text)
 
-    def _concrete(self, pair: Pair, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pair:
+    def _concrete(self, pair: Pair, args: Args, kwargs: Kwargs) -> Pair:
         """Return the pair to use, which may depend on the arguments."""
         if pair.theirs in OUT_OF_PLACE and not (
             type(args[0]) is Array and isinstance(args[0].example, np.ndarray)
@@ -176,7 +176,7 @@ class ArrayTracer:
                 raise graph_break("unsupported-call", text)
         return pair
 
-    def _as_computed(self, pair: Pair, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _as_computed(self, pair: Pair, args: Args) -> tuple[Any, ...]:
         """Convert the integer operands of a ufunc that computes in floats, as NumPy does."""
         if all(arg.example.dtype.kind in "fc" for arg in args if type(arg) is Array):
             return args
@@ -336,7 +336,7 @@ class ArrayTracer:
         return iter([self.call(operator.getitem, (array, i), _NOTHING) for i in range(count)])
 
 
-def _in_range(operands: tuple[Any, ...], dtypes: list[np.dtype[Any]]) -> bool:
+def _in_range(operands: Args, dtypes: list[np.dtype[Any]]) -> bool:
     """Whether plain integers fit the integer dtypes. torch wraps an integer that does not fit."""
     limits = [np.iinfo(dtype) for dtype in dtypes if dtype.kind in "iu"]
     numbers = [number for number in operands if type(number) is int]

@@ -14,6 +14,7 @@ import numpy as np
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import plainly
+from fxstack_capture.trace.state import Args, Kwargs
 
 # Limits: the graph breaks for operations for which torch._numpy computes another value: division and powers
 # of integers by arrays, argsort, searchsorted, cbrt, histogram, unique, eigenvectors. The graph also breaks
@@ -29,7 +30,7 @@ def contents(array: np.ndarray[Any, Any]) -> None:
     array[...] = 1 if array.dtype.kind in "fc" else 0
 
 
-def rehearse(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def rehearse(fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Return NumPy's result.
 
     An exception breaks the graph, so that plain Python raises the exact exception. A write to a read-only array

@@ -18,6 +18,7 @@ from fxstack_capture.torch_compat import tree_leaves, tree_map
 from fxstack_capture.torch_side.numbers import number_tensors
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.trace.numpy_types import NUMBERS, NUMPY_OF, SCALAR_TYPES, TORCH_OF
+from fxstack_capture.trace.state import Args, Kwargs
 
 _NOTHING: dict[str, Any] = {}
 
@@ -41,7 +42,7 @@ def array_of(tracer: TracerProtocol, tensor: torch.Tensor, *, force: bool) -> Ar
     return array
 
 
-def to_numpy(tracer: TracerProtocol, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def to_numpy(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``Tensor.numpy``."""
     if isinstance(getattr(fn, "__self__", None), torch.Tensor):
         args = (fn.__self__, *args)
@@ -51,9 +52,7 @@ def to_numpy(tracer: TracerProtocol, fn: Any, args: tuple[Any, ...], kwargs: dic
 
 
 @calls_program
-def from_numpy(
-    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def from_numpy(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``torch.from_numpy``, which shares the memory."""
     if len(args) != 1 or kwargs or type(args[0]) is not Array:
         return fn(*args, **kwargs)  # raises torch's error
@@ -73,7 +72,7 @@ _LOOKING = frozenset(
 """Python functions that check whether an argument is an int."""
 
 
-def with_plain_scalars(fn: object, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def with_plain_scalars(fn: object, args: Args) -> tuple[Any, ...]:
     """Return the arguments of an operator with plain numbers in place of NumPy scalars, as in torch."""
     # The first argument of a function that is no operator stays, because its dtype may matter.
     if fn in _LOOKING:
@@ -85,7 +84,7 @@ def with_plain_scalars(fn: object, args: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(arg.item() if type(arg) in NUMBERS else arg for arg in args)
 
 
-def takes_number(fn: object, args: tuple[Any, ...], place: int) -> bool:
+def takes_number(fn: object, args: Args, place: int) -> bool:
     """Whether torch treats the NumPy scalar at position ``place`` like its plain number."""
     if type(args[place]) not in NUMBERS or _is_refused(fn, args) or fn in _LOOKING:
         return False
@@ -93,11 +92,7 @@ def takes_number(fn: object, args: tuple[Any, ...], place: int) -> bool:
 
 
 def demand_same(
-    tracer: TracerProtocol,
-    fn: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    result: object,
+    tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs, result: object
 ) -> None:
     """Break the graph if the plain numbers in the graph give another result than the NumPy scalars."""
     tracer.builder.holds_scalars = False
@@ -118,19 +113,19 @@ def _is_tensor(value: object) -> bool:
     return isinstance(value, torch.Tensor)
 
 
-def _is_refused(fn: object, args: tuple[Any, ...]) -> bool:
+def _is_refused(fn: object, args: Args) -> bool:
     """Whether torch raises for a scalar. A tensor stores only integers and scalars that are Python floats."""
     return fn is operator.setitem and isinstance(args[2], (np.float32, np.float16))
 
 
-def _copied(tracer: TracerProtocol, array: Array, kwargs: dict[str, Any]) -> torch.Tensor:
+def _copied(tracer: TracerProtocol, array: Array, kwargs: Kwargs) -> torch.Tensor:
     """Record a new contiguous tensor. ``kwargs`` may have ``dtype`` and ``device``."""
     made = tracer.record(torch.Tensor.clone, (array.tensor,), {"memory_format": torch.contiguous_format})
     plain = {name: value for name, value in kwargs.items() if value is not None}
     return tracer.record(torch.Tensor.to, (made,), plain) if plain else made
 
 
-def _like_tensor(tracer: TracerProtocol, array: Array, kwargs: dict[str, Any]) -> Any:
+def _like_tensor(tracer: TracerProtocol, array: Array, kwargs: Kwargs) -> Any:
     """Record ``torch.tensor``, which always copies."""
     options = dict(kwargs)
     requires_grad = options.pop("requires_grad", False)
@@ -140,7 +135,7 @@ def _like_tensor(tracer: TracerProtocol, array: Array, kwargs: dict[str, Any]) -
     return made
 
 
-def _as_tensor(tracer: TracerProtocol, array: Array, kwargs: dict[str, Any]) -> Any:
+def _as_tensor(tracer: TracerProtocol, array: Array, kwargs: Kwargs) -> Any:
     """Record ``torch.as_tensor``, which shares the memory if dtype and device allow."""
     dtype, device = kwargs.get("dtype"), kwargs.get("device")
     plain = device is None or torch.device(device).type == "cpu"
@@ -155,9 +150,7 @@ def conversion(
 ) -> Callable[[TracerProtocol, Any, tuple[Any, ...], dict[str, Any]], Any]:
     """Return the rule of a function that converts arrays and other values to tensors."""
 
-    def rule(
-        tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def rule(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         if len(args) == 1 and type(args[0]) is Array:
             return on_array(tracer, args[0], kwargs)
         if len(args) == 1 and isinstance(args[0], torch.SymBool):

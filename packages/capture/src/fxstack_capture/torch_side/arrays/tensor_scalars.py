@@ -15,6 +15,7 @@ from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.torch_side.arrays.tensor_arrays import takes_number
 from fxstack_capture.torch_side.numbers.number_tensors import SCALAR_ARGUMENTS
 from fxstack_capture.trace.numpy_types import NUMBERS, TORCH_OF
+from fxstack_capture.trace.state import Args, Kwargs
 
 _INDEXING = frozenset({operator.getitem, operator.setitem, operator.delitem})
 _MAKING_TENSORS = (torch.tensor, torch.as_tensor)
@@ -23,9 +24,7 @@ _CONTENTS = frozenset({"data", "obj", "input", "self"})
 """Parameters for which the dtype of the scalar matters."""
 
 
-def for_call(
-    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def for_call(fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments of a call without ``Scalar`` objects."""
     # A keyword argument that is a float64 or an int64 is a plain number to torch.
     if _is_of_program(fn):
@@ -54,7 +53,7 @@ def _is_of_program(fn: Callable[..., Any]) -> bool:
     return type(code) is FunctionType and not (code.__module__ or "").startswith("torch.")
 
 
-def operands(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
+def operands(fn: Callable[..., Any], args: Args) -> tuple[Any, ...]:
     """Return the positional arguments of a call without ``Scalar`` objects."""
     if not any(map(_holds, args)):
         return args

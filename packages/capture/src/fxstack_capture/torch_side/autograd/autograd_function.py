@@ -21,6 +21,7 @@ from fxstack_capture.torch_side.autograd.state_reads import State, noted, state_
 from fxstack_capture.torch_side.higher_order.surroundings import Surroundings
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.subclasses.wrapping import plain_below
+from fxstack_capture.trace.state import Args, Kwargs
 
 
 class Applied:
@@ -106,9 +107,7 @@ class RehearsedContext:
         self.materialize_grads = value
 
 
-def apply(
-    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def apply(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``Function.apply``.
 
     ``fn`` is bound to the class, or the class is the first argument.

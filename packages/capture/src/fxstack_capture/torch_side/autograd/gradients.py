@@ -26,6 +26,7 @@ from fxstack_capture.torch_side.autograd.accumulation import accumulate_into
 from fxstack_capture.torch_side.fakes.writes import is_leaf
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.rules.attributes import HOOKS, hooks_of
+from fxstack_capture.trace.state import Args, Kwargs
 
 # Limits: if the graph has already freed the history of a result, the ``grad_fn`` of the result has the name
 # Error, and a second gradient raises eager's exception. If a result requires grad only because of leaves that
@@ -41,9 +42,7 @@ OUTSIDE = "torch::autograd::Error"
 
 
 @calls_program
-def grad(
-    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def grad(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``torch.autograd.grad``."""
     if tracer.transforms.concern(args, kwargs):
         return tracer.record(fn, args, kwargs)
@@ -53,9 +52,7 @@ def grad(
 
 
 @calls_program
-def method(
-    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> None:
+def method(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> None:
     """Apply the rule for ``Tensor.backward``."""
     owner = getattr(fn, "__self__", None)
     bound = _METHOD.bind(*((owner, *args) if isinstance(owner, torch.Tensor) else args), **kwargs)
@@ -64,9 +61,7 @@ def method(
 
 
 @calls_program
-def backward(
-    tracer: TracerProtocol, _fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> None:
+def backward(tracer: TracerProtocol, _fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> None:
     """Apply the rule for ``torch.autograd.backward``."""
     given = dict(_BACKWARD.bind(*args, **kwargs).arguments)
     if given.pop("grad_variables", None) is not None:
@@ -112,9 +107,7 @@ def _differentiate(
             busy.append(gradient)
 
 
-def _record(
-    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def _record(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     if _HOOKS(True) is not None:  # the hooks pack and unpack the tensors that the gradient saves, too
         raise graph_break("unsupported-call", "torch.autograd under saved-tensor hooks")
     tracer.differentiated = True

@@ -20,9 +20,9 @@ from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_side.global_state import state
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
-from fxstack_capture.trace.state import Args
+from fxstack_capture.trace.state import Args, Kwargs
 
-Rule = Callable[[TracerProtocol, Callable[..., Any], Args, dict[str, Any]], Any]
+Rule = Callable[[TracerProtocol, Callable[..., Any], Args, Kwargs], Any]
 
 
 # Limits: three cases break the graph: entering inference_mode under inference mode, making a leaf in
@@ -97,7 +97,7 @@ class Regions:
         return redo, entry
 
 
-def _make(_tracer: TracerProtocol, _fn: object, args: Args, kwargs: dict[str, Any]) -> Region:
+def _make(_tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> Region:
     if kwargs or len(args) != 1 or type(args[0]) is not bool:
         raise graph_break("unsupported-call", "torch._C._InferenceMode of what is no bool")
     made = Region.__new__(Region)
@@ -105,7 +105,7 @@ def _make(_tracer: TracerProtocol, _fn: object, args: Args, kwargs: dict[str, An
     return made
 
 
-def _enter(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: dict[str, Any]) -> None:
+def _enter(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: Kwargs) -> None:
     regions, (region,) = tracer.regions, args
     if regions.outer:
         raise graph_break("unsupported-call", "torch.inference_mode inside of inference mode")
@@ -116,7 +116,7 @@ def _enter(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: dict[str, A
     _write(tracer, before)
 
 
-def _leave(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: dict[str, Any]) -> None:
+def _leave(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: Kwargs) -> None:
     opened = tracer.regions.open
     if not opened or opened[-1].region is not args[0]:
         raise graph_break("unsupported-call", "the end of a torch.inference_mode from outside")

@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from fxstack_capture.torch_compat import pytree, tree_leaves
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.trace.state import Args, Kwargs
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 Replaced = Mapping[int, Pair]
@@ -64,11 +65,7 @@ class _Replacing(TorchFunctionMode):
         self._operands = operands
 
     def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
+        self, func: Callable[..., Any], types: Sequence[type], args: Args = (), kwargs: Kwargs | None = None
     ) -> Any:
         given, named = pytree.tree_map_only(torch.Tensor, self._replace, (args, kwargs or {}))
         return func(*given, **named)

@@ -32,12 +32,11 @@ from fxstack_capture.torch_side.higher_order import subgraphs
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapper
 from fxstack_capture.trace.effects import Call
+from fxstack_capture.trace.state import Args, Kwargs
 from fxstack_interchange.operators.hooking import hook_gradient
 
 
-def register(
-    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def register(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``register_hook`` and ``register_post_accumulate_grad_hook``."""
     tensor, rest = _owner(fn, args)
     if kwargs.keys() == {"hook"} and not rest:
@@ -210,14 +209,14 @@ def _without_gradients() -> Iterator[None]:
         torch_compat.set_grad_enabled(enabled)
 
 
-def retain_grad(tracer: TracerProtocol, fn: object, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
+def retain_grad(tracer: TracerProtocol, fn: object, args: Args, _kwargs: Kwargs) -> None:
     """Apply the rule for ``retain_grad``, which has no effect on a leaf."""
     tensor, _ = _owner(fn, args)
     if not (tensor.is_leaf and tensor.requires_grad):
         raise _end_before_use(tracer, tensor, "retain_grad")
 
 
-def _owner(fn: object, args: tuple[Any, ...]) -> tuple[torch.Tensor, tuple[Any, ...]]:
+def _owner(fn: object, args: Args) -> tuple[torch.Tensor, tuple[Any, ...]]:
     owner = getattr(fn, "__self__", None)
     return (owner, args) if isinstance(owner, torch.Tensor) else (args[0], args[1:])
 

@@ -39,6 +39,7 @@ from fxstack_capture.torch_side.fakes.operator_cache import (
 )
 from fxstack_capture.torch_side.fakes.size_checks import SIZE_RULES, check_sizes
 from fxstack_capture.torch_side.fakes.writes import demand_accepted
+from fxstack_capture.trace.state import Args, Kwargs
 from fxstack_interchange.torch_facts.checks import RefusedArgumentsError, has_symbols, ranges, refuses
 from fxstack_interchange.torch_facts.dtypes import differ, eager_dtypes, in_dtypes
 from fxstack_interchange.torch_facts.layouts import as_said, eager_strides
@@ -168,8 +169,8 @@ class CaptureFakeMode(FakeTensorMode):
         make: Callable[..., Any],
         func: Callable[..., Any],
         types: Sequence[type],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        args: Args,
+        kwargs: Kwargs,
         *more: Any,
     ) -> Any:
         """Return the result of ``make`` with eager's dtypes and strides. Raise if eager rejects the call."""
@@ -266,7 +267,7 @@ class CaptureFakeMode(FakeTensorMode):
         return made
 
 
-def _shares_what_it_writes(func: object, args: tuple[Any, ...]) -> bool:
+def _shares_what_it_writes(func: object, args: Args) -> bool:
     """Whether a call writes to a tensor that shares its storage with another argument."""
     # Eager checks for overlapping memory before all other errors.
     first = func._schema.arguments[:1] if isinstance(func, OpOverload) else ()

@@ -18,6 +18,7 @@ import torch
 from fxstack_capture import torch_compat
 from fxstack_capture.shapes.symbolic.nodes import remembering
 from fxstack_capture.torch_compat import FakeTensor, OpOverload
+from fxstack_capture.trace.state import Kwargs
 
 _UNPREDICTABLE = frozenset(
     {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view}
@@ -90,7 +91,7 @@ _TENSOR_TYPES = (torch.TensorType, torch.ListType)
 
 
 def key_of(
-    func: object, args: Sequence[Any], kwargs: dict[str, Any], tensors: list[FakeTensor]
+    func: object, args: Sequence[Any], kwargs: Kwargs, tensors: list[FakeTensor]
 ) -> tuple[Any, ...] | None:
     """Return a key of all that determines the result, or ``None``. Append the tensors to ``tensors``."""
     key: list[Any] = [func, torch.get_default_dtype(), torch.is_inference_mode_enabled()]

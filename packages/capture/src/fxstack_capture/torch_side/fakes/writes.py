@@ -15,6 +15,7 @@ import torch
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_compat import OpOverload, TorchDispatchMode, tree_leaves
+from fxstack_capture.trace.state import Args, Kwargs
 from fxstack_interchange.torch_facts.dtypes import size_in_call
 from fxstack_interchange.torch_facts.iteration import is_dense, operand
 
@@ -89,7 +90,7 @@ def has_changed(tensor: torch.Tensor, version: int | None, listener: Listener | 
     return bool(tensor._version != version)
 
 
-def written_lists(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[int]:
+def written_lists(fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> set[int]:
     """Return the ids of the tensors that an operator on lists writes to."""
     # The operator writes twice to a tensor that the list holds twice. The functional form of the operator
     # does not express two writes to one tensor.
@@ -125,7 +126,7 @@ class Listener(TorchDispatchMode):
         return func(*args, **kwargs)
 
 
-def _written_to(fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[torch.Tensor]:
+def _written_to(fn: object, args: Args, kwargs: Kwargs) -> Iterator[torch.Tensor]:
     name = getattr(fn, "__name__", "")
     if not name.startswith(_PREFIXES):
         return

@@ -22,6 +22,7 @@ from fxstack_capture.guards.records import AllDistinct, IdentityIs
 from fxstack_capture.sources import pinned
 from fxstack_capture.torch_side.recording.execution import name_of
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.trace.state import Args, Kwargs
 
 FUNCTIONS = (torch.rand, torch.randn, torch.randint, torch.randperm, torch.normal)
 FILLS = (
@@ -31,9 +32,7 @@ FILLS = (
 """Methods that fill a tensor with random numbers."""
 
 
-def draw(
-    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def draw(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``FUNCTIONS``."""
     generator = kwargs.get("generator")
     if generator is None or tracer.transforms.inside:
@@ -53,9 +52,7 @@ def draw(
     return tracer.enter_drawn(example, source)
 
 
-def fill(
-    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def fill(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``FILLS``: the frame draws a tensor of the same kind, which the graph copies."""
     generator = kwargs.get("generator")
     if generator is None or tracer.transforms.inside:
@@ -95,9 +92,7 @@ def _filled_by(drawn: Callable[..., Any], *args: object, generator: torch.Genera
     return drawn(generator, *args, **kwargs)
 
 
-def seed(
-    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def seed(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``Generator.manual_seed``: seed the generator in order with the draws."""
     generator, *rest = args
     _demand_alone(tracer, fn, generator, tuple(rest), kwargs)
@@ -141,11 +136,7 @@ def _defaults() -> tuple[torch.Generator, ...]:
 
 
 def _demand_alone(
-    tracer: TracerProtocol,
-    fn: Callable[..., Any],
-    generator: object,
-    args: tuple[Any, ...],
-    rest: Mapping[str, Any],
+    tracer: TracerProtocol, fn: Callable[..., Any], generator: object, args: Args, rest: Mapping[str, Any]
 ) -> None:
     """Break the graph unless all arguments are constants and the generator existed before the frame."""
     plain = all(map(_is_plain, (*args, *rest.values())))
@@ -165,7 +156,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _example(
-    fn: Callable[..., Any], generator: torch.Generator, args: tuple[Any, ...], rest: dict[str, Any]
+    fn: Callable[..., Any], generator: torch.Generator, args: Args, rest: dict[str, Any]
 ) -> torch.Tensor:
     try:
         made: torch.Tensor = fn(*args, generator=torch.Generator(generator.device), **rest)

@@ -22,9 +22,8 @@ from fxstack_capture.torch_side.fakes.faker import with_history
 from fxstack_capture.torch_side.higher_order import subgraphs
 from fxstack_capture.torch_side.higher_order.subgraphs import Subgraph
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.trace.state import Args, Kwargs
 
-Args = tuple[Any, ...]
-Kwargs = dict[str, Any]
 Tensors = list[torch.Tensor]
 
 # Limits: eager torch compiles such calls with its own compiler. torch's compiler rejects some functions that

@@ -14,31 +14,28 @@ import torch
 from fxstack_capture import torch_compat
 from fxstack_capture.torch_compat import predispatch
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.trace.state import Args, Kwargs
 
 Rule = Callable[[TracerProtocol, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 
 _C = torch_compat.functorch
 
 
-def _layer(tracer: TracerProtocol, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _layer(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     return tracer.transforms.run(_BELOW.get(fn, fn), args, kwargs)
 
 
-def _flag(tracer: TracerProtocol, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _flag(tracer: TracerProtocol, fn: object, args: Args, kwargs: Kwargs) -> Any:
     """Read or set a flag that no operator reads. Guard the value of the flag outside of the trace."""
     tracer.guard_flag(_FLAGS[fn])
     return _layer(tracer, fn, args, kwargs)
 
 
-def _enter_dual(
-    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def _enter_dual(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     return tracer.transforms.enter_dual(_BELOW.get(fn, fn), args, kwargs)
 
 
-def _exit_dual(
-    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def _exit_dual(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     return tracer.transforms.exit_dual(_BELOW.get(fn, fn), args, kwargs)
 
 

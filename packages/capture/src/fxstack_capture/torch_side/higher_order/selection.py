@@ -19,6 +19,7 @@ from torch.utils import checkpoint as _checkpoint
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.torch_compat import TorchDispatchMode, tree_leaves
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.trace.state import Args, Kwargs
 
 Policy = _checkpoint.CheckpointPolicy
 
@@ -99,7 +100,7 @@ class Selection(TorchDispatchMode):
         answers = {self._ask(*each) for each in seen} or {"prefer_recompute"}
         node.meta["recompute"] = min(answers, key=_STRENGTH.index)
 
-    def _ask(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> str:
+    def _ask(self, func: Any, args: Args, kwargs: Kwargs, out: Any) -> str:
         if func._schema.is_mutable and not self._saved.isdisjoint(_memory((args, kwargs))):
             raise _changes_what_is_saved(func)
         calls = self._tracer.trace.calls

@@ -25,6 +25,7 @@ from fxstack_capture.torch_side.higher_order.surroundings import Surroundings
 from fxstack_capture.torch_side.recording.execution import name_of
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.subclasses.wrapping import is_wrapped
+from fxstack_capture.trace.state import Args
 from fxstack_interchange.modules import make_graph_module
 
 
@@ -114,7 +115,7 @@ def trace(
     return made
 
 
-def _called(tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+def _called(tracer: TracerProtocol, fn: Callable[..., Any], args: Args) -> Any:
     """Return the result of ``fn``. Break the graph if ``fn`` raises."""
     # The function may never run, so the exception is not the program's exception yet.
     try:

@@ -35,6 +35,7 @@ from fxstack_capture.torch_side.global_state import state
 from fxstack_capture.torch_side.recording.execution import UNSUPPORTED, first_line, name_of
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.subclasses.wrapping import is_wrapped
+from fxstack_capture.trace.state import Args, Kwargs
 
 # Limits: three cases run the whole transform in plain Python: linearize, a program's autograd.Function under
 # a transform if the program also takes a gradient outside of the transform, and any graph break inside of a
@@ -75,7 +76,7 @@ class Transforms:
     def inside(self) -> bool:
         return self._used and (_C.get_dynamic_layer_stack_depth() > 0 or self._dual_levels > 0)
 
-    def concern(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    def concern(self, args: Sequence[Any], kwargs: Kwargs) -> bool:
         """Whether a call must run below transforms, or uses results of a finished transform (``vjp``)."""
         if not self._used:
             return False
@@ -84,7 +85,7 @@ class Transforms:
     # --- running ---------------------------------------------------------------------------------
 
     @calls_program
-    def run(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def run(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """Run ``fn`` for real.
 
         Raise the program's exception, or GraphBreak if the exact exception is unknown.
@@ -118,7 +119,7 @@ class Transforms:
 
     # --- recording -------------------------------------------------------------------------------
 
-    def record(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def record(self, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """Record an operator that reaches the mode below all layers.
 
         The tensors of the operator are fakes.
@@ -150,13 +151,13 @@ class Transforms:
         self._write(func, node_args, node_kwargs, result)
         return result
 
-    def _write(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    def _write(self, target: Any, args: Args, kwargs: Kwargs, result: Any) -> None:
         node = self._tracer.builder.add("call_function", target, args, kwargs)
         self._tracer.annotate(node)
         self._tracer.builder.bind(result, node)
         self._tracer.all_bound()
 
-    def _is_about_shapes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    def _is_about_shapes(self, args: Args, kwargs: Kwargs) -> bool:
         """Whether torch only computes the metadata of an operation with zeros, on the meta device."""
         if kwargs.get("device") == _META:
             return True
@@ -183,7 +184,7 @@ class Transforms:
         self._write(torch.tensor, (numbers,), {"dtype": real.dtype}, fake)
         return fake
 
-    def _note_mutations(self, func: object, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    def _note_mutations(self, func: object, args: Sequence[Any], kwargs: Kwargs) -> None:
         for position, name in written_arguments(func):
             value = args[position] if position < len(args) else kwargs.get(name)
             for tensor in tree_leaves(value):
@@ -196,11 +197,11 @@ class Transforms:
 
     # --- levels ----------------------------------------------------------------------------------
 
-    def enter_dual(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def enter_dual(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         self._dual_levels += 1
         return self.run(fn, args, kwargs)
 
-    def exit_dual(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def exit_dual(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         self._dual_levels -= 1
         return self.run(fn, args, kwargs)
 

@@ -20,6 +20,7 @@ from fxstack_capture.shapes.geometry import can_be_symbolic
 from fxstack_capture.shapes.policy import is_static
 from fxstack_capture.sources import Converted
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.trace.state import Args
 
 _EXACT = {torch.float32: 2.0**24, torch.float64: 2.0**53}
 """The limit for each dtype below which all integers are exact."""
@@ -37,7 +38,7 @@ class Counters:
         self._made: dict[int, float] = {}
         self._read: dict[int, Any] = {}
 
-    def note_made(self, target: object, args: tuple[Any, ...], result: Any) -> None:
+    def note_made(self, target: object, args: Args, result: Any) -> None:
         """Note a recorded call that may have made a tensor of a known number."""
         value_in = _MAKERS.get(target) if isinstance(result, torch.Tensor) else None
         if value_in is not None and _is_small(result) and not result.is_complex():
@@ -108,7 +109,7 @@ def _is_small(tensor: torch.Tensor) -> bool:
     )
 
 
-def additions(target: object, args: tuple[Any, ...], kwargs: object) -> dict[int, float]:
+def additions(target: object, args: Args, kwargs: object) -> dict[int, float]:
     """Return the integer that the call adds to each tensor, by the id of the tensor."""
     if target not in _ADDERS or kwargs or len(args) != 2 or not _is_whole(args[1]):
         return {}
@@ -123,7 +124,7 @@ def _is_whole(value: object) -> bool:
 _ADDERS = frozenset({operator.iadd, "add_", "__iadd__", torch_compat.foreach_add_})
 
 
-def _first(args: tuple[Any, ...]) -> Any:
+def _first(args: Args) -> Any:
     return args[0] if len(args) == 1 else None
 
 

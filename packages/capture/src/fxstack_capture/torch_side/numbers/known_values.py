@@ -17,6 +17,7 @@ from fxstack_capture import torch_compat
 from fxstack_capture.torch_compat import FakeTensor, OpOverload, TorchDispatchMode
 from fxstack_capture.torch_compat import disable_current_modes as _disable_current_modes
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.trace.state import Args, Kwargs
 
 # Limits: at most 256 operators on at most 4,096 elements. ``nonzero`` and masks of such tensors break the
 # graph.
@@ -92,7 +93,7 @@ def _run(nodes: list[fx.Node]) -> torch.Tensor:
     return values[nodes[-1]]
 
 
-def _call(node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _call(node: fx.Node, args: Args, kwargs: Kwargs) -> Any:
     if node.op == "call_method":
         return getattr(args[0], str(node.target))(*args[1:], **kwargs)
     assert callable(node.target)

@@ -20,6 +20,7 @@ from fxstack_capture.shapes.geometry import Geometry
 from fxstack_capture.shapes.symbolic.exact_comparisons import EXACT
 from fxstack_capture.sources import Converted, Source
 from fxstack_capture.torch_compat import FloorDiv, Mod, PowByNatural, PythonMod, ToFloat
+from fxstack_capture.trace.state import Args
 
 _NAMES: Mapping[Callable[..., Any], str] = MappingProxyType(
     {getattr(operator, name): name for name in ("__add__", "__sub__", "__mul__", "__truediv__", "__pow__")}
@@ -139,7 +140,7 @@ class NumberFormulas:
             made = _add(key, (function, made, place), steps)
         return made
 
-    def _operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Placed | None:
+    def _operation(self, function: Callable[..., Any], operands: Args) -> Placed | None:
         if len(operands) == 1:
             placed = self._place(operands[0])
             return None if placed is None else self._step(placed, function, "")

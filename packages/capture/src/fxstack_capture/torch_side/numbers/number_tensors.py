@@ -17,6 +17,7 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_compat import FakeTensor
 from fxstack_capture.torch_side.recording.execution import name_of
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.trace.state import Args, Kwargs
 
 _NOTHING: dict[str, Any] = {}
 _SYMBOLIC = (torch.SymInt, torch.SymFloat)
@@ -30,7 +31,7 @@ SCALAR_ARGUMENTS = frozenset({"alpha", "beta", "value"})
 """Keywords of operators that require numbers."""
 
 
-def with_scalars(tracer: TracerProtocol, fn: object, kwargs: dict[str, Any]) -> dict[str, Any]:
+def with_scalars(tracer: TracerProtocol, fn: object, kwargs: Kwargs) -> dict[str, Any]:
     """Convert tensors to numbers where an operator requires a number."""
     # Eager calls ``item()`` in C++, so Python never sees the number.
     names = {"alpha", "beta"} if "addc" not in name_of(fn) else {"value"}
@@ -42,7 +43,7 @@ def with_scalars(tracer: TracerProtocol, fn: object, kwargs: dict[str, Any]) -> 
     }
 
 
-def takes(data: object, kwargs: dict[str, Any]) -> bool:
+def takes(data: object, kwargs: Kwargs) -> bool:
     dtype = kwargs.get("dtype")
     if dtype is not None and not isinstance(dtype, torch.dtype):  # a Python class, or an invalid argument
         return False
@@ -74,7 +75,7 @@ def _shape(data: Any) -> tuple[int, ...] | None:
     return None if inner is None else (len(data), *inner)
 
 
-def _dtype_of(leaves: list[Any], kwargs: dict[str, Any]) -> torch.dtype:
+def _dtype_of(leaves: list[Any], kwargs: Kwargs) -> torch.dtype:
     """Return the dtype that torch gives a tensor of all leaves."""
     given: torch.dtype | None = kwargs.get("dtype")
     return given or reduce(torch.promote_types, map(_own_dtype, leaves))
@@ -121,7 +122,7 @@ def _plain(value: Any, real: bool) -> bool:
     return result
 
 
-def make(tracer: TracerProtocol, data: object, kwargs: dict[str, Any]) -> Any:
+def make(tracer: TracerProtocol, data: object, kwargs: Kwargs) -> Any:
     """Make the tensor. ``kwargs`` are the keyword arguments of ``torch.tensor``."""
     options = {name: value for name, value in kwargs.items() if value is not None}
     requires_grad = options.pop("requires_grad", False)
@@ -151,9 +152,7 @@ def _stacked(tracer: TracerProtocol, data: Any, options: dict[str, Any]) -> Any:
     return _of_number(tracer, data, options)
 
 
-def new_tensor(
-    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def new_tensor(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``Tensor.new_tensor``, which has the defaults of the tensor's dtype and device."""
     if len(args) == 2 and kwargs.keys() <= {"dtype", "device", "requires_grad"}:
         like, data = args

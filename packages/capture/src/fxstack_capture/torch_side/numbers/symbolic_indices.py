@@ -19,15 +19,14 @@ from fxstack_capture.torch_side.fakes import writes
 from fxstack_capture.torch_side.numbers import known_values
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.rules import numpy_indices
+from fxstack_capture.trace.state import Args, Kwargs
 
 _INTEGERS = frozenset({torch.int8, torch.int16, torch.int32, torch.int64})
 _EVERYTHING = slice(None)
 _MASKS = frozenset({torch.bool, torch.uint8})
 
 
-def read(
-    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def read(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``tensor[index]``."""
     if kwargs or len(args) != 2:
         return tracer.record(fn, args, kwargs)
@@ -40,9 +39,7 @@ def read(
     return tracer.record(operator.getitem, (tensor, rest), {}) if rest else tensor
 
 
-def write(
-    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def write(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``tensor[index] = value``."""
     if kwargs or len(args) != 3 or _is_refused(args[0]):
         return tracer.record(fn, args, kwargs)

@@ -15,6 +15,7 @@ import torch
 from fxstack_capture.breaks import READS_DATA, GraphBreak
 from fxstack_capture.torch_side.numbers import known_values
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.trace.state import Args, Kwargs
 
 # Limits: an in-place operator between two rows of one tensor at such indices (``y[t] = y[0]``) runs its graph
 # in eager.
@@ -25,9 +26,7 @@ _CONTAINERS = (tuple, list, torch.Size)
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-def accepted(
-    tracer: TracerProtocol, args: tuple[Any, ...], kwargs: dict[str, Any], reason: GraphBreak
-) -> Arguments | None:
+def accepted(tracer: TracerProtocol, args: Args, kwargs: Kwargs, reason: GraphBreak) -> Arguments | None:
     """Return new arguments for a call that was rejected for ``reason``, or ``None``."""
     instead = _with_number(tracer, args, kwargs, reason)
     if instead is None and reason.record.reason.id == "internal-error":
@@ -35,9 +34,7 @@ def accepted(
     return instead
 
 
-def _with_number(
-    tracer: TracerProtocol, args: tuple[Any, ...], kwargs: dict[str, Any], reason: GraphBreak
-) -> Arguments | None:
+def _with_number(tracer: TracerProtocol, args: Args, kwargs: Kwargs, reason: GraphBreak) -> Arguments | None:
     """Return the arguments with a number in place of the tensor whose number torch has read, or ``None``."""
     # If a tensor occurs twice, torch may need the number in one place and the tensor in the other.
     asked, tracer.mode.asked = tracer.mode.asked, None
@@ -52,7 +49,7 @@ def _with_number(
     return found
 
 
-def with_decisions(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
+def with_decisions(args: Args, kwargs: Kwargs) -> Arguments | None:
     """Return the arguments with decided comparisons of symbolic numbers, or ``None`` if there are none."""
     if not any(map(_is_open, (*args, *kwargs.values()))):
         return None

@@ -35,6 +35,7 @@ from fxstack_capture.torch_compat import (
 from fxstack_capture.torch_side.fakes import custom_operators
 from fxstack_capture.torch_side.fakes.writes import is_leaf
 from fxstack_capture.torch_side.numbers.symbols import symbolic_number
+from fxstack_capture.trace.state import Args, Kwargs
 from fxstack_interchange.operators.custom_operators import custom_operator, described
 from fxstack_interchange.torch_facts.dtypes import is_refusal
 
@@ -74,8 +75,8 @@ def name_of(fn: object) -> str:
 def run_fake(
     mode: FakeTensorMode,
     fn: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: Args,
+    kwargs: Kwargs,
     listener: AbstractContextManager[object] | None = None,
 ) -> Any:
     """Run ``fn`` on fakes. Raise the program's exception or GraphBreak. ``listener`` sees the operators."""
@@ -131,9 +132,7 @@ def without_context(exact: BaseException, ours: BaseException) -> BaseException:
 
 
 @calls_program
-def _exact_error(
-    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
-) -> BaseException:
+def _exact_error(fn: Callable[..., Any], args: Args, kwargs: Kwargs, error: Exception) -> BaseException:
     refused = _is_refused_arguments(error)
     rng_state = torch.get_rng_state()
     try:
@@ -224,6 +223,6 @@ def _unbound(fn: Callable[..., Any]) -> Callable[..., Any]:
     return result
 
 
-def _with_self(fn: object, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _with_self(fn: object, args: Args) -> tuple[Any, ...]:
     owner = getattr(fn, "__self__", None)
     return (_zeros(owner), *args) if isinstance(owner, FakeTensor) else args

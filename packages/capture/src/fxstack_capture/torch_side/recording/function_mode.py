@@ -14,6 +14,7 @@ from fxstack_capture.torch_side.numbers import known_values
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.rules.attributes import accessed
 from fxstack_capture.torch_side.subclasses.overrides import is_accessor
+from fxstack_capture.trace.state import Args, Kwargs
 
 
 class RecordingMode(TorchFunctionMode):
@@ -24,11 +25,7 @@ class RecordingMode(TorchFunctionMode):
         self._tracer = tracer
 
     def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: object,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
+        self, func: Callable[..., Any], types: object, args: Args = (), kwargs: Kwargs | None = None
     ) -> Any:
         kwargs = kwargs or {}
         tracer = self._tracer
@@ -43,7 +40,7 @@ class RecordingMode(TorchFunctionMode):
             return self._number(func, args, kwargs)
         return tracer.call(func, args, kwargs)
 
-    def _number(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _number(self, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         try:
             return self._tracer.record(func, args, kwargs)
         except GraphBreak as reason:

@@ -17,6 +17,7 @@ from fxstack_capture.torch_side.recording.constants import is_constant, is_plain
 from fxstack_capture.torch_side.recording.naming import placeholder_name
 from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapper
 from fxstack_capture.trace.numpy_types import NUMBERS
+from fxstack_capture.trace.state import Args, Kwargs
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -177,9 +178,7 @@ class GraphBuilder:
         error.is_argument = True
         raise error
 
-    def add(
-        self, op: str, target: Callable[..., Any] | str, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> fx.Node:
+    def add(self, op: str, target: Callable[..., Any] | str, args: Args, kwargs: Kwargs) -> fx.Node:
         name = self._names.get(target)
         if name is None:
             name = self._names[target] = self.graph._target_to_str(target)

@@ -18,7 +18,7 @@ from fxstack_capture.torch_side.recording.node_metadata import Annotations
 from fxstack_capture.torch_side.subclasses.levels import Level
 from fxstack_capture.trace.parts import Arrays, AssumedTruths
 from fxstack_capture.trace.seams import TorchSide
-from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 
 class OverridesProtocol(Protocol):
@@ -28,15 +28,13 @@ class OverridesProtocol(Protocol):
     def at(self, level: Level) -> AbstractContextManager[None]:
         """Suspend the overrides that ``level`` turns off, inside the context."""
 
-    def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """Run a call for which ``concern`` is true."""
 
-    def concern(self, fn: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    def concern(self, fn: Any, args: Sequence[Any], kwargs: Kwargs) -> bool:
         """Whether a ``__torch_function__`` or a mode of the program may handle the call."""
 
-    def handle(
-        self, func: Callable[..., Any], relevant: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def handle(self, func: Callable[..., Any], relevant: Sequence[Any], args: Args, kwargs: Kwargs) -> Any:
         """Implement ``torch.overrides.handle_torch_function``."""
 
     @property
@@ -58,17 +56,17 @@ class OverridesProtocol(Protocol):
 
 
 class TransformsProtocol(Protocol):
-    def concern(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    def concern(self, args: Sequence[Any], kwargs: Kwargs) -> bool:
         """Whether a call must run below transforms, or uses results of a finished transform (``vjp``)."""
 
-    def enter_dual(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+    def enter_dual(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any: ...
 
-    def exit_dual(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+    def exit_dual(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any: ...
 
     @property
     def inside(self) -> bool: ...
 
-    def run(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def run(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """Run ``fn`` for real. Raise the program's exception, or GraphBreak if the exact exception is
         unknown.
         """
@@ -78,9 +76,7 @@ class WrappersProtocol(Protocol):
     def asks(self, value: object) -> bool:
         """Whether ``value`` is a wrapper whose ``__torch_function__`` torch would call."""
 
-    def construct(
-        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> torch.Tensor:
+    def construct(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> torch.Tensor:
         """Implement ``torch.Tensor._make_wrapper_subclass``."""
 
     @property
@@ -214,10 +210,10 @@ class TracerProtocol(TorchSide, Protocol):
     unwritable: dict[int, str]
     steps: dict[torch.fx.Node, int]
 
-    def record(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def record(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """Run ``fn`` on fakes and add a node. A result of known plain data needs no node."""
 
-    def call_plainly(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call_plainly(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """Run a call that no ``__torch_function__`` of the program handles."""
 
     def original_of(self, tensor: torch.Tensor) -> tuple[torch.Tensor | None, Source | None]:
@@ -241,7 +237,7 @@ class TracerProtocol(TorchSide, Protocol):
     def guard_offset(self, real: torch.Tensor, source: Source) -> None:
         """Guard the storage offset of this input."""
 
-    def record_effect(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    def record_effect(self, fn: Callable[..., Any], args: Args) -> None:
         """Add a node for a call that has already run and that returns nothing."""
 
     def leave_as(self, tensor: torch.Tensor, finish: Callable[..., torch.Tensor]) -> None:

@@ -19,6 +19,7 @@ import torch
 from fxstack_capture.operator_protocol import COMPARISON_NAMES, OUT_OF_PLACE, function_of
 from fxstack_capture.torch_compat import CustomOpDef
 from fxstack_capture.torch_side.global_state.import_snapshot import torchs_own
+from fxstack_capture.trace.state import Args, Kwargs
 
 # Special methods that become operators, because torch.fx and its passes know the operators as functions.
 _OPERATORS: dict[str, Callable[..., Any]] = {
@@ -43,10 +44,10 @@ class Target:
 
     op: str
     target: Callable[..., Any] | str
-    args: tuple[Any, ...]
+    args: Args
 
 
-def target_of(fn: Any, args: tuple[Any, ...]) -> Target:
+def target_of(fn: Any, args: Args) -> Target:
     """Return the target of the node for a call ``fn(*args)``."""
     kind = type(fn)
     if kind is MethodType and isinstance(fn.__self__, torch.Tensor):
@@ -70,14 +71,14 @@ def target_of(fn: Any, args: tuple[Any, ...]) -> Target:
     return Target("call_function", fn, args)
 
 
-def without_from(target: Target, kwargs: dict[str, Any]) -> tuple[Target, dict[str, Any]]:
+def without_from(target: Target, kwargs: Kwargs) -> tuple[Target, dict[str, Any]]:
     """Pass the argument ``from`` by position: ``x.random_(from=0, to=9)`` becomes ``x.random_(0, to=9)``."""
     # ``from`` is a keyword of Python, so the code of the graph cannot contain ``from=0``.
     rest = {name: value for name, value in kwargs.items() if name != "from"}
     return replace(target, args=(*target.args, kwargs["from"])), rest
 
 
-def _method(name: str, args: tuple[Any, ...]) -> Target:
+def _method(name: str, args: Args) -> Target:
     if name == "new" and len(args) > 1 and isinstance(args[1], torch.Size):
         # A node holds a size as a plain tuple. ``new`` takes a plain tuple as data.
         return Target("call_method", "new_empty", args)

@@ -57,7 +57,7 @@ from fxstack_capture.torch_side.subclasses.suspended_modes import put_back
 from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapper
 from fxstack_capture.torch_side.subclasses.wrappers import Wrappers, demand_wrapped
 from fxstack_capture.trace.records import AttributeWrite, CapturedCode, Construction
-from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 
 class TorchTracer:
@@ -237,7 +237,7 @@ class TorchTracer:
             return type(fn) is not FunctionType or self.names.is_usual(fn)
         return rules.has_rule(fn)
 
-    def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         if self._entry_state is not None:
             self._guard_state()
         if self.arrays.has_scalars:
@@ -248,7 +248,7 @@ class TorchTracer:
             self.wrappers.guard_made(args, kwargs)
         return self.call_plainly(fn, args, kwargs)
 
-    def call_plainly(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call_plainly(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """Run a call that no ``__torch_function__`` of the program handles."""
         if self.overriding and fn in self.overriding:
             return self.overriding[fn](*args, **kwargs)
@@ -261,7 +261,7 @@ class TorchTracer:
             return self._call_python(fn, args, kwargs)
         return self.record(fn, args, kwargs)
 
-    def _call_python(self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call_python(self, fn: FunctionType, args: Args, kwargs: Kwargs) -> Any:
         """Record the call as one node. If it reads data, or a node cannot hold it, interpret the body instead."""
         seen = len(self.mutated_storages)
         try:
@@ -287,14 +287,14 @@ class TorchTracer:
         self._entry_state = None
         self.names.guard_operators()
 
-    def guard_flag(self, getter: Callable[..., Any], args: tuple[Any, ...] = ()) -> None:
+    def guard_flag(self, getter: Callable[..., Any], args: Args = ()) -> None:
         """Guard the result of ``getter``. The caller calls this method before the trace changes the state."""
         if (getter, args) not in self._flags:
             self._flags.add((getter, args))
             source = pinned(state.Flag(getter, *args), getter.__name__)
             self.trace.guard(BuiltinAttr(source, "value"), Equals(getter(*args)))
 
-    def record(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def record(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """Run ``fn`` on fakes and add a node. A result of known plain data needs no node."""
         if self.transforms.concern(args, kwargs):
             return self.transforms.run(fn, args, kwargs)
@@ -310,7 +310,7 @@ class TorchTracer:
             self.busy = busy
         return self.record(fn, *instead)
 
-    def _record(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _record(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         builder = self.builder
         if kwargs and not kwargs.keys().isdisjoint(number_tensors.SCALAR_ARGUMENTS):
             kwargs = number_tensors.with_scalars(self, fn, kwargs)
@@ -361,7 +361,7 @@ class TorchTracer:
         if self.geometry.is_used:
             self.geometry.env.pending_fresh_unbacked_symbols.clear()
 
-    def record_effect(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    def record_effect(self, fn: Callable[..., Any], args: Args) -> None:
         """Add a node for a call that has already run and that returns nothing."""
         self.annotate(self.builder.add("call_function", fn, args, {}))
 
@@ -417,7 +417,7 @@ class TorchTracer:
     def load_attr(self, tensor: torch.Tensor, name: str) -> Any:
         return attributes.load(self, tensor, name)
 
-    def accessed(self, accessor: object, args: tuple[Any, ...]) -> Any:
+    def accessed(self, accessor: object, args: Args) -> Any:
         return attributes.accessed(self, accessor, args)
 
     def store_attr(self, tensor: torch.Tensor, name: str, value: object) -> None:

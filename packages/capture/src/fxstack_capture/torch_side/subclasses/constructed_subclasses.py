@@ -18,6 +18,7 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
 from fxstack_capture.torch_compat import FakeTensor
 from fxstack_capture.trace.records import Construction
+from fxstack_capture.trace.state import Args
 
 
 class PutTogether:
@@ -39,7 +40,7 @@ class PutTogether:
 
 
 @calls_program
-def made_by(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> Construction:
+def made_by(function: Callable[..., Any], args: Args, kwargs: Any) -> Construction:
     """Run ``torch.Tensor._make_wrapper_subclass``. Break the graph if the result requires a gradient."""
     # A wrapper that requires a gradient is a new leaf.
     made = function(*args, **kwargs)

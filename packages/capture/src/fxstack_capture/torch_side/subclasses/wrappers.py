@@ -28,6 +28,7 @@ from fxstack_capture.torch_side.subclasses import constructed_subclasses
 from fxstack_capture.torch_side.subclasses.fake_classes import overrides
 from fxstack_capture.torch_side.subclasses.wrapper_classes import asks, is_wrapper, why_not_followed
 from fxstack_capture.trace.records import Construction
+from fxstack_capture.trace.state import Args, Kwargs
 
 # Limits: five cases break the graph: a write to a wrapper that the program has made in the trace, an operator
 # that gives an input wrapper other inner tensors or another context, the use of a wrapper under a torch-function
@@ -145,9 +146,7 @@ class Wrappers:
 
     # --- constructed in the trace ----------------------------------------------------------------
 
-    def construct(
-        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> torch.Tensor:
+    def construct(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> torch.Tensor:
         """Implement ``torch.Tensor._make_wrapper_subclass``."""
         self.used = True
         with self._tracer.unrecorded():
