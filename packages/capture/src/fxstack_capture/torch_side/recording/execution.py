@@ -30,13 +30,13 @@ from fxstack_capture.torch_compat import (
     UnsupportedFakeTensorException,
     UnsupportedMutationAliasingException,
     UnsupportedOperatorException,
+    tree_leaves,
     tree_map,
 )
-from fxstack_capture.torch_side.fakes import custom_operators
 from fxstack_capture.torch_side.fakes.writes import is_leaf
 from fxstack_capture.torch_side.numbers.symbols import symbolic_number
 from fxstack_capture.trace.state import Args, Kwargs
-from fxstack_interchange.operators.custom_operators import custom_operator, described
+from fxstack_interchange.operators.custom_operators import custom_operator, described, operator_of
 from fxstack_interchange.torch_facts.dtypes import is_refusal
 
 _DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
@@ -86,7 +86,7 @@ def run_fake(
     try:
         with dispatcher, mode, _NOBODY if listener is None else listener:
             result = fn(*args, **kwargs)
-            custom_operators.demand_declared(fn, (args, kwargs), result)
+            demand_declared(fn, (args, kwargs), result)
             return result.contiguous() if fn is _ONE_HOT else result
     except _DATA_DEPENDENT as error:
         raise _data_break(fn, error, mode.shape_env) from error
@@ -226,3 +226,36 @@ def _unbound(fn: Callable[..., Any]) -> Callable[..., Any]:
 def _with_self(fn: object, args: Args) -> tuple[Any, ...]:
     owner = getattr(fn, "__self__", None)
     return (_zeros(owner), *args) if isinstance(owner, FakeTensor) else args
+
+
+def demand_declared(fn: Callable[..., Any], arguments: object, result: object) -> None:
+    """Break the graph if the fake function of a custom operator returns what its operator cannot return."""
+    name = custom_operator(fn)
+    operator = operator_of(fn) if name else None
+    if operator is None:
+        return
+    returns = operator._schema.returns
+    values = result if isinstance(result, (tuple, list)) and len(returns) != 1 else (result,)
+    if len(values) != max(1, len(returns)):
+        _refuse(name, f"{len(values)} results", f"the operator has {len(returns)}")
+    used = {leaf.device.type for leaf in tree_leaves(arguments) if isinstance(leaf, torch.Tensor)}
+    for value, declared in zip(values, returns, strict=False):
+        if isinstance(declared.type, torch.TensorType) and not isinstance(value, torch.Tensor):
+            _refuse(name, f"{value!r}", "the operator returns a tensor")
+        for tensor in tree_leaves(value):
+            if isinstance(tensor, torch.Tensor):
+                _demand_device(name, tensor, used)
+
+
+def _demand_device(name: str, tensor: torch.Tensor, used: set[str]) -> None:
+    device = tensor.device.type
+    if not isinstance(tensor, FakeTensor):
+        _refuse(name, "a tensor with data", "a fake function makes its results by torch's functions")
+    if device in used or device == "cpu":
+        return
+    if device == "meta" or (device == "cuda" and not torch.cuda.is_available()):
+        _refuse(name, f"a tensor on the device {tensor.device}", f"the arguments are on {', '.join(used)}")
+
+
+def _refuse(name: str, returned: str, expected: str) -> None:
+    raise graph_break("fake-function", f"{described(name)} returned {returned}, but {expected}")

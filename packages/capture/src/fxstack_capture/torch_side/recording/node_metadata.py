@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch.fx import traceback
-
-from fxstack_capture.torch_side.recording.locations import Frame, Locations
 
 
 class Annotations:
@@ -64,3 +63,23 @@ def copy_custom(node: torch.fx.Node, registry: Any) -> None:
     meta = registry.by_original.get(id(traceback.current_meta))
     if meta is not None and (custom := dict.get(meta.proxy, "custom")):
         node.meta["custom"] = dict(custom)
+
+
+Frame = tuple[str, int, str]
+
+
+class Locations:
+    """Formats stacks. The text of each frame is cached."""
+
+    def __init__(self) -> None:
+        self._frames: dict[Frame, str] = {}
+
+    def text(self, stack: tuple[Frame, ...]) -> str:
+        return "".join([self._frames.get(frame) or self._format(frame) for frame in stack])
+
+    def _format(self, frame: Frame) -> str:
+        file, line, function = frame
+        code = linecache.getline(file, line).strip()
+        text = f'  File "{file}", line {line}, in {function}\n' + (f"    {code}\n" if code else "")
+        self._frames[frame] = text
+        return text

@@ -26,7 +26,6 @@ from fxstack_capture.torch_side.arrays.array_tracer import ArrayTracer
 from fxstack_capture.torch_side.autograd import gradients, parameters, tensor_hooks
 from fxstack_capture.torch_side.autograd import inference_mode as inference
 from fxstack_capture.torch_side.fakes import fake_inputs, writes
-from fxstack_capture.torch_side.fakes import tensor_facts as facts
 from fxstack_capture.torch_side.fakes.fake_mode import CaptureFakeMode
 from fxstack_capture.torch_side.fakes.faker import Faker
 from fxstack_capture.torch_side.fakes.writes import Listener, has_changed, version_of, written_lists
@@ -43,10 +42,15 @@ from fxstack_capture.torch_side.recording.assumptions import Assumptions
 from fxstack_capture.torch_side.recording.constants import is_plain
 from fxstack_capture.torch_side.recording.execution import name_of, run_fake
 from fxstack_capture.torch_side.recording.function_mode import RecordingMode
-from fxstack_capture.torch_side.recording.graph import SYMBOLIC, GraphBuilder, holds_only_graph_values
+from fxstack_capture.torch_side.recording.graph import (
+    SYMBOLIC,
+    GraphBuilder,
+    holds_only_graph_values,
+    target_of,
+    without_from,
+)
 from fxstack_capture.torch_side.recording.node_metadata import Annotations, copy_custom
 from fxstack_capture.torch_side.recording.protocol import SelectionProtocol
-from fxstack_capture.torch_side.recording.targets import target_of, without_from
 from fxstack_capture.torch_side.rules import attributes, leaves
 from fxstack_capture.torch_side.rules import table as rules
 from fxstack_capture.torch_side.rules.copying import Copies
@@ -154,7 +158,7 @@ class TorchTracer:
         if id(fake) not in self._originals:
             self._originals[id(fake)] = real, source
             self._inputs.append((fake, real, source))
-            if isinstance(fake, FakeTensor) and type(real) not in facts.PLAIN_CLASSES:
+            if isinstance(fake, FakeTensor) and type(real) not in fake_inputs.PLAIN_CLASSES:
                 self.overrides.show(fake, type(real))
             self.builder.enter(fake, source)
             if self._offsets_guarded:
@@ -171,7 +175,7 @@ class TorchTracer:
     def _fake_of(self, real: torch.Tensor, source: Source) -> torch.Tensor:
         if is_wrapper(real):
             return self.wrappers.fake_of(real, source)
-        facts.demand_supported(real)
+        fake_inputs.demand_supported(real)
         if is_address_guarded(real):
             self.trace.guard(source, IdentityIs(real, id(real)))
         known = fake_inputs.known(self, real, source)

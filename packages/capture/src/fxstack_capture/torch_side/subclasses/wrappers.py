@@ -21,7 +21,6 @@ from fxstack_capture.sources import InstanceAttr, SlotAttr, Source
 from fxstack_capture.torch_compat import FakeTensor, tree_leaves
 from fxstack_capture.torch_side.autograd.autograd_function import Applied
 from fxstack_capture.torch_side.fakes import fake_inputs
-from fxstack_capture.torch_side.fakes import tensor_facts as facts
 from fxstack_capture.torch_side.fakes.faker import with_history
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.subclasses import constructed_subclasses
@@ -85,7 +84,7 @@ class Wrappers:
         sizes, strides, _ = (
             tracer.geometry.tensor(real, source, plan) if not is_static else (real.size(), real.stride(), 0)
         )
-        tracer.trace.guard(source, facts.tensor_is(real, numbers(sizes), numbers(strides)))
+        tracer.trace.guard(source, fake_inputs.tensor_is(real, numbers(sizes), numbers(strides)))
         inner = {name: self._inner(real, name, source, sizes) for name in attributes}
         with torch.no_grad():
             made: Any = cls.__tensor_unflatten__(inner, context, sizes, strides)
@@ -118,8 +117,8 @@ class Wrappers:
         self._inside.append((value, source))
         if is_wrapper(value):
             return self.fake_of(value, source)
-        facts.demand_supported(value)
-        if type(value) not in facts.PLAIN_CLASSES or value.requires_grad:
+        fake_inputs.demand_supported(value)
+        if type(value) not in fake_inputs.PLAIN_CLASSES or value.requires_grad:
             text = f"{type(value).__qualname__} inside of a wrapper"
             raise graph_break("unsupported-tensor", text)
         return self._inner_fake(real, value, source, outer)
