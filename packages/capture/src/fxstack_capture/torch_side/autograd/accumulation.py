@@ -14,7 +14,7 @@ import torch
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_compat import FakeTensor, tree_leaves
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
-from fxstack_capture.torch_side.subclasses.levels import Level
+from fxstack_capture.torch_side.subclasses.suspended_modes import Level
 from fxstack_capture.trace.state import Args, Kwargs
 
 

@@ -13,10 +13,13 @@ from typing import Any
 from weakref import ref
 
 import torch
+from torch import fx
+from torch.overrides import TorchFunctionMode
 
 from fxstack_capture import torch_compat
 from fxstack_capture.breaks import GraphBreak, graph_break
-from fxstack_capture.torch_side.autograd import function_arguments, outside_tensors
+from fxstack_capture.torch_compat import pytree, tree_leaves
+from fxstack_capture.torch_side.autograd import function_arguments
 from fxstack_capture.torch_side.autograd.state_reads import State, noted, state_of
 from fxstack_capture.torch_side.higher_order.surroundings import Surroundings
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
@@ -71,7 +74,7 @@ class Applied:
 
     def _apply(self, *args: Any) -> Any:
         end = len(args) - len(self.outside)
-        args, found = args[:end], outside_tensors.replaced(self.outside, args[end:])
+        args, found = args[:end], replaced(self.outside, args[end:])
         if self.templates:
             end = len(args) - self.tensors
             operands, own = args[end:], list(args[:end])
@@ -79,7 +82,7 @@ class Applied:
                 own[place] = function_arguments.make(template, operands)
             args = tuple(own)
         if found:
-            return outside_tensors.apply_with(self.function, args, found)
+            return apply_with(self.function, args, found)
         return self.function.apply(*args)
 
 
@@ -158,9 +161,7 @@ def _demand_no_outer_gradient(cls: type, inputs: Sequence[Any]) -> None:
         raise graph_break("unsupported-call", text)
 
 
-def _rehearse(
-    tracer: TracerProtocol, cls: type, inputs: Sequence[Any]
-) -> tuple[State, list[outside_tensors.Pair]]:
+def _rehearse(tracer: TracerProtocol, cls: type, inputs: Sequence[Any]) -> tuple[State, list[Pair]]:
     state: State | None = State([])
     before = Surroundings(tracer.trace, *inputs)
     mark = tracer.builder.mark()
@@ -175,7 +176,7 @@ def _rehearse(
             torch_compat.set_grad_enabled(False)
             if any(needs):
                 state = _backward(tracer, cls, context, output)
-            outside = outside_tensors.found_outside(tracer, mark, inputs)
+            outside = found_outside(tracer, mark, inputs)
     except GraphBreak:
         raise
     except Exception as error:
@@ -229,3 +230,57 @@ def _backward(tracer: TracerProtocol, cls: Any, context: RehearsedContext, outpu
     with noted(tracer.trace.objects) as reads:
         tracer.trace.calls.call(method, (context, *gradients), {})
     return state_of(tracer, reads, method)
+
+
+Pair = tuple[torch.Tensor, torch.Tensor]
+Replaced = Mapping[int, Pair]
+"""By id: a tensor and the operand that replaces it."""
+
+
+def found_outside(tracer: TracerProtocol, mark: fx.Node, inputs: Sequence[object]) -> list[Pair]:
+    """Return the tensors from outside that the nodes after ``mark`` use and that are no ``inputs``.
+
+    Each comes with its fake.
+    """
+    own = {tracer.builder.node_of(x) for x in tree_leaves(inputs) if isinstance(x, torch.Tensor)}
+    since = reversed(tracer.builder.nodes_since(mark))
+    nodes = dict.fromkeys(used for node in since for used in node.all_input_nodes)
+    values = [used.meta["val"] for used in nodes if used.op == "placeholder" and used not in own]
+    pairs = [(tracer.original_of(x)[0], x) for x in values if isinstance(x, torch.Tensor)]
+    return [(real, fake) for real, fake in pairs if real is not None]
+
+
+def replaced(outside: Sequence[ref[torch.Tensor]], operands: Sequence[torch.Tensor]) -> Replaced:
+    pairs = [(reference(), operand) for reference, operand in zip(outside, operands, strict=True)]
+    return {id(x): (x, operand) for x, operand in pairs if x is not None and x is not operand}
+
+
+def apply_with(function: type[torch.autograd.Function], args: Sequence[object], operands: Replaced) -> Any:
+    """Return ``function.apply(*args)``. The methods see ``operands``, also when the backward runs."""
+    name = "vjp" if function.backward is torch.autograd.Function.backward else "backward"
+    method: Callable[..., Any] = getattr(function, name)
+
+    def differentiate(*given: object) -> Any:
+        with _Replacing(operands):
+            return method(*given)
+
+    members = {name: staticmethod(differentiate), "__module__": function.__module__}
+    kind: Any = type(function.__name__, (function,), members)
+    with _Replacing(operands):
+        return kind.apply(*args)
+
+
+class _Replacing(TorchFunctionMode):
+    def __init__(self, operands: Replaced) -> None:
+        super().__init__()
+        self._operands = operands
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Sequence[type], args: Args = (), kwargs: Kwargs | None = None
+    ) -> Any:
+        given, named = pytree.tree_map_only(torch.Tensor, self._replace, (args, kwargs or {}))
+        return func(*given, **named)
+
+    def _replace(self, tensor: torch.Tensor) -> torch.Tensor:
+        found = self._operands.get(id(tensor))
+        return tensor if found is None else found[1]

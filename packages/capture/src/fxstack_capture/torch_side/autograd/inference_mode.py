@@ -126,7 +126,7 @@ def _leave(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: Kwargs) -> 
 
 
 def _write(tracer: TracerProtocol, before: state.State) -> None:
-    for redo in state.in_graph(before, state.present()):
+    for redo in state.difference(before, state.present(), in_graph=True):
         tracer.record_effect(*redo)
 
 

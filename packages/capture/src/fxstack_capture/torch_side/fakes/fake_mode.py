@@ -38,7 +38,7 @@ from fxstack_capture.torch_side.fakes.operator_cache import (
     recipe_of,
 )
 from fxstack_capture.torch_side.fakes.size_checks import SIZE_RULES, check_sizes
-from fxstack_capture.torch_side.fakes.writes import demand_accepted
+from fxstack_capture.torch_side.fakes.writes import OperatorMode, demand_accepted
 from fxstack_capture.trace.state import Args, Kwargs
 from fxstack_interchange.torch_facts.checks import RefusedArgumentsError, has_symbols, ranges, refuses
 from fxstack_interchange.torch_facts.dtypes import differ, eager_dtypes, in_dtypes
@@ -53,14 +53,8 @@ _DEVICE = torch.ops.prim.device.default
 _NUMBER = torch.ops.aten._local_scalar_dense.default
 
 
-class CaptureFakeMode(FakeTensorMode):
+class CaptureFakeMode(OperatorMode, FakeTensorMode):
     """``FakeTensorMode`` with recipes. An operator without a recipe runs ``FakeTensorMode.dispatch``."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Return False, so that torch does not wrap ``__torch_dispatch__``."""
-        # The wrapper would disable torch's own compiler in ``__torch_dispatch__``.
-        return False
 
     def __init__(self) -> None:
         """Set the attributes that ``FakeTensorMode.__init__`` sets."""

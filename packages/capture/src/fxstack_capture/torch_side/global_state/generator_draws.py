@@ -48,7 +48,7 @@ def draw(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwa
     # Torch's default dtype and device may have changed when the replacement code draws the tensor.
     rest.update(dtype=example.dtype, device=example.device)
     _guard_own(tracer, generator)
-    source = tracer.trace.objects.draws.add(_from(fn), generator, args, rest)
+    source = tracer.trace.objects.draws.add(_from(fn, name_of(fn)), generator, args, rest)
     return tracer.enter_drawn(example, source)
 
 
@@ -68,28 +68,23 @@ def fill(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwa
         raise graph_break("unsupported-call", f"{name_of(fn)} of this tensor with a generator")
     size = tuple(tracer.specialize(length) for length in tensor.shape)
     like = (size, tensor.dtype, tensor.device, *given)
-    drawn = partial(_filled, fn.__name__)
-    drawn.__name__ = fn.__name__  # type: ignore[attr-defined]
-    example = _example(partial(_filled_by, drawn), generator, like, rest)
+    filled = partial(_filled, fn.__name__)
+    example = _example(filled, generator, like, rest)
     _guard_own(tracer, generator)
-    source = tracer.trace.objects.draws.add(drawn, generator, like, rest)
+    source = tracer.trace.objects.draws.add(_from(filled, fn.__name__), generator, like, rest)
     return tracer.call(torch.Tensor.copy_, (tensor, tracer.enter_drawn(example, source)), {})
 
 
 def _filled(
     name: str,
-    generator: torch.Generator,
     size: tuple[int, ...],
     dtype: torch.dtype,
     device: torch.device,
     *args: object,
     **kwargs: object,
 ) -> Any:
-    return getattr(torch.empty(size, dtype=dtype, device=device), name)(*args, generator=generator, **kwargs)
-
-
-def _filled_by(drawn: Callable[..., Any], *args: object, generator: torch.Generator, **kwargs: object) -> Any:
-    return drawn(generator, *args, **kwargs)
+    """Return a new tensor that the method ``name`` has filled."""
+    return getattr(torch.empty(size, dtype=dtype, device=device), name)(*args, **kwargs)
 
 
 def seed(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
@@ -121,9 +116,10 @@ def _on_cpu(device: object) -> bool:
     return bool(made_for.type == "cpu")
 
 
-def _from(fn: Callable[..., Any]) -> Callable[..., Any]:
+def _from(fn: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Return ``fn`` with the generator as the first argument, which the replacement code calls."""
     drawn = partial(_draw, fn)
-    drawn.__name__ = name_of(fn)  # type: ignore[attr-defined]
+    drawn.__name__ = name  # type: ignore[attr-defined]
     return drawn
 
 

@@ -136,31 +136,26 @@ def present(variables: Sequence[Variable] = VARIABLES) -> State:
     return [variable.read() for variable in variables]
 
 
-def difference(before: State, after: State, variables: Sequence[Variable] = VARIABLES) -> list[Redo]:
-    """Return the calls that change the state of ``variables`` from ``before`` to ``after``."""
+def difference(
+    before: State, after: State, variables: Sequence[Variable] = VARIABLES, *, in_graph: bool = False
+) -> list[Redo]:
+    """Return the calls that change the state of ``variables`` from ``before`` to ``after``.
+
+    ``in_graph`` leaves out the variables on which no operator of a graph depends.
+    """
     return [
         variable.redo(value)
         for variable, old, value in zip(variables, before, after, strict=True)
-        if old != value
+        if old != value and (variable.in_graph or not in_graph)
     ]
 
 
 def all_of(wanted: State, others: Iterable[State]) -> list[Redo]:
     """Return the calls that set each variable whose value in ``wanted`` differs from any of ``others``."""
-    states = tuple(others)
-    return [
-        variable.redo(values[0])
-        for variable, values in zip(VARIABLES, zip(wanted, *states, strict=True), strict=True)
-        if any(value != values[0] for value in values)
-    ]
-
-
-def in_graph(before: State, after: State) -> list[Redo]:
-    """Return ``difference`` for the variables that operators of a graph depend on."""
     return [
         variable.redo(value)
-        for variable, old, value in zip(VARIABLES, before, after, strict=True)
-        if variable.in_graph and old != value
+        for variable, value, *different in zip(VARIABLES, wanted, *others, strict=True)
+        if any(other != value for other in different)
     ]
 
 
@@ -220,11 +215,8 @@ def session(log: StateLog) -> Iterator[StateLog]:
     try:
         yield log
     finally:
-        for write, args in difference(present(), log.entry):
-            write(*args)
-        while log.nesting > 0:
-            torch.autocast_decrement_nesting()
-            log.nesting -= 1
-        while log.nesting < 0:
-            torch.autocast_increment_nesting()
-            log.nesting += 1
+        put_back(log.entry)
+        step = torch.autocast_decrement_nesting if log.nesting > 0 else torch.autocast_increment_nesting
+        for _ in range(abs(log.nesting)):
+            step()
+        log.nesting = 0

@@ -31,12 +31,11 @@ def _flag(tracer: TracerProtocol, fn: object, args: Args, kwargs: Kwargs) -> Any
     return _layer(tracer, fn, args, kwargs)
 
 
-def _enter_dual(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    return tracer.transforms.enter_dual(_BELOW.get(fn, fn), args, kwargs)
-
-
-def _exit_dual(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    return tracer.transforms.exit_dual(_BELOW.get(fn, fn), args, kwargs)
+def _dual(levels: int) -> Rule:
+    """Return the rule of functions that enter (1) or exit (-1) a level of forward-mode AD."""
+    return lambda tracer, fn, args, kwargs: tracer.transforms.run_dual(
+        _BELOW.get(fn, fn), args, kwargs, levels
+    )
 
 
 def _add_batch_dim(tensor: torch.Tensor, dim: int, level: int) -> torch.Tensor:
@@ -91,11 +90,11 @@ RULES: dict[Any, Rule] = {
     **dict.fromkeys((getattr(_C, name) for name in _LAYERS if hasattr(_C, name)), _layer),
     **dict.fromkeys(_OTHERS, _layer),
     **dict.fromkeys(_WRAPPERS.values(), _layer),
-    torch_compat.enter_dual_level: _enter_dual,
-    torch_compat.exit_dual_level: _exit_dual,
+    torch_compat.enter_dual_level: _dual(1),
+    torch_compat.exit_dual_level: _dual(-1),
     **{
         getattr(predispatch, name): rule
-        for name, rule in (("_enter_dual_level", _enter_dual), ("_exit_dual_level", _exit_dual))
+        for name, rule in (("_enter_dual_level", _dual(1)), ("_exit_dual_level", _dual(-1)))
         if hasattr(predispatch, name)  # torch 2.11 does not have these wrappers
     },
 }

@@ -104,7 +104,7 @@ def trace(
             raise _refusal(fn, "which changes what was there before it")
         if nested_checks.assumed_outside(tracer, mark, known):
             raise _refusal(fn, "which assumes something of a number from outside")
-        made = Subgraph(_since(builder, mark), results, tuple(outputs), spec, reads=tuple(reads))
+        made = Subgraph(tuple(builder.nodes_since(mark)), results, tuple(outputs), spec, reads=tuple(reads))
         free = tuple(n for n in _outer(made) if type(n.meta["val"]) not in _FIXED)
         made = replace(made, free=free)
         outside = _demand_unwritten(tracer, fn, made, inputs)
@@ -131,19 +131,6 @@ def _refusal(fn: object, why: str) -> BaseException:
 
 _FIXED = (torch.SymFloat, torch.SymBool)
 """Types of numbers that no operator takes as an operand. The graph is specialised for these numbers."""
-
-
-def _since(builder: Any, mark: fx.Node) -> tuple[fx.Node, ...]:
-    """Return the operators after ``mark``.
-
-    Placeholders come first in a graph, and stay in the outer graph.
-    """
-    found: list[fx.Node] = []
-    node = builder.graph._root.prev
-    while node is not mark and node.op not in ("placeholder", "root"):
-        found.insert(0, node)
-        node = node.prev
-    return tuple(found)
 
 
 def _outer(made: Subgraph) -> tuple[fx.Node, ...]:

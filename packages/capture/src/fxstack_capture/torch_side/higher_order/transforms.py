@@ -24,13 +24,12 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
 from fxstack_capture.torch_compat import (
     FakeTensor,
-    TorchDispatchMode,
     temporarily_clear_interpreter_stack,
     tree_leaves,
     tree_map_only,
     unset_fake_temporarily,
 )
-from fxstack_capture.torch_side.fakes.writes import written_arguments
+from fxstack_capture.torch_side.fakes.writes import OperatorMode, written_tensors
 from fxstack_capture.torch_side.global_state import state
 from fxstack_capture.torch_side.recording.execution import UNSUPPORTED, first_line, name_of
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
@@ -113,7 +112,7 @@ class Transforms:
     def _catch_up(self, wanted: list[tuple[Any, ...]]) -> None:
         """Record state changes until the graph's next operator runs under the state ``wanted``."""
         assert self._believed is not None
-        for redo in state.in_graph(self._believed, wanted):
+        for redo in state.difference(self._believed, wanted, in_graph=True):
             self._tracer.record_effect(*redo)
         self._believed = wanted
 
@@ -185,11 +184,8 @@ class Transforms:
         return fake
 
     def _note_mutations(self, func: object, args: Sequence[Any], kwargs: Kwargs) -> None:
-        for position, name in written_arguments(func):
-            value = args[position] if position < len(args) else kwargs.get(name)
-            for tensor in tree_leaves(value):
-                if isinstance(tensor, torch.Tensor):
-                    self._tracer.note_mutated(tensor)
+        for tensor in written_tensors(func, args, kwargs):
+            self._tracer.note_mutated(tensor)
 
     def suspended(self) -> AbstractContextManager[object]:
         """Disable the layers for torch calls inside the context."""
@@ -197,12 +193,9 @@ class Transforms:
 
     # --- levels ----------------------------------------------------------------------------------
 
-    def enter_dual(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-        self._dual_levels += 1
-        return self.run(fn, args, kwargs)
-
-    def exit_dual(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-        self._dual_levels -= 1
+    def run_dual(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs, levels: int) -> Any:
+        """Run ``fn``, which enters (``levels`` is 1) or exits (-1) a level of forward-mode AD."""
+        self._dual_levels += levels
         return self.run(fn, args, kwargs)
 
     @contextmanager
@@ -227,12 +220,8 @@ def _faked_zeros(tensor: torch.Tensor) -> torch.Tensor:
     return torch_compat.efficientzerotensor(tensor.shape, dtype=tensor.dtype, device=tensor.device)
 
 
-class _BelowTransforms(TorchDispatchMode):
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Return False, so that torch does not wrap ``__torch_dispatch__``."""
-        # The wrapper would disable torch's own compiler in ``__torch_dispatch__``.
-        return False
+class _BelowTransforms(OperatorMode):
+    """Passes the operators that arrive below all layers to ``Transforms.record``."""
 
     def __init__(self, transforms: Transforms) -> None:
         super().__init__()

@@ -14,8 +14,9 @@ import torch
 from torch import fx
 
 from fxstack_capture import torch_compat
-from fxstack_capture.torch_compat import FakeTensor, OpOverload, TorchDispatchMode
+from fxstack_capture.torch_compat import FakeTensor, OpOverload
 from fxstack_capture.torch_compat import disable_current_modes as _disable_current_modes
+from fxstack_capture.torch_side.fakes.writes import OperatorMode
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.trace.state import Args, Kwargs
 
@@ -109,14 +110,8 @@ def _demand_like(found: object, fake: object) -> None:
             raise _NotKnownError
 
 
-class _Checked(TorchDispatchMode):
+class _Checked(OperatorMode):
     """Allows only deterministic torch operators without writes."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Return False, so that torch does not wrap ``__torch_dispatch__``."""
-        # The wrapper would disable torch's own compiler in ``__torch_dispatch__``.
-        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         random = torch.Tag.nondeterministic_seeded in func.tags

@@ -140,18 +140,23 @@ class GraphBuilder:
     # --- rolling back ----------------------------------------------------------------------------
 
     def mark(self) -> fx.Node:
-        """Return the present end of the graph, for ``roll_back``."""
+        """Return the present end of the graph, for ``nodes_since`` and ``roll_back``."""
         return self.graph._root.prev
+
+    def nodes_since(self, mark: fx.Node) -> list[fx.Node]:
+        """Return the operators after ``mark`` in graph order. Placeholders come first in a graph."""
+        nodes = []
+        node = self.graph._root.prev
+        while node is not mark and node.op not in ("placeholder", "root"):
+            nodes.append(node)
+            node = node.prev
+        return nodes[::-1]
 
     def roll_back(self, mark: fx.Node) -> None:
         """Remove all operators after ``mark``. Placeholders stay."""
-        gone = set()
-        node = self.graph._root.prev
-        while node is not mark and node.op != "placeholder" and node is not self.graph._root:
-            previous = node.prev
-            gone.add(node)
+        gone = set(nodes := self.nodes_since(mark))
+        for node in reversed(nodes):
             self.graph.erase_node(node)
-            node = previous
         self._nodes = {key: n for key, n in self._nodes.items() if n not in gone}
         self._elements = {key: e for key, e in self._elements.items() if e[0] not in gone}
         self.symbols.forget(gone)

@@ -12,10 +12,11 @@ from fxstack_capture.sources import Source
 from fxstack_capture.torch_side.fakes.fake_mode import CaptureFakeMode
 from fxstack_capture.torch_side.fakes.faker import Faker
 from fxstack_capture.torch_side.global_state.state import StateLog
+from fxstack_capture.torch_side.higher_order.selection import Selection
 from fxstack_capture.torch_side.numbers.symbols import Symbols
 from fxstack_capture.torch_side.recording.graph import GraphBuilder
 from fxstack_capture.torch_side.recording.node_metadata import Annotations
-from fxstack_capture.torch_side.subclasses.levels import Level
+from fxstack_capture.torch_side.subclasses.suspended_modes import Level
 from fxstack_capture.trace.parts import Arrays, AssumedTruths
 from fxstack_capture.trace.seams import TorchSide
 from fxstack_capture.trace.state import Args, Kwargs, Trace
@@ -59,9 +60,8 @@ class TransformsProtocol(Protocol):
     def concern(self, args: Sequence[Any], kwargs: Kwargs) -> bool:
         """Whether a call must run below transforms, or uses results of a finished transform (``vjp``)."""
 
-    def enter_dual(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any: ...
-
-    def exit_dual(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any: ...
+    def run_dual(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs, levels: int) -> Any:
+        """Run ``fn``, which enters (``levels`` is 1) or exits (-1) a level of forward-mode AD."""
 
     @property
     def inside(self) -> bool: ...
@@ -150,11 +150,6 @@ class CopiesProtocol(Protocol):
         """Whether the deep copy has not met this memory before. Add the memory to the memo's set."""
 
 
-class SelectionProtocol(AbstractContextManager[object], Protocol):
-    def tag(self, node: torch.fx.Node) -> None:
-        """Tag a node with the decision of the policy about the operators of the node's call."""
-
-
 class TracerProtocol(TorchSide, Protocol):
     @property
     def overrides(self) -> OverridesProtocol: ...
@@ -183,8 +178,7 @@ class TracerProtocol(TorchSide, Protocol):
     @property
     def copies(self) -> CopiesProtocol: ...
 
-    selection: SelectionProtocol | None
-    choosing: bool
+    selection: Selection | None
     busy: bool
     differentiated: bool
     overriding: dict[Callable[..., Any], Callable[..., Any]]

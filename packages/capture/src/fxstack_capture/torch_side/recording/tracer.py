@@ -21,9 +21,8 @@ from fxstack_capture.shapes.symbolic.env import CaptureShapeEnv
 from fxstack_capture.sources import BuiltinAttr, Source, StorageOffset, pinned
 from fxstack_capture.torch_compat import FakeTensor, tree_leaves
 from fxstack_capture.torch_side.arrays import tensor_arrays as numpy_arrays
-from fxstack_capture.torch_side.arrays import tensor_scalars as numpy_scalars
 from fxstack_capture.torch_side.arrays.array_tracer import ArrayTracer
-from fxstack_capture.torch_side.autograd import gradients, parameters, tensor_hooks
+from fxstack_capture.torch_side.autograd import gradients, tensor_hooks
 from fxstack_capture.torch_side.autograd import inference_mode as inference
 from fxstack_capture.torch_side.fakes import fake_inputs, writes
 from fxstack_capture.torch_side.fakes.fake_mode import CaptureFakeMode
@@ -31,6 +30,7 @@ from fxstack_capture.torch_side.fakes.faker import Faker
 from fxstack_capture.torch_side.fakes.writes import Listener, has_changed, version_of, written_lists
 from fxstack_capture.torch_side.global_state import state
 from fxstack_capture.torch_side.global_state.torch_names import NamesOfTorch
+from fxstack_capture.torch_side.higher_order.selection import Selection
 from fxstack_capture.torch_side.higher_order.transforms import Transforms
 from fxstack_capture.torch_side.numbers import number_tensors, tensor_to_int_arguments
 from fxstack_capture.torch_side.numbers import unbacked_extrema as finding
@@ -50,7 +50,6 @@ from fxstack_capture.torch_side.recording.graph import (
     without_from,
 )
 from fxstack_capture.torch_side.recording.node_metadata import Annotations, copy_custom
-from fxstack_capture.torch_side.recording.protocol import SelectionProtocol
 from fxstack_capture.torch_side.rules import attributes, leaves
 from fxstack_capture.torch_side.rules import table as rules
 from fxstack_capture.torch_side.rules.copying import Copies
@@ -95,7 +94,7 @@ class TorchTracer:
         self.overrides = overrides.Overrides(self)
         self.outer_modes: Sequence[Any] = ()
         self.hooks = tensor_hooks.HooksInGraph(self)
-        self.selection: SelectionProtocol | None = None
+        self.selection: Selection | None = None
         """The policy of the selective checkpoint that is being traced."""
         self.choosing = False
         self.busy = False
@@ -245,7 +244,7 @@ class TorchTracer:
         if self._entry_state is not None:
             self._guard_state()
         if self.arrays.has_scalars:
-            args, kwargs = numpy_scalars.for_call(fn, args, kwargs)
+            args, kwargs = numpy_arrays.for_call(fn, args, kwargs)
         if self.overrides.concern(fn, args, kwargs):
             return self.overrides.call(fn, args, kwargs)
         if self.wrappers.used:
@@ -405,11 +404,11 @@ class TorchTracer:
     ) -> tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor] | None]:
         with self.unrecorded():
             spent = self.differentiated and tensor.requires_grad and gradients.is_spent(tensor)
-            hidden = self.has_leaves and parameters.has_hidden_history(self, tensor)
+            hidden = self.has_leaves and gradients.has_hidden_history(self, tensor)
         if spent:
             return self.record(torch.Tensor.detach, (tensor,), {}), gradients.with_spent_history
         if hidden:
-            return tensor, parameters.with_hidden_history
+            return tensor, gradients.with_hidden_history
         finish = inference.leaves_as(tensor) if self.regions.used else None
         return tensor, finish or self._finishes.get(id(tensor))
 
@@ -451,7 +450,7 @@ class TorchTracer:
         return finding.open_truth(self, value)
 
     def parameter(self, data: object, requires_grad: bool) -> Any:
-        return parameters.make(self, data, requires_grad)
+        return gradients.make_parameter(self, data, requires_grad)
 
     def extremum(self, fn: Callable[..., Any], first: object, second: object) -> Any:
         return finding.extremum(self, fn, first, second)

@@ -11,8 +11,8 @@ from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
-from fxstack_capture.torch_side.subclasses.levels import Level
 from fxstack_capture.torch_side.subclasses.overrides import MODE_AT, POP, PUSH
+from fxstack_capture.torch_side.subclasses.suspended_modes import Level
 from fxstack_capture.trace.state import Args, Kwargs
 
 

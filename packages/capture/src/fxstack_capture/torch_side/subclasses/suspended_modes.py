@@ -1,4 +1,4 @@
-"""Suspended modes: torch-function modes of the program that are off while tracing and running graphs."""
+"""Torch-function modes of the program that are off while tracing and running graphs, and levels of overrides."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from enum import IntEnum
 from types import FunctionType
 from typing import Any
 
@@ -122,3 +123,18 @@ def without_classes(fn: Callable[..., Any], redefined: tuple[int, ...]) -> Calla
 
 
 _as_plain = torch_compat.TensorBase.as_subclass
+
+
+class Level(IntEnum):
+    """The ``__torch_function__`` methods that the program has turned off."""
+
+    ALL_ON = 0
+    CLASSES_OFF = 1
+    ALL_OFF = 2
+
+
+def present_level() -> Level:
+    """Return the level at which torch is."""
+    if torch_compat.is_torch_function_all_disabled():
+        return Level.ALL_OFF
+    return Level.ALL_ON if torch_compat.is_torch_function_enabled() else Level.CLASSES_OFF

@@ -4,17 +4,24 @@
 ``__tensor_unflatten__`` constructs the fake of the wrapper from inner fakes. An operator on the wrapper is
 one node of the graph. On fakes the operator runs the class's own ``__torch_dispatch__``. Later stages take
 the wrapper apart.
+
+The program may also construct wrappers (``torch.Tensor._make_wrapper_subclass``). The interpreter runs its
+``__new__`` and ``__init__``, which add inner tensors and other attributes. If the program only reads the inner
+tensors, the graph never has the wrapper. If an operator uses the wrapper, a node constructs the wrapper with
+``__tensor_unflatten__``. If the wrapper leaves the graph, the replacement code constructs the wrapper with the
+program's own call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import FunctionType, MemberDescriptorType, ModuleType
 from typing import Any
 
 import torch
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.callers import calls_program
 from fxstack_capture.objects.protocols.classes import raw_lookup
 from fxstack_capture.shapes.geometry import numbers
 from fxstack_capture.sources import InstanceAttr, SlotAttr, Source
@@ -23,7 +30,6 @@ from fxstack_capture.torch_side.autograd.autograd_function import Applied
 from fxstack_capture.torch_side.fakes import fake_inputs
 from fxstack_capture.torch_side.fakes.faker import with_history
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
-from fxstack_capture.torch_side.subclasses import constructed_subclasses
 from fxstack_capture.torch_side.subclasses.fake_classes import overrides
 from fxstack_capture.torch_side.subclasses.wrapper_classes import asks, is_wrapper, why_not_followed
 from fxstack_capture.trace.records import Construction
@@ -91,7 +97,7 @@ class Wrappers:
         if type(made) is not cls:
             text = f"a {cls.__qualname__}, which comes back as a {type(made).__qualname__}"
             raise graph_break("unsupported-tensor", text)
-        constructed_subclasses.demand_kept(made, inner.keys(), inner.values())
+        _demand_kept(made, inner.keys(), inner.values())
         if not is_static:
             _demand_same((*made.size(), *made.stride()), (*sizes, *strides), cls)
         for name, value in vars(real).items():
@@ -149,7 +155,7 @@ class Wrappers:
         """Implement ``torch.Tensor._make_wrapper_subclass``."""
         self.used = True
         with self._tracer.unrecorded():
-            construction = constructed_subclasses.made_by(fn, args, kwargs)
+            construction = _construct(fn, args, kwargs)
             self._demand_class(args[0], construction.made)
         self._constructed[id(construction.made)] = construction
         return construction.made
@@ -164,7 +170,7 @@ class Wrappers:
             return None
         tracer = self._tracer
         with tracer.unrecorded():
-            target, inner = constructed_subclasses.target_for(made)
+            target, inner = _unflatten_target(made)
             parts = (inner, tuple(made.size()), made.stride())
         args = tuple(tracer.builder.argument(part, []) for part in parts)
         node = tracer.builder.add("call_function", target, args, {})
@@ -284,3 +290,52 @@ def demand_wrapped(result: object) -> None:
     # tensors.
     if any(isinstance(value, FakeTensor) for value in tree_leaves(result)):
         raise graph_break("unsupported-tensor", "an operator of a wrapper that gives a plain tensor")
+
+
+class PutTogether:
+    """The target of a node that constructs a wrapper of class ``cls`` from its inner tensors."""
+
+    __slots__ = ("__name__", "cls", "context", "names")
+
+    def __init__(self, cls: Any, names: tuple[str, ...], context: object) -> None:
+        self.__name__ = f"put_together_{cls.__name__}"
+        self.cls = cls
+        self.names = names
+        self.context = context
+
+    def __call__(
+        self, inner: tuple[torch.Tensor, ...], size: tuple[int, ...], stride: tuple[int, ...]
+    ) -> Any:
+        parts = dict(zip(self.names, inner, strict=True))
+        return self.cls.__tensor_unflatten__(parts, self.context, size, stride)
+
+
+@calls_program
+def _construct(function: Callable[..., Any], args: Args, kwargs: Any) -> Construction:
+    """Run ``torch.Tensor._make_wrapper_subclass``. Break the graph if the result requires a gradient."""
+    # A wrapper that requires a gradient is a new leaf.
+    made = function(*args, **kwargs)
+    if made.requires_grad:
+        name = type(made).__qualname__
+        raise graph_break("unsupported-tensor", f"a new {name} that requires a gradient")
+    return Construction(made, function, args, kwargs)
+
+
+def _unflatten_target(made: Any) -> tuple[PutTogether, tuple[torch.Tensor, ...]]:
+    """Return the target that constructs the wrapper, and the inner tensors."""
+    names, context = made.__tensor_flatten__()
+    inner = tuple(getattr(made, name) for name in names)
+    target = PutTogether(type(made), tuple(names), context)
+    _demand_kept(target(inner, tuple(made.size()), made.stride()), names, inner)
+    return target, inner
+
+
+def _demand_kept(made: object, names: Iterable[str], inner: Iterable[torch.Tensor]) -> None:
+    """Break the graph if ``__tensor_unflatten__`` does not use the given inner tensors."""
+    for name, given in zip(names, inner, strict=True):
+        found = getattr(made, name)
+        if type(found) is not type(given) or (
+            type(given) is FakeTensor and found.untyped_storage()._cdata != given.untyped_storage()._cdata
+        ):
+            text = f"a {type(made).__qualname__}, whose __tensor_unflatten__ changes {name}"
+            raise graph_break("unsupported-tensor", text)
