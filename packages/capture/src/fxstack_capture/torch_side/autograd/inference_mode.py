@@ -9,9 +9,7 @@ code enters the region.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,6 +17,7 @@ import torch
 from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_side.global_state import state
+from fxstack_capture.torch_side.global_state.state import Region, Regions
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.trace.state import Args, Kwargs
 
@@ -27,74 +26,6 @@ Rule = Callable[[TracerProtocol, Callable[..., Any], Args, Kwargs], Any]
 
 # Limits: three cases break the graph: entering inference_mode under inference mode, making a leaf in
 # inference_mode, and the end of an inference_mode block that began before the graph.
-
-
-class Region:
-    """Replaces ``torch._C._InferenceMode``."""
-
-    # ``guard`` exists only while the mode is on outside of the trace.
-    def __init__(self, mode: bool) -> None:
-        self.mode = mode
-        self.guard: Any = None
-
-    def __enter__(self) -> None:
-        self.guard = torch_compat.InferenceMode(self.mode)
-        self.guard.__enter__()
-
-    def __exit__(self, *error: object) -> None:
-        guard, self.guard = self.guard, None
-        guard.__exit__(*error)
-
-
-@dataclass(frozen=True, slots=True)
-class Open:
-    """A region that the trace has entered, with torch's state outside of the region and at its beginning."""
-
-    region: Region
-    guard: Any
-    outside: state.State
-    begin: state.State
-
-
-class Regions:
-    """The open regions of one trace, outermost first."""
-
-    def __init__(self) -> None:
-        self.outer = torch.is_inference_mode_enabled()
-        self.used = False
-        self.open: list[Open] = []
-
-    @contextmanager
-    def session(self) -> Iterator[None]:
-        """Leave all open regions at the end of a trace."""
-        try:
-            yield
-        finally:
-            while self.open:
-                self.leave()
-
-    def enter(self, region: Region) -> None:
-        self.used = True
-        outside = state.present()
-        guard = torch_compat.InferenceMode(region.mode)
-        guard.__enter__()
-        self.open.append(Open(region, guard, outside, state.present()))
-
-    def leave(self) -> None:
-        self.open.pop().guard.__exit__(None, None, None)
-
-    def delta(self, entry: state.State) -> tuple[list[state.Redo], state.State]:
-        """Return the calls that enter the open regions again from ``entry``, and the state after
-        these calls.
-        """
-        # The graph may have set a part of the state. So each value that differs in one of the states is set.
-        redo: list[state.Redo] = []
-        now = state.present()
-        for opened in self.open:
-            redo += state.all_of(opened.outside, (entry, opened.begin, now))
-            redo.append((Region.__enter__, (opened.region,)))
-            entry = opened.begin
-        return redo, entry
 
 
 def _make(_tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> Region:

@@ -220,3 +220,71 @@ def session(log: StateLog) -> Iterator[StateLog]:
         for _ in range(abs(log.nesting)):
             step()
         log.nesting = 0
+
+
+class Region:
+    """Replaces ``torch._C._InferenceMode``."""
+
+    # ``guard`` exists only while the mode is on outside of the trace.
+    def __init__(self, mode: bool) -> None:
+        self.mode = mode
+        self.guard: Any = None
+
+    def __enter__(self) -> None:
+        self.guard = torch_compat.InferenceMode(self.mode)
+        self.guard.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        guard, self.guard = self.guard, None
+        guard.__exit__(*error)
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A region that the trace has entered, with torch's state outside of the region and at its beginning."""
+
+    region: Region
+    guard: Any
+    outside: State
+    begin: State
+
+
+class Regions:
+    """The open regions of one trace, outermost first."""
+
+    def __init__(self) -> None:
+        self.outer = torch.is_inference_mode_enabled()
+        self.used = False
+        self.open: list[Open] = []
+
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        """Leave all open regions at the end of a trace."""
+        try:
+            yield
+        finally:
+            while self.open:
+                self.leave()
+
+    def enter(self, region: Region) -> None:
+        self.used = True
+        outside = present()
+        guard = torch_compat.InferenceMode(region.mode)
+        guard.__enter__()
+        self.open.append(Open(region, guard, outside, present()))
+
+    def leave(self) -> None:
+        self.open.pop().guard.__exit__(None, None, None)
+
+    def delta(self, entry: State) -> tuple[list[Redo], State]:
+        """Return the calls that enter the open regions again from ``entry``, and the state after
+        these calls.
+        """
+        # The graph may have set a part of the state. So each value that differs in one of the states is set.
+        redo: list[Redo] = []
+        now = present()
+        for opened in self.open:
+            redo += all_of(opened.outside, (entry, opened.begin, now))
+            redo.append((Region.__enter__, (opened.region,)))
+            entry = opened.begin
+        return redo, entry

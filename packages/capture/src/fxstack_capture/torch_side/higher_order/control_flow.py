@@ -107,7 +107,8 @@ def _differentiable(tensor: torch.Tensor) -> bool:
     return bool(tensor.dtype.is_floating_point or tensor.dtype.is_complex)
 
 
-def _any_gradient(operands: Sequence[Any], free: Sequence[fx.Node]) -> bool:
+def any_gradient(operands: Sequence[Any], free: Sequence[fx.Node]) -> bool:
+    """Whether an operand or the value of a free node requires grad."""
     values = (*operands, *(node.meta["val"] for node in free))
     return any(isinstance(x, torch.Tensor) and x.requires_grad for x in values)
 
@@ -147,7 +148,7 @@ def cond(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
     if yes.spec != no.spec or not _same_layout(yes.outputs, no.outputs):
         raise call.refuse("whose branches return different kinds of results")
     (true_graph, false_graph), free = call.modules()
-    results = call.made(yes.outputs, gradient=_any_gradient((pred, *flat), free))
+    results = call.made(yes.outputs, gradient=any_gradient((pred, *flat), free))
     chosen = tracer.builder.argument(pred, [])
     operand_nodes = (*call.operands(flat), *free)
     return call.write((chosen, true_graph, false_graph, operand_nodes), results, yes.spec)
@@ -165,7 +166,7 @@ def while_loop(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> 
     if not _same_layout(body.outputs, carried):
         raise call.refuse("whose body returns other kinds of tensors than it gets")
     (cond_graph, body_graph), free = call.modules()
-    results = call.made(carried, gradient=_any_gradient(inputs, free))
+    results = call.made(carried, gradient=any_gradient(inputs, free))
     more = (*call.operands(additional), *free)
     node_args = (cond_graph, body_graph, tuple(call.operands(carried)), more)
     return call.write(node_args, results, body.spec)
@@ -182,7 +183,7 @@ def _over_slices(call: GraphsOfCall, body: Any, groups: tuple[Tensors, ...], mor
     carried, seen = body.outputs[:count], body.outputs[count:]
     (graph,), free = call.modules()
     outputs = [*carried, *_stacked(call, seen, slices[0].size(0))]
-    results = call.made(outputs, gradient=_any_gradient([*chain(*groups), *more], free))
+    results = call.made(outputs, gradient=any_gradient([*chain(*groups), *more], free))
     node_args = (graph, *map(call.operands, groups), (*call.operands(more), *free))
     return call.write(node_args, results, body.spec)
 

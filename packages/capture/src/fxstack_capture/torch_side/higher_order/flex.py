@@ -19,7 +19,7 @@ from torch import fx
 
 from fxstack_capture import torch_compat
 from fxstack_capture.torch_compat import pytree
-from fxstack_capture.torch_side.higher_order.control_flow import GraphsOfCall, bound
+from fxstack_capture.torch_side.higher_order.control_flow import GraphsOfCall, any_gradient, bound
 from fxstack_capture.torch_side.higher_order.subgraphs import cut_out
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.trace.state import Args, Kwargs
@@ -114,8 +114,7 @@ def _results(
         strides = attention_strides(shape, query.stride())
         out = torch.empty_strided(shape, strides, dtype=query.dtype, device=query.device)
         sums, largest = (out.new_empty(shape[:-1], dtype=precise) for _ in range(2))
-    values = (query, key, value, *(node.meta["val"] for node in free))
-    gradient = any(isinstance(x, torch.Tensor) and x.requires_grad for x in values)
+    gradient = any_gradient((query, key, value), free)
     return [*call.made([out, sums], gradient=gradient), *call.made([largest], gradient=False)]
 
 

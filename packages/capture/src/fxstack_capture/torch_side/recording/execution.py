@@ -181,9 +181,7 @@ class _CannotRehearseError(Exception):
 
 def _real(leaf: object) -> Any:
     """Return zeros for a fake tensor, the hint for a symbolic number, or the leaf itself."""
-    if isinstance(leaf, FakeTensor):
-        return _zeros(leaf)
-    return _hint(leaf) if symbolic_number(leaf) else leaf
+    return _zeros(leaf) if isinstance(leaf, FakeTensor) else _hint(leaf)
 
 
 def _hint(number: Any) -> Any:

@@ -93,7 +93,7 @@ def _output(tracer: TracerProtocol, value: object) -> Any:
     if isinstance(value, torch.Tensor):
         return tracer.builder.node_of(value)
     if isinstance(value, SYMBOLIC):
-        return tracer.symbols.node_of(value, tracer.builder)
+        return tracer.symbols.node_of(value)
     raise graph_break("tracing-error", f"a {type(value).__qualname__} cannot be a graph output")
 
 
@@ -114,7 +114,7 @@ def _write_assertions(tracer: TracerProtocol) -> None:
             done.add(assertion.expr)
             end = graph._root.prev
             condition = env.create_symboolnode(assertion.expr)
-            node = tracer.symbols.assumed(assertion.expr, condition, tracer.builder)
+            node = tracer.symbols.assumed(assertion.expr, condition)
             message = f"Runtime assertion failed for expression {assertion.expr}"
             graph.call_function(torch.ops.aten._assert_scalar.default, (node, message)).meta["val"] = None
             _move_up(end.next, tracer.builder.last_placeholder, order)
@@ -140,8 +140,7 @@ def _bind_symbols(tracer: TracerProtocol) -> None:
     """Make every symbol in the size of an input an input of the graph."""
     if not tracer.geometry.is_used:
         return
-    builder = tracer.builder
-    tensors = [n.meta["val"] for n in builder.graph.nodes if n.op == "placeholder"]
+    tensors = [n.meta["val"] for n in tracer.builder.graph.nodes if n.op == "placeholder"]
     numbers = [
         number
         for tensor in tensors
@@ -151,7 +150,7 @@ def _bind_symbols(tracer: TracerProtocol) -> None:
     ]
     for number in numbers:
         for symbol in sorted(number.node.expr.free_symbols, key=str):
-            tracer.symbols.bind_input(symbol, builder)
+            tracer.symbols.bind_input(symbol)
 
 
 def _remove_unused(graph: fx.Graph) -> None:

@@ -24,6 +24,7 @@ from torch import fx
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.operator_protocol import COMPARISON_NAMES, OUT_OF_PLACE, function_of
+from fxstack_capture.shapes.geometry import Geometry
 from fxstack_capture.sources import Source
 from fxstack_capture.torch_compat import CustomOpDef, FakeTensor, tree_leaves
 from fxstack_capture.torch_side.global_state.import_snapshot import torchs_own
@@ -42,9 +43,9 @@ _DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: to
 class GraphBuilder:
     """Maps the tensors of the trace to nodes. Bound tensors stay alive, so that their ids stay unique."""
 
-    def __init__(self, symbols: Symbols) -> None:
+    def __init__(self, geometry: Geometry) -> None:
         self.graph = fx.Graph()
-        self.symbols = symbols
+        self.symbols = Symbols(geometry, self.graph, self.placeholder)
         self.inputs: dict[fx.Node, Source] = {}
         self._last_placeholder: fx.Node = self.graph._root
         self._nodes: dict[int, fx.Node] = {}
@@ -176,7 +177,7 @@ class GraphBuilder:
         if is_constant(value):
             return value
         if kind in SYMBOLIC:
-            return self.symbols.node_of(value, self)
+            return self.symbols.node_of(value)
         if kind is dict:
             return {key: self.argument(item, tensors) for key, item in value.items()}
         if kind is slice:

@@ -11,7 +11,7 @@ import torch
 from fxstack_capture.sources import Source
 from fxstack_capture.torch_side.fakes.fake_mode import CaptureFakeMode
 from fxstack_capture.torch_side.fakes.faker import Faker
-from fxstack_capture.torch_side.global_state.state import StateLog
+from fxstack_capture.torch_side.global_state.state import Regions, StateLog
 from fxstack_capture.torch_side.higher_order.selection import Selection
 from fxstack_capture.torch_side.numbers.symbols import Symbols
 from fxstack_capture.torch_side.recording.graph import GraphBuilder
@@ -118,18 +118,6 @@ class ArraysProtocol(Arrays, Protocol):
         """Implement ``torch.from_numpy``: return a new tensor on the same memory."""
 
 
-class RegionsProtocol(Protocol):
-    def enter(self, region: Any) -> None: ...
-
-    def leave(self) -> None: ...
-
-    @property
-    def open(self) -> list[Any]: ...
-
-    @property
-    def outer(self) -> bool: ...
-
-
 class HooksProtocol(Protocol):
     @property
     def shown(self) -> list[list[torch.Tensor]]:
@@ -167,7 +155,7 @@ class TracerProtocol(TorchSide, Protocol):
     def arrays(self) -> ArraysProtocol: ...
 
     @property
-    def regions(self) -> RegionsProtocol: ...
+    def regions(self) -> Regions: ...
 
     @property
     def hooks(self) -> HooksProtocol: ...

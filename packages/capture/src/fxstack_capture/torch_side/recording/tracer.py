@@ -36,7 +36,6 @@ from fxstack_capture.torch_side.numbers import number_tensors, tensor_to_int_arg
 from fxstack_capture.torch_side.numbers import unbacked_extrema as finding
 from fxstack_capture.torch_side.numbers.counters import Counters, additions
 from fxstack_capture.torch_side.numbers.input_numbers import InputNumbers
-from fxstack_capture.torch_side.numbers.symbols import Symbols
 from fxstack_capture.torch_side.recording import finishing
 from fxstack_capture.torch_side.recording.assumptions import Assumptions
 from fxstack_capture.torch_side.recording.constants import is_plain
@@ -73,11 +72,11 @@ class TorchTracer:
         self.geometry = Geometry(self._make_shape_env)
         if trace.contract is not None:
             self.geometry.argument_names = trace.contract.names
-        self.symbols = Symbols(self.geometry)
         self.numbers = InputNumbers(self)
-        self.builder = GraphBuilder(self.symbols)
+        self.builder = GraphBuilder(self.geometry)
+        self.symbols = self.builder.symbols
         self.state = state.StateLog()
-        self.regions = inference.Regions()
+        self.regions = state.Regions()
         self.transforms = Transforms(self)
         self.counters = Counters(self)
         self.steps: dict[torch.fx.Node, int] = {}
@@ -129,6 +128,9 @@ class TorchTracer:
         env.memo.active = self._in_session
         self.mode.use_symbols(env)
         return env
+
+    def _user_stack(self) -> tuple[tuple[str, int, str], ...]:
+        return self.trace.interp.user_stack()  # the interpreter does not exist when the environment is made
 
     def assume(self, value: torch.Tensor, *, truth: bool) -> bool:
         """Continue as if ``bool(value)`` were ``truth``. Return False if no fallback to eager is possible."""
@@ -343,7 +345,7 @@ class TorchTracer:
             if id(tensor) in written or has_changed(tensor, version, listener):
                 self.note_mutated(tensor, added.get(id(tensor)))
                 changed = True
-        if not changed and result is not None and self._is_known_data(result):
+        if not changed and result is not None and is_plain(result) and not self.symbols.is_new(result):
             return result
         if not holds_only_graph_values(result):
             raise graph_break("unsupported-call", f"{name_of(fn)}, which returns {type(result)}")
@@ -376,6 +378,7 @@ class TorchTracer:
         copy_custom(node, self.trace.objects.registry)
 
     def checkpoint(self, tag: str) -> AbstractContextManager[None]:
+        """Tag every node that is recorded inside the context (``meta["recompute"]``)."""
         return self.notes.checkpoint(tag)
 
     def leave_checkpoint(self, values: object) -> None:
@@ -391,9 +394,6 @@ class TorchTracer:
             self.wrappers.note_written(tensor)
         if storage in self.unwritable:
             raise graph_break("unsupported-object", self.unwritable[storage])
-
-    def _is_known_data(self, result: object) -> bool:
-        return is_plain(result) and not self.symbols.is_new(result)
 
     def leave_as(self, tensor: torch.Tensor, finish: Callable[..., torch.Tensor]) -> None:
         """Set the function that the replacement code applies to a tensor that leaves the graph."""
@@ -460,9 +460,6 @@ class TorchTracer:
 
     def specialize(self, value: object) -> Any:
         return finding.specialized(self, value)
-
-    def _user_stack(self) -> tuple[tuple[str, int, str], ...]:
-        return self.trace.interp.user_stack()
 
     # --- the whole trace -------------------------------------------------------------------------
 

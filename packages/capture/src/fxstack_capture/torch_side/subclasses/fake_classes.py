@@ -9,9 +9,10 @@ the user's ``__torch_function__``.
 from __future__ import annotations
 
 import types
+from collections.abc import Callable
 from contextvars import ContextVar
 from functools import cache
-from typing import Any, Protocol, cast
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -19,15 +20,10 @@ import torch
 from fxstack_capture import torch_compat
 from fxstack_capture.torch_compat import FakeTensor
 
-
-class AskedByTorch(Protocol):
-    """Handles torch's calls of ``__torch_function__`` of a fake class."""
-
-    def asked_by_torch(self, *args: Any, **kwargs: Any) -> Any: ...
-
-
-CURRENT: ContextVar[AskedByTorch] = ContextVar("CURRENT")
-"""The object that interprets the user's ``__torch_function__`` during a trace."""
+INTERPRETED: ContextVar[Callable[[type, object, tuple[type, ...], tuple[Any, ...]], Any]] = ContextVar(
+    "INTERPRETED"
+)
+"""Interprets the user's ``__torch_function__`` during a trace (``Overrides.asked_by_torch``)."""
 
 TORCH_CLASSES: frozenset[type] = frozenset(
     {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, torch_compat.TensorBase, object}
@@ -190,4 +186,4 @@ def _ask(cls: Any, func: Any, kinds: Any, *call: Any) -> Any:
     ``call`` has the arguments and keywords that torch passes.
     """
     shown = tuple(getattr(kind, "_fxstack_shown", kind) for kind in kinds)
-    return CURRENT.get().asked_by_torch(cls._fxstack_shown, func, shown, call)
+    return INTERPRETED.get()(cls._fxstack_shown, func, shown, call)

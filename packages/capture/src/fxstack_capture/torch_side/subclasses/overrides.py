@@ -12,7 +12,7 @@ during a trace, except in such a call. Therefore the tracer may use fakes freely
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import FunctionType, MethodWrapperType
 from typing import Any
 
@@ -97,13 +97,13 @@ class Overrides:
             enter(mode, Converted(pinned(place, str(place)), MODE_AT)) for place, mode in enumerate(outer)
         )
         self.modes = list(self.outer)
-        token = fake_classes.CURRENT.set(self)
+        token = fake_classes.INTERPRETED.set(self.asked_by_torch)
         try:
             # The program may have turned modes off, too. The tracer's own modes need them on.
             with torch_compat.EnableTorchFunction(), torch_compat.DisableTorchFunctionSubclass():
                 yield
         finally:
-            fake_classes.CURRENT.reset(token)
+            fake_classes.INTERPRETED.reset(token)
             for fake in self._shown:
                 fake_classes.hide(fake)
 
@@ -167,7 +167,8 @@ class Overrides:
         probe = _Probe(self)
         try:
             wrapped = _leaves(fn, args, kwargs) if self._tracer.wrappers.used else ()
-            with self._disguise(wrapped), self._probing(probe):
+            enabled = nullcontext() if self.level else torch_compat.EnableTorchFunction()
+            with self._disguise(wrapped), enabled, probe:
                 result = fn(*args, **kwargs)
         except TypeError as error:
             if "Multiple dispatch failed" in str(error):  # the text names the fake classes
@@ -178,46 +179,31 @@ class Overrides:
         return result
 
     @contextmanager
-    def _probing(self, probe: TorchFunctionMode) -> Iterator[None]:
-        if self.level:
-            with probe:
-                yield
-        else:
-            with torch_compat.EnableTorchFunction(), probe:
-                yield
-
-    @contextmanager
     def _disguise(self, values: Sequence[Any]) -> Iterator[None]:
-        """Give wrappers a class that calls the tracer while torch's C code runs."""
-        before = self._disguised
-        self._disguised = [(v, type(v)) for v in values if self._tracer.wrappers.asks(v)]
-        for value, cls in self._disguised:
-            fake_classes.disguise(value, cls)
-        try:
-            yield
-        finally:
-            for value, cls in self._disguised:
-                fake_classes.become(value, cls)
-            self._disguised = before
+        """Give only the wrappers among ``values`` a class that calls the tracer, inside the context.
 
-    @contextmanager
-    def _undisguised(self) -> Iterator[None]:
-        found, self._disguised = self._disguised, []
-        for value, cls in found:
-            fake_classes.become(value, cls)
+        torch's C code runs with disguised wrappers. The program's Python code runs without (``values`` is empty).
+        """
+        before = self._disguised
+        self._change_disguised([(v, type(v)) for v in values if self._tracer.wrappers.asks(v)])
         try:
             yield
         finally:
-            for value, cls in found:
-                fake_classes.disguise(value, cls)
-            self._disguised = found
+            self._change_disguised(before)
+
+    def _change_disguised(self, disguised: list[tuple[torch.Tensor, type]]) -> None:
+        for value, cls in self._disguised:
+            fake_classes.become(value, cls)
+        for value, cls in disguised:
+            fake_classes.disguise(value, cls)
+        self._disguised = disguised
 
     def ask(self, func: Callable[..., Any], kinds: Sequence[type], args: Args, kwargs: Kwargs) -> Any:
         """Return the answer of the innermost mode, or NotImplemented for the classes, or make the call."""
         has_ducks = not all(issubclass(kind, torch.Tensor) for kind in kinds)
         if kinds and not self.modes and not has_ducks:
             return NotImplemented
-        with torch_compat.DisableTorchFunctionSubclass(), self._undisguised():
+        with torch_compat.DisableTorchFunctionSubclass(), self._disguise(()):
             if has_ducks and not self.modes:
                 return self._ask_classes(func, self._kinds(func, kinds, args), args, kwargs)
             if self.modes:
@@ -230,7 +216,7 @@ class Overrides:
         self, func: Callable[..., Any], kinds: tuple[type, ...], args: Args, kwargs: Kwargs
     ) -> Any:
         for kind in kinds:
-            result = self.ask_class(kind, func, kinds, (args, kwargs))
+            result = self.ask_owner(kind, func, kinds, (args, kwargs))
             if result is not NotImplemented:
                 return result
         raise graph_break("unsupported-call", f"{func}, which no argument implements,")
@@ -270,17 +256,15 @@ class Overrides:
         for value in overloaded:
             if result is not NotImplemented:
                 break
-            result = self.ask_class(self._class(value), func, kinds, (args, kwargs))
+            result = self.ask_owner(self._class(value), func, kinds, (args, kwargs))
         if result is NotImplemented:
             raise graph_break("unsupported-call", f"{func.__qualname__}, which nobody implements,")
         return result
 
     def _ask_mode(self, func: object, shown: Sequence[type], args: Args, kwargs: Kwargs) -> Any:
-        mode = self.modes.pop()
-        trace = self._tracer.trace
+        mode = self.modes.pop()  # the method of a mode runs without the mode
         try:
-            method = trace.objects.load_attr(mode, "__torch_function__")
-            return trace.calls.call(method, (self._entered(func), shown, args, kwargs), {})
+            return self.ask_owner(mode, func, shown, (args, kwargs))
         finally:
             self.modes.append(mode)
 
@@ -290,17 +274,17 @@ class Overrides:
             return func
         return self._tracer.trace.objects.enter_as_itself(func, pinned(func, func.__qualname__))
 
-    def ask_class(self, cls: type, func: object, kinds: tuple[type, ...], call: Args) -> Any:
-        """Return the answer of the ``__torch_function__`` of a user's class."""
+    def ask_owner(self, owner: object, func: object, kinds: Sequence[type], call: Args) -> Any:
+        """Return the answer of the ``__torch_function__`` of a user's class or mode."""
         trace = self._tracer.trace
-        method = trace.objects.load_attr(cls, "__torch_function__")
+        method = trace.objects.load_attr(owner, "__torch_function__")
         return trace.calls.call(method, (self._entered(func), kinds, *call), {})
 
     def asked_by_torch(self, cls: type, func: object, kinds: tuple[type, ...], call: Args) -> Any:
-        """Run ``ask_class`` for a call by torch's C code, during which the probe is still on."""
+        """Run ``ask_owner`` for a call by torch's C code, during which the probe is still on."""
         off = torch_compat.DisableTorchFunctionSubclass
-        with off(), _pop_mode_temporarily(), self._undisguised():
-            return self.ask_class(cls, func, self._kinds(func, kinds, call[0]), call)
+        with off(), _pop_mode_temporarily(), self._disguise(()):
+            return self.ask_owner(cls, func, self._kinds(func, kinds, call[0]), call)
 
     @contextmanager
     def at(self, level: Level) -> Iterator[None]:
