@@ -26,7 +26,7 @@ LARGEST = 1 << 26
 
 
 def contents(array: np.ndarray[Any, Any]) -> None:
-    """Fill the array with ones, or with zeros where an integer may be an index. Few functions reject them."""
+    """Fill an example array with ones, or with zeros if its integers may be indices. Few functions reject them."""
     array[...] = 1 if array.dtype.kind in "fc" else 0
 
 
@@ -50,6 +50,7 @@ def rehearse(fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
 
 
 def _invertible(arg: object) -> Any:
+    """Return an identity matrix in place of a square matrix, so that ``numpy.linalg`` raises no error."""
     if isinstance(arg, np.ndarray) and arg.ndim >= 2 and arg.shape[-1] == arg.shape[-2]:
         return np.broadcast_to(np.eye(arg.shape[-1], dtype=arg.dtype), arg.shape)
     return arg
@@ -63,7 +64,7 @@ def name_of(fn: object) -> str:
 
 
 def shares(result: object, arrays: Iterable[Any]) -> bool:
-    """Whether NumPy's result is a view of an argument."""
+    """Whether NumPy's result shares memory with an argument."""
     return isinstance(result, np.ndarray) and any(
         isinstance(array, np.ndarray) and np.may_share_memory(result, array) for array in arrays
     )

@@ -27,8 +27,6 @@ from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.trace.numpy_types import NUMBERS, NUMPY_OF, SCALAR_TYPES, TORCH_OF
 from fxstack_capture.trace.state import Args, Kwargs
 
-_NOTHING: dict[str, Any] = {}
-
 
 @calls_program
 def array_of(tracer: TracerProtocol, tensor: torch.Tensor, *, force: bool) -> Array:
@@ -37,7 +35,7 @@ def array_of(tracer: TracerProtocol, tensor: torch.Tensor, *, force: bool) -> Ar
         raise graph_break("unsupported-call", "Tensor.numpy under a torch.func transform")
     if force:
         for plain in (torch.Tensor.detach, torch.Tensor.resolve_conj, torch.Tensor.resolve_neg):
-            tensor = tracer.record(plain, (tensor,), _NOTHING)
+            tensor = tracer.record(plain, (tensor,), {})
     with tracer.unrecorded():
         if tensor.requires_grad:
             torch.empty(0, requires_grad=True).numpy()  # raises torch's error
@@ -138,7 +136,7 @@ def _like_tensor(tracer: TracerProtocol, array: Array, kwargs: Kwargs) -> Any:
     requires_grad = options.pop("requires_grad", False)
     made = _copied(tracer, array, options)
     if requires_grad:
-        return tracer.call(torch.Tensor.requires_grad_, (made,), _NOTHING)
+        return tracer.call(torch.Tensor.requires_grad_, (made,), {})
     return made
 
 
@@ -205,6 +203,7 @@ def for_call(fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> tuple[tuple[
 
 
 def _is_number(value: Scalar, name: str) -> bool:
+    """Whether torch treats the scalar, passed as the keyword ``name``, like its plain number."""
     kind = type(value.example)
     return kind in NUMBERS if name in SCALAR_ARGUMENTS else kind in _PLAIN and name not in _CONTENTS
 
@@ -241,6 +240,7 @@ def _constant(value: object) -> Any:
 
 
 def _rebuilt(value: Any, each: Callable[[Any], Any]) -> Any:
+    """Return a container with ``each`` applied to its items, and a scalar as a constant with a guard."""
     if type(value) is Scalar:
         return value.settle()
     if not _holds(value):

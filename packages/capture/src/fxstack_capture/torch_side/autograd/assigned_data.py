@@ -58,6 +58,7 @@ def replace(tracer: TracerProtocol, tensor: torch.Tensor, value: object) -> torc
 
 
 def _stand_for(tracer: TracerProtocol, tensor: torch.Tensor, data: torch.Tensor) -> None:
+    """Let ``tensor`` stand for ``data`` in the rest of the graph."""
     becomes = tracer.record(with_data, (tensor, data), {}) if tensor.requires_grad else data
     with tracer.unrecorded():
         tensor.data = data
@@ -66,6 +67,8 @@ def _stand_for(tracer: TracerProtocol, tensor: torch.Tensor, data: torch.Tensor)
 
 
 class _WithData(torch.autograd.Function):
+    """Returns the data. The gradient goes to the leaf."""
+
     @staticmethod
     def forward(ctx: object, leaf: torch.Tensor, data: torch.Tensor) -> torch.Tensor:  # noqa: ARG004 - torch's signature
         return data.data

@@ -23,7 +23,7 @@ from fxstack_capture.torch_side.autograd import function_arguments
 from fxstack_capture.torch_side.autograd.state_reads import State, noted, state_of
 from fxstack_capture.torch_side.higher_order.surroundings import Surroundings
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
-from fxstack_capture.torch_side.subclasses.wrapping import plain_below
+from fxstack_capture.torch_side.subclasses.wrapper_classes import plain_below
 from fxstack_capture.trace.state import Args, Kwargs
 
 
@@ -73,6 +73,7 @@ class Applied:
         return self._apply(*args)
 
     def _apply(self, *args: Any) -> Any:
+        """Call ``function.apply``, after the templates and the outside tensors have got their operands."""
         end = len(args) - len(self.outside)
         args, found = args[:end], replaced(self.outside, args[end:])
         if self.templates:
@@ -87,7 +88,7 @@ class Applied:
 
 
 class RehearsedContext:
-    """Replaces ``ctx`` while the interpreter runs the methods."""
+    """Replaces ``ctx`` while the interpreter runs the methods. Only saved tensors have an effect in the dry run."""
 
     def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
         self.needs_input_grad = needs_input_grad
@@ -111,10 +112,7 @@ class RehearsedContext:
 
 
 def apply(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Apply the rule for ``Function.apply``.
-
-    ``fn`` is bound to the class, or the class is the first argument.
-    """
+    """Apply the rule for ``Function.apply``. ``fn`` is bound to the class, or the class is the first argument."""
     owner = getattr(fn, "__self__", None)
     cls, inputs = (owner, args) if isinstance(owner, type) else (args[0], args[1:])
     if kwargs:
@@ -147,6 +145,7 @@ def apply(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kw
 
 
 def _needs_template(value: object) -> bool:
+    """Whether a node cannot hold the argument, so that ``function_arguments`` must describe the argument."""
     kinds = function_arguments
     return kinds.is_function(value) or kinds.is_object(value) or kinds.is_named_tuple(value)
 
@@ -162,6 +161,11 @@ def _demand_no_outer_gradient(cls: type, inputs: Sequence[Any]) -> None:
 
 
 def _rehearse(tracer: TracerProtocol, cls: type, inputs: Sequence[Any]) -> tuple[State, list[Pair]]:
+    """Run the methods once for their guards, and remove their nodes again (a dry run).
+
+    Return the state that the backward reads, and the outside tensors with their fakes. Break the graph if the methods
+    have side effects, or if the state belongs to the trace.
+    """
     state: State | None = State([])
     before = Surroundings(tracer.trace, *inputs)
     mark = tracer.builder.mark()
@@ -195,6 +199,7 @@ def _rehearse(tracer: TracerProtocol, cls: type, inputs: Sequence[Any]) -> tuple
 def _forward(
     tracer: TracerProtocol, cls: Any, inputs: Sequence[Any], needs: tuple[bool, ...]
 ) -> tuple[RehearsedContext, Any]:
+    """Run ``forward`` on copies of the inputs, in both styles (with ``setup_context`` or without)."""
     call = tracer.trace.calls.call
     own = _copies(tracer, inputs)
     context = RehearsedContext(needs)
@@ -220,6 +225,7 @@ def _copies(tracer: TracerProtocol, inputs: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _backward(tracer: TracerProtocol, cls: Any, context: RehearsedContext, output: Any) -> State | None:
+    """Run ``backward`` (or ``vjp``) on new gradients. Return the state that the method reads, or None."""
     outputs = output if isinstance(output, tuple) else (output,)
     gradients = tuple(
         tracer.record(torch.empty_like, (x,), {}) if isinstance(x, torch.Tensor) else None for x in outputs
@@ -251,6 +257,7 @@ def found_outside(tracer: TracerProtocol, mark: fx.Node, inputs: Sequence[object
 
 
 def replaced(outside: Sequence[ref[torch.Tensor]], operands: Sequence[torch.Tensor]) -> Replaced:
+    """Return the outside tensors that still exist and their operands, by id."""
     pairs = [(reference(), operand) for reference, operand in zip(outside, operands, strict=True)]
     return {id(x): (x, operand) for x, operand in pairs if x is not None and x is not operand}
 
@@ -271,6 +278,8 @@ def apply_with(function: type[torch.autograd.Function], args: Sequence[object], 
 
 
 class _Replacing(TorchFunctionMode):
+    """Passes the operand to torch functions in place of the outside tensor."""
+
     def __init__(self, operands: Replaced) -> None:
         super().__init__()
         self._operands = operands

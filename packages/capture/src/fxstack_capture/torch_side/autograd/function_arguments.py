@@ -56,10 +56,7 @@ class Templates:
         self.operands: list[Any] = []
 
     def of(self, value: Any) -> Any:
-        """Return the template of ``value`` for ``make``.
-
-        Break the graph if no template can describe the value.
-        """
+        """Return the template of ``value`` for ``make``. Break the graph if no template can describe the value."""
         if isinstance(value, (torch.Tensor, *SYMBOLIC)):
             self.operands.append(value)
             return Operand(len(self.operands) - 1)
@@ -86,6 +83,7 @@ class Templates:
                 yield name, self.of(objects.load_attr(value, name))
 
     def _of_function(self, function: object) -> Any:
+        """Return the function itself, guarded by identity. Break the graph for a function made in the trace."""
         objects: Any = self._tracer.trace.objects
         objects.recreated.pin((function,))
         if type(function) is FunctionType and not objects.is_preexisting(function):
@@ -126,6 +124,7 @@ def make(template: Any, operands: Sequence[Any]) -> Any:
 
 
 def _refusal(value: object) -> BaseException:
+    """Return the graph break for an argument without a template."""
     kind = type(value)
     text = f"an autograd.Function with an argument of {kind.__module__}.{kind.__qualname__}"
     return graph_break("unsupported-call", text)

@@ -91,6 +91,7 @@ def _differentiate(
     create_graph: bool = False,
     inputs: object = None,
 ) -> None:
+    """Record ``backward``: one ``torch.autograd.grad`` for all leaves, then the accumulation into each leaf."""
     if create_graph:
         raise graph_break("unsupported-call", "backward with create_graph=True")
     if tracer.transforms.concern(roots, {}):
@@ -114,6 +115,7 @@ def _differentiate(
 
 
 def _record(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Record a call of ``torch.autograd``. An error breaks the graph, so that plain Python raises the exact error."""
     if _HOOKS(True) is not None:  # the hooks pack and unpack the tensors that the gradient saves, too
         raise graph_break("unsupported-call", "torch.autograd under saved-tensor hooks")
     tracer.differentiated = True
@@ -129,10 +131,7 @@ def _record(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: 
 
 
 def _demand_inside(tracer: TracerProtocol, roots: Sequence[Any]) -> list[torch.Tensor]:
-    """Return the leaves of the history of ``roots``.
-
-    Break the graph if the history leaves the trace or has hooks.
-    """
+    """Return the leaves of the history of ``roots``. Break the graph if the history leaves the trace or has hooks."""
     if not all(isinstance(root, FakeTensor) for root in roots):
         raise graph_break("unsupported-call", "torch.autograd on what is not a tensor")
     tracer.guard_flag(torch.is_anomaly_enabled)
@@ -167,6 +166,7 @@ def history(roots: Sequence[torch.Tensor]) -> Iterator[Any]:
 
 
 def _function_of(root: torch.Tensor) -> Any:
+    """Return the autograd node of a tensor: ``AccumulateGrad`` for a leaf, ``None`` if there is no node."""
     if root.requires_grad and is_leaf(root) is not False:
         # ``get_gradient_edge`` has no node for a view of a leaf made under no_grad, and in inference mode.
         with suppress(AssertionError, AttributeError):
@@ -176,6 +176,7 @@ def _function_of(root: torch.Tensor) -> Any:
 
 
 def _demand_known(tracer: TracerProtocol, leaf: torch.Tensor) -> None:
+    """Break the graph if a leaf is unknown to the graph or has hooks, which autograd would call."""
     if not tracer.builder.is_known(leaf):
         raise graph_break("unsupported-call", "a gradient of a tensor outside of the graph")
     if tracer.source_of(leaf) is not None and any(hooks_of(tracer, leaf, name) for name in HOOKS):
@@ -206,6 +207,7 @@ def _is_freed(node: object) -> bool:
 
 @cache
 def _saved_names(kind: object) -> tuple[str, ...]:
+    """Return the attributes of an autograd node that read its saved tensors."""
     return tuple(n for n in dir(kind) if n.startswith("_saved_") or n == "saved_tensors")
 
 

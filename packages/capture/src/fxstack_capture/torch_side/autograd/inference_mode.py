@@ -29,6 +29,7 @@ Rule = Callable[[TracerProtocol, Callable[..., Any], Args, Kwargs], Any]
 
 
 def _make(_tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> Region:
+    """Apply the rule for the constructor of ``torch._C._InferenceMode``: return a ``Region``."""
     if kwargs or len(args) != 1 or type(args[0]) is not bool:
         raise graph_break("unsupported-call", "torch._C._InferenceMode of what is no bool")
     made = Region.__new__(Region)
@@ -37,6 +38,7 @@ def _make(_tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> R
 
 
 def _enter(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: Kwargs) -> None:
+    """Apply the rule for ``Region.__enter__``: turn the mode on, and set the grad mode in the graph."""
     regions, (region,) = tracer.regions, args
     if regions.outer:
         raise graph_break("unsupported-call", "torch.inference_mode inside of inference mode")
@@ -48,6 +50,7 @@ def _enter(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: Kwargs) -> 
 
 
 def _leave(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: Kwargs) -> None:
+    """Apply the rule for ``Region.__exit__``."""
     opened = tracer.regions.open
     if not opened or opened[-1].region is not args[0]:
         raise graph_break("unsupported-call", "the end of a torch.inference_mode from outside")
@@ -57,6 +60,7 @@ def _leave(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: Kwargs) -> 
 
 
 def _write(tracer: TracerProtocol, before: state.State) -> None:
+    """Record the changes of torch's state since ``before`` that operators of the graph depend on."""
     for redo in state.difference(before, state.present(), in_graph=True):
         tracer.record_effect(*redo)
 

@@ -101,6 +101,7 @@ class HooksInGraph:
         return len(self._hooks)
 
     def add(self, node: fx.Node | None, tensor: torch.Tensor) -> HandleInGraph:
+        """Note a hook that ``node`` registers, or the replacement code if ``node`` is None. Return its handle."""
         handle = HandleInGraph(self.active, len(self._hooks))
         objects: Any = self._tracer.trace.objects
         for made in (self.active, handle):
@@ -138,10 +139,12 @@ class HooksInGraph:
             raise LaterHooks(frozenset(moved))
 
     def _changes_inputs(self) -> bool:
+        """Whether the graph has written to an input."""
         inputs = {fake.untyped_storage()._cdata for fake, _, _ in self._tracer.inputs()}
         return not inputs.isdisjoint(self._tracer.mutated_storages)
 
     def _before_use(self, tensor: torch.Tensor) -> GraphBreak:
+        """Return a graph break that ends the graph before the first use of ``tensor``."""
         reason = _end_before_use(self._tracer, tensor, "register_hook")
         if reason.earlier is not None:
             reason.path = (reason.earlier,)
@@ -158,6 +161,10 @@ def _register_later(tracer: TracerProtocol, tensor: torch.Tensor, hook: object) 
 
 
 def _hang_graph(tracer: TracerProtocol, tensor: torch.Tensor, hook: object) -> HandleInGraph:
+    """Register a hook on a computed tensor: as a nested graph, or by the replacement code (``LaterHooks``).
+
+    Break the graph before the first use of the tensor if neither is possible.
+    """
     if tracer.transforms.inside or is_wrapper(tensor):
         raise _end_before_use(tracer, tensor, "register_hook")
     whole = tracer.trace.options.fullgraph
@@ -217,11 +224,15 @@ def retain_grad(tracer: TracerProtocol, fn: object, args: Args, _kwargs: Kwargs)
 
 
 def _owner(fn: object, args: Args) -> tuple[torch.Tensor, tuple[Any, ...]]:
+    """Return the tensor of a method call, and the other arguments."""
     owner = getattr(fn, "__self__", None)
     return (owner, args) if isinstance(owner, torch.Tensor) else (args[0], args[1:])
 
 
 def _end_before_use(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> GraphBreak:
+    """Return the graph break for ``Tensor.name``. The graph ends before the first use of a computed tensor,
+    because the hook must be registered before the tensor is used.
+    """
     reason = graph_break("unsupported-call", f"Tensor.{name}")
     if tracer.source_of(tensor) is None:
         users = tracer.builder.node_of(tensor).users

@@ -18,7 +18,7 @@ from fxstack_capture.torch_compat import FakeTensor
 from fxstack_capture.torch_side.fakes.writes import is_leaf
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.subclasses.fake_classes import why_not_followed
-from fxstack_capture.torch_side.subclasses.wrapping import is_wrapped
+from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapped
 
 PLAIN_CLASSES = frozenset({torch.Tensor, torch.nn.Parameter})
 
@@ -50,6 +50,7 @@ def demand_supported(real: torch.Tensor) -> None:
 
 
 def _unsupported_kind(real: torch.Tensor) -> str | None:
+    """Return a description of a kind of tensor that the trace does not support, or ``None``."""
     cls = type(real)
     if cls not in PLAIN_CLASSES:
         why = why_not_followed(cls)

@@ -56,16 +56,19 @@ def _has_registered_fake(func: OpOverload) -> bool:
 
 
 def _decomposed(mode: FakeTensorMode, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Compute an operator by the decomposition of torch."""
     with mode:
         return decomposition_table[func](*args, **kwargs)
 
 
 def _composite(mode: FakeTensorMode, func: OpOverload, args: Args, kwargs: Kwargs) -> Any:
+    """Compute an operator that is composed of other operators (``CompositeImplicitAutograd``)."""
     with mode:
         return func.decompose(*args, **kwargs)
 
 
 def _special(mode: FakeTensorMode, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Compute an operator that has a rule of its own for fakes, else by its meta function."""
     for check, kernel in op_implementations_checks:
         if check(func):
             result = kernel(mode, func, *args, **kwargs)
@@ -77,6 +80,7 @@ def _special(mode: FakeTensorMode, func: Callable[..., Any], args: Args, kwargs:
 
 
 def _meta(mode: FakeTensorMode, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Compute an operator by its meta function, and wrap the results as fakes on the right device."""
     with in_kernel_invocation_manager(mode):
         result = func(*args, **kwargs)
     return mode.wrap_meta_outputs_with_default_device_logic(
@@ -148,6 +152,7 @@ _KEEPING_FORMAT = frozenset(
 
 
 def _of_given_size(mode: FakeTensorMode, func: Callable[..., Any], args: Args, _kwargs: Kwargs) -> Any:
+    """Compute the backward of an interpolation: the third argument is the size of the result."""
     gradient, size = args[0], args[2]
     keeps = func in _KEEPING_FORMAT and not _is_plain(gradient)
     memory_format = suggest_memory_format(gradient) if keeps else torch.contiguous_format
@@ -167,6 +172,7 @@ _LIKE = {
 
 
 def _of_argument(mode: FakeTensorMode, func: Callable[..., Any], args: Args, _kwargs: Kwargs) -> Any:
+    """Compute an operator of ``_LIKE``."""
     with mode:
         return torch.empty_like(args[_LIKE[func]], memory_format=torch.contiguous_format)
 

@@ -102,6 +102,7 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
 
     @property
     def avoid_device_init(self) -> bool:
+        """Whether fakes on CUDA must not initialise the device. torch's property is slow, so the value is cached."""
         return self._avoids_devices
 
     def __torch_dispatch__(
@@ -127,6 +128,7 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
         return result
 
     def _run(self, func: object, types: Sequence[type], args: object, kwargs: object) -> Any:
+        """Run an operator. Only predictable operators use recipes."""
         if self.in_kernel_invocation:
             return self._ask_torch(func, types, args, kwargs)
         if not is_predictable(func):
@@ -136,6 +138,7 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
         return self._predict(func, types, args, kwargs)
 
     def _predict(self, func: OpOverload, types: Any, args: Any, kwargs: Any) -> Any:
+        """Return the result of a recipe. Without a recipe, compute the result and keep its recipe."""
         kernel = None if self.shape_env is None else symbolic_kernel(func, args)
         if kernel is not None:
             return kernel(self, func, args, kwargs)
@@ -180,6 +183,10 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
         return self._laid_out(func, args, kwargs, result)
 
     def _demand_accepted(self, func: OpOverload, args: Any, kwargs: Any, result: Any) -> None:
+        """Raise ``RefusedArgumentsError`` if eager rejects the call, so that the caller gets eager's exception.
+
+        Guard the numbers for which the answer may differ. Break the graph if the answer depends on symbols.
+        """
         if not refuses(func, args, kwargs, result):
             if self.shape_env is not None and not self._asking:
                 for number, largest in ranges(func, args, kwargs, result):
@@ -197,6 +204,7 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
 
     @staticmethod
     def _laid_out(func: OpOverload, args: Any, kwargs: Any, result: Any) -> Any:
+        """Return the result with eager's strides and undefined results, which meta functions do not know."""
         result = with_undefined(func, args, kwargs, result)
         strides = eager_strides(func, args, kwargs, result)
         return result if strides is None else as_said(result, strides)
@@ -204,6 +212,7 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
     def _compute(
         self, func: object, types: object, args: object, kwargs: object, tensors: list[FakeTensor]
     ) -> Any:
+        """Compute the result by a kernel of ``fake_kernels``, else by torch's own dispatch."""
         kernel = kernel_of(func)
         ordinary = self.shape_env is None and all(t.layout is torch.strided for t in tensors)
         if kernel is None or not ordinary or (not tensors and should_allow_numbers_as_tensors(func)):
@@ -224,10 +233,12 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
             _LOG.disabled = disabled
 
     def _make(self, recipe: Recipe, tensors: list[FakeTensor]) -> Any:
+        """Return the result that a recipe describes for the arguments ``tensors``."""
         made = [self._part(part, tensors) for part in recipe.parts]
         return made[0] if recipe.container is None else recipe.container(made)
 
     def _part(self, part: Part, tensors: list[FakeTensor]) -> FakeTensor:
+        """Return one tensor of a result."""
         if type(part) is Same:
             return tensors[part.of]
         if type(part) is Fresh:

@@ -61,6 +61,7 @@ def _part(base: torch.Tensor, real: torch.Tensor, sizes: Any, strides: Any, offs
 
 
 def _anchor() -> torch.Tensor:
+    """Return a leaf that gives a view a ``grad_fn``."""
     return torch.empty(0, device="meta", requires_grad=True)
 
 
@@ -119,6 +120,7 @@ class Faker:
         return [self._as_entered(value, earlier) for value in values]
 
     def _as_entered(self, value: Any, earlier: Faker) -> Any:
+        """Return ``value`` itself, or a new fake if the program has changed the geometry, storage or history."""
         entry = self._entered.get(id(value))
         if entry is None:
             return value
@@ -133,6 +135,7 @@ class Faker:
         return earlier.fake(real, sizes, strides, offset)
 
     def _fresh(self, real: torch.Tensor, sizes: object, strides: object, offset: object) -> FakeTensor:
+        """Make a fake without a base, with the autograd and inference state of the real tensor."""
         inference = real.is_inference()
         without_modes = torch_compat.DisableTorchDispatch()
         try:
@@ -152,6 +155,7 @@ class Faker:
         return made if real.is_leaf else with_history(made)
 
     def _wrapped(self, real: torch.Tensor, sizes: object, strides: object, offset: object) -> FakeTensor:
+        """Make a fake with the conjugate and negative bits of the real tensor."""
         meta = self._meta(real, sizes, strides, offset)
         if real.is_conj():
             meta = torch_compat.conj_view(meta)
@@ -160,6 +164,7 @@ class Faker:
         return self.mode.wrap(meta, real.device)
 
     def _meta(self, real: torch.Tensor, sizes: Any, strides: Any, offset: Any) -> torch.Tensor:
+        """Return a meta tensor of the given geometry, on the fake storage of the real tensor's storage."""
         storage = real.untyped_storage()
         known = self._storages.get(storage._cdata)
         static = all(type(number) is int for number in (*sizes, *strides, offset))

@@ -105,6 +105,7 @@ def key_of(
 
 
 def _describe(values: Any, key: list[Any], tensors: list[FakeTensor]) -> bool:
+    """Append the description of each value to ``key``. Return False for a value that no key can describe."""
     for value in values:
         kind = type(value)
         if kind is FakeTensor:
@@ -158,6 +159,7 @@ def recipe_of(result: object, tensors: Sequence[FakeTensor]) -> Recipe | None:
 
 
 def _part_of(result: FakeTensor, tensors: Sequence[FakeTensor]) -> Part | None:
+    """Return how to make a result: an argument, a view of an argument, or a new tensor; None for other results."""
     for index, tensor in enumerate(tensors):
         if tensor is result:
             return Same(index)
@@ -181,6 +183,7 @@ def _part_of(result: FakeTensor, tensors: Sequence[FakeTensor]) -> Part | None:
 
 
 def _is_ordinary(result: FakeTensor) -> bool:
+    """Whether sizes, strides, offset and dtype describe the result completely."""
     return (
         result.layout is torch.strided
         and result.constant is None

@@ -30,6 +30,7 @@ def check_sizes(func: object, args: Sequence[Any]) -> None:
 
 
 def _differ(left: Sequence[Any], right: Sequence[Any]) -> bool:
+    """Whether two lists of sizes differ for certain."""
     return len(left) != len(right) or any(guard_or_false(a != b) for a, b in zip(left, right, strict=True))
 
 
@@ -86,6 +87,7 @@ def _masked(x: Tensor, indices: Sequence[Tensor | None]) -> bool:
 
 
 def _select(x: Tensor, _dim: int, index: Tensor) -> bool:
+    """Whether the index of ``index_select`` is no vector, or has several items for a scalar."""
     return index.dim() > 1 or (not x.dim() and guard_or_false(index.numel() != 1))
 
 
@@ -95,6 +97,7 @@ def _elementwise_loss(x: Tensor, target: Tensor, *_: object) -> bool:
 
 
 def _spatial_loss(x: Tensor, target: Tensor, weight: Tensor | None = None, *_: object) -> bool:
+    """Whether the target of ``nll_loss2d`` has other spatial sizes than the input."""
     if x.dim() != 4 or target.dim() != 3:
         return False
     unweighted = weight is None or not guard_or_false(weight.numel() != x.shape[1])

@@ -49,6 +49,7 @@ def _is_strided(value: object) -> TypeGuard[torch.Tensor]:
 
 
 def _shares_memory_with_itself(tensor: torch.Tensor) -> bool:
+    """Whether elements of the tensor share memory, as in an expanded tensor."""
     return bool(torch._debug_has_internal_overlap(tensor) == _OVERLAPS)
 
 
@@ -137,6 +138,7 @@ def written_tensors(operator: object, args: Sequence[Any], kwargs: Kwargs) -> It
 
 
 def _written_values(operator: object, args: Sequence[Any], kwargs: Kwargs) -> Iterator[Any]:
+    """Yield the arguments that an operator overload writes to: tensors, lists of tensors, or None."""
     for position, name in _written_arguments(operator):
         yield args[position] if position < len(args) else kwargs.get(name)
 

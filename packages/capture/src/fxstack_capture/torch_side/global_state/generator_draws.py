@@ -97,6 +97,7 @@ def seed(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwa
 
 
 def _guard_own(tracer: TracerProtocol, generator: torch.Generator) -> None:
+    """Guard that the generator stays distinct from torch's default generators, from which graph operators draw."""
     # The guard keeps the generator distinct from torch's default generators, which graph operators draw from.
     others = tuple(pinned(other, "torch.default_generator") for other in _defaults())
     source = tracer.trace.objects.source_of(generator)
@@ -105,6 +106,7 @@ def _guard_own(tracer: TracerProtocol, generator: torch.Generator) -> None:
 
 
 def _guard_same(tracer: TracerProtocol, generator: torch.Generator) -> None:
+    """Guard that the generator is still the same object, the default generator."""
     source = tracer.trace.objects.source_of(generator)
     assert source is not None
     tracer.trace.guard(source, IdentityIs(generator, id(generator)))
@@ -124,10 +126,12 @@ def _from(fn: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 def _draw(fn: Callable[..., Any], generator: torch.Generator, *args: object, **kwargs: object) -> Any:
+    """Call a torch function with the generator, which draws pass as the first argument."""
     return fn(*args, generator=generator, **kwargs)
 
 
 def _defaults() -> tuple[torch.Generator, ...]:
+    """Return torch's default generators."""
     return (torch.default_generator, *torch.cuda.default_generators)
 
 
@@ -146,6 +150,7 @@ def _demand_alone(
 
 
 def _is_plain(value: Any) -> bool:
+    """Whether the value is a constant that the replacement code can pass to the function."""
     if type(value) in (tuple, list, torch.Size):
         return all(map(_is_plain, value))
     return type(value) in (int, float, torch.dtype, torch.device, str, type(None))
@@ -154,6 +159,7 @@ def _is_plain(value: Any) -> bool:
 def _example(
     fn: Callable[..., Any], generator: torch.Generator, args: Args, rest: dict[str, Any]
 ) -> torch.Tensor:
+    """Return the function's result from a new generator, for its metadata."""
     try:
         made: torch.Tensor = fn(*args, generator=torch.Generator(generator.device), **rest)
     except Exception as error:  # the program's own error: plain Python raises the error again

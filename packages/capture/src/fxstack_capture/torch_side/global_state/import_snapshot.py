@@ -25,6 +25,7 @@ _TENSOR = dict(torch.Tensor.__dict__)
 
 
 def _is_foreign(name: str, value: object) -> bool:
+    """Whether the attribute of ``torch.Tensor`` was defined outside of torch."""
     if isinstance(value, property):
         return hasattr(torch_compat.TensorBase, name) and not is_stable(value.fget)
     return isinstance(value, FunctionType) and not is_stable(value)

@@ -21,6 +21,7 @@ _SIGNED = range(-(1 << 63), 1 << 63)
 
 
 def _manual_seed(tracer: TracerProtocol, fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Apply the rule for ``torch.manual_seed``, which returns the default generator."""
     (seed,) = _only(tracer, fn, "seed", args, kwargs)
     if type(seed) is not torch.SymInt and (type(seed) is not int or seed not in _SIGNED):
         raise graph_break("side-effect-call", "torch.manual_seed of what is no number of 64 bits")
@@ -31,11 +32,13 @@ def _manual_seed(tracer: TracerProtocol, fn: object, args: Args, kwargs: Kwargs)
 
 
 def _get_state(tracer: TracerProtocol, fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Apply the rule for ``torch.get_rng_state``."""
     _demand_plain(tracer, fn)
     return tracer.record(GET_STATE, args, kwargs)
 
 
 def _set_state(tracer: TracerProtocol, fn: object, args: Args, kwargs: Kwargs) -> None:
+    """Apply the rule for ``torch.set_rng_state``."""
     (state,) = _only(tracer, fn, "new_state", args, kwargs)
     with tracer.unrecorded():
         fits = isinstance(state, FakeTensor) and _is_state(state)
@@ -45,6 +48,7 @@ def _set_state(tracer: TracerProtocol, fn: object, args: Args, kwargs: Kwargs) -
 
 
 def _is_state(tensor: FakeTensor) -> bool:
+    """Whether a tensor has the dtype, device and size of a state of the default generator."""
     described = (tensor.dtype, tensor.device.type, tuple(tensor.shape))
     return described == (torch.uint8, "cpu", (STATE_SIZE,)) and tensor.is_contiguous()
 

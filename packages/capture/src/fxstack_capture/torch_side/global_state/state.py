@@ -40,6 +40,7 @@ class Variable:
     """Whether operators of a graph depend on the state."""
 
     def redo(self, values: tuple[Any, ...]) -> Redo:
+        """Return the call that sets the variable to ``values``."""
         return self.write, (*self.fixed, *values)
 
 
@@ -188,6 +189,7 @@ def seen_below() -> State:
 
 
 def _is_cast_already(variable: Variable) -> bool:
+    """Whether the variable is autocast of a device whose dispatch key is excluded."""
     if variable.write is not torch.set_autocast_enabled:
         return False
     key = _AUTOCAST_KEYS[variable.fixed[0]]
@@ -267,6 +269,7 @@ class Regions:
                 self.leave()
 
     def enter(self, region: Region) -> None:
+        """Turn on the mode of the region in the trace."""
         self.used = True
         outside = present()
         guard = torch_compat.InferenceMode(region.mode)
@@ -277,9 +280,7 @@ class Regions:
         self.open.pop().guard.__exit__(None, None, None)
 
     def delta(self, entry: State) -> tuple[list[Redo], State]:
-        """Return the calls that enter the open regions again from ``entry``, and the state after
-        these calls.
-        """
+        """Return the calls that enter the open regions again from ``entry``, and the state after these calls."""
         # The graph may have set a part of the state. So each value that differs in one of the states is set.
         redo: list[Redo] = []
         now = present()

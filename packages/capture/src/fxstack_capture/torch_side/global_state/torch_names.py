@@ -78,11 +78,13 @@ class NamesOfTorch:
             self._guard_function(target.target)
 
     def _guard_method(self, name: str) -> None:
+        """Guard the method of ``torch.Tensor``. Break the graph if it is not torch's own."""
         self._objects.classes.note(torch.Tensor, (name,))
         if not is_original_method(name):
             raise graph_break("unsupported-call", f"Tensor.{name}, whose name stands for another,")
 
     def _guard_function(self, fn: object) -> None:
+        """Guard the qualified name of a torch function. Break the graph if the name leads to another object."""
         if (getattr(fn, "__module__", None) or "").partition(".")[0] != "torch":
             return
         name = _get_qualified_name(fn)
@@ -113,6 +115,7 @@ class NamesOfTorch:
         return known
 
     def _guard_dependencies(self, fn: FunctionType) -> bool:
+        """Guard the function with its callees, and return whether all names that they read are torch's own."""
         functions, reads = global_dependencies(fn)
         for function in functions:
             source = pinned(function, function.__qualname__)
@@ -151,6 +154,7 @@ def _chains(code: CodeType) -> tuple[tuple[str, ...], ...]:
 
 
 def _read(fn: FunctionType) -> Iterator[tuple[dict[str, object], str, object]]:
+    """Yield the definitions that a function reads by name: (namespace, name, definition)."""
     for chain in _chains(fn.__code__):
         namespace = fn.__globals__
         for name in chain:

@@ -39,6 +39,8 @@ def leave_compiler_unloaded() -> None:
 
 
 def _direct(marked: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function to call in place of ``marked`` as long as torch's compiler is not loaded."""
+
     def call(*args: object, **kwargs: object) -> Any:
         if COMPILER not in sys.modules:
             return function(*args, **kwargs)

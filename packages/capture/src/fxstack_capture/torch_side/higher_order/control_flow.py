@@ -54,12 +54,14 @@ class GraphsOfCall:
         *,
         apart: bool = True,
     ) -> Subgraph:
+        """Trace a function on new fakes with the metadata of ``likes`` (see ``subgraphs.trace``)."""
         inputs = [subgraphs.fake_of(self.tracer, like) for like in likes]
         made = subgraphs.trace(self.tracer, fn, inputs, nested, apart=apart)
         self.traced.append(made)
         return made
 
     def trace_predicate(self, fn: Callable[..., Any], likes: Sequence[torch.Tensor]) -> None:
+        """Trace the condition of a loop, whose graph must return one value."""
         made = self.trace(fn, likes)
         if len(made.outputs) > 1 or made.outputs[0].numel() != 1:
             raise self.refuse("whose condition is not one value")
@@ -75,9 +77,11 @@ class GraphsOfCall:
         return [builder.module(f"{name}_graph", module) for module in cut], free
 
     def operands(self, tensors: Sequence[Any]) -> list[fx.Node]:
+        """Return the nodes of tensors and numbers."""
         return [self.tracer.builder.argument(value, []) for value in tensors]
 
     def write(self, node_args: Args, results: Tensors, spec: pytree.TreeSpec) -> Any:
+        """Add the node of the operator, and return the results in the structure of the function's results."""
         builder = self.tracer.builder
         node = builder.add("call_function", self.operator, node_args, {})
         self.tracer.annotate(node)
@@ -93,6 +97,7 @@ class GraphsOfCall:
         return [with_history(x) if needs and _differentiable(x) else x for x in found]
 
     def refuse(self, why: str) -> BaseException:
+        """Return a graph break, after which torch's own operator decides."""
         return graph_break("operator-function", f"{self.operator.name()} {why}")
 
 
@@ -114,6 +119,7 @@ def any_gradient(operands: Sequence[Any], free: Sequence[fx.Node]) -> bool:
 
 
 def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Return the metadata in which both branches, or the carry and its successor, must agree."""
     return tensor.dtype, tensor.device, tuple(tensor.size()), tensor.stride()
 
 

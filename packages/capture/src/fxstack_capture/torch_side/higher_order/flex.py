@@ -75,6 +75,7 @@ def _autocast(tracer: TracerProtocol, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _casts(kind: str, tensor: torch.Tensor) -> bool:
+    """Whether autocast casts a tensor of this device and dtype for the operator."""
     key = getattr(torch_compat.DispatchKey, f"Autocast{kind.upper()}", None)
     known = key in _OPERATOR.py_kernels  # some versions of torch have no such kernel
     return known and tensor.is_floating_point() and tensor.dtype is not torch.float64
@@ -142,6 +143,7 @@ def _lookups(tracer: TracerProtocol) -> Iterator[None]:
 
 
 def _as_tensor(tracer: TracerProtocol, tensor: torch.Tensor, index: object) -> Any:
+    """Return an index as a tensor."""
     if isinstance(index, torch.Tensor):
         return index
     made = {"dtype": torch.int64, "device": tensor.device}

@@ -22,6 +22,7 @@ _C = torch_compat.functorch
 
 
 def _layer(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """Really call the function. torch's Python wrapper is skipped."""
     return tracer.transforms.run(_BELOW.get(fn, fn), args, kwargs)
 
 
@@ -39,10 +40,7 @@ def _dual(levels: int) -> Rule:
 
 
 def _add_batch_dim(tensor: torch.Tensor, dim: int, level: int) -> torch.Tensor:
-    """Convert a negative dimension as torch's Python wrapper does.
-
-    The C function accepts no negative dimension.
-    """
+    """Convert a negative dimension as torch's Python wrapper does. The C function accepts no negative dimension."""
     return _C._add_batch_dim(tensor, tensor.ndim + dim if dim < 0 else dim, level)
 
 

@@ -28,10 +28,7 @@ _FACTS = {torch_compat.check: lambda condition: condition, torch_compat.check_is
 
 
 def check_number(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Apply the rule for ``torch._check`` and relatives.
-
-    A condition on symbols becomes an assertion of the graph.
-    """
+    """Apply the rule for ``torch._check`` and relatives. A condition on symbols becomes an assertion of the graph."""
     if not args or not isinstance(args[0], (torch.SymBool, torch.SymInt)):
         return tracer.trace.interp.call_function(fn, args, kwargs)
     region = tracer.assumptions.region
@@ -49,6 +46,7 @@ def check_number(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwa
 
 
 def _write(tracer: TracerProtocol, fact: torch.SymBool, message: str) -> None:
+    """Add the assertion of a fact to the nested graph."""
     builder = tracer.builder
     node = builder.add("call_function", _ASSERT, (builder.argument(fact, []), message), {})
     node.meta.update(val=None, example_value=None)
@@ -56,6 +54,7 @@ def _write(tracer: TracerProtocol, fact: torch.SymBool, message: str) -> None:
 
 
 def _message(tracer: TracerProtocol, message: object = None, **_more: object) -> str:
+    """Return the text of a failed check, which the program may compute by a function."""
     return _UNSAID if message is None else str(tracer.trace.calls.call(message, (), {}))
 
 

@@ -103,6 +103,7 @@ class Selection(TorchDispatchMode):
         node.meta["recompute"] = min(answers, key=_STRENGTH.index)
 
     def _ask(self, func: Any, args: Args, kwargs: Kwargs, out: Any) -> str:
+        """Return the tag of the policy's decision about one operator. Break the graph at a write to a saved tensor."""
         if func._schema.is_mutable and not self._saved.isdisjoint(_memory((args, kwargs))):
             raise _changes_what_is_saved(func)
         told = {"op_output": out} if _TELLS_OUTPUT else {}
@@ -124,5 +125,6 @@ def _changes_what_is_saved(func: object) -> GraphBreak:
 
 
 def _memory(values: object) -> set[int]:
+    """Return the storages of all tensors among ``values``."""
     leaves = (leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor))
     return {leaf.untyped_storage()._cdata for leaf in leaves}

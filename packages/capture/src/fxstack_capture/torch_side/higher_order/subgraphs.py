@@ -24,7 +24,7 @@ from fxstack_capture.torch_side.higher_order import nested_checks
 from fxstack_capture.torch_side.higher_order.surroundings import Surroundings
 from fxstack_capture.torch_side.recording.execution import name_of
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
-from fxstack_capture.torch_side.subclasses.wrapping import is_wrapped
+from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapped
 from fxstack_capture.trace.state import Args
 from fxstack_interchange.modules import make_graph_module
 

@@ -64,6 +64,7 @@ class Surroundings:
 
 
 def _seen(trace: Trace) -> _Seen:
+    """Take a snapshot of the side effects, draws, attribute writes and torch state of the trace."""
     objects = trace.objects
     effects = diff(objects)
     torch_side = trace.torch
@@ -122,6 +123,7 @@ def _items(value: Any, cls: type) -> list[Any]:
 
 
 def _slots(value: object, cls: type) -> Iterator[Any]:
+    """Yield the values of the slots of an object. An unset slot gives its descriptor."""
     for member in slots(cls):
         try:
             yield member.__get__(value)

@@ -33,7 +33,7 @@ from fxstack_capture.torch_side.fakes.writes import OperatorMode, written_tensor
 from fxstack_capture.torch_side.global_state import state
 from fxstack_capture.torch_side.recording.execution import UNSUPPORTED, first_line, name_of
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
-from fxstack_capture.torch_side.subclasses.wrapping import is_wrapped
+from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapped
 from fxstack_capture.trace.state import Args, Kwargs
 
 # Limits: three cases run the whole transform in plain Python: linearize, a program's autograd.Function under
@@ -73,6 +73,7 @@ class Transforms:
 
     @property
     def inside(self) -> bool:
+        """Whether a layer or a level of forward-mode AD is active."""
         return self._used and (_C.get_dynamic_layer_stack_depth() > 0 or self._dual_levels > 0)
 
     def concern(self, args: Sequence[Any], kwargs: Kwargs) -> bool:
@@ -85,10 +86,7 @@ class Transforms:
 
     @calls_program
     def run(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-        """Run ``fn`` for real.
-
-        Raise the program's exception, or GraphBreak if the exact exception is unknown.
-        """
+        """Run ``fn`` for real. Raise the program's exception, or GraphBreak if the exact exception is unknown."""
         self._used = True
         if self._believed is None:
             self._believed = state.present()
@@ -119,10 +117,7 @@ class Transforms:
     # --- recording -------------------------------------------------------------------------------
 
     def record(self, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-        """Record an operator that reaches the mode below all layers.
-
-        The tensors of the operator are fakes.
-        """
+        """Record an operator that reaches the mode below all layers. The tensors of the operator are fakes."""
         if func in _UNRECORDED:
             return func(*args, **kwargs)
         self._catch_up(state.seen_below())
@@ -151,6 +146,7 @@ class Transforms:
         return result
 
     def _write(self, target: Any, args: Args, kwargs: Kwargs, result: Any) -> None:
+        """Add a node for a call that has already run."""
         node = self._tracer.builder.add("call_function", target, args, kwargs)
         self._tracer.annotate(node)
         self._tracer.builder.bind(result, node)

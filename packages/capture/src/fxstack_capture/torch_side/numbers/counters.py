@@ -47,10 +47,7 @@ class Counters:
                 self._made[result.untyped_storage()._cdata] = float(value)
 
     def note_changed(self, tensor: torch.Tensor, added: float | None) -> None:
-        """Note a write to ``tensor``.
-
-        ``added`` is the number that the write adds, or ``None`` for another write.
-        """
+        """Note a write to ``tensor``. ``added`` is the number that the write adds, or ``None`` for another write."""
         key = tensor.untyped_storage()._cdata
         known = self._added.get(key, 0.0)
         if added is None or not _is_small(tensor):
@@ -69,6 +66,10 @@ class Counters:
         return None if start is None else start + added if added else start
 
     def _start(self, tensor: torch.Tensor, *, counting: bool) -> Any:
+        """Return the number that the tensor had before the additions of the graph, or ``None``.
+
+        ``counting``: the graph has added to the number. Guards then keep the sum exact in the dtype.
+        """
         key = tensor.untyped_storage()._cdata
         if key in self._made:
             return self._made[key]
@@ -84,6 +85,7 @@ class Counters:
         return value
 
     def _enter(self, tensor: torch.Tensor) -> tuple[Any, float, Any]:
+        """Read the number of an input tensor. Return the number as a constant or symbol, its value, and its source."""
         tracer = self._tracer
         original, tensor_source = tracer.original_of(tensor)
         if original is None or tensor_source is None:

@@ -79,6 +79,7 @@ class NumberFormulas:
         return placed[0]
 
     def _place(self, expr: sympy.Expr) -> Placed | None:
+        """Return the source and the number of a formula in which the input number occurs once, else ``None``."""
         found = self._geometry.primary.get(expr)
         if found is not None:
             source, number = found
@@ -147,6 +148,7 @@ class NumberFormulas:
         return made
 
     def _operation(self, function: Callable[..., Any], operands: Args) -> Placed | None:
+        """Place an operation whose other operand, if any, is a constant."""
         if len(operands) == 1:
             placed = self._place(operands[0])
             return None if placed is None else self._step(placed, function, "")
@@ -159,6 +161,7 @@ class NumberFormulas:
         return self._with_constant(self._place(left), right, f"__r{name[2:]}")
 
     def _with_constant(self, placed: Placed | None, constant: float, name: str) -> Placed | None:
+        """Apply the method ``name`` of ``constant`` to a placed number. Integers beside floats must be exact."""
         if placed is None or type(constant) not in (int, float):
             return None
         if type(placed[1]) is float and type(constant) is int:
@@ -168,6 +171,7 @@ class NumberFormulas:
         return self._step(placed, getattr(constant, name), repr(constant))
 
     def _step(self, placed: Placed, by: Callable[[Any], Any], constant: str) -> Placed | None:
+        """Return the source and number of ``by`` applied to a placed number. ``constant`` makes the step unique."""
         source, value = placed
         try:
             result = by(value)
@@ -240,6 +244,7 @@ class InputNumbers:
         return self._functions[found]
 
     def _symbol(self, value: float, source: Source) -> Any:
+        """Return the symbol of a source, made at its first use."""
         if source not in self._symbols:
             whole = isinstance(value, int)
             self._trace.guard(source, WordIs() if whole else TypeIs(type(value)))

@@ -68,6 +68,7 @@ def _history(tracer: TracerProtocol, last: fx.Node) -> list[fx.Node]:
 
 
 def _demand_known(tracer: TracerProtocol, node: fx.Node) -> None:
+    """Raise ``_NotKnownError`` for an input, a node of unknown kind, or a tensor that is large or written to."""
     if node.op != "call_method" and not (node.op == "call_function" and isinstance(node.target, _CALLABLE)):
         raise _NotKnownError
     for made in torch_compat.tree_leaves(node.meta.get("val")):
@@ -86,6 +87,7 @@ def _is_small(made: Any) -> bool:
 
 
 def _run(nodes: list[fx.Node]) -> torch.Tensor:
+    """Really run the nodes, and return the value of the last."""
     values: dict[fx.Node, Any] = {}
     for node in nodes:
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)

@@ -19,7 +19,6 @@ from fxstack_capture.torch_side.recording.execution import name_of
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.trace.state import Args, Kwargs
 
-_NOTHING: dict[str, Any] = {}
 _SYMBOLIC = (torch.SymInt, torch.SymFloat)
 _REAL = (float, torch.SymFloat)
 _LISTS = (list, tuple, torch.Size)
@@ -44,6 +43,7 @@ def with_scalars(tracer: TracerProtocol, fn: object, kwargs: Kwargs) -> dict[str
 
 
 def takes(data: object, kwargs: Kwargs) -> bool:
+    """Whether ``make`` can make the tensor ``torch.tensor(data, **kwargs)``: an item is unknown, and all fit the dtype."""
     dtype = kwargs.get("dtype")
     if dtype is not None and not isinstance(dtype, torch.dtype):  # a Python class, or an invalid argument
         return False
@@ -59,6 +59,7 @@ def takes(data: object, kwargs: Kwargs) -> bool:
 
 
 def _leaves(data: Any) -> Iterator[Any]:
+    """Yield the items of a nested list."""
     if type(data) in _LISTS:
         for item in data:
             yield from _leaves(item)
@@ -82,12 +83,14 @@ def _dtype_of(leaves: list[Any], kwargs: Kwargs) -> torch.dtype:
 
 
 def _own_dtype(leaf: object) -> torch.dtype:
+    """Return the dtype that torch gives a tensor of this number alone."""
     if isinstance(leaf, torch.Tensor):
         return leaf.dtype
     return torch.get_default_dtype() if type(leaf) in _REAL else torch.int64
 
 
 def _fits_in_list(leaf: object, dtype: torch.dtype) -> bool:
+    """Whether the tensor of a list gets the same value from the graph as from torch, which reads the number."""
     if isinstance(leaf, torch.Tensor):
         return _is_one_number(leaf) and _keeps_value(leaf.dtype, dtype)
     real = dtype.is_floating_point
@@ -113,6 +116,7 @@ _EXACT = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.i
 
 
 def _plain(value: Any, real: bool) -> bool:
+    """Whether a plain or symbolic number converts to the dtype exactly. ``real``: the dtype is a float dtype."""
     kind = type(value)
     if kind is torch.SymInt:  # torch raises the error for a number that is too large
         value = 0 if value.node.hint is None else value.node.hint
@@ -132,7 +136,7 @@ def make(tracer: TracerProtocol, data: object, kwargs: Kwargs) -> Any:
         _warn_of_gradients()
     made = _stacked(tracer, data, options)
     if requires_grad:
-        return tracer.call(torch.Tensor.requires_grad_, (made,), _NOTHING)
+        return tracer.call(torch.Tensor.requires_grad_, (made,), {})
     return made
 
 
@@ -145,6 +149,7 @@ def _warn_of_gradients() -> None:
 
 
 def _stacked(tracer: TracerProtocol, data: Any, options: dict[str, Any]) -> Any:
+    """Record the tensor of a number, a tensor or a nested list."""
     if type(data) in _LISTS:
         return tracer.record(torch.stack, ([_stacked(tracer, v, options) for v in data],), {})
     if isinstance(data, torch.Tensor):
@@ -169,18 +174,20 @@ def _fits(number: object, dtype: torch.dtype) -> bool:
 
 
 def _of_tensor(tracer: TracerProtocol, tensor: torch.Tensor, dtype: torch.dtype) -> Any:
+    """Record a tensor of one element as a scalar of the dtype, without its gradient."""
     if tensor.requires_grad:
-        tensor = tracer.call(torch.Tensor.detach, (tensor,), _NOTHING)
-    made = tracer.record(torch.Tensor.reshape, (tensor, ()), _NOTHING)
+        tensor = tracer.call(torch.Tensor.detach, (tensor,), {})
+    made = tracer.record(torch.Tensor.reshape, (tensor, ()), {})
     if dtype.is_floating_point and tensor.dtype != dtype:
-        made = tracer.record(torch.Tensor.to, (made, torch.float64), _NOTHING)  # the type of Python's float
-    return made if made.dtype == dtype else tracer.record(torch.Tensor.to, (made, dtype), _NOTHING)
+        made = tracer.record(torch.Tensor.to, (made, torch.float64), {})  # the type of Python's float
+    return made if made.dtype == dtype else tracer.record(torch.Tensor.to, (made, dtype), {})
 
 
 def _of_number(tracer: TracerProtocol, number: object, options: dict[str, Any]) -> Any:
+    """Record the tensor of a number."""
     dtype = options["dtype"]
     if not dtype.is_floating_point:
         return tracer.record(torch.scalar_tensor, (number,), options)
     # A number that is too large for the dtype becomes infinite.
     made = tracer.record(torch.scalar_tensor, (number,), {**options, "dtype": torch.float64})
-    return tracer.record(torch.Tensor.to, (made, dtype), _NOTHING)
+    return tracer.record(torch.Tensor.to, (made, dtype), {})

@@ -73,6 +73,7 @@ def _with_numbers(tracer: TracerProtocol, index: object) -> Any:
 
 
 def _is_number(value: Any) -> TypeGuard[torch.Tensor]:
+    """Whether the value is a tensor of integers, which torch reads as a number if it is one number."""
     return type(value) is FakeTensor and value.dtype in _INTEGERS
 
 
@@ -114,12 +115,14 @@ def _is_outside(tensor: torch.Tensor, index: object) -> bool:
 
 
 def _as_numbers(index: Any) -> Any:
+    """Return the index with present values, so that torch raises its error with the numbers in the text."""
     if type(index) is tuple:
         return tuple(map(_as_numbers, index))
     return int(index) if _has_value(index) else index
 
 
 def _has_value(item: object) -> bool:
+    """Whether the item is a symbolic number whose value tracing knows."""
     return isinstance(item, torch.SymInt) and item.node.hint is not None
 
 

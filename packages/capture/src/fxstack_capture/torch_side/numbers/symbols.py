@@ -16,10 +16,7 @@ from fxstack_capture.torch_compat import OptimizedPythonReferenceAnalysis, sympy
 
 
 class GraphAnalysis(OptimizedPythonReferenceAnalysis):
-    """Computes sympy functions on nodes.
-
-    Python arithmetic replaces the operations that torch leaves to sympy.
-    """
+    """Computes sympy functions on nodes. Python arithmetic replaces the operations that torch leaves to sympy."""
 
     @staticmethod
     def int_truediv(a: Any, b: Any) -> Any:
@@ -109,6 +106,7 @@ class Symbols:
         return self._compute(expr, value) if node is None else node
 
     def _compute(self, expr: sympy.Basic, value: object) -> fx.Node:
+        """Add nodes that compute ``expr``, and return the last. ``value`` is the symbolic number of ``expr``, if any."""
         graph = self._graph
         tracer = fx.proxy.GraphAppendingTracer(graph)
         names = sorted(expr.free_symbols, key=str)
@@ -135,6 +133,7 @@ class Symbols:
         return node
 
     def _operand(self, operand: object) -> Any:
+        """Return the node of an operand of the program's own float operation, or a plain operand itself."""
         if not isinstance(operand, sympy.Basic):
             return operand
         node = self._nodes.get(operand)
@@ -148,6 +147,7 @@ class Symbols:
             self._symbol_node(symbol)
 
     def _symbol_node(self, symbol: sympy.Symbol) -> fx.Node:
+        """Return the node of a symbol: an input, a computed float, or the bool in a tensor as a number."""
         node = self._nodes.get(symbol)
         if node is None and symbol in self._geometry.computed:
             node = self._nodes[symbol] = self._float_node(symbol)
@@ -174,4 +174,5 @@ def _annotate_after(last: fx.Node, graph: fx.Graph) -> None:
 
 
 def symbolic_number(value: object) -> bool:
+    """Whether the value is a SymInt, SymFloat or SymBool."""
     return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))

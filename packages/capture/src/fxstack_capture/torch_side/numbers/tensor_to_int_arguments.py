@@ -58,6 +58,7 @@ def with_decisions(args: Args, kwargs: Kwargs) -> Arguments | None:
 
 
 def _is_open(value: Any) -> bool:
+    """Whether the value is a comparison of symbolic numbers that a guard can decide."""
     return type(value) is torch.SymBool and value.node.has_hint()
 
 
@@ -66,10 +67,12 @@ def _decided(value: object) -> Any:
 
 
 def _occurrences(value: object, tensor: torch.Tensor) -> int:
+    """Return how many times the tensor object occurs in an argument."""
     return (value is tensor) + sum(_occurrences(part, tensor) for part in _parts(value))
 
 
 def _parts(value: Any) -> tuple[Any, ...]:
+    """Return the items of a container, a slice or a dictionary."""
     if type(value) is slice:
         return value.start, value.stop, value.step
     if type(value) is dict:
@@ -78,6 +81,7 @@ def _parts(value: Any) -> tuple[Any, ...]:
 
 
 def _replaced(value: Any, tensor: torch.Tensor, number: Any) -> Any:
+    """Return the argument with ``number`` in place of ``tensor``."""
     if value is tensor:
         return number
     if type(value) is slice:

@@ -127,12 +127,14 @@ def _takes(tracer: TracerProtocol, first: object, second: object) -> bool:
 
 
 def _is_plain(tracer: TracerProtocol, tensor: torch.Tensor) -> bool:
+    """Whether the operand is a plain tensor of one real number."""
     shown: bool = tracer.python_type(tensor) in (torch.Tensor, torch.nn.Parameter)
     sizes = all(type(size) is int and size == 1 for size in tensor.shape)
     return shown and type(tensor) is FakeTensor and sizes and not tensor.dtype.is_complex
 
 
 def _look_alike(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Whether two operands have the same shape, dtype, device and layout, so that ``where`` converts neither."""
     same: bool = first.shape == second.shape and first.dtype == second.dtype
     return same and first.device == second.device and first.layout == second.layout
 

@@ -78,9 +78,7 @@ class Assumptions:
 
     @contextmanager
     def none_inside(self, *, nested: bool) -> Iterator[None]:
-        """Disallow assumptions in code whose nodes leave the graph. ``nested``: the nodes form a nested
-        graph.
-        """
+        """Disallow assumptions in code whose nodes leave the graph. ``nested``: the nodes form a nested graph."""
         before = self.region, self.may_assert
         self.region, self.may_assert = self._tracer.builder.mark(), nested
         try:

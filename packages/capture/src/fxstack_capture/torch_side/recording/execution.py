@@ -66,6 +66,7 @@ _ONE_HOT = torch.nn.functional.one_hot
 
 
 def name_of(fn: object) -> str:
+    """Return a readable name of a function, for error texts."""
     if isinstance(fn, (OpOverload, OpOverloadPacket)):
         return str(fn)
     return str(getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or fn)
@@ -133,6 +134,10 @@ def without_context(exact: BaseException, ours: BaseException) -> BaseException:
 
 @calls_program
 def _exact_error(fn: Callable[..., Any], args: Args, kwargs: Kwargs, error: Exception) -> BaseException:
+    """Return the program's own exception for a call whose fake kernel raised ``error``, or a graph break.
+
+    The call runs again on zeros. Random numbers of that run are given back.
+    """
     refused = _is_refused_arguments(error)
     rng_state = torch.get_rng_state()
     try:
@@ -185,6 +190,7 @@ def _real(leaf: object) -> Any:
 
 
 def _hint(number: Any) -> Any:
+    """Return the present value of a symbolic number, or another value itself."""
     if not symbolic_number(number):
         return number
     hint = number.node.hint
@@ -194,10 +200,12 @@ def _hint(number: Any) -> Any:
 
 
 def _is_unknown(value: Any) -> bool:
+    """Whether the value is a symbolic number that depends on data."""
     return bool(symbolic_number(value)) and value.node.hint is None
 
 
 def _zeros(fake: FakeTensor) -> torch.Tensor:
+    """Return a real tensor of zeros with the metadata of a fake. Raise ``_CannotRehearseError`` for a large tensor."""
     size = [_hint(n) for n in fake.size()]
     if fake.device.type != "cpu" or math.prod(size) * fake.element_size() > _LARGEST_DRY_RUN:
         raise _CannotRehearseError
@@ -214,6 +222,7 @@ def _zeros(fake: FakeTensor) -> torch.Tensor:
 
 
 def _unbound(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function of a method that is bound to a fake."""
     owner = getattr(fn, "__self__", None)
     if isinstance(owner, FakeTensor):
         fn = getattr(torch.Tensor, fn.__name__)
@@ -246,6 +255,7 @@ def demand_declared(fn: Callable[..., Any], arguments: object, result: object) -
 
 
 def _demand_device(name: str, tensor: torch.Tensor, used: set[str]) -> None:
+    """Break the graph if a result has data, or is on a device that the fake function cannot have meant."""
     device = tensor.device.type
     if not isinstance(tensor, FakeTensor):
         _refuse(name, "a tensor with data", "a fake function makes its results by torch's functions")

@@ -77,6 +77,7 @@ def _put_back_layouts(tracer: TracerProtocol, placeholders: Sequence[fx.Node]) -
 
 
 def _redefines(value: object) -> bool:
+    """Whether the value has a user's class that replaces methods of tensors."""
     cls = shown_class(value) if isinstance(value, torch.Tensor) else None
     return cls is not None and redefines(cls)
 
@@ -90,6 +91,7 @@ def _root(tracer: TracerProtocol) -> torch.nn.Module:
 
 
 def _output(tracer: TracerProtocol, value: object) -> Any:
+    """Return the node of a graph output."""
     if isinstance(value, torch.Tensor):
         return tracer.builder.node_of(value)
     if isinstance(value, SYMBOLIC):
@@ -162,6 +164,7 @@ def _remove_unused(graph: fx.Graph) -> None:
 
 
 def _is_free(node: fx.Node) -> bool:
+    """Whether an unused node may be removed: it computes sizes, or takes an element that is no tensor."""
     if node.op != "call_function":
         return False
     if node.target is torch.ops.aten.detach.default:  # of a value that autograd would have saved

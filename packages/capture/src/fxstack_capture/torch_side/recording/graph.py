@@ -75,10 +75,12 @@ class GraphBuilder:
         return self._last_placeholder
 
     def is_known(self, fake: torch.Tensor) -> bool:
+        """Whether the graph has a node for the tensor, or can make one."""
         key = id(fake)
         return key in self._nodes or key in self._entered or key in self._elements
 
     def node_of(self, fake: torch.Tensor) -> fx.Node:
+        """Return the node that computes the tensor. Break the graph if the tensor did not come from the program."""
         node = self._nodes.get(id(fake))
         return node if node is not None else self._make_node(fake)
 
@@ -88,6 +90,7 @@ class GraphBuilder:
         return self.node_of(fake) if key in self._nodes or key in self._elements else None
 
     def _make_node(self, fake: torch.Tensor) -> fx.Node:
+        """Make the node of an input, of an element of a result, or of a wrapper that the program has constructed."""
         key = id(fake)
         if key in self._entered:
             node = self.placeholder(self._entered[key], fake)
@@ -104,6 +107,7 @@ class GraphBuilder:
         return node
 
     def placeholder(self, source: Source, value: object) -> fx.Node:
+        """Add an input of the graph after the last input."""
         with self.graph.inserting_after(self._last_placeholder):
             node = self.graph.placeholder(placeholder_name(source))
         # ``x[0]`` and ``x_0`` have the same name. fx takes the names of parameters from the targets.
@@ -199,6 +203,7 @@ class GraphBuilder:
         raise error
 
     def add(self, op: str, target: Callable[..., Any] | str, args: Args, kwargs: Kwargs) -> fx.Node:
+        """Add a node, which gets a name from its target."""
         name = self._names.get(target)
         if name is None:
             name = self._names[target] = self.graph._target_to_str(target)
@@ -211,13 +216,12 @@ class GraphBuilder:
         return self.graph.get_attr(name)
 
     def bind(self, result: object, node: fx.Node) -> None:
-        """Register ``node`` as the node of ``result``, a tensor or a container of tensors and
-        plain values.
-        """
+        """Register ``node`` as the node of ``result``, a tensor or a container of tensors and plain values."""
         node.meta.update(val=result, example_value=result)
         self._bind(result, node)
 
     def _bind(self, result: object, node: fx.Node) -> None:
+        """Register ``node`` for a tensor or a symbolic number, and elements of containers lazily."""
         if isinstance(result, torch.Tensor):
             if not self.is_known(result):
                 self._alive.append(result)
@@ -240,12 +244,14 @@ class GraphBuilder:
         ]
 
     def _bind_sizes(self, result: torch.Tensor, node: fx.Node) -> None:
+        """Add ``size`` nodes for the sizes of a result that depend on data."""
         for dim, size in self._new_sizes(result):
             number = self.graph.call_method("size", (node, dim))
             number.meta.update(node.meta, val=size, example_value=size)
             self.symbols.bind(size, number)
 
     def _bind_elements(self, items: Any, node: fx.Node) -> None:
+        """Register the elements of a container: tensors get their nodes at their first use."""
         for index, item in items:
             if isinstance(item, torch.Tensor):
                 if not self.is_known(item):
@@ -338,6 +344,7 @@ def without_from(target: Target, kwargs: Kwargs) -> tuple[Target, dict[str, Any]
 
 
 def _method(name: str, args: Args) -> Target:
+    """Return the target of a method call: an operator function where one is equal, else the method by name."""
     if name == "new" and len(args) > 1 and isinstance(args[1], torch.Size):
         # A node holds a size as a plain tuple. ``new`` takes a plain tuple as data.
         return Target("call_method", "new_empty", args)

@@ -12,6 +12,8 @@ from torch.fx import traceback
 
 
 class Annotations:
+    """Writes the metadata of nodes for one trace, and knows the checkpoint of each node."""
+
     def __init__(self) -> None:
         self._locations = Locations()
         self._checkpoint: tuple[int, str] | None = None
@@ -22,6 +24,7 @@ class Annotations:
         """The tags that the results of checkpoints had inside of their checkpoints."""
 
     def annotate(self, node: torch.fx.Node, stack: tuple[Frame, ...], modules: dict[str, Any]) -> None:
+        """Write the stack trace, the module stack and the tag of the enclosing checkpoint to a node."""
         node.meta["stack_trace"] = self._locations.text(stack)
         if modules:
             node.meta["nn_module_stack"] = modules
@@ -75,6 +78,7 @@ class Locations:
         self._frames: dict[Frame, str] = {}
 
     def text(self, stack: tuple[Frame, ...]) -> str:
+        """Return the text of a stack, outermost frame first."""
         return "".join([self._frames.get(frame) or self._format(frame) for frame in stack])
 
     def _format(self, frame: Frame) -> str:

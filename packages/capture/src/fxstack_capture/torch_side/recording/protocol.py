@@ -23,6 +23,8 @@ from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 
 class OverridesProtocol(Protocol):
+    """``__torch_function__`` of the trace (``subclasses.overrides.Overrides``)."""
+
     def as_subclass(self, tensor: torch.Tensor, cls: type) -> torch.Tensor:
         """Return ``tensor.as_subclass(cls)``: a view of the whole tensor, as a tensor of class ``cls``."""
 
@@ -57,6 +59,8 @@ class OverridesProtocol(Protocol):
 
 
 class TransformsProtocol(Protocol):
+    """The layers of ``torch.func`` in the trace (``higher_order.transforms.Transforms``)."""
+
     def concern(self, args: Sequence[Any], kwargs: Kwargs) -> bool:
         """Whether a call must run below transforms, or uses results of a finished transform (``vjp``)."""
 
@@ -64,15 +68,16 @@ class TransformsProtocol(Protocol):
         """Run ``fn``, which enters (``levels`` is 1) or exits (-1) a level of forward-mode AD."""
 
     @property
-    def inside(self) -> bool: ...
+    def inside(self) -> bool:
+        """Whether a layer or a level of forward-mode AD is active."""
 
     def run(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-        """Run ``fn`` for real. Raise the program's exception, or GraphBreak if the exact exception is
-        unknown.
-        """
+        """Run ``fn`` for real. Raise the program's exception, or GraphBreak if the exact exception is unknown."""
 
 
 class WrappersProtocol(Protocol):
+    """The wrapper subclasses of the trace (``subclasses.wrappers.Wrappers``)."""
+
     def asks(self, value: object) -> bool:
         """Whether ``value`` is a wrapper whose ``__torch_function__`` torch would call."""
 
@@ -95,14 +100,14 @@ class WrappersProtocol(Protocol):
 
 
 class AssumptionsProtocol(AssumedTruths, Protocol):
+    """The assumed truths of the trace (``recording.assumptions.Assumptions``)."""
+
     @property
     def may_assert(self) -> bool:
         """Whether the nodes of the region become a nested graph, which can hold assertions."""
 
     def none_inside(self, *, nested: bool) -> AbstractContextManager[None]:
-        """Disallow assumptions in code whose nodes leave the graph. ``nested``: the nodes form a nested
-        graph.
-        """
+        """Disallow assumptions in code whose nodes leave the graph. ``nested``: the nodes form a nested graph."""
 
     @property
     def region(self) -> torch.fx.Node | None:
@@ -110,6 +115,8 @@ class AssumptionsProtocol(AssumedTruths, Protocol):
 
 
 class ArraysProtocol(Arrays, Protocol):
+    """The NumPy arrays of the trace (``arrays.array_tracer.ArrayTracer``)."""
+
     @property
     def active(self) -> bool:
         """Whether a function of ``torch._numpy`` is running, under which torch has other defaults."""
@@ -119,6 +126,8 @@ class ArraysProtocol(Arrays, Protocol):
 
 
 class HooksProtocol(Protocol):
+    """The hooks on computed tensors (``autograd.tensor_hooks.HooksInGraph``)."""
+
     @property
     def shown(self) -> list[list[torch.Tensor]]:
         """The tensors that each hook has seen, in a graph that is a backward pass."""
@@ -127,18 +136,32 @@ class HooksProtocol(Protocol):
     def count(self) -> int:
         """The number of hooks so far."""
 
-    def add(self, node: torch.fx.Node | None, tensor: torch.Tensor) -> Any: ...
+    def add(self, node: torch.fx.Node | None, tensor: torch.Tensor) -> Any:
+        """Note a hook that ``node`` registers, or the replacement code if ``node`` is None. Return its handle."""
 
     def close(self, outputs: Sequence[object]) -> None:
         """Remove the nodes of removed hooks. Raise GraphBreak if a tensor with a hook leaves the graph."""
 
 
 class CopiesProtocol(Protocol):
+    """The storages that deep copies have met (``rules.copying.Copies``)."""
+
     def is_first(self, tensor: torch.Tensor, memo: dict[Any, Any]) -> bool:
         """Whether the deep copy has not met this memory before. Add the memory to the memo's set."""
 
 
 class TracerProtocol(TorchSide, Protocol):
+    """The tracer as its parts and the rules see the tracer (``recording.tracer.TorchTracer``)."""
+
+    trace: Trace
+    builder: GraphBuilder
+    mode: CaptureFakeMode
+    faker: Faker
+    symbols: Symbols
+    state: StateLog
+    regions: Regions
+    notes: Annotations
+
     @property
     def overrides(self) -> OverridesProtocol: ...
 
@@ -155,13 +178,7 @@ class TracerProtocol(TorchSide, Protocol):
     def arrays(self) -> ArraysProtocol: ...
 
     @property
-    def regions(self) -> Regions: ...
-
-    @property
     def hooks(self) -> HooksProtocol: ...
-
-    @property
-    def notes(self) -> Annotations: ...
 
     @property
     def copies(self) -> CopiesProtocol: ...
@@ -170,24 +187,6 @@ class TracerProtocol(TorchSide, Protocol):
     busy: bool
     differentiated: bool
     overriding: dict[Callable[..., Any], Callable[..., Any]]
-
-    @property
-    def trace(self) -> Trace: ...
-
-    @property
-    def builder(self) -> GraphBuilder: ...
-
-    @property
-    def mode(self) -> CaptureFakeMode: ...
-
-    @property
-    def faker(self) -> Faker: ...
-
-    @property
-    def symbols(self) -> Symbols: ...
-
-    @property
-    def state(self) -> StateLog: ...
 
     unwritable: dict[int, str]
     steps: dict[torch.fx.Node, int]

@@ -155,6 +155,7 @@ class TorchTracer:
         return fake
 
     def _enter_tensor(self, real: torch.Tensor, source: Source) -> torch.Tensor:
+        """Register the fake of a real tensor as an input, once."""
         fake = self._fake_of(real, source)
         if id(fake) not in self._originals:
             self._originals[id(fake)] = real, source
@@ -174,6 +175,7 @@ class TorchTracer:
             return fake
 
     def _fake_of(self, real: torch.Tensor, source: Source) -> torch.Tensor:
+        """Return the fake of a real tensor, with guards. Break the graph for an unsupported tensor."""
         if is_wrapper(real):
             return self.wrappers.fake_of(real, source)
         fake_inputs.demand_supported(real)
@@ -238,11 +240,13 @@ class TorchTracer:
     # --- calls -----------------------------------------------------------------------------------
 
     def is_leaf(self, fn: object) -> bool:
+        """Whether calls of ``fn`` are recorded or have a rule. Python operators of torch must be unchanged."""
         if leaves.is_operator(fn):
             return type(fn) is not FunctionType or self.names.is_usual(fn)
         return rules.has_rule(fn)
 
     def call(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+        """Call a function of torch: by the overrides of the program, by a rule, or as one node."""
         if self._entry_state is not None:
             self._guard_state()
         if self.arrays.has_scalars:
@@ -316,6 +320,7 @@ class TorchTracer:
         return self.record(fn, *instead)
 
     def _record(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+        """Run ``fn`` on fakes, note its writes, and add the node."""
         builder = self.builder
         if kwargs and not kwargs.keys().isdisjoint(number_tensors.SCALAR_ARGUMENTS):
             kwargs = number_tensors.with_scalars(self, fn, kwargs)
@@ -402,6 +407,10 @@ class TorchTracer:
     def leaving(
         self, tensor: torch.Tensor
     ) -> tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor] | None]:
+        """Return the graph output for ``tensor``, and a function that the replacement code applies to the output.
+
+        The function restores what the graph does not express: a freed history, a history of hidden leaves, inference mode.
+        """
         with self.unrecorded():
             spent = self.differentiated and tensor.requires_grad and gradients.is_spent(tensor)
             hidden = self.has_leaves and gradients.has_hidden_history(self, tensor)
@@ -464,9 +473,7 @@ class TorchTracer:
     # --- the whole trace -------------------------------------------------------------------------
 
     def function_mode(self) -> AbstractContextManager[object]:
-        """Return a mode that records torch calls of C code. Break the graph if torch functions
-        are disabled.
-        """
+        """Return a mode that records torch calls of C code. Break the graph if torch functions are disabled."""
         if torch_compat.is_torch_function_all_disabled():
             detail = "C code that may call torch, while torch functions are disabled"
             raise graph_break("unsupported-call", detail)
@@ -487,6 +494,7 @@ class TorchTracer:
             self._set_memo(active=False)
 
     def _set_memo(self, *, active: bool) -> None:
+        """Cache the answers of the shape environment only while the trace runs."""
         self._in_session = active
         if self.geometry.is_used:
             self.geometry.env.memo.active = active

@@ -146,6 +146,7 @@ def _with_slots(cls: type) -> type:
 
 
 def _namespace(cls: type, *, asks: bool = True) -> dict[str, Any]:
+    """Return the attributes of a class that torch and the program take for ``cls``."""
     return {
         "__class__": property(lambda _self: cls),
         "__module__": cls.__module__,
@@ -166,6 +167,7 @@ def hide(fake: FakeTensor) -> None:
 
 
 def _fake_class(cls: type) -> type[FakeTensor]:
+    """Return the fake class of a user's class, whose bases are the fake classes of the bases."""
     known = _made.setdefault(cls, {})
     asks = overrides(cls)
     made = known.get(asks)
@@ -181,9 +183,6 @@ def _fake_class(cls: type) -> type[FakeTensor]:
 
 
 def _ask(cls: Any, func: Any, kinds: Any, *call: Any) -> Any:
-    """Implement ``__torch_function__`` of a fake class.
-
-    ``call`` has the arguments and keywords that torch passes.
-    """
+    """Implement ``__torch_function__`` of a fake class. ``call`` has the arguments and keywords that torch passes."""
     shown = tuple(getattr(kind, "_fxstack_shown", kind) for kind in kinds)
     return INTERPRETED.get()(cls._fxstack_shown, func, shown, call)

@@ -17,22 +17,26 @@ from fxstack_capture.trace.state import Args, Kwargs
 
 
 def _push(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: Kwargs) -> None:
+    """Apply the rule for pushing a mode: the mode goes to the list of the trace."""
     tracer.overrides.modes.append(args[0])
 
 
 def _pop(tracer: TracerProtocol, fn: Callable[..., Any], _args: Args, _kwargs: Kwargs) -> Any:
+    """Apply the rule for popping a mode. Break the graph if the mode was pushed outside of the trace."""
     if not tracer.overrides.modes:
         raise graph_break("side-effect-call", fn.__name__)
     return tracer.overrides.modes.pop()
 
 
 def _count(tracer: TracerProtocol, _fn: object, _args: Args, _kwargs: Kwargs) -> int:
+    """Return the number of modes that the program sees."""
     outside: int = torch_compat.len_torch_function_stack()
     return outside + len(tracer.overrides.modes)
 
 
 @calls_program
 def _at(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, _kwargs: Kwargs) -> Any:
+    """Return the mode at a position of the stack that the program sees."""
     outside = torch_compat.len_torch_function_stack()
     return fn(*args) if args[0] < outside else tracer.overrides.modes[args[0] - outside]
 
@@ -62,6 +66,7 @@ def _handled(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) ->
 
 @calls_program
 def _default_device(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Apply the rule for ``torch.get_default_device``, which calls a mode of the program."""
     if tracer.overrides.modes:
         raise graph_break("unsupported-call", f"torch.{fn.__name__} under a torch-function mode")
     return fn(*args, **kwargs)

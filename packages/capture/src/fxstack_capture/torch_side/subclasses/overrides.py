@@ -192,6 +192,7 @@ class Overrides:
             self._change_disguised(before)
 
     def _change_disguised(self, disguised: list[tuple[torch.Tensor, type]]) -> None:
+        """Disguise these wrappers and no others."""
         for value, cls in self._disguised:
             fake_classes.become(value, cls)
         for value, cls in disguised:
@@ -215,6 +216,7 @@ class Overrides:
     def _ask_classes(
         self, func: Callable[..., Any], kinds: tuple[type, ...], args: Args, kwargs: Kwargs
     ) -> Any:
+        """Return the answer of the first class that implements the function. Break the graph if none does."""
         for kind in kinds:
             result = self.ask_owner(kind, func, kinds, (args, kwargs))
             if result is not NotImplemented:
@@ -230,6 +232,7 @@ class Overrides:
         return tuple(self._class(args[0]) if kind is FakeTensor else kind for kind in shown)
 
     def _class(self, value: object) -> type:
+        """Return the class of a value as the program sees it."""
         return self._tracer.python_type(value) if isinstance(value, torch.Tensor) else type(value)
 
     def _overloaded(self, values: Sequence[Any]) -> list[Any]:
@@ -262,6 +265,7 @@ class Overrides:
         return result
 
     def _ask_mode(self, func: object, shown: Sequence[type], args: Args, kwargs: Kwargs) -> Any:
+        """Return the answer of the innermost mode."""
         mode = self.modes.pop()  # the method of a mode runs without the mode
         try:
             return self.ask_owner(mode, func, shown, (args, kwargs))
@@ -342,6 +346,7 @@ class Overrides:
     def _made(
         self, of: torch.Tensor, operator: Callable[..., Any], cls: type, how: Callable[..., Any]
     ) -> Any:
+        """Record ``operator`` and give the result the user's class ``cls``. ``how`` repeats both outside of the graph."""
         why = fake_classes.why_not_followed(cls)
         if why is not None:
             raise graph_break("unsupported-tensor", f"class {cls.__qualname__}, which {why},")
@@ -399,6 +404,7 @@ def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 def _has_function(cls: type) -> bool:
+    """Whether torch calls a ``__torch_function__`` for instances of the class."""
     return hasattr(cls, "__torch_function__") and fake_classes.overrides(cls)
 
 
@@ -426,6 +432,7 @@ _ASKING_FOR_ALL = torch.Tensor.__rsub__.__code__
 
 
 def _is_overriding(value: object) -> bool:
+    """Whether the value is a fake of a user's class with ``__torch_function__``."""
     cls = shown_class(value) if isinstance(value, torch.Tensor) else None
     return cls is not None and fake_classes.overrides(cls)
 
@@ -442,6 +449,7 @@ def _is_tensor_function(fn: object) -> bool:
 
 
 def _name_of(fn: Any) -> str | None:
+    """Return the name of a method that is bound to a tensor."""
     owner = getattr(fn, "__self__", None)
     return fn.__name__ if isinstance(owner, torch.Tensor) else None
 

@@ -81,6 +81,7 @@ class Wrappers:
         return self._made[id(real)][1]
 
     def _fake_of(self, real: Any, source: Source) -> torch.Tensor:
+        """Make the fake of a wrapper by ``__tensor_unflatten__`` from inner fakes. Guard the class and the geometry."""
         cls: Any = type(real)
         self._demand_class(cls, real)
         attributes, context = real.__tensor_flatten__()
@@ -109,6 +110,7 @@ class Wrappers:
         return made
 
     def _demand_class(self, cls: type, example: torch.Tensor) -> None:
+        """Break the graph for an unsupported class, and guard the methods by which torch treats the class."""
         why = why_not_followed(cls, example)
         if why is not None:
             text = f"class {cls.__module__}.{cls.__qualname__}, which {why},"
@@ -119,6 +121,7 @@ class Wrappers:
     def _inner(
         self, real: torch.Tensor, name: str, of: Source, outer: Sequence[int | torch.SymInt]
     ) -> torch.Tensor:
+        """Return the fake of the inner tensor ``name``, and note the tensor as an input."""
         value, source = _held(real, name, of)
         self._inside.append((value, source))
         if is_wrapper(value):
@@ -132,10 +135,7 @@ class Wrappers:
     def _inner_fake(
         self, real: torch.Tensor, value: torch.Tensor, source: Source, outer: Sequence[int | torch.SymInt]
     ) -> FakeTensor:
-        """Return the fake of an inner tensor.
-
-        A tensor of the wrapper's size gets the wrapper's symbolic sizes.
-        """
+        """Return the fake of an inner tensor. A tensor of the wrapper's size gets the wrapper's symbolic sizes."""
         tracer = self._tracer
         known = fake_inputs.known(tracer, value, source)
         if known is not None:
@@ -255,16 +255,14 @@ def _held(real: torch.Tensor, name: str, source: Source) -> tuple[torch.Tensor, 
 
 
 def _demand_same(made: Sequence[Any], wanted: Sequence[Any], cls: type) -> None:
-    """Break the graph if the class returns other sizes than the given sizes.
-
-    The comparison records guards.
-    """
+    """Break the graph if the class returns other sizes than the given sizes. The comparison records guards."""
     if len(made) != len(wanted) or any(a != b for a, b in zip(made, wanted, strict=True)):
         text = f"a {cls.__qualname__} of symbolic size, which comes back with another size"
         raise graph_break("unsupported-tensor", text)
 
 
 def _guard_all(tracer: TracerProtocol, value: object, seen: set[int]) -> None:
+    """Guard a value and everything that it holds by value. Break the graph for a tensor."""
     if tracer.is_symbolic(value):
         tracer.specialize(value)
         return
