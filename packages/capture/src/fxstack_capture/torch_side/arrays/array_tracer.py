@@ -71,11 +71,11 @@ class ArrayTracer:
         buffer = self._buffers.get(storage._cdata)
         if buffer is None or buffer.nbytes < length:
             buffer = self._buffers[storage._cdata] = np.zeros(length, np.uint8)
-        made: np.ndarray[Any, Any] = np.ndarray(
+        example: np.ndarray[Any, Any] = np.ndarray(
             tuple(size), NUMPY_OF[tensor.dtype], buffer.data, start, tuple(strides)
         )
-        dry_run.contents(made)
-        return made
+        dry_run.contents(example)
+        return example
 
     def to_tensor(self, array: Array) -> torch.Tensor:
         """Record ``torch.from_numpy``: return a new tensor on the same memory."""
@@ -126,9 +126,9 @@ class ArrayTracer:
         self.active, before = True, self.active
         try:
             with self.tracer.function_mode():
-                given = tuple(self._inner(arg) for arg in args)
+                operands = tuple(self._inner(arg) for arg in args)
                 keywords = {name: self._inner(arg) for name, arg in kwargs.items()}
-                result = pair.ours(*given, **keywords)
+                result = pair.ours(*operands, **keywords)
         except Exception as error:
             raise graph_break("unsupported-call", f"{dry_run.name_of(pair.theirs)} ({error})") from error
         finally:
@@ -164,8 +164,8 @@ class ArrayTracer:
         if pair.theirs in _CHOOSING:
             self._demand_fitting(pair, (*args, *kwargs.values()))
         if pair.holds is not None or any(type(arg) is int for arg in args):
-            made = [dry_run.rehearse(np.asarray, (self._like(arg),), {}) for arg in args[:2]]
-            dtypes = [array.dtype for array in made]
+            examples = [dry_run.rehearse(np.asarray, (self._like(arg),), {}) for arg in args[:2]]
+            dtypes = [array.dtype for array in examples]
             second = args[1] if len(args) > 1 else None
             fits = pair.holds is None or pair.holds(second, [dtype.kind for dtype in dtypes])
             if not fits or not _in_range(args[:2], dtypes):
@@ -325,18 +325,18 @@ class ArrayTracer:
         if tensor._has_symbolic_sizes_strides:
             self.refuse("an array whose layout tensors do not have")
         elements = [stride // tensor.element_size() for stride in strides]
-        made = self.tracer.record(torch.empty_strided, (list(size), elements), {"dtype": tensor.dtype})
-        return self.tracer.record(torch.Tensor.copy_, (made, tensor), {})
+        laid_out = self.tracer.record(torch.empty_strided, (list(size), elements), {"dtype": tensor.dtype})
+        return self.tracer.record(torch.Tensor.copy_, (laid_out, tensor), {})
 
     def text(self, fn: Callable[..., str], array: Array, *spec: str) -> str:
         """Return ``fn(array, *spec)`` of a scalar that the graph computes from constants."""
         # The text of an array also depends on NumPy's print options.
         scalar = isinstance(array.example, np.generic)
-        known = known_values.value_of(self.tracer, array.tensor) if scalar else None
-        if known is None:
+        value = known_values.value_of(self.tracer, array.tensor) if scalar else None
+        if value is None:
             self.refuse("the text of an array")
         with self.tracer.unrecorded():
-            return fn(type(array.example)(known.item()), *spec)
+            return fn(type(array.example)(value.item()), *spec)
 
     def iterate(self, array: Array) -> Iterator[Any]:
         """Return ``iter(array)``."""

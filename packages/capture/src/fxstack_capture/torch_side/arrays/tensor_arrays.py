@@ -89,11 +89,11 @@ def with_plain_scalars(fn: object, args: Args) -> tuple[Any, ...]:
     return tuple(arg.item() if type(arg) in NUMBERS else arg for arg in args)
 
 
-def takes_number(fn: object, args: Args, place: int) -> bool:
+def takes_number(fn: object, args: Args, position: int) -> bool:
     """Whether torch treats the NumPy scalar at position ``place`` like its plain number."""
-    if type(args[place]) not in NUMBERS or _is_refused(fn, args) or fn in _LOOKING:
+    if type(args[position]) not in NUMBERS or _is_refused(fn, args) or fn in _LOOKING:
         return False
-    return fn in _LEAVING_TO_TENSORS or (place > 0 and type(args[0]) not in NUMBERS)
+    return fn in _LEAVING_TO_TENSORS or (position > 0 and type(args[0]) not in NUMBERS)
 
 
 def demand_same(
@@ -125,19 +125,19 @@ def _is_refused(fn: object, args: Args) -> bool:
 
 def _copied(tracer: TracerProtocol, array: Array, kwargs: Kwargs) -> torch.Tensor:
     """Record a new contiguous tensor. ``kwargs`` may have ``dtype`` and ``device``."""
-    made = tracer.record(torch.Tensor.clone, (array.tensor,), {"memory_format": torch.contiguous_format})
+    copy = tracer.record(torch.Tensor.clone, (array.tensor,), {"memory_format": torch.contiguous_format})
     plain = {name: value for name, value in kwargs.items() if value is not None}
-    return tracer.record(torch.Tensor.to, (made,), plain) if plain else made
+    return tracer.record(torch.Tensor.to, (copy,), plain) if plain else copy
 
 
 def _like_tensor(tracer: TracerProtocol, array: Array, kwargs: Kwargs) -> Any:
     """Record ``torch.tensor``, which always copies."""
     options = dict(kwargs)
     requires_grad = options.pop("requires_grad", False)
-    made = _copied(tracer, array, options)
+    copy = _copied(tracer, array, options)
     if requires_grad:
-        return tracer.call(torch.Tensor.requires_grad_, (made,), {})
-    return made
+        return tracer.call(torch.Tensor.requires_grad_, (copy,), {})
+    return copy
 
 
 def _as_tensor(tracer: TracerProtocol, array: Array, kwargs: Kwargs) -> Any:
@@ -223,8 +223,8 @@ def operands(fn: Callable[..., Any], args: Args) -> tuple[Any, ...]:
     examples = tuple(v.example if type(v) is Scalar else v for v in args)
     within = _index if fn in _INDEXING else _constant
     return tuple(
-        value.item() if type(value) is Scalar and takes_number(fn, examples, place) else within(value)
-        for place, value in enumerate(args)
+        value.item() if type(value) is Scalar and takes_number(fn, examples, position) else within(value)
+        for position, value in enumerate(args)
     )
 
 

@@ -78,8 +78,8 @@ def accumulate_into(
         layout = torch.preserve_format if is_dense(leaf) else torch.contiguous_format
     if not keep:
         plain = tracer.record(torch.Tensor.detach, (leaf,), {})
-        made = tracer.record(torch.empty_like, (plain,), {"memory_format": layout})
-        gradient = tracer.record(torch.Tensor.copy_, (made, gradient), {})
+        buffer = tracer.record(torch.empty_like, (plain,), {"memory_format": layout})
+        gradient = tracer.record(torch.Tensor.copy_, (buffer, gradient), {})
     else:
         tracer.leave_as(gradient, as_base)
     tracer.store_attr(leaf, "grad", gradient)
@@ -107,4 +107,4 @@ def _fits(gradient: torch.Tensor, leaf: torch.Tensor) -> bool:
     if not is_dense(leaf):
         return bool(gradient.is_contiguous())
     strides = zip(leaf.size(), gradient.stride(), leaf.stride(), strict=True)
-    return all(size == 1 or mine == theirs for size, mine, theirs in strides)
+    return all(size == 1 or stride == leaf_stride for size, stride, leaf_stride in strides)

@@ -75,15 +75,15 @@ class Applied:
     def _apply(self, *args: Any) -> Any:
         """Call ``function.apply``, after the templates and the outside tensors have got their operands."""
         end = len(args) - len(self.outside)
-        args, found = args[:end], replaced(self.outside, args[end:])
+        args, replacements = args[:end], replaced(self.outside, args[end:])
         if self.templates:
             end = len(args) - self.tensors
-            operands, own = args[end:], list(args[:end])
-            for place, template in self.templates.items():
-                own[place] = function_arguments.make(template, operands)
-            args = tuple(own)
-        if found:
-            return apply_with(self.function, args, found)
+            operands, arguments = args[end:], list(args[:end])
+            for position, template in self.templates.items():
+                arguments[position] = function_arguments.make(template, operands)
+            args = tuple(arguments)
+        if replacements:
+            return apply_with(self.function, args, replacements)
         return self.function.apply(*args)
 
 
@@ -120,23 +120,23 @@ def apply(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kw
     if tracer.transforms.concern(inputs, {}):
         _demand_no_outer_gradient(cls, inputs)
     wrappers = tracer.wrappers
-    known = wrappers.count
+    wrappers_before = wrappers.count
     state, outside = _rehearse(tracer, cls, inputs)
-    made = function_arguments.Templates(tracer)
-    special = {place: value for place, value in enumerate(inputs) if _needs_template(value)}
-    templates = {place: made.of(value) for place, value in special.items()}
-    given = tuple(None if place in templates else value for place, value in enumerate(inputs))
+    maker = function_arguments.Templates(tracer)
+    special = {position: value for position, value in enumerate(inputs) if _needs_template(value)}
+    templates = {position: maker.of(value) for position, value in special.items()}
+    plain = tuple(None if position in templates else value for position, value in enumerate(inputs))
     target = Applied(
         cls,
         templates,
-        len(made.operands),
+        len(maker.operands),
         asks=not tracer.overrides.level and any(map(wrappers.asks, inputs)),
-        makes_wrappers=wrappers.count > known,
+        makes_wrappers=wrappers.count > wrappers_before,
         state=state,
         outside=[real for real, _ in outside],
     )
     try:
-        return tracer.record(target, (*given, *made.operands, *(fake for _, fake in outside)), {})
+        return tracer.record(target, (*plain, *maker.operands, *(fake for _, fake in outside)), {})
     except AttributeError as error:
         if not templates:
             raise
@@ -201,13 +201,13 @@ def _forward(
 ) -> tuple[RehearsedContext, Any]:
     """Run ``forward`` on copies of the inputs, in both styles (with ``setup_context`` or without)."""
     call = tracer.trace.calls.call
-    own = _copies(tracer, inputs)
+    copies = _copies(tracer, inputs)
     context = RehearsedContext(needs)
     tracer.trace.objects.note_new(context)
     if cls.setup_context is torch_compat.SingleLevelFunction.setup_context:
-        return context, call(cls.forward, (context, *own), {})
-    output = call(cls.forward, own, {})
-    call(cls.setup_context, (context, own, output), {})
+        return context, call(cls.forward, (context, *copies), {})
+    output = call(cls.forward, copies, {})
+    call(cls.setup_context, (context, copies, output), {})
     return context, output
 
 
@@ -217,11 +217,11 @@ def _copies(tracer: TracerProtocol, inputs: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(
             tracer.record(torch.Tensor.detach, (x,), {}) if isinstance(x, torch.Tensor) else x for x in inputs
         )
-    own = tuple(x.detach() if isinstance(x, torch.Tensor) else x for x in inputs)
-    for real, copy in zip(inputs, own, strict=True):
+    copies = tuple(x.detach() if isinstance(x, torch.Tensor) else x for x in inputs)
+    for real, copy in zip(inputs, copies, strict=True):
         if isinstance(real, torch.Tensor):
             tracer.builder.alias(copy, real)
-    return own
+    return copies
 
 
 def _backward(tracer: TracerProtocol, cls: Any, context: RehearsedContext, output: Any) -> State | None:
@@ -248,10 +248,10 @@ def found_outside(tracer: TracerProtocol, mark: fx.Node, inputs: Sequence[object
 
     Each comes with its fake.
     """
-    own = {tracer.builder.node_of(x) for x in tree_leaves(inputs) if isinstance(x, torch.Tensor)}
+    input_nodes = {tracer.builder.node_of(x) for x in tree_leaves(inputs) if isinstance(x, torch.Tensor)}
     since = reversed(tracer.builder.nodes_since(mark))
     nodes = dict.fromkeys(used for node in since for used in node.all_input_nodes)
-    values = [used.meta["val"] for used in nodes if used.op == "placeholder" and used not in own]
+    values = [used.meta["val"] for used in nodes if used.op == "placeholder" and used not in input_nodes]
     pairs = [(tracer.original_of(x)[0], x) for x in values if isinstance(x, torch.Tensor)]
     return [(real, fake) for real, fake in pairs if real is not None]
 
@@ -267,9 +267,9 @@ def apply_with(function: type[torch.autograd.Function], args: Sequence[object], 
     name = "vjp" if function.backward is torch.autograd.Function.backward else "backward"
     method: Callable[..., Any] = getattr(function, name)
 
-    def differentiate(*given: object) -> Any:
+    def differentiate(*gradients: object) -> Any:
         with _Replacing(operands):
-            return method(*given)
+            return method(*gradients)
 
     members = {name: staticmethod(differentiate), "__module__": function.__module__}
     kind: Any = type(function.__name__, (function,), members)
@@ -287,9 +287,9 @@ class _Replacing(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Sequence[type], args: Args = (), kwargs: Kwargs | None = None
     ) -> Any:
-        given, named = pytree.tree_map_only(torch.Tensor, self._replace, (args, kwargs or {}))
-        return func(*given, **named)
+        operands, named = pytree.tree_map_only(torch.Tensor, self._replace, (args, kwargs or {}))
+        return func(*operands, **named)
 
     def _replace(self, tensor: torch.Tensor) -> torch.Tensor:
-        found = self._operands.get(id(tensor))
-        return tensor if found is None else found[1]
+        pair = self._operands.get(id(tensor))
+        return tensor if pair is None else pair[1]

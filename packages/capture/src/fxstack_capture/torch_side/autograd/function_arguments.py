@@ -77,7 +77,7 @@ class Templates:
         # The methods may have read items of a list without reading the whole list.
         objects: Any = self._tracer.trace.objects
         before = vars(objects.original_of(value))
-        lists = (name for name, held in before.items() if type(held) is list)
+        lists = (name for name, attribute in before.items() if type(attribute) is list)
         for name in dict.fromkeys((*vars(value), *lists)):
             with suppress(AttributeError):  # the program has deleted the attribute
                 yield name, self.of(objects.load_attr(value, name))
@@ -118,9 +118,9 @@ def make(template: Any, operands: Sequence[Any]) -> Any:
         return tuple.__new__(template.cls, (make(part, operands) for part in template.items))
     if type(template) is not Rebuilt:
         return template
-    made: Any = object.__new__(template.cls)
-    made.__dict__.update((name, make(part, operands)) for name, part in template.attributes)
-    return made
+    instance: Any = object.__new__(template.cls)
+    instance.__dict__.update((name, make(part, operands)) for name, part in template.attributes)
+    return instance
 
 
 def _refusal(value: object) -> BaseException:

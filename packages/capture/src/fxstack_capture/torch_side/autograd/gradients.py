@@ -62,20 +62,20 @@ def method(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: K
     """Apply the rule for ``Tensor.backward``."""
     owner = getattr(fn, "__self__", None)
     bound = _METHOD.bind(*((owner, *args) if isinstance(owner, torch.Tensor) else args), **kwargs)
-    given = dict(bound.arguments)
-    _differentiate(tracer, [given.pop("self")], [given.pop("gradient", None)], **given)
+    options = dict(bound.arguments)
+    _differentiate(tracer, [options.pop("self")], [options.pop("gradient", None)], **options)
 
 
 @calls_program
 def backward(tracer: TracerProtocol, _fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> None:
     """Apply the rule for ``torch.autograd.backward``."""
-    given = dict(_BACKWARD.bind(*args, **kwargs).arguments)
-    if given.pop("grad_variables", None) is not None:
+    options = dict(_BACKWARD.bind(*args, **kwargs).arguments)
+    if options.pop("grad_variables", None) is not None:
         raise graph_break("unsupported-call", "torch.autograd.backward with grad_variables")
-    roots = _listed(given.pop("tensors"))
-    gradients = given.pop("grad_tensors", None)
+    roots = _listed(options.pop("tensors"))
+    gradients = options.pop("grad_tensors", None)
     tensors = [None] * len(roots) if gradients is None else _listed(gradients)
-    _differentiate(tracer, roots, tensors, **given)
+    _differentiate(tracer, roots, tensors, **options)
 
 
 def _listed(value: Any) -> list[Any]:
@@ -98,17 +98,17 @@ def _differentiate(
         raise graph_break("unsupported-call", "backward inside of a torch.func transform")
     leaves = _demand_inside(tracer, roots)
     if inputs is not None:
-        wanted = _listed(inputs)
-        if not wanted or not all(any(w is leaf for leaf in leaves) for w in wanted):
+        chosen = _listed(inputs)
+        if not chosen or not all(any(w is leaf for leaf in leaves) for w in chosen):
             raise graph_break("unsupported-call", "backward with inputs that are not its leaves")
-        leaves = wanted
+        leaves = chosen
     if not leaves:
         raise graph_break("unsupported-call", "backward of a tensor without leaves")
-    found = _record(
+    leaf_gradients = _record(
         tracer, torch.autograd.grad, (roots, leaves, gradients, retain_graph, False, True, True), {}
     )
     busy = [tensor for tensor in (*roots, *gradients) if isinstance(tensor, torch.Tensor)]
-    for leaf, gradient in zip(leaves, found, strict=True):
+    for leaf, gradient in zip(leaves, leaf_gradients, strict=True):
         if gradient is not None:
             accumulate_into(tracer, leaf, gradient, busy)
             busy.append(gradient)
@@ -234,12 +234,12 @@ def make_parameter(tracer: TracerProtocol, data: object, requires_grad: bool) ->
         raise graph_break("unsupported-call", "torch.nn.Parameter of what is no plain tensor of the graph")
     if requires_grad and not (data.is_floating_point() or data.is_complex()):
         torch_compat.make_subclass(nn.Parameter, torch.zeros((), dtype=data.dtype), True)  # raises the error
-    made: torch.Tensor = tracer.record(torch.Tensor.detach, (data,), {})
+    parameter: torch.Tensor = tracer.record(torch.Tensor.detach, (data,), {})
     if requires_grad:
-        tracer.record(torch.Tensor.requires_grad_, (made,), {})
-    made._is_param = True
-    tracer.leave_as(made, as_parameter)
-    return made
+        tracer.record(torch.Tensor.requires_grad_, (parameter,), {})
+    parameter._is_param = True
+    tracer.leave_as(parameter, as_parameter)
+    return parameter
 
 
 def as_parameter(tensor: torch.Tensor) -> torch.Tensor:

@@ -32,9 +32,9 @@ def _make(_tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> R
     """Apply the rule for the constructor of ``torch._C._InferenceMode``: return a ``Region``."""
     if kwargs or len(args) != 1 or type(args[0]) is not bool:
         raise graph_break("unsupported-call", "torch._C._InferenceMode of what is no bool")
-    made = Region.__new__(Region)
-    made.__dict__.update(mode=args[0], guard=None)
-    return made
+    region = Region.__new__(Region)
+    region.__dict__.update(mode=args[0], guard=None)
+    return region
 
 
 def _enter(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: Kwargs) -> None:
@@ -69,8 +69,8 @@ def leaves_as(tensor: torch.Tensor) -> Callable[[Any], Any] | None:
     """Return the function that makes eager's kind of tensor of a graph result, in a trace with regions."""
     if tensor.is_inference():
         return as_inference
-    made = torch_compat.get_creation_meta(tensor) if tensor._is_view() else None
-    return as_view_made_inside if made == _MADE_INSIDE else None
+    creation_meta = torch_compat.get_creation_meta(tensor) if tensor._is_view() else None
+    return as_view_made_inside if creation_meta == _MADE_INSIDE else None
 
 
 _MADE_INSIDE = torch_compat.CreationMeta.INFERENCE_MODE
@@ -79,11 +79,11 @@ _MADE_INSIDE = torch_compat.CreationMeta.INFERENCE_MODE
 def as_inference(tensor: torch.Tensor) -> torch.Tensor:
     """Return an inference tensor over the memory of ``tensor``."""
     with torch.inference_mode():
-        made = tensor.new_empty(0)
+        alias = tensor.new_empty(0)
         offset, size, stride = tensor.storage_offset(), tensor.size(), tensor.stride()
-        made.set_(tensor.untyped_storage(), offset, size, stride)
-        made = torch_compat.neg_view(made) if tensor.is_neg() else made
-        return torch_compat.conj_view(made) if tensor.is_conj() else made
+        alias.set_(tensor.untyped_storage(), offset, size, stride)
+        alias = torch_compat.neg_view(alias) if tensor.is_neg() else alias
+        return torch_compat.conj_view(alias) if tensor.is_conj() else alias
 
 
 def as_view_made_inside(tensor: torch.Tensor) -> torch.Tensor:
@@ -93,9 +93,9 @@ def as_view_made_inside(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def demand_followed(regions: Regions, made: torch.Tensor) -> None:
+def demand_followed(regions: Regions, leaf: torch.Tensor) -> None:
     """Break the graph at a leaf that is an inference tensor. Plain Python makes the leaf."""
-    if regions.open and made.is_inference():
+    if regions.open and leaf.is_inference():
         raise graph_break("unsupported-tensor", "a leaf that requires grad, in inference mode")
 
 

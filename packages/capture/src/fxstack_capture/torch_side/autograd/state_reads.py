@@ -49,7 +49,7 @@ class State:
 
     def has_changed(self) -> bool:
         """Whether a place holds something else than in the trace. Raise RuntimeError if a run cannot see the change."""
-        changed = any(not _equal(list(_parts(_now(*place))), held) for place, held in self._held)
+        changed = any(not _equal(list(_parts(_now(*place))), before) for place, before in self._held)
         if changed and self.is_copied:
             raise RuntimeError("an object that a backward of the program reads was changed after the forward")
         return changed
@@ -74,9 +74,9 @@ def state_of(tracer: TracerProtocol, reads: Iterable[Place], *roots: Any) -> Sta
     ``roots``: functions that were called, whose defaults and bound arguments are read, too.
     """
     objects: Any = tracer.trace.objects
-    own = [(value, None) for root in roots for value in _bound(objects.original_of(root))]
+    bound_values = [(value, None) for root in roots for value in _bound(objects.original_of(root))]
     places: list[Place] = []
-    for holder, name in (*reads, *own):
+    for holder, name in (*reads, *bound_values):
         original = objects.original_of(holder)
         value = _now(original, name)
         outside = objects.is_preexisting(holder) or (name is not None and type(holder) is dict)
@@ -170,9 +170,9 @@ def _parts(value: Any) -> Iterator[Any]:
         yield object()  # too large to compare: never equal
 
 
-def _equal(now: list[Any], held: list[Any]) -> bool:
+def _equal(now: list[Any], before: list[Any]) -> bool:
     """Whether two lists have the same objects or equal literals."""
-    return len(now) == len(held) and all(
+    return len(now) == len(before) and all(
         a is b or (type(a) is type(b) and type(a) in LITERAL_TYPES and a == b)
-        for a, b in zip(now, held, strict=True)
+        for a, b in zip(now, before, strict=True)
     )

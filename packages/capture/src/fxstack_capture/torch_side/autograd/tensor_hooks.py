@@ -104,8 +104,8 @@ class HooksInGraph:
         """Note a hook that ``node`` registers, or the replacement code if ``node`` is None. Return its handle."""
         handle = HandleInGraph(self.active, len(self._hooks))
         objects: Any = self._tracer.trace.objects
-        for made in (self.active, handle):
-            objects.note_new(made)
+        for new_object in (self.active, handle):
+            objects.note_new(new_object)
         self.active[handle.id] = None
         self._hooks.append(_Hook(node, tensor, tensor._version))
         return handle
@@ -180,17 +180,17 @@ def _hang_graph(tracer: TracerProtocol, tensor: torch.Tensor, hook: object) -> H
         gradient = torch.empty_like(tensor)
     try:
         with _without_gradients():
-            made = subgraphs.trace(tracer, partial(_hooked, hook), [gradient], None, apart=False)
-        state = state_of(tracer, made.reads, hook)
+            subgraph = subgraphs.trace(tracer, partial(_hooked, hook), [gradient], None, apart=False)
+        state = state_of(tracer, subgraph.reads, hook)
         if state is None or state:
             raise graph_break("unsupported-call", "a hook that reads state of the program")
     except GraphBreak as reason:
         if whole:
             raise LaterHooks(frozenset([tracer.hooks.count])) from reason
         raise _end_before_use(tracer, tensor, f"register_hook ({reason.record.reason.id})") from reason
-    module = subgraphs.cut_out(tracer, made, made.free)
+    module = subgraphs.cut_out(tracer, subgraph, subgraph.free)
     builder.roll_back(mark)
-    args = (builder.node_of(tensor), builder.module("hook", module), *made.free)
+    args = (builder.node_of(tensor), builder.module("hook", module), *subgraph.free)
     node = builder.add("call_function", hook_gradient, args, {})
     node.meta.update(val=None, example_value=None)
     tracer.annotate(node)

@@ -73,11 +73,11 @@ def _unsupported_kind(real: torch.Tensor) -> str | None:
 
 def known(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> FakeTensor | None:
     """Return the fake that a plain tensor already has, with guards, or ``None``."""
-    made = tracer.faker.known(real)
-    if made is None or id(made) not in tracer.faker.implied:
-        return made
+    fake = tracer.faker.known(real)
+    if fake is None or id(fake) not in tracer.faker.implied:
+        return fake
     # Only a view of ``real`` was wrapped until now, so the tensor has no guards yet.
-    tracer.faker.implied.remove(id(made))
+    tracer.faker.implied.remove(id(fake))
     return static(tracer, real, source)
 
 

@@ -102,9 +102,9 @@ def _resized(mode: FakeTensorMode, func: Callable[..., Any], args: Args, kwargs:
     if x.numel():
         return _meta(mode, func, args, kwargs)
     with mode:
-        one = x.new_empty((1, *x.shape[1:]))
-        made = func(one, *rest, **kwargs)
-        return made.new_empty((0, *made.shape[1:]))
+        item = x.new_empty((1, *x.shape[1:]))
+        result = func(item, *rest, **kwargs)
+        return result.new_empty((0, *result.shape[1:]))
 
 
 _SHIFTS = {

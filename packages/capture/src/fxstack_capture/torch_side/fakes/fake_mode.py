@@ -234,8 +234,8 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
 
     def _make(self, recipe: Recipe, tensors: list[FakeTensor]) -> Any:
         """Return the result that a recipe describes for the arguments ``tensors``."""
-        made = [self._part(part, tensors) for part in recipe.parts]
-        return made[0] if recipe.container is None else recipe.container(made)
+        tensors_of_result = [self._part(part, tensors) for part in recipe.parts]
+        return tensors_of_result[0] if recipe.container is None else recipe.container(tensors_of_result)
 
     def _part(self, part: Part, tensors: list[FakeTensor]) -> FakeTensor:
         """Return one tensor of a result."""
@@ -261,15 +261,15 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
         """Return a fake of a meta tensor. The fakes of one device share the attributes of the first fake."""
         template = self._templates.get(device)
         if template is None:
-            made = FakeTensor(self, meta, device)
-            self._templates[device] = dict(made.__dict__)
-            return made
-        made = torch_compat.make_subclass(
+            fake = FakeTensor(self, meta, device)
+            self._templates[device] = dict(fake.__dict__)
+            return fake
+        fake = torch_compat.make_subclass(
             FakeTensor, meta, False, dispatch_device=True, device_for_backend_keys=device
         )
-        torch_compat.set_throw_on_mutable_data_ptr(made)
-        made.__dict__.update(template)
-        return made
+        torch_compat.set_throw_on_mutable_data_ptr(fake)
+        fake.__dict__.update(template)
+        return fake
 
 
 def _shares_what_it_writes(func: object, args: Args) -> bool:

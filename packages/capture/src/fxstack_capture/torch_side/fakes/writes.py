@@ -53,22 +53,22 @@ def _shares_memory_with_itself(tensor: torch.Tensor) -> bool:
     return bool(torch._debug_has_internal_overlap(tensor) == _OVERLAPS)
 
 
-def _overlap_in_part(one: torch.Tensor, other: torch.Tensor) -> bool:
+def _overlap_in_part(tensor: torch.Tensor, other: torch.Tensor) -> bool:
     """Do what ``get_overlap_status`` of ATen does, which only looks at tensors without gaps."""
-    if one is other or one.untyped_storage()._cdata != other.untyped_storage()._cdata:
+    if tensor is other or tensor.untyped_storage()._cdata != other.untyped_storage()._cdata:
         return False
-    first, second = _extent(one), _extent(other)
+    first, second = _extent(tensor), _extent(other)
     if first is None or second is None or first[1] <= second[0] or second[1] <= first[0]:
         return False
-    return first != second or one.stride() != other.stride()
+    return first != second or tensor.stride() != other.stride()
 
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int] | None:
     """Return where the elements of a tensor begin and end in memory. None: unknown, or with gaps."""
-    start, given = size_in_call(tensor.storage_offset()), operand(tensor)
-    if start is None or given is None or not is_dense(given):
+    start, description = size_in_call(tensor.storage_offset()), operand(tensor)
+    if start is None or description is None or not is_dense(description):
         return None
-    return start * tensor.itemsize, (start + math.prod(given.sizes)) * tensor.itemsize
+    return start * tensor.itemsize, (start + math.prod(description.sizes)) * tensor.itemsize
 
 
 def is_leaf(tensor: torch.Tensor) -> bool | None:

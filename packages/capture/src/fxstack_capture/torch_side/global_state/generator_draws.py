@@ -60,18 +60,18 @@ def fill(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwa
     owner = getattr(fn, "__self__", None)
     if isinstance(owner, torch.Tensor):
         args = (owner, *args)
-    tensor, *given = args
+    tensor, *values = args
     rest = {name: value for name, value in kwargs.items() if name != "generator"}
-    _demand_alone(tracer, fn, generator, tuple(given), rest)
+    _demand_alone(tracer, fn, generator, tuple(values), rest)
     is_plain = tracer.python_type(tensor) is torch.Tensor
     if not (is_plain and tensor.is_contiguous()):
         raise graph_break("unsupported-call", f"{name_of(fn)} of this tensor with a generator")
     size = tuple(tracer.specialize(length) for length in tensor.shape)
-    like = (size, tensor.dtype, tensor.device, *given)
+    arguments = (size, tensor.dtype, tensor.device, *values)
     filled = partial(_filled, fn.__name__)
-    example = _example(filled, generator, like, rest)
+    example = _example(filled, generator, arguments, rest)
     _guard_own(tracer, generator)
-    source = tracer.trace.objects.draws.add(_from(filled, fn.__name__), generator, like, rest)
+    source = tracer.trace.objects.draws.add(_from(filled, fn.__name__), generator, arguments, rest)
     return tracer.call(torch.Tensor.copy_, (tensor, tracer.enter_drawn(example, source)), {})
 
 
@@ -143,8 +143,8 @@ def _demand_alone(
     special = rest.keys() - {"size", "dtype", "device", "low", "high", "n", "mean", "std", "seed"}
     special -= {"from", "to", "lambd", "p", "median", "sigma"}
     objects: Any = tracer.trace.objects
-    own = type(generator) is torch.Generator and objects.is_preexisting(generator)
-    if not (plain and own) or special or any(generator is other for other in _defaults()):
+    is_programs = type(generator) is torch.Generator and objects.is_preexisting(generator)
+    if not (plain and is_programs) or special or any(generator is other for other in _defaults()):
         text = f"{name_of(fn)} with a generator of the program's own"
         raise graph_break("unsupported-call", text)
 
@@ -161,8 +161,8 @@ def _example(
 ) -> torch.Tensor:
     """Return the function's result from a new generator, for its metadata."""
     try:
-        made: torch.Tensor = fn(*args, generator=torch.Generator(generator.device), **rest)
+        example: torch.Tensor = fn(*args, generator=torch.Generator(generator.device), **rest)
     except Exception as error:  # the program's own error: plain Python raises the error again
         text = f"{name_of(fn)}, which raises {type(error).__name__}"
         raise graph_break("unsupported-call", text) from error
-    return made
+    return example

@@ -51,9 +51,9 @@ def is_original(namespace: dict[str, object], name: str, value: object) -> bool:
     """Whether ``value`` is the object that torch defined as ``name`` in ``namespace``."""
     if isinstance(value, FunctionType) and not is_unchanged(value):
         return False
-    _, held = _NAMESPACES.get(id(namespace), (None, {}))
+    _, names = _NAMESPACES.get(id(namespace), (None, {}))
     # A name outside of the snapshot counts as original if a stable module defines the value.
-    return held[name] is value if name in held else is_stable(value)
+    return names[name] is value if name in names else is_stable(value)
 
 
 def torchs_own(name: str, otherwise: object) -> object:
@@ -63,10 +63,10 @@ def torchs_own(name: str, otherwise: object) -> object:
 
 def is_unchanged(fn: FunctionType) -> bool:
     """Whether a function still has the code and the defaults of the snapshot."""
-    known = _FUNCTIONS.get(fn)
-    if known is None:
+    parts = _FUNCTIONS.get(fn)
+    if parts is None:
         return True
-    return fn.__code__ is known[0] and fn.__defaults__ is known[1] and fn.__kwdefaults__ is known[2]
+    return fn.__code__ is parts[0] and fn.__defaults__ is parts[1] and fn.__kwdefaults__ is parts[2]
 
 
 def is_original_method(name: str) -> bool:

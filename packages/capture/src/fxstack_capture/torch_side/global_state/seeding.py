@@ -41,8 +41,8 @@ def _set_state(tracer: TracerProtocol, fn: object, args: Args, kwargs: Kwargs) -
     """Apply the rule for ``torch.set_rng_state``."""
     (state,) = _only(tracer, fn, "new_state", args, kwargs)
     with tracer.unrecorded():
-        fits = isinstance(state, FakeTensor) and _is_state(state)
-    if not fits:
+        is_valid = isinstance(state, FakeTensor) and _is_state(state)
+    if not is_valid:
         raise graph_break("side-effect-call", "torch.set_rng_state of what is no state")
     tracer.record(SET_STATE, (state,), {})
 

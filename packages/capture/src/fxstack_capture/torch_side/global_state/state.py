@@ -151,11 +151,11 @@ def difference(
     ]
 
 
-def all_of(wanted: State, others: Iterable[State]) -> list[Redo]:
+def all_of(state: State, others: Iterable[State]) -> list[Redo]:
     """Return the calls that set each variable whose value in ``wanted`` differs from any of ``others``."""
     return [
         variable.redo(value)
-        for variable, value, *different in zip(VARIABLES, wanted, *others, strict=True)
+        for variable, value, *different in zip(VARIABLES, state, *others, strict=True)
         if any(other != value for other in different)
     ]
 

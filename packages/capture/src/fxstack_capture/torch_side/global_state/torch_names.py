@@ -96,23 +96,23 @@ class NamesOfTorch:
 
         Return ``None`` if the name leads through an object that is neither a module nor a class.
         """
-        found: Any = torch
+        value: Any = torch
         for part in name.split(".")[1:]:
-            if isinstance(found, type):
-                self._objects.classes.note(found, (part,))
-                found = raw_lookup(found, part)
-            elif type(found) is ModuleType:
-                found = self._objects.namespace(found.__dict__).get(part)
+            if isinstance(value, type):
+                self._objects.classes.note(value, (part,))
+                value = raw_lookup(value, part)
+            elif type(value) is ModuleType:
+                value = self._objects.namespace(value.__dict__).get(part)
             else:
                 return None
-        return None if found is ABSENT else found
+        return None if value is ABSENT else value
 
     def is_usual(self, fn: FunctionType) -> bool:
         """Whether a torch function and the names that the function reads are unchanged since the import."""
-        known = self._usual.get(fn)
-        if known is None:
-            known = self._usual[fn] = self._guard_dependencies(fn)
-        return known
+        usual = self._usual.get(fn)
+        if usual is None:
+            usual = self._usual[fn] = self._guard_dependencies(fn)
+        return usual
 
     def _guard_dependencies(self, fn: FunctionType) -> bool:
         """Guard the function with its callees, and return whether all names that they read are torch's own."""
@@ -136,7 +136,7 @@ _KINDS = (FunctionType, BuiltinFunctionType, ModuleType, type)
 @cache
 def _chains(code: CodeType) -> tuple[tuple[str, ...], ...]:
     """Return the chains of names that the code loads: a global name, then attributes of the global."""
-    found: dict[tuple[str, ...], None] = {}
+    chains: dict[tuple[str, ...], None] = {}
     chain: tuple[str, ...] = ()
     for instruction in dis.get_instructions(code):
         if instruction.opname == "LOAD_GLOBAL":
@@ -146,11 +146,11 @@ def _chains(code: CodeType) -> tuple[tuple[str, ...], ...]:
         else:
             chain = ()
         if chain:
-            found[chain] = None
+            chains[chain] = None
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            found.update(dict.fromkeys(_chains(constant)))
-    return tuple(found)
+            chains.update(dict.fromkeys(_chains(constant)))
+    return tuple(chains)
 
 
 def _read(fn: FunctionType) -> Iterator[tuple[dict[str, object], str, object]]:

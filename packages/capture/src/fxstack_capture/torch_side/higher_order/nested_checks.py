@@ -63,14 +63,14 @@ def are_of(tracer: TracerProtocol, region: fx.Node, symbols: Iterable[Any]) -> b
     return all(tracer.symbols.is_after(symbol, region) for symbol in symbols)
 
 
-def assumed_outside(tracer: TracerProtocol, region: fx.Node, known: set[Any]) -> bool:
+def assumed_outside(tracer: TracerProtocol, region: fx.Node, before: set[Any]) -> bool:
     """Whether the trace has made a new assumption about a number that the nested graph does not compute."""
-    return any(not are_of(tracer, region, free_unbacked_symbols(fact)) for fact in facts(tracer) - known)
+    return any(not are_of(tracer, region, free_unbacked_symbols(fact)) for fact in facts(tracer) - before)
 
 
 def facts(tracer: TracerProtocol) -> set[Any]:
     """Return the assumptions about data-dependent numbers."""
     if not tracer.geometry.is_used:
         return set()
-    held = tracer.geometry.env.deferred_runtime_asserts.values()
-    return {assertion.expr for assertions in held for assertion in assertions}
+    assertion_lists = tracer.geometry.env.deferred_runtime_asserts.values()
+    return {assertion.expr for assertions in assertion_lists for assertion in assertions}

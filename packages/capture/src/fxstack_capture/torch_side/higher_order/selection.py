@@ -106,8 +106,8 @@ class Selection(TorchDispatchMode):
         """Return the tag of the policy's decision about one operator. Break the graph at a write to a saved tensor."""
         if func._schema.is_mutable and not self._saved.isdisjoint(_memory((args, kwargs))):
             raise _changes_what_is_saved(func)
-        told = {"op_output": out} if _TELLS_OUTPUT else {}
-        context = self._calls.call(_CONTEXT, (), {"is_recompute": False, **told})
+        output = {"op_output": out} if _TELLS_OUTPUT else {}
+        context = self._calls.call(_CONTEXT, (), {"is_recompute": False, **output})
         tag = _TAGS.get(self._calls.call(self._policy, (context, func, *args), kwargs))
         if tag is None:
             raise graph_break("unsupported-call", "a checkpoint whose policy gives no policy")

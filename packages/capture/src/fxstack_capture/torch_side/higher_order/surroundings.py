@@ -57,7 +57,7 @@ class Surroundings:
         if _seen(self._trace) != self._seen:
             return True
         after = self._reachable()
-        return any(after.get(key, held) != held for key, held in self._held.items())
+        return any(after.get(key, parts) != parts for key, parts in self._held.items())
 
     def _reachable(self) -> dict[int, tuple[int, ...]]:
         return dict(_reachable(self._roots, self._trace.objects.is_preexisting))
@@ -97,8 +97,8 @@ def _parts(value: Any) -> list[Any] | None:
     if issubclass(cls, (type, torch.Tensor, Scalar, *SYMBOLIC)):
         return None
     if cls is FunctionType:
-        own = (value.__closure__, value.__defaults__, (value.__kwdefaults__ or {}).values())
-        return [part for group in own for part in group or ()]
+        groups = (value.__closure__, value.__defaults__, (value.__kwdefaults__ or {}).values())
+        return [part for group in groups for part in group or ()]
     if cls is CellType:
         try:
             return [value.cell_contents]

@@ -107,12 +107,12 @@ class Transforms:
         symbolic = self._tracer.mode.shape_env is not None
         return torch_compat.EnablePythonDispatcher() if symbolic else nullcontext()
 
-    def _catch_up(self, wanted: list[tuple[Any, ...]]) -> None:
+    def _catch_up(self, state_wanted: list[tuple[Any, ...]]) -> None:
         """Record state changes until the graph's next operator runs under the state ``wanted``."""
         assert self._believed is not None
-        for redo in state.difference(self._believed, wanted, in_graph=True):
+        for redo in state.difference(self._believed, state_wanted, in_graph=True):
             self._tracer.record_effect(*redo)
-        self._believed = wanted
+        self._believed = state_wanted
 
     # --- recording -------------------------------------------------------------------------------
 
@@ -156,16 +156,16 @@ class Transforms:
         """Whether torch only computes the metadata of an operation with zeros, on the meta device."""
         if kwargs.get("device") == _META:
             return True
-        known = self._tracer.builder.is_known
+        is_known = self._tracer.builder.is_known
         tensors = (x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor))
-        return any(x.device == _META and not known(x) for x in tensors)
+        return any(x.device == _META and not is_known(x) for x in tensors)
 
     def _write_zeros(self, values: object) -> None:
         """Add nodes for zeros that an operator of the graph reads."""
         # Only torch's own rules for zeros read most zeros, so most zeros need no node.
-        known = self._tracer.builder.is_known
+        is_known = self._tracer.builder.is_known
         for x in tree_leaves(values):
-            if isinstance(x, FakeTensor) and x._is_zerotensor() and not known(x):
+            if isinstance(x, FakeTensor) and x._is_zerotensor() and not is_known(x):
                 made_as = {"dtype": x.dtype, "device": x.device}
                 self._write(_ZEROS, (list(x.shape),), made_as, x)
 

@@ -49,11 +49,11 @@ class Counters:
     def note_changed(self, tensor: torch.Tensor, added: float | None) -> None:
         """Note a write to ``tensor``. ``added`` is the number that the write adds, or ``None`` for another write."""
         key = tensor.untyped_storage()._cdata
-        known = self._added.get(key, 0.0)
+        before = self._added.get(key, 0.0)
         if added is None or not _is_small(tensor):
             self._added[key] = math.nan
         else:
-            self._added[key] = known + added
+            self._added[key] = before + added
 
     def number(self, tensor: torch.Tensor) -> Any:
         """Return the present number in ``tensor``, or ``None`` if tracing does not know the number."""

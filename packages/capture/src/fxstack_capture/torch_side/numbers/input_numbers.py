@@ -80,9 +80,9 @@ class NumberFormulas:
 
     def _place(self, expr: sympy.Expr) -> Placed | None:
         """Return the source and the number of a formula in which the input number occurs once, else ``None``."""
-        found = self._geometry.primary.get(expr)
-        if found is not None:
-            source, number = found
+        primary = self._geometry.primary.get(expr)
+        if primary is not None:
+            source, number = primary
             drawn = self._geometry.drawn_at(expr) is not None
             return None if drawn or number.node.hint is None else (source, number.node.hint)
         computed = self._geometry.computed.get(expr)
@@ -101,12 +101,12 @@ class NumberFormulas:
 
     def _whole(self, expr: sympy.Expr) -> Placed | None:
         """Place a formula in which a number occurs several times."""
-        found: dict[Source, Any] = {}
+        inputs: dict[Source, Any] = {}
         steps: dict[Hashable, Step] = {}
-        if self._position(expr, steps, found) is None or len(steps) > _LONGEST or len(found) != 1:
+        if self._position(expr, steps, inputs) is None or len(steps) > _LONGEST or len(inputs) != 1:
             return None
         program = tuple(steps.values())
-        ((source, number),) = found.items()
+        ((source, number),) = inputs.items()
         formula = native.formula(program)
         try:
             result = formula(number)
@@ -117,7 +117,7 @@ class NumberFormulas:
         key = source, repr(program), ""
         return self._known.setdefault(key, Converted(source, formula)), result
 
-    def _position(self, expr: object, steps: dict[Hashable, Step], found: dict[Source, Any]) -> int | None:
+    def _position(self, expr: object, steps: dict[Hashable, Step], inputs: dict[Source, Any]) -> int | None:
         """Return the position of the step of ``expr``, and add missing steps; None if C has no such step.
 
         ``found`` gets the input numbers.
@@ -129,23 +129,23 @@ class NumberFormulas:
             return list(steps).index(expr)
         placed = self._place(expr) if expr in self._geometry.primary else None
         if placed is not None:
-            found[placed[0]] = placed[1]
+            inputs[placed[0]] = placed[1]
             return _add(expr, None, steps)
         computed = self._geometry.computed.get(expr)
         function, operands = _EXACT.get(type(expr)), expr.args
         if computed is not None:
             function, operands = computed.operation.function, computed.operands
-        places = [self._position(operand, steps, found) for operand in operands]
+        places = [self._position(operand, steps, inputs) for operand in operands]
         is_root = isinstance(expr, sympy.Pow) and not expr.args[1].is_nonnegative
         if function is None or not places or None in places or is_root:
             return None
-        made, *rest = places
+        position, *rest = places
         if not rest:
-            return _add(expr, (function, made), steps)
+            return _add(expr, (function, position), steps)
         for count, place in enumerate(rest):
             key = expr if count == len(rest) - 1 else (expr, count)
-            made = _add(key, (function, made, place), steps)
-        return made
+            position = _add(key, (function, position, place), steps)
+        return position
 
     def _operation(self, function: Callable[..., Any], operands: Args) -> Placed | None:
         """Place an operation whose other operand, if any, is a constant."""
@@ -229,19 +229,19 @@ class InputNumbers:
         source = self.place_of(number)
         if source is None:
             return None
-        found = Converted(source, fn)
-        if found not in self._functions:
+        computed = Converted(source, fn)
+        if computed not in self._functions:
             try:
                 value = fn(number.node.hint)
             except (ValueError, OverflowError):  # the program's own error
                 return None
             if type(value) is bool:
-                self._trace.guard(found, IdentityIs(value, id(value)))
+                self._trace.guard(computed, IdentityIs(value, id(value)))
                 return value
             if not can_be_symbolic(value):
                 return None
-            self._functions[found] = self._symbol(value, found)
-        return self._functions[found]
+            self._functions[computed] = self._symbol(value, computed)
+        return self._functions[computed]
 
     def _symbol(self, value: float, source: Source) -> Any:
         """Return the symbol of a source, made at its first use."""

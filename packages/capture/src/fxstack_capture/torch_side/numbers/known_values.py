@@ -53,36 +53,36 @@ def value_of(tracer: TracerProtocol, tensor: torch.Tensor) -> torch.Tensor | Non
 
 def _history(tracer: TracerProtocol, last: fx.Node) -> list[fx.Node]:
     """Return ``last`` and all nodes that ``last`` depends on, in graph order."""
-    found: set[fx.Node] = set()
+    history: set[fx.Node] = set()
     waiting = [last]
     while waiting:
         node = waiting.pop()
-        if node in found:
+        if node in history:
             continue
         _demand_known(tracer, node)
-        found.add(node)
-        if len(found) > _MOST_NODES:
+        history.add(node)
+        if len(history) > _MOST_NODES:
             raise _NotKnownError
         waiting.extend(node.all_input_nodes)
-    return sorted(found)
+    return sorted(history)
 
 
 def _demand_known(tracer: TracerProtocol, node: fx.Node) -> None:
     """Raise ``_NotKnownError`` for an input, a node of unknown kind, or a tensor that is large or written to."""
     if node.op != "call_method" and not (node.op == "call_function" and isinstance(node.target, _CALLABLE)):
         raise _NotKnownError
-    for made in torch_compat.tree_leaves(node.meta.get("val")):
-        if not _is_small(made) or made.untyped_storage()._cdata in tracer.mutated_storages:
+    for fake in torch_compat.tree_leaves(node.meta.get("val")):
+        if not _is_small(fake) or fake.untyped_storage()._cdata in tracer.mutated_storages:
             raise _NotKnownError
 
 
-def _is_small(made: Any) -> bool:
+def _is_small(value: Any) -> bool:
     return (
-        type(made) is FakeTensor
-        and made.device.type == "cpu"
-        and made.layout is torch.strided
-        and not made._has_symbolic_sizes_strides
-        and made.numel() <= _MOST_ELEMENTS
+        type(value) is FakeTensor
+        and value.device.type == "cpu"
+        and value.layout is torch.strided
+        and not value._has_symbolic_sizes_strides
+        and value.numel() <= _MOST_ELEMENTS
     )
 
 
@@ -103,12 +103,12 @@ def _call(node: fx.Node, args: Args, kwargs: Kwargs) -> Any:
     return node.target(*args, **kwargs)
 
 
-def _demand_like(found: object, fake: object) -> None:
+def _demand_like(value: object, fake: object) -> None:
     """Raise ``_NotKnownError`` if the dtype or the shape of the real result differs from the fake."""
     # The autocast state or the default dtype may have changed since the node was made.
     leaves = torch_compat.tree_leaves
-    for mine, theirs in zip(leaves(found), leaves(fake), strict=True):
-        if mine.dtype != theirs.dtype or mine.shape != theirs.shape:
+    for real, leaf in zip(leaves(value), leaves(fake), strict=True):
+        if real.dtype != leaf.dtype or real.shape != leaf.shape:
             raise _NotKnownError
 
 

@@ -78,8 +78,8 @@ def _shape(data: Any) -> tuple[int, ...] | None:
 
 def _dtype_of(leaves: list[Any], kwargs: Kwargs) -> torch.dtype:
     """Return the dtype that torch gives a tensor of all leaves."""
-    given: torch.dtype | None = kwargs.get("dtype")
-    return given or reduce(torch.promote_types, map(_own_dtype, leaves))
+    dtype: torch.dtype | None = kwargs.get("dtype")
+    return dtype or reduce(torch.promote_types, map(_own_dtype, leaves))
 
 
 def _own_dtype(leaf: object) -> torch.dtype:
@@ -134,10 +134,10 @@ def make(tracer: TracerProtocol, data: object, kwargs: Kwargs) -> Any:
     options["dtype"] = _dtype_of(leaves, kwargs)
     if any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves):
         _warn_of_gradients()
-    made = _stacked(tracer, data, options)
+    result = _stacked(tracer, data, options)
     if requires_grad:
-        return tracer.call(torch.Tensor.requires_grad_, (made,), {})
-    return made
+        return tracer.call(torch.Tensor.requires_grad_, (result,), {})
+    return result
 
 
 def _warn_of_gradients() -> None:
@@ -160,9 +160,9 @@ def _stacked(tracer: TracerProtocol, data: Any, options: dict[str, Any]) -> Any:
 def new_tensor(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``Tensor.new_tensor``, which has the defaults of the tensor's dtype and device."""
     if len(args) == 2 and kwargs.keys() <= {"dtype", "device", "requires_grad"}:
-        like, data = args
-        given = {name: value for name, value in kwargs.items() if value is not None}
-        options = {"dtype": like.dtype, "device": like.device, **given}
+        tensor, data = args
+        explicit = {name: value for name, value in kwargs.items() if value is not None}
+        options = {"dtype": tensor.dtype, "device": tensor.device, **explicit}
         if takes(data, options) and _fits(data, options["dtype"]):
             return make(tracer, data, options)
     return tracer.record(fn, args, kwargs)
@@ -177,10 +177,10 @@ def _of_tensor(tracer: TracerProtocol, tensor: torch.Tensor, dtype: torch.dtype)
     """Record a tensor of one element as a scalar of the dtype, without its gradient."""
     if tensor.requires_grad:
         tensor = tracer.call(torch.Tensor.detach, (tensor,), {})
-    made = tracer.record(torch.Tensor.reshape, (tensor, ()), {})
+    number = tracer.record(torch.Tensor.reshape, (tensor, ()), {})
     if dtype.is_floating_point and tensor.dtype != dtype:
-        made = tracer.record(torch.Tensor.to, (made, torch.float64), {})  # the type of Python's float
-    return made if made.dtype == dtype else tracer.record(torch.Tensor.to, (made, dtype), {})
+        number = tracer.record(torch.Tensor.to, (number, torch.float64), {})  # the type of Python's float
+    return number if number.dtype == dtype else tracer.record(torch.Tensor.to, (number, dtype), {})
 
 
 def _of_number(tracer: TracerProtocol, number: object, options: dict[str, Any]) -> Any:
@@ -189,5 +189,5 @@ def _of_number(tracer: TracerProtocol, number: object, options: dict[str, Any]) 
     if not dtype.is_floating_point:
         return tracer.record(torch.scalar_tensor, (number,), options)
     # A number that is too large for the dtype becomes infinite.
-    made = tracer.record(torch.scalar_tensor, (number,), {**options, "dtype": torch.float64})
-    return tracer.record(torch.Tensor.to, (made, dtype), {})
+    wide = tracer.record(torch.scalar_tensor, (number,), {**options, "dtype": torch.float64})
+    return tracer.record(torch.Tensor.to, (wide, dtype), {})

@@ -60,8 +60,8 @@ def _with_numbers(tracer: TracerProtocol, index: object) -> Any:
         return index
 
     def number(value: object) -> Any:
-        known = known_values.value_of(tracer, value)
-        return tracer.number_in(value) if known is None else int(known)
+        constant = known_values.value_of(tracer, value)
+        return tracer.number_in(value) if constant is None else int(constant)
 
     def item(value: object) -> Any:
         if type(value) is slice and tracer.trace.options.capture_scalar_outputs:
@@ -139,15 +139,17 @@ def _selected(
 ) -> tuple[torch.Tensor, tuple[Any, ...]]:
     """Return the tensor after ``select`` for the symbolic indices, and the rest of the index."""
     items, behind = _items(tensor, index)
-    last = max(place for place, item in enumerate(items) if type(item) is torch.SymInt)
+    last = max(position for position, item in enumerate(items) if type(item) is torch.SymInt)
     rest: list[Any] = []
     dim = 0
-    for place, item in enumerate(items):
+    for position, item in enumerate(items):
         if type(item) is torch.SymInt:
             with tracer.geometry.env.scalar_outputs_allowed():  # the storage offset depends on data, too
                 tensor = tracer.record(torch.select, (tensor, dim, item), {})
             continue
-        if item is None and place < last:  # the new dimension has the stride of the tensor before ``select``
+        if (
+            item is None and position < last
+        ):  # the new dimension has the stride of the tensor before ``select``
             tensor = tracer.record(torch.unsqueeze, (tensor, dim), {})
             rest.append(_EVERYTHING)
             dim += 1

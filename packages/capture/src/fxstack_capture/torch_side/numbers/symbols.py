@@ -67,9 +67,9 @@ class Symbols:
         node = self._nodes.get(symbol)
         return node is not None and mark < node
 
-    def forget(self, gone: set[fx.Node]) -> None:
+    def forget(self, removed: set[fx.Node]) -> None:
         """Forget the nodes that ``roll_back`` has removed."""
-        self._nodes = {expr: node for expr, node in self._nodes.items() if node not in gone}
+        self._nodes = {expr: node for expr, node in self._nodes.items() if node not in removed}
 
     def is_new(self, result: Any) -> bool:
         """Whether ``result`` has a symbol without a node or an input."""

@@ -28,10 +28,10 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 def accepted(tracer: TracerProtocol, args: Args, kwargs: Kwargs, reason: GraphBreak) -> Arguments | None:
     """Return new arguments for a call that was rejected for ``reason``, or ``None``."""
-    instead = _with_number(tracer, args, kwargs, reason)
-    if instead is None and reason.record.reason.id == "internal-error":
+    arguments = _with_number(tracer, args, kwargs, reason)
+    if arguments is None and reason.record.reason.id == "internal-error":
         return with_decisions(args, kwargs)
-    return instead
+    return arguments
 
 
 def _with_number(tracer: TracerProtocol, args: Args, kwargs: Kwargs, reason: GraphBreak) -> Arguments | None:
@@ -42,11 +42,11 @@ def _with_number(tracer: TracerProtocol, args: Args, kwargs: Kwargs, reason: Gra
         return None
     if _occurrences((args, kwargs), asked) != 1:
         return None
-    known = known_values.value_of(tracer, asked)
-    if known is None or known.numel() != 1:
+    value = known_values.value_of(tracer, asked)
+    if value is None or value.numel() != 1:
         return None
-    found: Arguments = _replaced((args, kwargs), asked, known.item())
-    return found
+    arguments: Arguments = _replaced((args, kwargs), asked, value.item())
+    return arguments
 
 
 def with_decisions(args: Args, kwargs: Kwargs) -> Arguments | None:

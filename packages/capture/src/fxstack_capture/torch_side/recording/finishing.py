@@ -58,7 +58,9 @@ def finish(tracer: TracerProtocol, outputs: Sequence[Any]) -> CapturedCode:
         inputs=tuple(builder.inputs[node] for node in placeholders),
         example_inputs=tuple(node.meta["val"] for node in placeholders),
         overrides_classes=tracer.overrides.has_classes or tracer.wrappers.used,
-        redefined=tuple(place for place, node in enumerate(placeholders) if _redefines(node.meta["val"])),
+        redefined=tuple(
+            position for position, node in enumerate(placeholders) if _redefines(node.meta["val"])
+        ),
         overrides_modes=bool(tracer.outer_modes),
         checkpoints=tracer.notes.checkpointed(graph.nodes),
         demands=partial(shape_guards, tracer.geometry),
@@ -129,13 +131,13 @@ def _move_up(first: fx.Node, start: fx.Node, order: dict[fx.Node, tuple[int, int
         new.append(first)
         first = first.next
     new = [node for node in new if node.op != "placeholder"]
-    needed = {node for made in new for node in made.all_input_nodes}.difference(new)
+    needed = {node for moved in new for node in moved.all_input_nodes}.difference(new)
     computed = [node for node in needed if node.op != "placeholder"]
-    place = max(computed, key=order.__getitem__, default=start)
+    last = max(computed, key=order.__getitem__, default=start)
     for node in new:
-        place.append(node)
-        order[node] = (order.get(place, (-1, 0))[0], len(order))
-        place = node
+        last.append(node)
+        order[node] = (order.get(last, (-1, 0))[0], len(order))
+        last = node
 
 
 def _bind_symbols(tracer: TracerProtocol) -> None:

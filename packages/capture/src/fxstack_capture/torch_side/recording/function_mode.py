@@ -34,9 +34,9 @@ class RecordingMode(TorchFunctionMode):
         if is_accessor(func):
             return accessed(tracer, func, args)
         if getattr(func, "__name__", None) in _CONVERSIONS:  # C code needs a plain Python number
-            known = known_values.value_of(tracer, args[0])
-            if known is not None and known.numel() == 1:
-                return getattr(known, func.__name__)()
+            constant = known_values.value_of(tracer, args[0])
+            if constant is not None and constant.numel() == 1:
+                return getattr(constant, func.__name__)()
             return self._number(func, args, kwargs)
         return tracer.call(func, args, kwargs)
 

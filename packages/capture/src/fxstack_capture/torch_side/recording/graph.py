@@ -99,10 +99,10 @@ class GraphBuilder:
             node = self.graph.call_function(operator.getitem, (parent, index))
             node.meta.update(parent.meta, val=fake, example_value=fake)
         else:
-            made = self.put_together(fake)
-            if made is None:
+            node_of_wrapper = self.put_together(fake)
+            if node_of_wrapper is None:
                 raise graph_break("unsupported-tensor", "a tensor that did not come from the program")
-            node = made
+            node = node_of_wrapper
         self._nodes[key] = node
         return node
 
@@ -159,12 +159,12 @@ class GraphBuilder:
 
     def roll_back(self, mark: fx.Node) -> None:
         """Remove all operators after ``mark``. Placeholders stay."""
-        gone = set(nodes := self.nodes_since(mark))
+        removed = set(nodes := self.nodes_since(mark))
         for node in reversed(nodes):
             self.graph.erase_node(node)
-        self._nodes = {key: n for key, n in self._nodes.items() if n not in gone}
-        self._elements = {key: e for key, e in self._elements.items() if e[0] not in gone}
-        self.symbols.forget(gone)
+        self._nodes = {key: n for key, n in self._nodes.items() if n not in removed}
+        self._elements = {key: e for key, e in self._elements.items() if e[0] not in removed}
+        self.symbols.forget(removed)
 
     # --- recording -------------------------------------------------------------------------------
 

@@ -155,7 +155,6 @@ class TorchTracer:
         return fake
 
     def _enter_tensor(self, real: torch.Tensor, source: Source) -> torch.Tensor:
-        """Register the fake of a real tensor as an input, once."""
         fake = self._fake_of(real, source)
         if id(fake) not in self._originals:
             self._originals[id(fake)] = real, source
@@ -181,8 +180,8 @@ class TorchTracer:
         fake_inputs.demand_supported(real)
         if is_address_guarded(real):
             self.trace.guard(source, IdentityIs(real, id(real)))
-        known = fake_inputs.known(self, real, source)
-        return fake_inputs.new(self, real, source) if known is None else known
+        fake = fake_inputs.known(self, real, source)
+        return fake_inputs.new(self, real, source) if fake is None else fake
 
     def enter_number(self, value: float, source: Source) -> Any:
         return self.numbers.enter(value, source)
@@ -213,8 +212,8 @@ class TorchTracer:
 
     def original_of(self, tensor: torch.Tensor) -> tuple[torch.Tensor | None, Source | None]:
         """Return the real tensor of a fake and the tensor's source, or two ``None``."""
-        found = self._originals.get(id(tensor)) or self.wrappers.original_of(tensor)
-        return (None, None) if found is None else found
+        pair = self._originals.get(id(tensor)) or self.wrappers.original_of(tensor)
+        return (None, None) if pair is None else pair
 
     def inputs(self) -> list[tuple[torch.Tensor, torch.Tensor, Source]]:
         """Return (fake, real tensor, source) of every input tensor."""
@@ -240,7 +239,6 @@ class TorchTracer:
     # --- calls -----------------------------------------------------------------------------------
 
     def is_leaf(self, fn: object) -> bool:
-        """Whether calls of ``fn`` are recorded or have a rule. Python operators of torch must be unchanged."""
         if leaves.is_operator(fn):
             return type(fn) is not FunctionType or self.names.is_usual(fn)
         return rules.has_rule(fn)
@@ -307,17 +305,14 @@ class TorchTracer:
         """Run ``fn`` on fakes and add a node. A result of known plain data needs no node."""
         if self.transforms.concern(args, kwargs):
             return self.transforms.run(fn, args, kwargs)
-        busy, self.busy = self.busy, True
         try:
-            return self._record(fn, args, kwargs)
+            with self.unrecorded():
+                return self._record(fn, args, kwargs)
         except GraphBreak as reason:
-            self.busy = busy
-            instead = tensor_to_int_arguments.accepted(self, args, kwargs, reason)
-            if instead is None:
+            arguments = tensor_to_int_arguments.accepted(self, args, kwargs, reason)
+            if arguments is None:
                 raise
-        finally:
-            self.busy = busy
-        return self.record(fn, *instead)
+        return self.record(fn, *arguments)
 
     def _record(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """Run ``fn`` on fakes, note its writes, and add the node."""
@@ -407,10 +402,7 @@ class TorchTracer:
     def leaving(
         self, tensor: torch.Tensor
     ) -> tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor] | None]:
-        """Return the graph output for ``tensor``, and a function that the replacement code applies to the output.
-
-        The function restores what the graph does not express: a freed history, a history of hidden leaves, inference mode.
-        """
+        # The function restores a freed history, the history of hidden leaves, a class, or inference mode.
         with self.unrecorded():
             spent = self.differentiated and tensor.requires_grad and gradients.is_spent(tensor)
             hidden = self.has_leaves and gradients.has_hidden_history(self, tensor)
@@ -445,8 +437,8 @@ class TorchTracer:
 
     def counted(self, tensor: torch.Tensor) -> Any:
         """Return the number in a tensor as a symbol that a guard can read, else as an unbacked symbol."""
-        known = self.counters.number(tensor)
-        return self.number_in(tensor) if known is None else known
+        number = self.counters.number(tensor)
+        return self.number_in(tensor) if number is None else number
 
     def drawn_at(self, value: Any) -> Source | None:
         return self.geometry.drawn_at(value.node.expr)
@@ -485,8 +477,8 @@ class TorchTracer:
         self._set_memo(active=True)
         try:
             aside = self.overrides.session(self.outer_modes)
-            own = self.regions.session()
-            with state.session(self.state), state.hooks_aside(), self.transforms.session(), aside, own:
+            regions = self.regions.session()
+            with state.session(self.state), state.hooks_aside(), self.transforms.session(), aside, regions:
                 if self.outer_modes:
                     self._guard_state()
                 yield
@@ -494,7 +486,6 @@ class TorchTracer:
             self._set_memo(active=False)
 
     def _set_memo(self, *, active: bool) -> None:
-        """Cache the answers of the shape environment only while the trace runs."""
         self._in_session = active
         if self.geometry.is_used:
             self.geometry.env.memo.active = active

@@ -91,15 +91,15 @@ def why_not_followed(cls: Any) -> str | None:
     for base in cls.__mro__:
         if base in TORCH_CLASSES:
             continue
-        own = vars(base)
+        namespace = vars(base)
         if base.__module__.split(".", 1)[0] == "torch" and base.__module__ != "torch.nn.parameter":
             return "is torch's own"
         for name in _NOT_FOLLOWED:
-            if name in own:
+            if name in namespace:
                 return f"defines {name}"
-        if any(type(value) is types.MemberDescriptorType for value in own.values()):
+        if any(type(value) is types.MemberDescriptorType for value in namespace.values()):
             return "has __slots__"
-        function = own.get("__torch_function__", _DISABLED)
+        function = namespace.get("__torch_function__", _DISABLED)
         if function is not _DISABLED and type(function) is not classmethod:
             return "defines __torch_function__ that is no classmethod"
     if cls.__torch_dispatch__ is not torch_compat.disabled_torch_dispatch_impl:
@@ -168,18 +168,18 @@ def hide(fake: FakeTensor) -> None:
 
 def _fake_class(cls: type) -> type[FakeTensor]:
     """Return the fake class of a user's class, whose bases are the fake classes of the bases."""
-    known = _made.setdefault(cls, {})
+    variants = _made.setdefault(cls, {})
     asks = overrides(cls)
-    made = known.get(asks)
-    if made is None:
+    fake_class = variants.get(asks)
+    if fake_class is None:
         bases = tuple(
             _fake_class(base)
             for base in cls.__bases__
             if base not in TORCH_CLASSES and issubclass(base, torch.Tensor)
         )
         new_class = type(cls.__name__, bases or (FakeTensor,), _namespace(cls, asks=asks))
-        made = known[asks] = cast("type[FakeTensor]", new_class)
-    return made
+        fake_class = variants[asks] = cast("type[FakeTensor]", new_class)
+    return fake_class
 
 
 def _ask(cls: Any, func: Any, kinds: Any, *call: Any) -> Any:

@@ -94,7 +94,8 @@ class Overrides:
         """Run a trace. ``outer`` are the modes of the program, which the caller has suspended."""
         enter = self._tracer.trace.objects.enter
         self.outer = tuple(
-            enter(mode, Converted(pinned(place, str(place)), MODE_AT)) for place, mode in enumerate(outer)
+            enter(mode, Converted(pinned(position, str(position)), MODE_AT))
+            for position, mode in enumerate(outer)
         )
         self.modes = list(self.outer)
         token = fake_classes.INTERPRETED.set(self.asked_by_torch)
@@ -109,11 +110,11 @@ class Overrides:
 
     def delta(self) -> list[tuple[Callable[..., Any], tuple[Any, ...]]]:
         """Return the calls that change torch's mode stack from its start to its present state."""
-        kept = 0
-        while kept < min(len(self.outer), len(self.modes)) and self.outer[kept] is self.modes[kept]:
-            kept += 1
-        pops = len(self.outer) - kept
-        return [(POP, ())] * pops + [(PUSH, (mode,)) for mode in self.modes[kept:]]
+        common = 0
+        while common < min(len(self.outer), len(self.modes)) and self.outer[common] is self.modes[common]:
+            common += 1
+        pops = len(self.outer) - common
+        return [(POP, ())] * pops + [(PUSH, (mode,)) for mode in self.modes[common:]]
 
     # --- calls -----------------------------------------------------------------------------------
 
@@ -128,8 +129,8 @@ class Overrides:
         wrappers = self._tracer.wrappers
         if not (self._shown or wrappers.used):
             return False
-        found = _leaves(fn, args, kwargs)
-        return any(_is_overriding(leaf) or wrappers.asks(leaf) for leaf in found)
+        arguments = _leaves(fn, args, kwargs)
+        return any(_is_overriding(leaf) or wrappers.asks(leaf) for leaf in arguments)
 
     def overriding(self, values: Sequence[Any]) -> bool:
         """Implement ``torch.overrides.has_torch_function``."""
@@ -150,10 +151,10 @@ class Overrides:
         cls = type(value)
         if cls in _NEVER_ASKED or isinstance(value, torch.Tensor):
             return False
-        found = self._tracer.trace.objects.classes.lookup(cls, "__torch_function__")  # records a guard
-        if type(found) is classmethod:
+        function = self._tracer.trace.objects.classes.lookup(cls, "__torch_function__")  # records a guard
+        if type(function) is classmethod:
             return True
-        if found is not ABSENT or raw_lookup(cls, "__getattr__") is not NOT_FOUND:
+        if function is not ABSENT or raw_lookup(cls, "__getattr__") is not NOT_FOUND:
             raise graph_break("unsupported-call", f"__torch_function__ of an instance of {cls.__qualname__}")
         return False
 
@@ -237,17 +238,17 @@ class Overrides:
 
     def _overloaded(self, values: Sequence[Any]) -> list[Any]:
         """Implement ``torch.overrides._get_overloaded_args``."""
-        found: list[Any] = []
+        overloaded: list[Any] = []
         if self.level:
-            return found
+            return overloaded
         for value in values:
             cls = self._class(value)
-            known = [self._class(other) for other in found]
-            if cls in known or not _has_function(cls):
+            classes = [self._class(other) for other in overloaded]
+            if cls in classes or not _has_function(cls):
                 continue
-            place = next((i for i, old in enumerate(known) if issubclass(cls, old)), len(found))
-            found.insert(place, value)
-        return found
+            position = next((i for i, old in enumerate(classes) if issubclass(cls, old)), len(overloaded))
+            overloaded.insert(position, value)
+        return overloaded
 
     def handle(self, func: Callable[..., Any], relevant: Sequence[Any], args: Args, kwargs: Kwargs) -> Any:
         """Implement ``torch.overrides.handle_torch_function``."""
@@ -344,19 +345,19 @@ class Overrides:
         return self._made(data, torch.ops.aten.detach.default, cls, make_subclass)
 
     def _made(
-        self, of: torch.Tensor, operator: Callable[..., Any], cls: type, how: Callable[..., Any]
+        self, of: torch.Tensor, operator: Callable[..., Any], cls: type, finish: Callable[..., Any]
     ) -> Any:
-        """Record ``operator`` and give the result the user's class ``cls``. ``how`` repeats both outside of the graph."""
+        """Record ``operator`` and give the result the user's class ``cls``. ``finish`` repeats both outside of the graph."""
         why = fake_classes.why_not_followed(cls)
         if why is not None:
             raise graph_break("unsupported-tensor", f"class {cls.__qualname__}, which {why},")
-        made = self._tracer.record(operator, (of,), {})
+        result = self._tracer.record(operator, (of,), {})
         if cls is torch.Tensor:
-            return made
-        self.show(made, cls)
+            return result
+        self.show(result, cls)
         with self._tracer.unrecorded():
-            self.made_of[id(made)] = of, _Finish(how, cls, _layout(made), torch.is_grad_enabled())
-        return made
+            self.made_of[id(result)] = of, _Finish(finish, cls, _layout(result), torch.is_grad_enabled())
+        return result
 
     def leaving(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Callable[..., Any]] | None:
         """Return the tensor and the function that make a tensor of a user's class outside of the graph."""
@@ -364,9 +365,9 @@ class Overrides:
         if cls is None or self._tracer.source_of(tensor) is not None:
             return None
         with self._tracer.unrecorded():
-            known = self.made_of.get(id(tensor))
-            if known is not None and known[1].layout == _layout(tensor):
-                return known
+            original = self.made_of.get(id(tensor))
+            if original is not None and original[1].layout == _layout(tensor):
+                return original
         plain = self._tracer.record(torch.ops.aten.alias.default, (tensor,), {})
         return plain, _Finish(as_subclass, cls, None, torch.is_grad_enabled())
 
@@ -410,8 +411,8 @@ def _has_function(cls: type) -> bool:
 
 def _leaves(fn: object, args: Sequence[Any], kwargs: Kwargs) -> list[Any]:
     """Return all leaves of a call's arguments, including the tensor of a bound method."""
-    found: list[Any] = tree_leaves((getattr(fn, "__self__", None), args, kwargs))
-    return found
+    leaves_of_call: list[Any] = tree_leaves((getattr(fn, "__self__", None), args, kwargs))
+    return leaves_of_call
 
 
 def _objects(args: Sequence[Any], kwargs: Kwargs) -> Iterator[Any]:

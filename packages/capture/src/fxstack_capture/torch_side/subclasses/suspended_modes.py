@@ -35,8 +35,8 @@ def can_be_followed(mode: object) -> bool:
     cls = type(mode)
     if cls is DeviceContext:
         return True
-    own = cls.__module__.split(".", 1)[0] in ("torch", "fxstack_capture", "fxstack_functionalize")
-    return not own and isinstance(getattr(cls, "__torch_function__", None), FunctionType)
+    is_library = cls.__module__.split(".", 1)[0] in ("torch", "fxstack_capture", "fxstack_functionalize")
+    return not is_library and isinstance(getattr(cls, "__torch_function__", None), FunctionType)
 
 
 @contextmanager
@@ -87,10 +87,10 @@ def put_back() -> Iterator[None]:
             _POP()
 
 
-def mode_at(place: int) -> Any:
+def mode_at(position: int) -> Any:
     """Return the mode at a position of the program's mode stack, even if the mode is suspended."""
     aside = _ASIDE.get()
-    return aside[place] if aside else function_mode_at(place)
+    return aside[position] if aside else function_mode_at(position)
 
 
 def without_modes(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -115,8 +115,8 @@ def without_classes(fn: Callable[..., Any], redefined: tuple[int, ...]) -> Calla
     @functools.wraps(fn)
     def call_on_views(*args: object) -> Any:
         plain = list(args)
-        for place in redefined:
-            plain[place] = _as_plain(plain[place], torch.Tensor)
+        for position in redefined:
+            plain[position] = _as_plain(plain[position], torch.Tensor)
         return call(*plain)
 
     return call_on_views if redefined else call

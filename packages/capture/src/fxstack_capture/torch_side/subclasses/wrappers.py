@@ -73,11 +73,11 @@ class Wrappers:
         """Return the fake of a wrapper, with the present sizes, and with guards on the inner tensors."""
         if id(real) not in self._made:
             self.used = True
-            made = self._fake_of(real, source)
-            self._made[id(real)] = real, made
-            self._originals[id(made)] = real, source
-            self._parts.append((made, *_taken_apart(made)))
-            self._unguarded.append(made)
+            fake = self._fake_of(real, source)
+            self._made[id(real)] = real, fake
+            self._originals[id(fake)] = real, source
+            self._parts.append((fake, *_taken_apart(fake)))
+            self._unguarded.append(fake)
         return self._made[id(real)][1]
 
     def _fake_of(self, real: Any, source: Source) -> torch.Tensor:
@@ -94,20 +94,20 @@ class Wrappers:
         tracer.trace.guard(source, fake_inputs.tensor_is(real, numbers(sizes), numbers(strides)))
         inner = {name: self._inner(real, name, source, sizes) for name in attributes}
         with torch.no_grad():
-            made: Any = cls.__tensor_unflatten__(inner, context, sizes, strides)
-        if type(made) is not cls:
-            text = f"a {cls.__qualname__}, which comes back as a {type(made).__qualname__}"
+            fake: Any = cls.__tensor_unflatten__(inner, context, sizes, strides)
+        if type(fake) is not cls:
+            text = f"a {cls.__qualname__}, which comes back as a {type(fake).__qualname__}"
             raise graph_break("unsupported-tensor", text)
-        _demand_kept(made, inner.keys(), inner.values())
+        _demand_kept(fake, inner.keys(), inner.values())
         if not is_static:
-            _demand_same((*made.size(), *made.stride()), (*sizes, *strides), cls)
+            _demand_same((*fake.size(), *fake.stride()), (*sizes, *strides), cls)
         for name, value in vars(real).items():
             if name not in attributes and isinstance(value, (bool, int, float, str)):
-                vars(made).setdefault(name, value)
+                vars(fake).setdefault(name, value)
         if real.requires_grad:
-            made.requires_grad_()
-            made = made if real.is_leaf else with_history(made)
-        return made
+            fake.requires_grad_()
+            fake = fake if real.is_leaf else with_history(fake)
+        return fake
 
     def _demand_class(self, cls: type, example: torch.Tensor) -> None:
         """Break the graph for an unsupported class, and guard the methods by which torch treats the class."""
@@ -137,16 +137,16 @@ class Wrappers:
     ) -> FakeTensor:
         """Return the fake of an inner tensor. A tensor of the wrapper's size gets the wrapper's symbolic sizes."""
         tracer = self._tracer
-        known = fake_inputs.known(tracer, value, source)
-        if known is not None:
-            return known
+        existing = fake_inputs.known(tracer, value, source)
+        if existing is not None:
+            return existing
         if isinstance(real, torch.nn.Parameter):
             return fake_inputs.static(tracer, value, source)
         plan = fake_inputs.plan(tracer, value, source)
-        like = outer if value.size() == real.size() else None
-        if plan.static and (like is None or all(type(size) is int for size in like)):
+        sizes = outer if value.size() == real.size() else None
+        if plan.static and (sizes is None or all(type(size) is int for size in sizes)):
             return fake_inputs.static(tracer, value, source)
-        geometry = tracer.geometry.tensor(value, source, plan, like)
+        geometry = tracer.geometry.tensor(value, source, plan, sizes)
         return fake_inputs.symbolic(tracer, value, source, geometry)
 
     # --- constructed in the trace ----------------------------------------------------------------
@@ -164,18 +164,18 @@ class Wrappers:
         """Return the program's construction of a wrapper in this trace, or ``None`` for other tensors."""
         return self._constructed.get(id(tensor))
 
-    def put_together(self, made: torch.Tensor) -> torch.fx.Node | None:
+    def put_together(self, wrapper: torch.Tensor) -> torch.fx.Node | None:
         """Add a node that constructs a new wrapper. Return ``None`` for other tensors."""
-        if id(made) not in self._constructed:
+        if id(wrapper) not in self._constructed:
             return None
         tracer = self._tracer
         with tracer.unrecorded():
-            target, inner = _unflatten_target(made)
-            parts = (inner, tuple(made.size()), made.stride())
+            target, inner = _unflatten_target(wrapper)
+            parts = (inner, tuple(wrapper.size()), wrapper.stride())
         args = tuple(tracer.builder.argument(part, []) for part in parts)
         node = tracer.builder.add("call_function", target, args, {})
         tracer.annotate(node)
-        node.meta.update(val=made, example_value=made)
+        node.meta.update(val=wrapper, example_value=wrapper)
         return node
 
     def demand_unused(self, tensor: torch.Tensor, name: str) -> None:
@@ -209,12 +209,12 @@ class Wrappers:
         """Whether torch wraps the results of the call. Break the graph if a mode would see the call."""
         if not self.used:
             return False
-        found = [leaf for leaf in tree_leaves((args, kwargs)) if is_wrapper(leaf)]
-        if found and self._tracer.overrides.modes:
+        wrappers = [leaf for leaf in tree_leaves((args, kwargs)) if is_wrapper(leaf)]
+        if wrappers and self._tracer.overrides.modes:
             raise graph_break("unsupported-tensor", "a wrapper subclass under a torch-function mode")
         if self._tracer.overrides.level or fn is getattr or isinstance(fn, Applied):
             return False
-        return any(overrides(type(leaf)) and not asks(type(leaf)) for leaf in found)
+        return any(overrides(type(leaf)) and not asks(type(leaf)) for leaf in wrappers)
 
     def note_written(self, tensor: torch.Tensor) -> None:
         """Note a write to a wrapper, or to a view of one, as writes to its inner tensors."""
@@ -229,11 +229,13 @@ class Wrappers:
 
         The replacement code could not give them to the wrapper of the program.
         """
-        for made, inner, context in self._parts:
-            now, context_now = _taken_apart(made)
+        for wrapper, inner, context in self._parts:
+            now, context_now = _taken_apart(wrapper)
             same = now.keys() == inner.keys() and all(now[name] is part for name, part in inner.items())
             if not same or context_now != context:
-                text = f"a {type(made).__qualname__} whose operators replace its inner tensors or its context"
+                text = (
+                    f"a {type(wrapper).__qualname__} whose operators replace its inner tensors or its context"
+                )
                 raise graph_break("unsupported-tensor", text)
 
 
@@ -254,9 +256,9 @@ def _held(real: torch.Tensor, name: str, source: Source) -> tuple[torch.Tensor, 
     return slot.__get__(real), SlotAttr(source, slot.__objclass__, name)
 
 
-def _demand_same(made: Sequence[Any], wanted: Sequence[Any], cls: type) -> None:
+def _demand_same(sizes: Sequence[Any], expected: Sequence[Any], cls: type) -> None:
     """Break the graph if the class returns other sizes than the given sizes. The comparison records guards."""
-    if len(made) != len(wanted) or any(a != b for a, b in zip(made, wanted, strict=True)):
+    if len(sizes) != len(expected) or any(a != b for a, b in zip(sizes, expected, strict=True)):
         text = f"a {cls.__qualname__} of symbolic size, which comes back with another size"
         raise graph_break("unsupported-tensor", text)
 
@@ -312,28 +314,29 @@ class PutTogether:
 def _construct(function: Callable[..., Any], args: Args, kwargs: Any) -> Construction:
     """Run ``torch.Tensor._make_wrapper_subclass``. Break the graph if the result requires a gradient."""
     # A wrapper that requires a gradient is a new leaf.
-    made = function(*args, **kwargs)
-    if made.requires_grad:
-        name = type(made).__qualname__
+    wrapper = function(*args, **kwargs)
+    if wrapper.requires_grad:
+        name = type(wrapper).__qualname__
         raise graph_break("unsupported-tensor", f"a new {name} that requires a gradient")
-    return Construction(made, function, args, kwargs)
+    return Construction(wrapper, function, args, kwargs)
 
 
-def _unflatten_target(made: Any) -> tuple[PutTogether, tuple[torch.Tensor, ...]]:
+def _unflatten_target(wrapper: Any) -> tuple[PutTogether, tuple[torch.Tensor, ...]]:
     """Return the target that constructs the wrapper, and the inner tensors."""
-    names, context = made.__tensor_flatten__()
-    inner = tuple(getattr(made, name) for name in names)
-    target = PutTogether(type(made), tuple(names), context)
-    _demand_kept(target(inner, tuple(made.size()), made.stride()), names, inner)
+    names, context = wrapper.__tensor_flatten__()
+    inner = tuple(getattr(wrapper, name) for name in names)
+    target = PutTogether(type(wrapper), tuple(names), context)
+    _demand_kept(target(inner, tuple(wrapper.size()), wrapper.stride()), names, inner)
     return target, inner
 
 
-def _demand_kept(made: object, names: Iterable[str], inner: Iterable[torch.Tensor]) -> None:
+def _demand_kept(wrapper: object, names: Iterable[str], inner: Iterable[torch.Tensor]) -> None:
     """Break the graph if ``__tensor_unflatten__`` does not use the given inner tensors."""
-    for name, given in zip(names, inner, strict=True):
-        found = getattr(made, name)
-        if type(found) is not type(given) or (
-            type(given) is FakeTensor and found.untyped_storage()._cdata != given.untyped_storage()._cdata
+    for name, tensor in zip(names, inner, strict=True):
+        attribute = getattr(wrapper, name)
+        if type(attribute) is not type(tensor) or (
+            type(tensor) is FakeTensor
+            and attribute.untyped_storage()._cdata != tensor.untyped_storage()._cdata
         ):
-            text = f"a {type(made).__qualname__}, whose __tensor_unflatten__ changes {name}"
+            text = f"a {type(wrapper).__qualname__}, whose __tensor_unflatten__ changes {name}"
             raise graph_break("unsupported-tensor", text)
