@@ -101,7 +101,7 @@ def demand_same(
 ) -> None:
     """Break the graph if the plain numbers in the graph give another result than the NumPy scalars."""
     tracer.builder.holds_scalars = False
-    if any(map(_is_tensor, tree_leaves((args, kwargs)))):
+    if any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves((args, kwargs))):
         if args and type(args[0]) in NUMBERS:
             raise graph_break("unsupported-call", "a NumPy scalar as the first argument")
         return
@@ -112,10 +112,6 @@ def demand_same(
         other = fn(*plain[0], **plain[1])
         if (other.dtype, other.shape) != (result.dtype, result.shape):
             raise graph_break("unsupported-call", "a NumPy scalar whose class counts")
-
-
-def _is_tensor(value: object) -> bool:
-    return isinstance(value, torch.Tensor)
 
 
 def _is_refused(fn: object, args: Args) -> bool:

@@ -37,7 +37,9 @@ _UNKNOWN = frozenset({torch.ops.aten.size.default, torch.ops.aten.sym_size.defau
 @cache
 def kernel_of(func: OpOverload) -> Any:
     """Return the function of (mode, func, args, kwargs) that computes ``func``, or ``None``."""
-    if func.namespace != "aten" or func in _UNKNOWN or _has_registered_fake(func):
+    if func.namespace != "aten" or func in _UNKNOWN:
+        return None
+    if simple_registry.singleton.find(func.name()).fake_impl.kernel is not None:  # a registered fake function
         return None
     if func not in meta_table and not FakeTensorMode.cpp_meta_supports_symint(FakeTensorMode, func):
         if func in decomposition_table and torch_decomp_decompositions(func):
@@ -49,10 +51,6 @@ def kernel_of(func: OpOverload) -> Any:
     if any(check(func) for check, _ in op_implementations_checks):
         return _special
     return _meta if has_meta(func) else None
-
-
-def _has_registered_fake(func: OpOverload) -> bool:
-    return simple_registry.singleton.find(func.name()).fake_impl.kernel is not None
 
 
 def _decomposed(mode: FakeTensorMode, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:

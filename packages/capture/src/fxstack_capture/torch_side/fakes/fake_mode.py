@@ -29,7 +29,6 @@ from fxstack_capture.torch_side.fakes.operator_cache import (
     Fresh,
     OperatorCache,
     Part,
-    Recipe,
     Same,
     View,
     is_predictable,
@@ -150,7 +149,8 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
         recipes = self._symbolic_recipes if SYMBOLIC in key else self._recipes
         recipe = recipes.get(key)
         if recipe is not None:
-            return self._make(recipe, tensors)
+            results = [self._part(part, tensors) for part in recipe.parts]
+            return results[0] if recipe.container is None else recipe.container(results)
         refusals = self._refusals
         result = self._as_eager(self._compute, func, types, args, kwargs, tensors)
         if self._refusals != refusals:  # no recipe: the program may make the next call, which must raise
@@ -232,13 +232,8 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
             self._asking -= 1
             _LOG.disabled = disabled
 
-    def _make(self, recipe: Recipe, tensors: list[FakeTensor]) -> Any:
-        """Return the result that a recipe describes for the arguments ``tensors``."""
-        tensors_of_result = [self._part(part, tensors) for part in recipe.parts]
-        return tensors_of_result[0] if recipe.container is None else recipe.container(tensors_of_result)
-
     def _part(self, part: Part, tensors: list[FakeTensor]) -> FakeTensor:
-        """Return one tensor of a result."""
+        """Return one tensor of the result that a recipe describes for the arguments ``tensors``."""
         if type(part) is Same:
             return tensors[part.of]
         if type(part) is Fresh:

@@ -27,6 +27,7 @@ _ACCEPTS_OVERLAP = frozenset(
 )
 """Operators that write to a tensor whose elements share memory. Eager refuses all other writes to such a tensor."""
 _OVERLAPS = 1
+"""torch's code for a tensor whose elements share memory, as in an expanded tensor."""
 
 
 def demand_accepted(func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
@@ -38,7 +39,8 @@ def demand_accepted(func: OpOverload, args: tuple[object, ...], kwargs: dict[str
     ):
         return
     for written in _written_values(func, args, kwargs):
-        if any(map(_shares_memory_with_itself, filter(_is_strided, tree_leaves(written)))):
+        strided = filter(_is_strided, tree_leaves(written))
+        if any(torch._debug_has_internal_overlap(tensor) == _OVERLAPS for tensor in strided):
             raise graph_break("unsupported-call", f"{func}, which writes to memory that elements share,")
         if _is_strided(written) and any(_overlap_in_part(written, x) for x in args if _is_strided(x)):
             raise graph_break("unsupported-call", f"{func} of tensors that overlap")
@@ -46,11 +48,6 @@ def demand_accepted(func: OpOverload, args: tuple[object, ...], kwargs: dict[str
 
 def _is_strided(value: object) -> TypeGuard[torch.Tensor]:
     return isinstance(value, torch.Tensor) and value.layout is torch.strided
-
-
-def _shares_memory_with_itself(tensor: torch.Tensor) -> bool:
-    """Whether elements of the tensor share memory, as in an expanded tensor."""
-    return bool(torch._debug_has_internal_overlap(tensor) == _OVERLAPS)
 
 
 def _overlap_in_part(tensor: torch.Tensor, other: torch.Tensor) -> bool:

@@ -76,12 +76,7 @@ def fill(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwa
 
 
 def _filled(
-    name: str,
-    size: tuple[int, ...],
-    dtype: torch.dtype,
-    device: torch.device,
-    *args: object,
-    **kwargs: object,
+    name: str, size: Args, dtype: torch.dtype, device: torch.device, *args: object, **kwargs: object
 ) -> Any:
     """Return a new tensor that the method ``name`` has filled."""
     return getattr(torch.empty(size, dtype=dtype, device=device), name)(*args, **kwargs)

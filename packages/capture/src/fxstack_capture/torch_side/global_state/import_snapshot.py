@@ -8,7 +8,6 @@ interpreter traces a replaced function like any function, or the graph breaks.
 from __future__ import annotations
 
 from types import FunctionType, ModuleType
-from typing import Any
 
 import torch
 
@@ -35,12 +34,8 @@ _FOREIGN = frozenset(name for name, value in _TENSOR.items() if _is_foreign(name
 """The names on ``torch.Tensor`` that another package had replaced before the import of this package."""
 
 
-def _made_of(fn: FunctionType) -> tuple[Any, ...]:
-    return fn.__code__, fn.__defaults__, fn.__kwdefaults__
-
-
 _FUNCTIONS = {
-    value: _made_of(value)
+    value: (value.__code__, value.__defaults__, value.__kwdefaults__)
     for held in (*(names for _, names in _NAMESPACES.values()), _TENSOR)
     for value in held.values()
     if isinstance(value, FunctionType)

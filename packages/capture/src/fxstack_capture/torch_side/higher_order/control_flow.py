@@ -95,8 +95,9 @@ class GraphsOfCall:
         """Return new fakes with the metadata of ``likes``."""
         with self.tracer.unrecorded(), self.tracer.mode, torch.no_grad():
             fakes = [torch.empty_strided(x.size(), x.stride(), dtype=x.dtype, device=x.device) for x in likes]
-        needs = gradient and torch.is_grad_enabled()
-        return [with_history(x) if needs and _differentiable(x) else x for x in fakes]
+        if not (gradient and torch.is_grad_enabled()):
+            return list(fakes)
+        return [with_history(x) if x.dtype.is_floating_point or x.dtype.is_complex else x for x in fakes]
 
     def refuse(self, why: str) -> BaseException:
         """Return a graph break, after which torch's own operator decides."""
@@ -108,10 +109,6 @@ def _symbols(tensors: Sequence[torch.Tensor]) -> list[torch.SymInt]:
     sizes = [size for x in tensors if isinstance(x, torch.Tensor) for size in x.size()]
     symbols = [s for s in sizes if isinstance(s, torch.SymInt) and s.node.expr.is_symbol]
     return list({size.node.expr: size for size in symbols}.values())
-
-
-def _differentiable(tensor: torch.Tensor) -> bool:
-    return bool(tensor.dtype.is_floating_point or tensor.dtype.is_complex)
 
 
 def any_gradient(operands: Sequence[Any], free: Sequence[fx.Node]) -> bool:

@@ -109,9 +109,7 @@ def trace(
         )
         free = tuple(n for n in _outer(subgraph) if type(n.meta["val"]) not in _FIXED)
         subgraph = replace(subgraph, free=free)
-        outside = _demand_unwritten(tracer, fn, subgraph, inputs)
-        if apart:
-            _demand_apart(fn, subgraph, outside)
+        _demand_separate_memory(tracer, fn, subgraph, inputs, apart=apart)
     finally:
         tracer.mutated_storages |= written
     return subgraph
@@ -144,10 +142,13 @@ def _outer(subgraph: Subgraph) -> tuple[fx.Node, ...]:
     )
 
 
-def _demand_unwritten(
-    tracer: TracerProtocol, fn: object, subgraph: Subgraph, inputs: Sequence[torch.Tensor]
-) -> set[int]:
-    """Break the graph if the function writes to outside tensors, and return their storages."""
+def _demand_separate_memory(
+    tracer: TracerProtocol, fn: object, subgraph: Subgraph, inputs: Sequence[torch.Tensor], *, apart: bool
+) -> None:
+    """Break the graph if the function writes to outside tensors.
+
+    ``apart``: break the graph also if a result shares memory with an input or with another result.
+    """
     values = [node.meta["val"] for node in subgraph.free]
     if not all(isinstance(value, (torch.Tensor, torch.SymInt)) for value in values):
         raise _refusal(fn, "which uses something that is no tensor or number")
@@ -157,13 +158,8 @@ def _demand_unwritten(
     memory = {value.untyped_storage()._cdata for value in outside}
     if memory & tracer.mutated_storages:
         raise _refusal(fn, "which writes to a tensor from outside")
-    return memory
-
-
-def _demand_apart(fn: object, subgraph: Subgraph, outside: set[int]) -> None:
-    """Break the graph if a result shares memory with an input or with another result."""
     storages = [value.untyped_storage()._cdata for value in subgraph.outputs]
-    if outside.intersection(storages) or len(set(storages)) < len(storages):
+    if apart and (memory.intersection(storages) or len(set(storages)) < len(storages)):
         raise _refusal(fn, "which returns memory of its inputs, or the same memory twice")
 
 

@@ -31,7 +31,7 @@ from fxstack_capture.torch_compat import (
 )
 from fxstack_capture.torch_side.fakes.writes import OperatorMode, written_tensors
 from fxstack_capture.torch_side.global_state import state
-from fxstack_capture.torch_side.recording.execution import UNSUPPORTED, first_line, name_of
+from fxstack_capture.torch_side.recording.execution import UNSUPPORTED, first_line, name_of, python_dispatcher
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapped
 from fxstack_capture.trace.state import Args, Kwargs
@@ -91,7 +91,12 @@ class Transforms:
         if self._believed is None:
             self._believed = state.present()
         try:
-            with self._tracer.unrecorded(), self._dispatcher(), self._tracer.mode, self._mode:
+            with (
+                self._tracer.unrecorded(),
+                python_dispatcher(self._tracer.mode),
+                self._tracer.mode,
+                self._mode,
+            ):
                 result = fn(*args, **kwargs)
         except Exception as error:
             if self._tracer.trace.options.fullgraph and not isinstance(error, UNSUPPORTED):
@@ -102,10 +107,6 @@ class Transforms:
             self._catch_up(state.present())
             self._believed = None
         return result
-
-    def _dispatcher(self) -> Any:
-        symbolic = self._tracer.mode.shape_env is not None
-        return torch_compat.EnablePythonDispatcher() if symbolic else nullcontext()
 
     def _catch_up(self, state_wanted: list[tuple[Any, ...]]) -> None:
         """Record state changes until the graph's next operator runs under the state ``wanted``."""
@@ -141,7 +142,8 @@ class Transforms:
         node_args = tuple([builder.argument(arg, tensors) for arg in args])
         node_kwargs = {name: builder.argument(arg, tensors) for name, arg in kwargs.items()}
         result = func(*args, **kwargs)
-        self._note_mutations(func, args, kwargs)
+        for tensor in written_tensors(func, args, kwargs):
+            self._tracer.note_mutated(tensor)
         self._write(func, node_args, node_kwargs, result)
         return result
 
@@ -178,10 +180,6 @@ class Transforms:
             numbers = real.tolist()
         self._write(torch.tensor, (numbers,), {"dtype": real.dtype}, fake)
         return fake
-
-    def _note_mutations(self, func: object, args: Sequence[Any], kwargs: Kwargs) -> None:
-        for tensor in written_tensors(func, args, kwargs):
-            self._tracer.note_mutated(tensor)
 
     def suspended(self) -> AbstractContextManager[object]:
         """Disable the layers for torch calls inside the context."""

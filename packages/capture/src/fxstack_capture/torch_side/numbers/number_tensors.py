@@ -163,14 +163,11 @@ def new_tensor(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwarg
         tensor, data = args
         explicit = {name: value for name, value in kwargs.items() if value is not None}
         options = {"dtype": tensor.dtype, "device": tensor.device, **explicit}
-        if takes(data, options) and _fits(data, options["dtype"]):
+        # torch does not convert a single float to an integer dtype.
+        fits = type(data) is not torch.SymFloat or options["dtype"].is_floating_point
+        if fits and takes(data, options):
             return make(tracer, data, options)
     return tracer.record(fn, args, kwargs)
-
-
-def _fits(number: object, dtype: torch.dtype) -> bool:
-    """Whether the dtype accepts the number. torch does not convert a single float to an integer dtype."""
-    return type(number) is not torch.SymFloat or dtype.is_floating_point
 
 
 def _of_tensor(tracer: TracerProtocol, tensor: torch.Tensor, dtype: torch.dtype) -> Any:

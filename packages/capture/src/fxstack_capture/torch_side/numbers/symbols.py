@@ -57,10 +57,8 @@ class Symbols:
 
     def can_compute(self, expr: sympy.Basic) -> bool:
         """Whether every symbol of ``expr`` is an input or has a node."""
-        return all(map(self._is_known, expr.free_symbols))
-
-    def _is_known(self, symbol: sympy.Symbol) -> bool:
-        return symbol in self._nodes or symbol in self.sources or symbol in self._geometry.computed
+        sources = (self._nodes, self.sources, self._geometry.computed)
+        return all(any(symbol in source for source in sources) for symbol in expr.free_symbols)
 
     def is_after(self, symbol: sympy.Symbol, mark: fx.Node) -> bool:
         """Whether a node after ``mark`` computes ``symbol``."""

@@ -35,7 +35,8 @@ def extremum(tracer: TracerProtocol, fn: Callable[..., Any], first: object, seco
         first, second = _as_floats(first, second)
     if not (_is_float(first) and _is_float(second) and (_is_open(first) or _is_open(second))):
         return NotImplemented
-    pair = [_as_tensor(tracer, number) for number in (first, second)]
+    options = {"dtype": torch.float64, "device": torch.device("cpu")}
+    pair = [tracer.record(torch.scalar_tensor, (number,), options) for number in (first, second)]
     better = tracer.record(_COMPARE[fn], (pair[1], pair[0]), {})
     chosen = tracer.record(torch.where, (better, pair[1], pair[0]), {})
     return tracer.number_in(chosen)
@@ -65,11 +66,6 @@ def _is_open(number: object) -> bool:
 
 
 _SYMBOLIC: dict[Any, Callable[..., Any]] = {max: torch.sym_max, min: torch.sym_min}
-
-
-def _as_tensor(tracer: TracerProtocol, number: object) -> torch.Tensor:
-    options = {"dtype": torch.float64, "device": torch.device("cpu")}
-    return tracer.record(torch.scalar_tensor, (number,), options)
 
 
 def open_truth(tracer: TracerProtocol, value: Any) -> torch.SymBool | None:

@@ -81,11 +81,8 @@ def run_fake(
     listener: AbstractContextManager[object] | None = None,
 ) -> Any:
     """Run ``fn`` on fakes. Raise the program's exception or GraphBreak. ``listener`` sees the operators."""
-    # Some composite kernels accept symbolic sizes only in their Python implementation.
-    symbolic = mode.shape_env is not None
-    dispatcher = torch_compat.EnablePythonDispatcher() if symbolic else nullcontext()
     try:
-        with dispatcher, mode, _NOBODY if listener is None else listener:
+        with python_dispatcher(mode), mode, _NOBODY if listener is None else listener:
             result = fn(*args, **kwargs)
             demand_declared(fn, (args, kwargs), result)
             return result.contiguous() if fn is _ONE_HOT else result
@@ -100,6 +97,12 @@ def run_fake(
     except Exception as error:
         exact = without_context(_exact_error(fn, args, kwargs, error), error)
     raise exact  # outside of the handlers, so that the error of the fake kernel is not the context
+
+
+def python_dispatcher(mode: FakeTensorMode) -> AbstractContextManager[object]:
+    """Let operators use torch's implementations in Python, if the trace has symbols."""
+    # Some composite kernels accept symbolic sizes only in their Python implementation.
+    return torch_compat.EnablePythonDispatcher() if mode.shape_env is not None else _NOBODY
 
 
 def _data_break(fn: Callable[..., Any], error: Exception, env: ShapeEnv | None) -> GraphBreak:
@@ -141,8 +144,10 @@ def _exact_error(fn: Callable[..., Any], args: Args, kwargs: Kwargs, error: Exce
     refused = _is_refused_arguments(error)
     rng_state = torch.get_rng_state()
     try:
-        real_args, real_kwargs = tree_map(_real, (args, kwargs))
-        _unbound(fn)(*_with_self(fn, real_args), **real_kwargs)
+        owner = getattr(fn, "__self__", None)
+        bound = isinstance(owner, FakeTensor)
+        real_args, real_kwargs = tree_map(_real, ((owner, *args) if bound else args, kwargs))
+        (getattr(torch.Tensor, fn.__name__) if bound else fn)(*real_args, **real_kwargs)
     except _CannotRehearseError:
         if refused and any(map(_is_unknown, (*args, *kwargs.values()))):
             text = f"{name_of(fn)} (a number that depends on data)"
@@ -219,20 +224,6 @@ def _zeros(fake: FakeTensor) -> torch.Tensor:
         with torch.enable_grad():
             real = real.clone()
     return real
-
-
-def _unbound(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function of a method that is bound to a fake."""
-    owner = getattr(fn, "__self__", None)
-    if isinstance(owner, FakeTensor):
-        fn = getattr(torch.Tensor, fn.__name__)
-    result: Callable[..., Any] = fn
-    return result
-
-
-def _with_self(fn: object, args: Args) -> tuple[Any, ...]:
-    owner = getattr(fn, "__self__", None)
-    return (_zeros(owner), *args) if isinstance(owner, FakeTensor) else args
 
 
 def demand_declared(fn: Callable[..., Any], arguments: object, result: object) -> None:

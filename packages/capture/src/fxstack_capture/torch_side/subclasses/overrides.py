@@ -244,7 +244,7 @@ class Overrides:
         for value in values:
             cls = self._class(value)
             classes = [self._class(other) for other in overloaded]
-            if cls in classes or not _has_function(cls):
+            if cls in classes or not fake_classes.overrides(cls):
                 continue
             position = next((i for i, old in enumerate(classes) if issubclass(cls, old)), len(overloaded))
             overloaded.insert(position, value)
@@ -404,11 +404,6 @@ def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
     return tuple(tensor.size()), tensor.stride(), tensor.storage_offset(), tensor.requires_grad
 
 
-def _has_function(cls: type) -> bool:
-    """Whether torch calls a ``__torch_function__`` for instances of the class."""
-    return hasattr(cls, "__torch_function__") and fake_classes.overrides(cls)
-
-
 def _leaves(fn: object, args: Sequence[Any], kwargs: Kwargs) -> list[Any]:
     """Return all leaves of a call's arguments, including the tensor of a bound method."""
     leaves_of_call: list[Any] = tree_leaves((getattr(fn, "__self__", None), args, kwargs))
@@ -438,21 +433,14 @@ def _is_overriding(value: object) -> bool:
     return cls is not None and fake_classes.overrides(cls)
 
 
-def _asks(fn: object) -> bool:
+def _asks(fn: Callable[..., Any]) -> bool:
     """Whether torch calls ``__torch_function__`` for a call of ``fn``."""
     if fn in _SEEN_BY_MODES or is_accessor(fn):
         return True
-    return fn not in _NEVER_ASK and _name_of(fn) not in _NEVER_ASK_NAMES and _is_tensor_function(fn)
-
-
-def _is_tensor_function(fn: object) -> bool:
+    is_method = isinstance(getattr(fn, "__self__", None), torch.Tensor)
+    if fn in _NEVER_ASK or (is_method and fn.__name__ in _NEVER_ASK_NAMES):
+        return False
     return leaves.is_operator(fn) or getattr(fn, "__module__", None) == "_operator"
-
-
-def _name_of(fn: Any) -> str | None:
-    """Return the name of a method that is bound to a tensor."""
-    owner = getattr(fn, "__self__", None)
-    return fn.__name__ if isinstance(owner, torch.Tensor) else None
 
 
 _NEVER_ASK_NAMES = frozenset({"as_subclass", "__reduce_ex__", "__hash__", "__new__"})
