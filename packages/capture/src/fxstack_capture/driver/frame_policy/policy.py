@@ -24,7 +24,7 @@ from fxstack_capture.torch_compat import get_current_dispatch_mode_stack as _get
 from fxstack_capture.torch_compat import get_dispatch_mode_pre_dispatch as _get_dispatch_mode_pre_dispatch
 from fxstack_capture.torch_side.subclasses import suspended_modes
 from fxstack_capture.torch_side.subclasses.suspended_modes import can_be_followed
-from fxstack_capture.torch_side.subclasses.wrapping import are_active
+from fxstack_capture.torch_side.subclasses.wrapper_classes import are_active
 from fxstack_interchange.user_warnings import OWN_PACKAGES
 
 _OWN = str(Path(__file__).parents[2]) + "/"

@@ -26,16 +26,15 @@ from fxstack_capture.torch_side.arrays import dry_run
 from fxstack_capture.torch_side.numbers import known_values
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.trace.numpy_types import CONSTANT_TYPES, NUMPY_OF, SCALAR_TYPES, TORCH_OF, is_dtype_like
-from fxstack_capture.trace.state import Objects
+from fxstack_capture.trace.state import Args, Kwargs, Objects
 
 _PLAIN = (int, float, complex, str, type(None), type(Ellipsis), np.dtype, range)
-_NOTHING: dict[str, Any] = {}
 _CHOOSING = (np.clip, np.where, np.ndarray.clip)
 """Functions, other than ufuncs, that combine plain numbers with elements."""
 
 
 class ArrayTracer:
-    """Creates the arrays of one trace, computes with them, and converts them."""
+    """The NumPy arrays of one trace: creates arrays over tensors, runs NumPy calls on them, and converts them."""
 
     def __init__(self, tracer: TracerProtocol) -> None:
         self.tracer = tracer
@@ -58,10 +57,7 @@ class ArrayTracer:
         return Array(self, tnp.ndarray(tensor), example)
 
     def _example(self, tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-        """Return an example array with the tensor's geometry.
-
-        Tensors of one storage get arrays of one buffer.
-        """
+        """Return an example array with the tensor's geometry. Tensors of one storage get arrays of one buffer."""
         with self.tracer.unrecorded():
             size = [self.hint(n) for n in tensor.size()]
             strides = [self.hint(n) * tensor.element_size() for n in tensor.stride()]
@@ -75,11 +71,11 @@ class ArrayTracer:
         buffer = self._buffers.get(storage._cdata)
         if buffer is None or buffer.nbytes < length:
             buffer = self._buffers[storage._cdata] = np.zeros(length, np.uint8)
-        made: np.ndarray[Any, Any] = np.ndarray(
+        example: np.ndarray[Any, Any] = np.ndarray(
             tuple(size), NUMPY_OF[tensor.dtype], buffer.data, start, tuple(strides)
         )
-        dry_run.contents(made)
-        return made
+        dry_run.contents(example)
+        return example
 
     def to_tensor(self, array: Array) -> torch.Tensor:
         """Record ``torch.from_numpy``: return a new tensor on the same memory."""
@@ -88,9 +84,10 @@ class ArrayTracer:
             raise TypeError(f"expected np.ndarray (got {name})")
         if array.copied_at is not None:
             self.refuse("torch.from_numpy of an array that is backwards")
-        return self.tracer.record(torch.Tensor.detach, (array.tensor,), _NOTHING)
+        return self.tracer.record(torch.Tensor.detach, (array.tensor,), {})
 
     def refuse(self, what: str) -> NoReturn:
+        """Break the graph. ``what`` names the unsupported array or call in the reason."""
         raise graph_break("unsupported-object", what)
 
     def hint(self, number: Any) -> int:
@@ -104,14 +101,14 @@ class ArrayTracer:
 
     # --- calls -----------------------------------------------------------------------------------
 
-    def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """Run a NumPy function, or an operator on arrays."""
         pair = pairs().get(id(fn))
         if pair is None:
             raise graph_break("unsupported-call", dry_run.name_of(fn))
         return self.run(pair, args, kwargs)
 
-    def run(self, pair: Pair, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def run(self, pair: Pair, args: Args, kwargs: Kwargs) -> Any:
         """Run a call of ``pair.theirs`` through ``pair.ours``."""
         if torch.is_autocast_enabled("cpu"):
             self.refuse("a call of NumPy under autocast, which is not for arrays:")
@@ -129,22 +126,22 @@ class ArrayTracer:
         self.active, before = True, self.active
         try:
             with self.tracer.function_mode():
-                given = tuple(self._inner(arg) for arg in args)
+                operands = tuple(self._inner(arg) for arg in args)
                 keywords = {name: self._inner(arg) for name, arg in kwargs.items()}
-                result = pair.ours(*given, **keywords)
+                result = pair.ours(*operands, **keywords)
         except Exception as error:
             raise graph_break("unsupported-call", f"{dry_run.name_of(pair.theirs)} ({error})") from error
         finally:
             self.active = before
         return self._result(pair.theirs, expected, result, arrays)
 
-    def about(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def about(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """Call a NumPy function about the types of its arguments. Raise NumPy's exceptions."""
         self._settle_numbers((args, kwargs))
         plain = [arg if isinstance(arg, type) else self._like(arg) for arg in args]
         return fn(*plain, **{name: self._like(kwargs[name]) for name in kwargs})
 
-    def _demand_fitting(self, pair: Pair, operands: tuple[Any, ...]) -> None:
+    def _demand_fitting(self, pair: Pair, operands: Args) -> None:
         """Break the graph if an integer does not fit the narrower integer dtype of an array."""
         # torch converts the integer to the dtype of the array. NumPy compares the original integer.
         kinds = [array.example.dtype for array in self._arrays(operands)]
@@ -156,7 +153,7 @@ class ArrayTracer:
             text = f"{dry_run.name_of(pair.theirs)} of integers that torch treats otherwise"
             raise graph_break("unsupported-call", text)
 
-    def _concrete(self, pair: Pair, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pair:
+    def _concrete(self, pair: Pair, args: Args, kwargs: Kwargs) -> Pair:
         """Return the pair to use, which may depend on the arguments."""
         if pair.theirs in OUT_OF_PLACE and not (
             type(args[0]) is Array and isinstance(args[0].example, np.ndarray)
@@ -167,8 +164,8 @@ class ArrayTracer:
         if pair.theirs in _CHOOSING:
             self._demand_fitting(pair, (*args, *kwargs.values()))
         if pair.holds is not None or any(type(arg) is int for arg in args):
-            made = [dry_run.rehearse(np.asarray, (self._like(arg),), _NOTHING) for arg in args[:2]]
-            dtypes = [array.dtype for array in made]
+            examples = [dry_run.rehearse(np.asarray, (self._like(arg),), {}) for arg in args[:2]]
+            dtypes = [array.dtype for array in examples]
             second = args[1] if len(args) > 1 else None
             fits = pair.holds is None or pair.holds(second, [dtype.kind for dtype in dtypes])
             if not fits or not _in_range(args[:2], dtypes):
@@ -176,7 +173,7 @@ class ArrayTracer:
                 raise graph_break("unsupported-call", text)
         return pair
 
-    def _as_computed(self, pair: Pair, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _as_computed(self, pair: Pair, args: Args) -> tuple[Any, ...]:
         """Convert the integer operands of a ufunc that computes in floats, as NumPy does."""
         if all(arg.example.dtype.kind in "fc" for arg in args if type(arg) is Array):
             return args
@@ -191,6 +188,7 @@ class ArrayTracer:
         )
 
     def _arrays(self, value: object) -> Iterator[Array]:
+        """Yield all arrays in the arguments of a call."""
         if type(value) is Array:
             yield value
         elif isinstance(value, (list, tuple)):
@@ -200,7 +198,7 @@ class ArrayTracer:
             yield from self._arrays(list(value.values()))
 
     def _like(self, value: Any) -> Any:
-        """Return the argument for NumPy."""
+        """Return the argument that NumPy gets in the dry run: examples for arrays, present values for numbers."""
         if type(value) in (Array, Scalar):
             return value.example
         if isinstance(value, (torch.SymInt, torch.SymFloat)):
@@ -220,7 +218,7 @@ class ArrayTracer:
                 self._settle_numbers(item)
 
     def _inner(self, value: Any) -> Any:
-        """Return the argument for ``torch._numpy``."""
+        """Return the argument that the function of ``torch._numpy`` gets."""
         if type(value) is Array:
             return value.inner
         if type(value) is Scalar:
@@ -235,6 +233,10 @@ class ArrayTracer:
         return self._mapped(value, self._inner)
 
     def _mapped(self, value: Any, each: Callable[[Any], Any]) -> Any:
+        """Return a container with ``each`` applied to its items, or a plain value itself.
+
+        Break the graph for a tensor or any other object, which NumPy would convert in a way of its own.
+        """
         kind = type(value)
         if isinstance(value, torch.Tensor):
             self.refuse("a call of NumPy on a tensor")
@@ -253,6 +255,11 @@ class ArrayTracer:
     # --- results ---------------------------------------------------------------------------------
 
     def _result(self, fn: Callable[..., Any], expected: Any, result: Any, arrays: list[Array]) -> Any:
+        """Return what the program gets: an array for each array in NumPy's result, or a plain value.
+
+        ``expected`` is NumPy's result of the dry run, ``result`` the result of ``torch._numpy``. Break the graph if their
+        kinds or plain values differ.
+        """
         for array in arrays:
             if expected is array.example:
                 return array
@@ -273,11 +280,15 @@ class ArrayTracer:
         raise graph_break("unsupported-call", f"{dry_run.name_of(fn)}, which gives {kind.__name__}")
 
     def _wrap(self, fn: Callable[..., Any], expected: Any, result: tnp.ndarray, arrays: list[Array]) -> Array:
+        """Return the array over a result of ``torch._numpy``. Break the graph if its dtype or shape is not NumPy's.
+
+        A view in place of a copy is cloned. A copy in place of a view becomes unwritable.
+        """
         tensor = result.tensor
         with self.tracer.unrecorded():
             lazy = tensor.is_conj() or tensor.is_neg()
         for plain in (torch.Tensor.resolve_conj, torch.Tensor.resolve_neg) if lazy else ():
-            tensor = self.tracer.record(plain, (tensor,), _NOTHING)
+            tensor = self.tracer.record(plain, (tensor,), {})
         with self.tracer.unrecorded():
             shape = tuple(self.hint(n) for n in tensor.size())
             storage = tensor.untyped_storage()._cdata
@@ -290,7 +301,7 @@ class ArrayTracer:
         theirs = dry_run.shares(expected, (array.example for array in arrays))
         copied_at = next((a.copied_at for a in arrays if a.copied_at is not None and theirs), None)
         if ours and not theirs:
-            tensor = self.tracer.record(torch.Tensor.clone, (tensor,), _NOTHING)
+            tensor = self.tracer.record(torch.Tensor.clone, (tensor,), {})
         elif theirs and not ours:
             copied_at = self._keep_unwritten(tensor, arrays)
         if not theirs:
@@ -298,16 +309,14 @@ class ArrayTracer:
         return Array(self, tnp.ndarray(tensor), expected, copied_at)
 
     def _keep_unwritten(self, copy: torch.Tensor, arrays: list[Array]) -> int:
-        """Mark a copy that should be a view, and its original arrays, as unwritable.
-
-        Return the present step.
-        """
+        """Mark a copy that should be a view, and its original arrays, as unwritable. Return the present step."""
         storages = {t.untyped_storage()._cdata for t in (copy, *(a.tensor for a in arrays))}
         text = "a write to an array that has a copy in place of a view"
         self.tracer.unwritable.update(dict.fromkeys(storages, text))
         return self.tracer.trace.interp.root_step
 
     def _with_strides(self, tensor: torch.Tensor, expected: Any) -> torch.Tensor:
+        """Return a new tensor with NumPy's strides, because later calls may depend on the layout."""
         size, strides = expected.shape, np.asarray(expected).strides
         with self.tracer.unrecorded():
             now = tuple(self.hint(n) * tensor.element_size() for n in tensor.stride())
@@ -316,27 +325,27 @@ class ArrayTracer:
         if tensor._has_symbolic_sizes_strides:
             self.refuse("an array whose layout tensors do not have")
         elements = [stride // tensor.element_size() for stride in strides]
-        made = self.tracer.record(torch.empty_strided, (list(size), elements), {"dtype": tensor.dtype})
-        return self.tracer.record(torch.Tensor.copy_, (made, tensor), _NOTHING)
+        laid_out = self.tracer.record(torch.empty_strided, (list(size), elements), {"dtype": tensor.dtype})
+        return self.tracer.record(torch.Tensor.copy_, (laid_out, tensor), {})
 
     def text(self, fn: Callable[..., str], array: Array, *spec: str) -> str:
         """Return ``fn(array, *spec)`` of a scalar that the graph computes from constants."""
         # The text of an array also depends on NumPy's print options.
         scalar = isinstance(array.example, np.generic)
-        known = known_values.value_of(self.tracer, array.tensor) if scalar else None
-        if known is None:
+        value = known_values.value_of(self.tracer, array.tensor) if scalar else None
+        if value is None:
             self.refuse("the text of an array")
         with self.tracer.unrecorded():
-            return fn(type(array.example)(known.item()), *spec)
+            return fn(type(array.example)(value.item()), *spec)
 
     def iterate(self, array: Array) -> Iterator[Any]:
         """Return ``iter(array)``."""
-        dry_run.rehearse(iter, (array.example,), _NOTHING)
-        count = self.call(len, (array,), _NOTHING)
-        return iter([self.call(operator.getitem, (array, i), _NOTHING) for i in range(count)])
+        dry_run.rehearse(iter, (array.example,), {})
+        count = self.call(len, (array,), {})
+        return iter([self.call(operator.getitem, (array, i), {}) for i in range(count)])
 
 
-def _in_range(operands: tuple[Any, ...], dtypes: list[np.dtype[Any]]) -> bool:
+def _in_range(operands: Args, dtypes: list[np.dtype[Any]]) -> bool:
     """Whether plain integers fit the integer dtypes. torch wraps an integer that does not fit."""
     limits = [np.iinfo(dtype) for dtype in dtypes if dtype.kind in "iu"]
     numbers = [number for number in operands if type(number) is int]

@@ -14,6 +14,7 @@ import numpy as np
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import plainly
+from fxstack_capture.trace.state import Args, Kwargs
 
 # Limits: the graph breaks for operations for which torch._numpy computes another value: division and powers
 # of integers by arrays, argsort, searchsorted, cbrt, histogram, unique, eigenvectors. The graph also breaks
@@ -25,11 +26,11 @@ LARGEST = 1 << 26
 
 
 def contents(array: np.ndarray[Any, Any]) -> None:
-    """Fill the array with ones, or with zeros where an integer may be an index. Few functions reject them."""
+    """Fill an example array with ones, or with zeros if its integers may be indices. Few functions reject them."""
     array[...] = 1 if array.dtype.kind in "fc" else 0
 
 
-def rehearse(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def rehearse(fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Return NumPy's result.
 
     An exception breaks the graph, so that plain Python raises the exact exception. A write to a read-only array
@@ -49,6 +50,7 @@ def rehearse(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
 
 
 def _invertible(arg: object) -> Any:
+    """Return an identity matrix in place of a square matrix, so that ``numpy.linalg`` raises no error."""
     if isinstance(arg, np.ndarray) and arg.ndim >= 2 and arg.shape[-1] == arg.shape[-2]:
         return np.broadcast_to(np.eye(arg.shape[-1], dtype=arg.dtype), arg.shape)
     return arg
@@ -62,7 +64,7 @@ def name_of(fn: object) -> str:
 
 
 def shares(result: object, arrays: Iterable[Any]) -> bool:
-    """Whether NumPy's result is a view of an argument."""
+    """Whether NumPy's result shares memory with an argument."""
     return isinstance(result, np.ndarray) and any(
         isinstance(array, np.ndarray) and np.may_share_memory(result, array) for array in arrays
     )

@@ -1,9 +1,14 @@
-"""Conversions between tensors and NumPy arrays. The result shares the memory, except where torch copies."""
+"""Tensors, NumPy arrays and NumPy scalars as arguments and results of torch's functions.
+
+A conversion between a tensor and an array shares the memory, except where torch copies. A NumPy scalar that
+changes from call to call becomes a plain number where torch treats it as a number, else a constant.
+"""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -13,13 +18,14 @@ from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
 from fxstack_capture.numpy_side.array import Array
+from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.operator_protocol import COMPARISONS, function_of
 from fxstack_capture.torch_compat import tree_leaves, tree_map
 from fxstack_capture.torch_side.numbers import number_tensors
+from fxstack_capture.torch_side.numbers.number_tensors import SCALAR_ARGUMENTS
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.trace.numpy_types import NUMBERS, NUMPY_OF, SCALAR_TYPES, TORCH_OF
-
-_NOTHING: dict[str, Any] = {}
+from fxstack_capture.trace.state import Args, Kwargs
 
 
 @calls_program
@@ -29,7 +35,7 @@ def array_of(tracer: TracerProtocol, tensor: torch.Tensor, *, force: bool) -> Ar
         raise graph_break("unsupported-call", "Tensor.numpy under a torch.func transform")
     if force:
         for plain in (torch.Tensor.detach, torch.Tensor.resolve_conj, torch.Tensor.resolve_neg):
-            tensor = tracer.record(plain, (tensor,), _NOTHING)
+            tensor = tracer.record(plain, (tensor,), {})
     with tracer.unrecorded():
         if tensor.requires_grad:
             torch.empty(0, requires_grad=True).numpy()  # raises torch's error
@@ -41,7 +47,7 @@ def array_of(tracer: TracerProtocol, tensor: torch.Tensor, *, force: bool) -> Ar
     return array
 
 
-def to_numpy(tracer: TracerProtocol, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def to_numpy(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``Tensor.numpy``."""
     if isinstance(getattr(fn, "__self__", None), torch.Tensor):
         args = (fn.__self__, *args)
@@ -51,9 +57,7 @@ def to_numpy(tracer: TracerProtocol, fn: Any, args: tuple[Any, ...], kwargs: dic
 
 
 @calls_program
-def from_numpy(
-    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def from_numpy(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``torch.from_numpy``, which shares the memory."""
     if len(args) != 1 or kwargs or type(args[0]) is not Array:
         return fn(*args, **kwargs)  # raises torch's error
@@ -73,7 +77,7 @@ _LOOKING = frozenset(
 """Python functions that check whether an argument is an int."""
 
 
-def with_plain_scalars(fn: object, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def with_plain_scalars(fn: object, args: Args) -> tuple[Any, ...]:
     """Return the arguments of an operator with plain numbers in place of NumPy scalars, as in torch."""
     # The first argument of a function that is no operator stays, because its dtype may matter.
     if fn in _LOOKING:
@@ -85,23 +89,19 @@ def with_plain_scalars(fn: object, args: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(arg.item() if type(arg) in NUMBERS else arg for arg in args)
 
 
-def takes_number(fn: object, args: tuple[Any, ...], place: int) -> bool:
+def takes_number(fn: object, args: Args, position: int) -> bool:
     """Whether torch treats the NumPy scalar at position ``place`` like its plain number."""
-    if type(args[place]) not in NUMBERS or _is_refused(fn, args) or fn in _LOOKING:
+    if type(args[position]) not in NUMBERS or _is_refused(fn, args) or fn in _LOOKING:
         return False
-    return fn in _LEAVING_TO_TENSORS or (place > 0 and type(args[0]) not in NUMBERS)
+    return fn in _LEAVING_TO_TENSORS or (position > 0 and type(args[0]) not in NUMBERS)
 
 
 def demand_same(
-    tracer: TracerProtocol,
-    fn: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    result: object,
+    tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs, result: object
 ) -> None:
     """Break the graph if the plain numbers in the graph give another result than the NumPy scalars."""
     tracer.builder.holds_scalars = False
-    if any(map(_is_tensor, tree_leaves((args, kwargs)))):
+    if any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves((args, kwargs))):
         if args and type(args[0]) in NUMBERS:
             raise graph_break("unsupported-call", "a NumPy scalar as the first argument")
         return
@@ -114,33 +114,29 @@ def demand_same(
             raise graph_break("unsupported-call", "a NumPy scalar whose class counts")
 
 
-def _is_tensor(value: object) -> bool:
-    return isinstance(value, torch.Tensor)
-
-
-def _is_refused(fn: object, args: tuple[Any, ...]) -> bool:
+def _is_refused(fn: object, args: Args) -> bool:
     """Whether torch raises for a scalar. A tensor stores only integers and scalars that are Python floats."""
     return fn is operator.setitem and isinstance(args[2], (np.float32, np.float16))
 
 
-def _copied(tracer: TracerProtocol, array: Array, kwargs: dict[str, Any]) -> torch.Tensor:
+def _copied(tracer: TracerProtocol, array: Array, kwargs: Kwargs) -> torch.Tensor:
     """Record a new contiguous tensor. ``kwargs`` may have ``dtype`` and ``device``."""
-    made = tracer.record(torch.Tensor.clone, (array.tensor,), {"memory_format": torch.contiguous_format})
+    copy = tracer.record(torch.Tensor.clone, (array.tensor,), {"memory_format": torch.contiguous_format})
     plain = {name: value for name, value in kwargs.items() if value is not None}
-    return tracer.record(torch.Tensor.to, (made,), plain) if plain else made
+    return tracer.record(torch.Tensor.to, (copy,), plain) if plain else copy
 
 
-def _like_tensor(tracer: TracerProtocol, array: Array, kwargs: dict[str, Any]) -> Any:
+def _like_tensor(tracer: TracerProtocol, array: Array, kwargs: Kwargs) -> Any:
     """Record ``torch.tensor``, which always copies."""
     options = dict(kwargs)
     requires_grad = options.pop("requires_grad", False)
-    made = _copied(tracer, array, options)
+    copy = _copied(tracer, array, options)
     if requires_grad:
-        return tracer.call(torch.Tensor.requires_grad_, (made,), _NOTHING)
-    return made
+        return tracer.call(torch.Tensor.requires_grad_, (copy,), {})
+    return copy
 
 
-def _as_tensor(tracer: TracerProtocol, array: Array, kwargs: dict[str, Any]) -> Any:
+def _as_tensor(tracer: TracerProtocol, array: Array, kwargs: Kwargs) -> Any:
     """Record ``torch.as_tensor``, which shares the memory if dtype and device allow."""
     dtype, device = kwargs.get("dtype"), kwargs.get("device")
     plain = device is None or torch.device(device).type == "cpu"
@@ -155,9 +151,7 @@ def conversion(
 ) -> Callable[[TracerProtocol, Any, tuple[Any, ...], dict[str, Any]], Any]:
     """Return the rule of a function that converts arrays and other values to tensors."""
 
-    def rule(
-        tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def rule(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         if len(args) == 1 and type(args[0]) is Array:
             return on_array(tracer, args[0], kwargs)
         if len(args) == 1 and isinstance(args[0], torch.SymBool):
@@ -179,3 +173,87 @@ def conversion(
 
 tensor = conversion(_like_tensor)
 as_tensor = conversion(_as_tensor)
+
+
+_INDEXING = frozenset({operator.getitem, operator.setitem, operator.delitem})
+_MAKING_TENSORS = (torch.tensor, torch.as_tensor)
+_PLAIN = (np.float64, np.int64)
+_CONTENTS = frozenset({"data", "obj", "input", "self"})
+"""Parameters for which the dtype of the scalar matters."""
+
+
+def for_call(fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a call without ``Scalar`` objects."""
+    # A keyword argument that is a float64 or an int64 is a plain number to torch.
+    if _is_of_program(fn):
+        return tuple(map(_constant, args)), {name: _constant(v) for name, v in kwargs.items()}
+    named = {
+        name: value.item() if type(value) is Scalar and _is_number(value, name) else _constant(value)
+        for name, value in kwargs.items()
+    }
+    if fn in _MAKING_TENSORS and len(args) == 1 and type(args[0]) is Scalar:
+        dtype = named.get("dtype") or TORCH_OF[args[0].example.dtype]
+        if dtype.is_floating_point or dtype == TORCH_OF[args[0].example.dtype]:
+            return (args[0].item(),), {**named, "dtype": dtype}
+    return operands(fn, args), named
+
+
+def _is_number(value: Scalar, name: str) -> bool:
+    """Whether torch treats the scalar, passed as the keyword ``name``, like its plain number."""
+    kind = type(value.example)
+    return kind in NUMBERS if name in SCALAR_ARGUMENTS else kind in _PLAIN and name not in _CONTENTS
+
+
+def _is_of_program(fn: Callable[..., Any]) -> bool:
+    """Whether code of the program gets the arguments. Such code may read the class of the scalar."""
+    code = getattr(fn, "__func__", fn)
+    if code is torch_compat.FUNCTION_APPLY:
+        return True
+    return type(code) is FunctionType and not (code.__module__ or "").startswith("torch.")
+
+
+def operands(fn: Callable[..., Any], args: Args) -> tuple[Any, ...]:
+    """Return the positional arguments of a call without ``Scalar`` objects."""
+    if not any(map(_holds, args)):
+        return args
+    examples = tuple(v.example if type(v) is Scalar else v for v in args)
+    within = _index if fn in _INDEXING else _constant
+    return tuple(
+        value.item() if type(value) is Scalar and takes_number(fn, examples, position) else within(value)
+        for position, value in enumerate(args)
+    )
+
+
+def _index(value: object) -> Any:
+    """Convert integers in indices and slices to plain numbers."""
+    if type(value) is Scalar and isinstance(value.example, np.integer):
+        return value.item()
+    return _rebuilt(value, _index)
+
+
+def _constant(value: object) -> Any:
+    return _rebuilt(value, _constant)
+
+
+def _rebuilt(value: Any, each: Callable[[Any], Any]) -> Any:
+    """Return a container with ``each`` applied to its items, and a scalar as a constant with a guard."""
+    if type(value) is Scalar:
+        return value.settle()
+    if not _holds(value):
+        return value
+    if type(value) is dict:
+        return {name: each(item) for name, item in value.items()}
+    if type(value) is slice:
+        return slice(each(value.start), each(value.stop), each(value.step))
+    return type(value)(each(item) for item in value)
+
+
+def _holds(value: Any) -> bool:
+    """Whether a value contains a ``Scalar``."""
+    if type(value) in (list, tuple, torch.Size):
+        return any(map(_holds, value))
+    if type(value) is dict:
+        return any(map(_holds, value.values()))
+    if type(value) is slice:
+        return any(map(_holds, (value.start, value.stop, value.step)))
+    return type(value) is Scalar

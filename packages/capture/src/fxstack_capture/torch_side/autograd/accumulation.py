@@ -14,14 +14,15 @@ import torch
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_compat import FakeTensor, tree_leaves
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
-from fxstack_capture.torch_side.subclasses.levels import Level
+from fxstack_capture.torch_side.subclasses.suspended_modes import Level
+from fxstack_capture.trace.state import Args, Kwargs
 
 
 def show(*_values: object) -> None:
     """Stands for showing values to a hook of the program: the tracer has a rule for it."""
 
 
-def show_to_hook(tracer: TracerProtocol, _fn: object, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
+def show_to_hook(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: Kwargs) -> None:
     """Remember the tensors that a hook has seen."""
     tracer.hooks.shown.append([leaf for leaf in tree_leaves(args) if isinstance(leaf, FakeTensor)])
 
@@ -30,9 +31,7 @@ def demand_hook(*_values: object) -> None:
     """Stands for the demand that a hook of the program is running: the tracer has a rule for it."""
 
 
-def demand_in_hook(
-    tracer: TracerProtocol, _fn: object, _args: tuple[Any, ...], _kwargs: dict[str, Any]
-) -> None:
+def demand_in_hook(tracer: TracerProtocol, _fn: object, _args: Args, _kwargs: Kwargs) -> None:
     """Break the graph if no hook of a recorded backward pass has been called."""
     if not tracer.hooks.shown:
         raise graph_break("unsupported-call", "queue_callback outside of a backward pass")
@@ -42,9 +41,7 @@ def accumulate(variable: torch.Tensor, gradient: torch.Tensor | None) -> None:
     """Stands for the last node of a history: the tracer has a rule for it."""
 
 
-def accumulate_alone(
-    tracer: TracerProtocol, _fn: Callable[..., Any], args: tuple[Any, ...], _kwargs: dict[str, Any]
-) -> None:
+def accumulate_alone(tracer: TracerProtocol, _fn: Callable[..., Any], args: Args, _kwargs: Kwargs) -> None:
     """Accumulate a gradient in a graph that is a backward pass."""
     leaf, gradient = args
     if gradient is None:
@@ -81,8 +78,8 @@ def accumulate_into(
         layout = torch.preserve_format if is_dense(leaf) else torch.contiguous_format
     if not keep:
         plain = tracer.record(torch.Tensor.detach, (leaf,), {})
-        made = tracer.record(torch.empty_like, (plain,), {"memory_format": layout})
-        gradient = tracer.record(torch.Tensor.copy_, (made, gradient), {})
+        buffer = tracer.record(torch.empty_like, (plain,), {"memory_format": layout})
+        gradient = tracer.record(torch.Tensor.copy_, (buffer, gradient), {})
     else:
         tracer.leave_as(gradient, as_base)
     tracer.store_attr(leaf, "grad", gradient)
@@ -110,4 +107,4 @@ def _fits(gradient: torch.Tensor, leaf: torch.Tensor) -> bool:
     if not is_dense(leaf):
         return bool(gradient.is_contiguous())
     strides = zip(leaf.size(), gradient.stride(), leaf.stride(), strict=True)
-    return all(size == 1 or mine == theirs for size, mine, theirs in strides)
+    return all(size == 1 or stride == leaf_stride for size, stride, leaf_stride in strides)

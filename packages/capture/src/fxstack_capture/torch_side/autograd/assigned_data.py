@@ -22,10 +22,10 @@ from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 def load(tracer: TracerProtocol, tensor: torch.Tensor) -> torch.Tensor:
     """Load ``tensor.data``."""
-    found: torch.Tensor = tracer.record(getattr, (tensor, "data"), {})
-    if found.is_inference() is not tensor.is_inference():  # fakes differ from real tensors here
+    data: torch.Tensor = tracer.record(getattr, (tensor, "data"), {})
+    if data.is_inference() is not tensor.is_inference():  # fakes differ from real tensors here
         raise graph_break("unsupported-call", "Tensor.data in inference mode")
-    return found
+    return data
 
 
 def replace(tracer: TracerProtocol, tensor: torch.Tensor, value: object) -> torch.Tensor | None:
@@ -34,23 +34,23 @@ def replace(tracer: TracerProtocol, tensor: torch.Tensor, value: object) -> torc
     Return None for a tensor that the graph makes and that leaves it with the new data.
     """
     builder, source = tracer.builder, tracer.source_of(tensor)
-    known = type(tensor) is type(value) is FakeTensor and id(value) not in builder.replaced
-    if not known or not isinstance(value, torch.Tensor):
+    are_known = type(tensor) is type(value) is FakeTensor and id(value) not in builder.replaced
+    if not are_known or not isinstance(value, torch.Tensor):
         raise graph_break("unsupported-object", "assignment to Tensor.data")
     with tracer.unrecorded():
         plain = not tensor.requires_grad
-        kept = [(t.device, t.layout, t.is_inference()) for t in (tensor, value)]
-        fits = kept[0] == kept[1] and (plain or (source is not None and tensor.dtype == value.dtype))
-        readable = plain or (tensor.is_leaf and tensor.shape == value.shape)
+        kinds = [(t.device, t.layout, t.is_inference()) for t in (tensor, value)]
+        is_possible = kinds[0] == kinds[1] and (plain or (source is not None and tensor.dtype == value.dtype))
+        can_be_read = plain or (tensor.is_leaf and tensor.shape == value.shape)
     # A backward reads the new data of a leaf that an operator saved.
-    if not fits or not builder.is_read_without_history(tensor):
+    if not is_possible or not builder.is_read_without_history(tensor):
         raise graph_break("unsupported-object", "assignment to Tensor.data")
     data = load(tracer, value)
     if source is not None:
         with tracer.unrecorded():
             before = tracer.faker.as_entered([tensor])[0].detach()
         builder.read_from(tensor, BuiltinAttr(source, "data"), before)
-    if readable and id(tensor) not in builder.replaced and not tracer.transforms.inside:
+    if can_be_read and id(tensor) not in builder.replaced and not tracer.transforms.inside:
         _stand_for(tracer, tensor, data)
         return None if source is None else data
     builder.replaced.add(id(tensor))
@@ -58,6 +58,7 @@ def replace(tracer: TracerProtocol, tensor: torch.Tensor, value: object) -> torc
 
 
 def _stand_for(tracer: TracerProtocol, tensor: torch.Tensor, data: torch.Tensor) -> None:
+    """Let ``tensor`` stand for ``data`` in the rest of the graph."""
     becomes = tracer.record(with_data, (tensor, data), {}) if tensor.requires_grad else data
     with tracer.unrecorded():
         tensor.data = data
@@ -66,6 +67,8 @@ def _stand_for(tracer: TracerProtocol, tensor: torch.Tensor, data: torch.Tensor)
 
 
 class _WithData(torch.autograd.Function):
+    """Returns the data. The gradient goes to the leaf."""
+
     @staticmethod
     def forward(ctx: object, leaf: torch.Tensor, data: torch.Tensor) -> torch.Tensor:  # noqa: ARG004 - torch's signature
         return data.data

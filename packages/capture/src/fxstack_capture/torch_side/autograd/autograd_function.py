@@ -13,14 +13,18 @@ from typing import Any
 from weakref import ref
 
 import torch
+from torch import fx
+from torch.overrides import TorchFunctionMode
 
 from fxstack_capture import torch_compat
 from fxstack_capture.breaks import GraphBreak, graph_break
-from fxstack_capture.torch_side.autograd import function_arguments, outside_tensors
+from fxstack_capture.torch_compat import pytree, tree_leaves
+from fxstack_capture.torch_side.autograd import function_arguments
 from fxstack_capture.torch_side.autograd.state_reads import State, noted, state_of
 from fxstack_capture.torch_side.higher_order.surroundings import Surroundings
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
-from fxstack_capture.torch_side.subclasses.wrapping import plain_below
+from fxstack_capture.torch_side.subclasses.wrapper_classes import plain_below
+from fxstack_capture.trace.state import Args, Kwargs
 
 
 class Applied:
@@ -69,21 +73,22 @@ class Applied:
         return self._apply(*args)
 
     def _apply(self, *args: Any) -> Any:
+        """Call ``function.apply``, after the templates and the outside tensors have got their operands."""
         end = len(args) - len(self.outside)
-        args, found = args[:end], outside_tensors.replaced(self.outside, args[end:])
+        args, replacements = args[:end], replaced(self.outside, args[end:])
         if self.templates:
             end = len(args) - self.tensors
-            operands, own = args[end:], list(args[:end])
-            for place, template in self.templates.items():
-                own[place] = function_arguments.make(template, operands)
-            args = tuple(own)
-        if found:
-            return outside_tensors.apply_with(self.function, args, found)
+            operands, arguments = args[end:], list(args[:end])
+            for position, template in self.templates.items():
+                arguments[position] = function_arguments.make(template, operands)
+            args = tuple(arguments)
+        if replacements:
+            return apply_with(self.function, args, replacements)
         return self.function.apply(*args)
 
 
 class RehearsedContext:
-    """Replaces ``ctx`` while the interpreter runs the methods."""
+    """Replaces ``ctx`` while the interpreter runs the methods. Only saved tensors have an effect in the dry run."""
 
     def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
         self.needs_input_grad = needs_input_grad
@@ -106,13 +111,8 @@ class RehearsedContext:
         self.materialize_grads = value
 
 
-def apply(
-    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    """Apply the rule for ``Function.apply``.
-
-    ``fn`` is bound to the class, or the class is the first argument.
-    """
+def apply(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Apply the rule for ``Function.apply``. ``fn`` is bound to the class, or the class is the first argument."""
     owner = getattr(fn, "__self__", None)
     cls, inputs = (owner, args) if isinstance(owner, type) else (args[0], args[1:])
     if kwargs:
@@ -120,23 +120,23 @@ def apply(
     if tracer.transforms.concern(inputs, {}):
         _demand_no_outer_gradient(cls, inputs)
     wrappers = tracer.wrappers
-    known = wrappers.count
+    wrappers_before = wrappers.count
     state, outside = _rehearse(tracer, cls, inputs)
-    made = function_arguments.Templates(tracer)
-    special = {place: value for place, value in enumerate(inputs) if _needs_template(value)}
-    templates = {place: made.of(value) for place, value in special.items()}
-    given = tuple(None if place in templates else value for place, value in enumerate(inputs))
+    maker = function_arguments.Templates(tracer)
+    special = {position: value for position, value in enumerate(inputs) if _needs_template(value)}
+    templates = {position: maker.of(value) for position, value in special.items()}
+    plain = tuple(None if position in templates else value for position, value in enumerate(inputs))
     target = Applied(
         cls,
         templates,
-        len(made.operands),
+        len(maker.operands),
         asks=not tracer.overrides.level and any(map(wrappers.asks, inputs)),
-        makes_wrappers=wrappers.count > known,
+        makes_wrappers=wrappers.count > wrappers_before,
         state=state,
         outside=[real for real, _ in outside],
     )
     try:
-        return tracer.record(target, (*given, *made.operands, *(fake for _, fake in outside)), {})
+        return tracer.record(target, (*plain, *maker.operands, *(fake for _, fake in outside)), {})
     except AttributeError as error:
         if not templates:
             raise
@@ -145,6 +145,7 @@ def apply(
 
 
 def _needs_template(value: object) -> bool:
+    """Whether a node cannot hold the argument, so that ``function_arguments`` must describe the argument."""
     kinds = function_arguments
     return kinds.is_function(value) or kinds.is_object(value) or kinds.is_named_tuple(value)
 
@@ -159,9 +160,12 @@ def _demand_no_outer_gradient(cls: type, inputs: Sequence[Any]) -> None:
         raise graph_break("unsupported-call", text)
 
 
-def _rehearse(
-    tracer: TracerProtocol, cls: type, inputs: Sequence[Any]
-) -> tuple[State, list[outside_tensors.Pair]]:
+def _rehearse(tracer: TracerProtocol, cls: type, inputs: Sequence[Any]) -> tuple[State, list[Pair]]:
+    """Run the methods once for their guards, and remove their nodes again (a dry run).
+
+    Return the state that the backward reads, and the outside tensors with their fakes. Break the graph if the methods
+    have side effects, or if the state belongs to the trace.
+    """
     state: State | None = State([])
     before = Surroundings(tracer.trace, *inputs)
     mark = tracer.builder.mark()
@@ -176,7 +180,7 @@ def _rehearse(
             torch_compat.set_grad_enabled(False)
             if any(needs):
                 state = _backward(tracer, cls, context, output)
-            outside = outside_tensors.found_outside(tracer, mark, inputs)
+            outside = found_outside(tracer, mark, inputs)
     except GraphBreak:
         raise
     except Exception as error:
@@ -195,14 +199,15 @@ def _rehearse(
 def _forward(
     tracer: TracerProtocol, cls: Any, inputs: Sequence[Any], needs: tuple[bool, ...]
 ) -> tuple[RehearsedContext, Any]:
+    """Run ``forward`` on copies of the inputs, in both styles (with ``setup_context`` or without)."""
     call = tracer.trace.calls.call
-    own = _copies(tracer, inputs)
+    copies = _copies(tracer, inputs)
     context = RehearsedContext(needs)
     tracer.trace.objects.note_new(context)
     if cls.setup_context is torch_compat.SingleLevelFunction.setup_context:
-        return context, call(cls.forward, (context, *own), {})
-    output = call(cls.forward, own, {})
-    call(cls.setup_context, (context, own, output), {})
+        return context, call(cls.forward, (context, *copies), {})
+    output = call(cls.forward, copies, {})
+    call(cls.setup_context, (context, copies, output), {})
     return context, output
 
 
@@ -212,14 +217,15 @@ def _copies(tracer: TracerProtocol, inputs: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(
             tracer.record(torch.Tensor.detach, (x,), {}) if isinstance(x, torch.Tensor) else x for x in inputs
         )
-    own = tuple(x.detach() if isinstance(x, torch.Tensor) else x for x in inputs)
-    for real, copy in zip(inputs, own, strict=True):
+    copies = tuple(x.detach() if isinstance(x, torch.Tensor) else x for x in inputs)
+    for real, copy in zip(inputs, copies, strict=True):
         if isinstance(real, torch.Tensor):
             tracer.builder.alias(copy, real)
-    return own
+    return copies
 
 
 def _backward(tracer: TracerProtocol, cls: Any, context: RehearsedContext, output: Any) -> State | None:
+    """Run ``backward`` (or ``vjp``) on new gradients. Return the state that the method reads, or None."""
     outputs = output if isinstance(output, tuple) else (output,)
     gradients = tuple(
         tracer.record(torch.empty_like, (x,), {}) if isinstance(x, torch.Tensor) else None for x in outputs
@@ -230,3 +236,60 @@ def _backward(tracer: TracerProtocol, cls: Any, context: RehearsedContext, outpu
     with noted(tracer.trace.objects) as reads:
         tracer.trace.calls.call(method, (context, *gradients), {})
     return state_of(tracer, reads, method)
+
+
+Pair = tuple[torch.Tensor, torch.Tensor]
+Replaced = Mapping[int, Pair]
+"""By id: a tensor and the operand that replaces it."""
+
+
+def found_outside(tracer: TracerProtocol, mark: fx.Node, inputs: Sequence[object]) -> list[Pair]:
+    """Return the tensors from outside that the nodes after ``mark`` use and that are no ``inputs``.
+
+    Each comes with its fake.
+    """
+    input_nodes = {tracer.builder.node_of(x) for x in tree_leaves(inputs) if isinstance(x, torch.Tensor)}
+    since = reversed(tracer.builder.nodes_since(mark))
+    nodes = dict.fromkeys(used for node in since for used in node.all_input_nodes)
+    values = [used.meta["val"] for used in nodes if used.op == "placeholder" and used not in input_nodes]
+    pairs = [(tracer.original_of(x)[0], x) for x in values if isinstance(x, torch.Tensor)]
+    return [(real, fake) for real, fake in pairs if real is not None]
+
+
+def replaced(outside: Sequence[ref[torch.Tensor]], operands: Sequence[torch.Tensor]) -> Replaced:
+    """Return the outside tensors that still exist and their operands, by id."""
+    pairs = [(reference(), operand) for reference, operand in zip(outside, operands, strict=True)]
+    return {id(x): (x, operand) for x, operand in pairs if x is not None and x is not operand}
+
+
+def apply_with(function: type[torch.autograd.Function], args: Sequence[object], operands: Replaced) -> Any:
+    """Return ``function.apply(*args)``. The methods see ``operands``, also when the backward runs."""
+    name = "vjp" if function.backward is torch.autograd.Function.backward else "backward"
+    method: Callable[..., Any] = getattr(function, name)
+
+    def differentiate(*gradients: object) -> Any:
+        with _Replacing(operands):
+            return method(*gradients)
+
+    members = {name: staticmethod(differentiate), "__module__": function.__module__}
+    kind: Any = type(function.__name__, (function,), members)
+    with _Replacing(operands):
+        return kind.apply(*args)
+
+
+class _Replacing(TorchFunctionMode):
+    """Passes the operand to torch functions in place of the outside tensor."""
+
+    def __init__(self, operands: Replaced) -> None:
+        super().__init__()
+        self._operands = operands
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Sequence[type], args: Args = (), kwargs: Kwargs | None = None
+    ) -> Any:
+        operands, named = pytree.tree_map_only(torch.Tensor, self._replace, (args, kwargs or {}))
+        return func(*operands, **named)
+
+    def _replace(self, tensor: torch.Tensor) -> torch.Tensor:
+        pair = self._operands.get(id(tensor))
+        return tensor if pair is None else pair[1]

@@ -56,10 +56,7 @@ class Templates:
         self.operands: list[Any] = []
 
     def of(self, value: Any) -> Any:
-        """Return the template of ``value`` for ``make``.
-
-        Break the graph if no template can describe the value.
-        """
+        """Return the template of ``value`` for ``make``. Break the graph if no template can describe the value."""
         if isinstance(value, (torch.Tensor, *SYMBOLIC)):
             self.operands.append(value)
             return Operand(len(self.operands) - 1)
@@ -80,12 +77,13 @@ class Templates:
         # The methods may have read items of a list without reading the whole list.
         objects: Any = self._tracer.trace.objects
         before = vars(objects.original_of(value))
-        lists = (name for name, held in before.items() if type(held) is list)
+        lists = (name for name, attribute in before.items() if type(attribute) is list)
         for name in dict.fromkeys((*vars(value), *lists)):
             with suppress(AttributeError):  # the program has deleted the attribute
                 yield name, self.of(objects.load_attr(value, name))
 
     def _of_function(self, function: object) -> Any:
+        """Return the function itself, guarded by identity. Break the graph for a function made in the trace."""
         objects: Any = self._tracer.trace.objects
         objects.recreated.pin((function,))
         if type(function) is FunctionType and not objects.is_preexisting(function):
@@ -120,12 +118,13 @@ def make(template: Any, operands: Sequence[Any]) -> Any:
         return tuple.__new__(template.cls, (make(part, operands) for part in template.items))
     if type(template) is not Rebuilt:
         return template
-    made: Any = object.__new__(template.cls)
-    made.__dict__.update((name, make(part, operands)) for name, part in template.attributes)
-    return made
+    instance: Any = object.__new__(template.cls)
+    instance.__dict__.update((name, make(part, operands)) for name, part in template.attributes)
+    return instance
 
 
 def _refusal(value: object) -> BaseException:
+    """Return the graph break for an argument without a template."""
     kind = type(value)
     text = f"an autograd.Function with an argument of {kind.__module__}.{kind.__qualname__}"
     return graph_break("unsupported-call", text)

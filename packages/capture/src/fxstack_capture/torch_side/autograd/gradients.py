@@ -1,4 +1,4 @@
-"""``torch.autograd.grad`` and ``backward`` inside of the program.
+"""Gradients inside of the program (``torch.autograd.grad``, ``backward``), and leaves that the program makes.
 
 Fakes have an autograd history like real tensors, so autograd really computes gradients of fakes, and
 ``torch.autograd.grad`` becomes one node. ``backward`` becomes ``torch.autograd.grad`` for the leaves of the
@@ -6,6 +6,10 @@ history, followed by the work of ``AccumulateGrad``: keep a gradient, copy it in
 it in place.
 
 If the history leaves the trace or has hooks, the graph breaks, and plain Python computes the gradients.
+
+No code can see the gradient of a leaf that stays inside of the graph, for example of a new ``Parameter``. For
+later stages, a result that requires grad only for such leaves is a result that does not require grad. The
+replacement code gives such a result a history that drops the gradient (``with_hidden_history``).
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from functools import cache
 from typing import Any
 
 import torch
+from torch import nn
 
 from fxstack_capture import torch_compat
 from fxstack_capture.breaks import GraphBreak, graph_break
@@ -26,6 +31,8 @@ from fxstack_capture.torch_side.autograd.accumulation import accumulate_into
 from fxstack_capture.torch_side.fakes.writes import is_leaf
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.rules.attributes import HOOKS, hooks_of
+from fxstack_capture.torch_side.subclasses.fake_classes import shown_class
+from fxstack_capture.trace.state import Args, Kwargs
 
 # Limits: if the graph has already freed the history of a result, the ``grad_fn`` of the result has the name
 # Error, and a second gradient raises eager's exception. If a result requires grad only because of leaves that
@@ -41,9 +48,7 @@ OUTSIDE = "torch::autograd::Error"
 
 
 @calls_program
-def grad(
-    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def grad(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``torch.autograd.grad``."""
     if tracer.transforms.concern(args, kwargs):
         return tracer.record(fn, args, kwargs)
@@ -53,28 +58,24 @@ def grad(
 
 
 @calls_program
-def method(
-    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> None:
+def method(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> None:
     """Apply the rule for ``Tensor.backward``."""
     owner = getattr(fn, "__self__", None)
     bound = _METHOD.bind(*((owner, *args) if isinstance(owner, torch.Tensor) else args), **kwargs)
-    given = dict(bound.arguments)
-    _differentiate(tracer, [given.pop("self")], [given.pop("gradient", None)], **given)
+    options = dict(bound.arguments)
+    _differentiate(tracer, [options.pop("self")], [options.pop("gradient", None)], **options)
 
 
 @calls_program
-def backward(
-    tracer: TracerProtocol, _fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> None:
+def backward(tracer: TracerProtocol, _fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> None:
     """Apply the rule for ``torch.autograd.backward``."""
-    given = dict(_BACKWARD.bind(*args, **kwargs).arguments)
-    if given.pop("grad_variables", None) is not None:
+    options = dict(_BACKWARD.bind(*args, **kwargs).arguments)
+    if options.pop("grad_variables", None) is not None:
         raise graph_break("unsupported-call", "torch.autograd.backward with grad_variables")
-    roots = _listed(given.pop("tensors"))
-    gradients = given.pop("grad_tensors", None)
+    roots = _listed(options.pop("tensors"))
+    gradients = options.pop("grad_tensors", None)
     tensors = [None] * len(roots) if gradients is None else _listed(gradients)
-    _differentiate(tracer, roots, tensors, **given)
+    _differentiate(tracer, roots, tensors, **options)
 
 
 def _listed(value: Any) -> list[Any]:
@@ -90,31 +91,31 @@ def _differentiate(
     create_graph: bool = False,
     inputs: object = None,
 ) -> None:
+    """Record ``backward``: one ``torch.autograd.grad`` for all leaves, then the accumulation into each leaf."""
     if create_graph:
         raise graph_break("unsupported-call", "backward with create_graph=True")
     if tracer.transforms.concern(roots, {}):
         raise graph_break("unsupported-call", "backward inside of a torch.func transform")
     leaves = _demand_inside(tracer, roots)
     if inputs is not None:
-        wanted = _listed(inputs)
-        if not wanted or not all(any(w is leaf for leaf in leaves) for w in wanted):
+        chosen = _listed(inputs)
+        if not chosen or not all(any(w is leaf for leaf in leaves) for w in chosen):
             raise graph_break("unsupported-call", "backward with inputs that are not its leaves")
-        leaves = wanted
+        leaves = chosen
     if not leaves:
         raise graph_break("unsupported-call", "backward of a tensor without leaves")
-    found = _record(
+    leaf_gradients = _record(
         tracer, torch.autograd.grad, (roots, leaves, gradients, retain_graph, False, True, True), {}
     )
     busy = [tensor for tensor in (*roots, *gradients) if isinstance(tensor, torch.Tensor)]
-    for leaf, gradient in zip(leaves, found, strict=True):
+    for leaf, gradient in zip(leaves, leaf_gradients, strict=True):
         if gradient is not None:
             accumulate_into(tracer, leaf, gradient, busy)
             busy.append(gradient)
 
 
-def _record(
-    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def _record(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Record a call of ``torch.autograd``. An error breaks the graph, so that plain Python raises the exact error."""
     if _HOOKS(True) is not None:  # the hooks pack and unpack the tensors that the gradient saves, too
         raise graph_break("unsupported-call", "torch.autograd under saved-tensor hooks")
     tracer.differentiated = True
@@ -130,10 +131,7 @@ def _record(
 
 
 def _demand_inside(tracer: TracerProtocol, roots: Sequence[Any]) -> list[torch.Tensor]:
-    """Return the leaves of the history of ``roots``.
-
-    Break the graph if the history leaves the trace or has hooks.
-    """
+    """Return the leaves of the history of ``roots``. Break the graph if the history leaves the trace or has hooks."""
     if not all(isinstance(root, FakeTensor) for root in roots):
         raise graph_break("unsupported-call", "torch.autograd on what is not a tensor")
     tracer.guard_flag(torch.is_anomaly_enabled)
@@ -168,6 +166,7 @@ def history(roots: Sequence[torch.Tensor]) -> Iterator[Any]:
 
 
 def _function_of(root: torch.Tensor) -> Any:
+    """Return the autograd node of a tensor: ``AccumulateGrad`` for a leaf, ``None`` if there is no node."""
     if root.requires_grad and is_leaf(root) is not False:
         # ``get_gradient_edge`` has no node for a view of a leaf made under no_grad, and in inference mode.
         with suppress(AssertionError, AttributeError):
@@ -177,6 +176,7 @@ def _function_of(root: torch.Tensor) -> Any:
 
 
 def _demand_known(tracer: TracerProtocol, leaf: torch.Tensor) -> None:
+    """Break the graph if a leaf is unknown to the graph or has hooks, which autograd would call."""
     if not tracer.builder.is_known(leaf):
         raise graph_break("unsupported-call", "a gradient of a tensor outside of the graph")
     if tracer.source_of(leaf) is not None and any(hooks_of(tracer, leaf, name) for name in HOOKS):
@@ -207,6 +207,7 @@ def _is_freed(node: object) -> bool:
 
 @cache
 def _saved_names(kind: object) -> tuple[str, ...]:
+    """Return the attributes of an autograd node that read its saved tensors."""
     return tuple(n for n in dir(kind) if n.startswith("_saved_") or n == "saved_tensors")
 
 
@@ -224,3 +225,58 @@ def with_spent_history(tensor: torch.Tensor) -> torch.Tensor:
     spend = torch_compat.DelayedError(_MESSAGE, 1)
     with torch.enable_grad():
         return spend(tensor.detach().requires_grad_())
+
+
+@calls_program
+def make_parameter(tracer: TracerProtocol, data: object, requires_grad: bool) -> torch.Tensor:
+    """Record ``torch.nn.Parameter(data, requires_grad)``. Raise the exceptions of ``Parameter``."""
+    if not isinstance(data, FakeTensor) or shown_class(data) is not None:
+        raise graph_break("unsupported-call", "torch.nn.Parameter of what is no plain tensor of the graph")
+    if requires_grad and not (data.is_floating_point() or data.is_complex()):
+        torch_compat.make_subclass(nn.Parameter, torch.zeros((), dtype=data.dtype), True)  # raises the error
+    parameter: torch.Tensor = tracer.record(torch.Tensor.detach, (data,), {})
+    if requires_grad:
+        tracer.record(torch.Tensor.requires_grad_, (parameter,), {})
+    parameter._is_param = True
+    tracer.leave_as(parameter, as_parameter)
+    return parameter
+
+
+def as_parameter(tensor: torch.Tensor) -> torch.Tensor:
+    """Set the class of the result to ``Parameter``."""
+    # A new object would not do: autograd's history leads to the tensor object that the graph returns.
+    tensor.__class__ = nn.Parameter
+    return tensor
+
+
+def has_hidden_history(tracer: TracerProtocol, tensor: torch.Tensor) -> bool:
+    """Whether a result requires grad, and the graph made all leaves of its history."""
+    if not tensor.requires_grad or is_leaf(tensor) is not False:
+        return False
+    for node in history([tensor]):
+        leaf = getattr(node, "variable", None)
+        outside = leaf is not None and tracer.source_of(leaf) is not None
+        if outside or node.name() == OUTSIDE:
+            return False
+    return True
+
+
+class _Dropped(torch.autograd.Function):
+    """The identity. The gradient goes to a leaf that no code holds."""
+
+    @staticmethod
+    def forward(ctx: object, tensor: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:  # noqa: ARG004 - torch's signature
+        return tensor.data
+
+    @staticmethod
+    def backward(ctx: object, *gradients: object) -> Any:  # noqa: ARG004
+        return None, None
+
+
+def with_hidden_history(tensor: torch.Tensor) -> torch.Tensor:
+    """Return ``tensor`` with ``requires_grad``, as a non-leaf."""
+    if tensor.requires_grad:  # the captured graph itself ran, with autograd
+        return tensor
+    with torch.enable_grad():
+        leaf = torch.empty(0, requires_grad=True)
+        return _Dropped.apply(tensor, leaf)

@@ -9,9 +9,7 @@ code enters the region.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,93 +17,28 @@ import torch
 from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_side.global_state import state
+from fxstack_capture.torch_side.global_state.state import Region, Regions
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
-from fxstack_capture.trace.state import Args
+from fxstack_capture.trace.state import Args, Kwargs
 
-Rule = Callable[[TracerProtocol, Callable[..., Any], Args, dict[str, Any]], Any]
+Rule = Callable[[TracerProtocol, Callable[..., Any], Args, Kwargs], Any]
 
 
 # Limits: three cases break the graph: entering inference_mode under inference mode, making a leaf in
 # inference_mode, and the end of an inference_mode block that began before the graph.
 
 
-class Region:
-    """Replaces ``torch._C._InferenceMode``."""
-
-    # ``guard`` exists only while the mode is on outside of the trace.
-    def __init__(self, mode: bool) -> None:
-        self.mode = mode
-        self.guard: Any = None
-
-    def __enter__(self) -> None:
-        self.guard = torch_compat.InferenceMode(self.mode)
-        self.guard.__enter__()
-
-    def __exit__(self, *error: object) -> None:
-        guard, self.guard = self.guard, None
-        guard.__exit__(*error)
-
-
-@dataclass(frozen=True, slots=True)
-class Open:
-    """A region that the trace has entered, with torch's state outside of the region and at its beginning."""
-
-    region: Region
-    guard: Any
-    outside: state.State
-    begin: state.State
-
-
-class Regions:
-    """The open regions of one trace, outermost first."""
-
-    def __init__(self) -> None:
-        self.outer = torch.is_inference_mode_enabled()
-        self.used = False
-        self.open: list[Open] = []
-
-    @contextmanager
-    def session(self) -> Iterator[None]:
-        """Leave all open regions at the end of a trace."""
-        try:
-            yield
-        finally:
-            while self.open:
-                self.leave()
-
-    def enter(self, region: Region) -> None:
-        self.used = True
-        outside = state.present()
-        guard = torch_compat.InferenceMode(region.mode)
-        guard.__enter__()
-        self.open.append(Open(region, guard, outside, state.present()))
-
-    def leave(self) -> None:
-        self.open.pop().guard.__exit__(None, None, None)
-
-    def delta(self, entry: state.State) -> tuple[list[state.Redo], state.State]:
-        """Return the calls that enter the open regions again from ``entry``, and the state after
-        these calls.
-        """
-        # The graph may have set a part of the state. So each value that differs in one of the states is set.
-        redo: list[state.Redo] = []
-        now = state.present()
-        for opened in self.open:
-            redo += state.all_of(opened.outside, (entry, opened.begin, now))
-            redo.append((Region.__enter__, (opened.region,)))
-            entry = opened.begin
-        return redo, entry
-
-
-def _make(_tracer: TracerProtocol, _fn: object, args: Args, kwargs: dict[str, Any]) -> Region:
+def _make(_tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> Region:
+    """Apply the rule for the constructor of ``torch._C._InferenceMode``: return a ``Region``."""
     if kwargs or len(args) != 1 or type(args[0]) is not bool:
         raise graph_break("unsupported-call", "torch._C._InferenceMode of what is no bool")
-    made = Region.__new__(Region)
-    made.__dict__.update(mode=args[0], guard=None)
-    return made
+    region = Region.__new__(Region)
+    region.__dict__.update(mode=args[0], guard=None)
+    return region
 
 
-def _enter(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: dict[str, Any]) -> None:
+def _enter(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: Kwargs) -> None:
+    """Apply the rule for ``Region.__enter__``: turn the mode on, and set the grad mode in the graph."""
     regions, (region,) = tracer.regions, args
     if regions.outer:
         raise graph_break("unsupported-call", "torch.inference_mode inside of inference mode")
@@ -116,7 +49,8 @@ def _enter(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: dict[str, A
     _write(tracer, before)
 
 
-def _leave(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: dict[str, Any]) -> None:
+def _leave(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: Kwargs) -> None:
+    """Apply the rule for ``Region.__exit__``."""
     opened = tracer.regions.open
     if not opened or opened[-1].region is not args[0]:
         raise graph_break("unsupported-call", "the end of a torch.inference_mode from outside")
@@ -126,7 +60,8 @@ def _leave(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: dict[str, A
 
 
 def _write(tracer: TracerProtocol, before: state.State) -> None:
-    for redo in state.in_graph(before, state.present()):
+    """Record the changes of torch's state since ``before`` that operators of the graph depend on."""
+    for redo in state.difference(before, state.present(), in_graph=True):
         tracer.record_effect(*redo)
 
 
@@ -134,8 +69,8 @@ def leaves_as(tensor: torch.Tensor) -> Callable[[Any], Any] | None:
     """Return the function that makes eager's kind of tensor of a graph result, in a trace with regions."""
     if tensor.is_inference():
         return as_inference
-    made = torch_compat.get_creation_meta(tensor) if tensor._is_view() else None
-    return as_view_made_inside if made == _MADE_INSIDE else None
+    creation_meta = torch_compat.get_creation_meta(tensor) if tensor._is_view() else None
+    return as_view_made_inside if creation_meta == _MADE_INSIDE else None
 
 
 _MADE_INSIDE = torch_compat.CreationMeta.INFERENCE_MODE
@@ -144,11 +79,11 @@ _MADE_INSIDE = torch_compat.CreationMeta.INFERENCE_MODE
 def as_inference(tensor: torch.Tensor) -> torch.Tensor:
     """Return an inference tensor over the memory of ``tensor``."""
     with torch.inference_mode():
-        made = tensor.new_empty(0)
+        alias = tensor.new_empty(0)
         offset, size, stride = tensor.storage_offset(), tensor.size(), tensor.stride()
-        made.set_(tensor.untyped_storage(), offset, size, stride)
-        made = torch_compat.neg_view(made) if tensor.is_neg() else made
-        return torch_compat.conj_view(made) if tensor.is_conj() else made
+        alias.set_(tensor.untyped_storage(), offset, size, stride)
+        alias = torch_compat.neg_view(alias) if tensor.is_neg() else alias
+        return torch_compat.conj_view(alias) if tensor.is_conj() else alias
 
 
 def as_view_made_inside(tensor: torch.Tensor) -> torch.Tensor:
@@ -158,9 +93,9 @@ def as_view_made_inside(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def demand_followed(regions: Regions, made: torch.Tensor) -> None:
+def demand_followed(regions: Regions, leaf: torch.Tensor) -> None:
     """Break the graph at a leaf that is an inference tensor. Plain Python makes the leaf."""
-    if regions.open and made.is_inference():
+    if regions.open and leaf.is_inference():
         raise graph_break("unsupported-tensor", "a leaf that requires grad, in inference mode")
 
 

@@ -48,7 +48,8 @@ class State:
         return bool(self._held)
 
     def has_changed(self) -> bool:
-        changed = any(not _equal(list(_parts(_now(*place))), held) for place, held in self._held)
+        """Whether a place holds something else than in the trace. Raise RuntimeError if a run cannot see the change."""
+        changed = any(not _equal(list(_parts(_now(*place))), before) for place, before in self._held)
         if changed and self.is_copied:
             raise RuntimeError("an object that a backward of the program reads was changed after the forward")
         return changed
@@ -73,9 +74,9 @@ def state_of(tracer: TracerProtocol, reads: Iterable[Place], *roots: Any) -> Sta
     ``roots``: functions that were called, whose defaults and bound arguments are read, too.
     """
     objects: Any = tracer.trace.objects
-    own = [(value, None) for root in roots for value in _bound(objects.original_of(root))]
+    bound_values = [(value, None) for root in roots for value in _bound(objects.original_of(root))]
     places: list[Place] = []
-    for holder, name in (*reads, *own):
+    for holder, name in (*reads, *bound_values):
         original = objects.original_of(holder)
         value = _now(original, name)
         outside = objects.is_preexisting(holder) or (name is not None and type(holder) is dict)
@@ -106,6 +107,7 @@ _DESCRIPTORS = (*DESCRIPTOR_TYPES, property, staticmethod, classmethod)
 
 
 def _bound(fn: Any) -> Iterator[Any]:
+    """Yield the bound arguments and the defaults of a function."""
     if isinstance(fn, functools.partial):
         yield from (*fn.args, *fn.keywords.values(), *_bound(fn.func))
     fn = getattr(fn, "__func__", fn)
@@ -126,6 +128,10 @@ def _may_be_rebound(tracer: TracerProtocol, cell: CellType) -> bool:
 
 
 def _stores(code: CodeType, name: str, start: int) -> bool:
+    """Whether code after the offset ``start``, or a nested function, stores the variable ``name``.
+
+    A jump to an earlier offset counts the code from there on.
+    """
     steps = list(dis.get_instructions(code))
     later = [step for step in steps if step.offset > start]
     first = min([start + 1, *(step.argval for step in later if step.opcode in _JUMPS)])
@@ -138,6 +144,7 @@ _JUMPS = frozenset({*dis.hasjrel, *dis.hasjabs})
 
 
 def _now(holder: Any, name: Any) -> Any:
+    """Return the present value of a place, or ABSENT."""
     if type(holder) is CellType:
         return holder.cell_contents if holder != CellType() else ABSENT
     if name is None:
@@ -163,8 +170,9 @@ def _parts(value: Any) -> Iterator[Any]:
         yield object()  # too large to compare: never equal
 
 
-def _equal(now: list[Any], held: list[Any]) -> bool:
-    return len(now) == len(held) and all(
+def _equal(now: list[Any], before: list[Any]) -> bool:
+    """Whether two lists have the same objects or equal literals."""
+    return len(now) == len(before) and all(
         a is b or (type(a) is type(b) and type(a) in LITERAL_TYPES and a == b)
-        for a, b in zip(now, held, strict=True)
+        for a, b in zip(now, before, strict=True)
     )

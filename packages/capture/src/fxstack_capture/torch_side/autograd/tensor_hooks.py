@@ -32,12 +32,11 @@ from fxstack_capture.torch_side.higher_order import subgraphs
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapper
 from fxstack_capture.trace.effects import Call
+from fxstack_capture.trace.state import Args, Kwargs
 from fxstack_interchange.operators.hooking import hook_gradient
 
 
-def register(
-    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def register(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``register_hook`` and ``register_post_accumulate_grad_hook``."""
     tensor, rest = _owner(fn, args)
     if kwargs.keys() == {"hook"} and not rest:
@@ -102,10 +101,11 @@ class HooksInGraph:
         return len(self._hooks)
 
     def add(self, node: fx.Node | None, tensor: torch.Tensor) -> HandleInGraph:
+        """Note a hook that ``node`` registers, or the replacement code if ``node`` is None. Return its handle."""
         handle = HandleInGraph(self.active, len(self._hooks))
         objects: Any = self._tracer.trace.objects
-        for made in (self.active, handle):
-            objects.note_new(made)
+        for new_object in (self.active, handle):
+            objects.note_new(new_object)
         self.active[handle.id] = None
         self._hooks.append(_Hook(node, tensor, tensor._version))
         return handle
@@ -139,10 +139,12 @@ class HooksInGraph:
             raise LaterHooks(frozenset(moved))
 
     def _changes_inputs(self) -> bool:
+        """Whether the graph has written to an input."""
         inputs = {fake.untyped_storage()._cdata for fake, _, _ in self._tracer.inputs()}
         return not inputs.isdisjoint(self._tracer.mutated_storages)
 
     def _before_use(self, tensor: torch.Tensor) -> GraphBreak:
+        """Return a graph break that ends the graph before the first use of ``tensor``."""
         reason = _end_before_use(self._tracer, tensor, "register_hook")
         if reason.earlier is not None:
             reason.path = (reason.earlier,)
@@ -159,6 +161,10 @@ def _register_later(tracer: TracerProtocol, tensor: torch.Tensor, hook: object) 
 
 
 def _hang_graph(tracer: TracerProtocol, tensor: torch.Tensor, hook: object) -> HandleInGraph:
+    """Register a hook on a computed tensor: as a nested graph, or by the replacement code (``LaterHooks``).
+
+    Break the graph before the first use of the tensor if neither is possible.
+    """
     if tracer.transforms.inside or is_wrapper(tensor):
         raise _end_before_use(tracer, tensor, "register_hook")
     whole = tracer.trace.options.fullgraph
@@ -172,17 +178,17 @@ def _hang_graph(tracer: TracerProtocol, tensor: torch.Tensor, hook: object) -> H
         gradient = torch.empty_like(tensor)
     try:
         with _without_gradients():
-            made = subgraphs.trace(tracer, partial(_hooked, hook), [gradient], None, apart=False)
-        state = state_of(tracer, made.reads, hook)
+            subgraph = subgraphs.trace(tracer, partial(_hooked, hook), [gradient], None, apart=False)
+        state = state_of(tracer, subgraph.reads, hook)
         if state is None or state:
             raise graph_break("unsupported-call", "a hook that reads state of the program")
     except GraphBreak as reason:
         if whole:
             raise LaterHooks(frozenset([tracer.hooks.count])) from reason
         raise _end_before_use(tracer, tensor, f"register_hook ({reason.record.reason.id})") from reason
-    module = subgraphs.cut_out(tracer, made, made.free)
+    module = subgraphs.cut_out(tracer, subgraph, subgraph.free)
     builder.roll_back(mark)
-    args = (builder.node_of(tensor), builder.module("hook", module), *made.free)
+    args = (builder.node_of(tensor), builder.module("hook", module), *subgraph.free)
     node = builder.add("call_function", hook_gradient, args, {})
     node.meta.update(val=None, example_value=None)
     tracer.annotate(node)
@@ -208,19 +214,23 @@ def _without_gradients() -> Iterator[None]:
         torch_compat.set_grad_enabled(enabled)
 
 
-def retain_grad(tracer: TracerProtocol, fn: object, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
+def retain_grad(tracer: TracerProtocol, fn: object, args: Args, _kwargs: Kwargs) -> None:
     """Apply the rule for ``retain_grad``, which has no effect on a leaf."""
     tensor, _ = _owner(fn, args)
     if not (tensor.is_leaf and tensor.requires_grad):
         raise _end_before_use(tracer, tensor, "retain_grad")
 
 
-def _owner(fn: object, args: tuple[Any, ...]) -> tuple[torch.Tensor, tuple[Any, ...]]:
+def _owner(fn: object, args: Args) -> tuple[torch.Tensor, tuple[Any, ...]]:
+    """Return the tensor of a method call, and the other arguments."""
     owner = getattr(fn, "__self__", None)
     return (owner, args) if isinstance(owner, torch.Tensor) else (args[0], args[1:])
 
 
 def _end_before_use(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> GraphBreak:
+    """Return the graph break for ``Tensor.name``. The graph ends before the first use of a computed tensor,
+    because the hook must be registered before the tensor is used.
+    """
     reason = graph_break("unsupported-call", f"Tensor.{name}")
     if tracer.source_of(tensor) is None:
         users = tracer.builder.node_of(tensor).users

@@ -1,27 +1,83 @@
-"""Choose and make the fake of an input tensor, and record the guards on the tensor."""
+"""The fake of an input tensor: which tensors have fakes, how a fake is chosen and made, and its guards."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from fxstack_capture import torch_compat
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.guards.records import TensorIs
 from fxstack_capture.shapes.geometry import numbers
 from fxstack_capture.shapes.marks import marks_within
 from fxstack_capture.shapes.policy import TensorPlan, plan_tensor
 from fxstack_capture.sources import Source
 from fxstack_capture.torch_compat import FakeTensor
-from fxstack_capture.torch_side.fakes import tensor_facts as facts
+from fxstack_capture.torch_side.fakes.writes import is_leaf
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.torch_side.subclasses.fake_classes import why_not_followed
+from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapped
+
+PLAIN_CLASSES = frozenset({torch.Tensor, torch.nn.Parameter})
+
+
+def tensor_is(
+    real: torch.Tensor, sizes: Sequence[int | None] | None = None, strides: Sequence[int | None] | None = None
+) -> TensorIs:
+    """Return the guard record of ``real``. ``None`` among sizes and strides marks a dynamic number."""
+    # A tensor that does not require grad is always a leaf, so the record holds ``is_leaf`` only for other
+    # tensors.
+    return TensorIs(
+        cls=type(real),
+        keyset=torch_compat.dispatch_keys(real).raw_repr(),
+        dtype=real.dtype,
+        device=real.device,
+        layout=real.layout,
+        requires_grad=real.requires_grad,
+        sizes=tuple(real.size()) if sizes is None else tuple(sizes),
+        strides=tuple(real.stride()) if strides is None else tuple(strides),
+        is_leaf=real.is_leaf if real.requires_grad else None,
+    )
+
+
+def demand_supported(real: torch.Tensor) -> None:
+    """Break the graph for a tensor of a kind that fakes do not represent exactly."""
+    kind = _unsupported_kind(real)
+    if kind is not None:
+        raise graph_break("unsupported-tensor", kind)
+
+
+def _unsupported_kind(real: torch.Tensor) -> str | None:
+    """Return a description of a kind of tensor that the trace does not support, or ``None``."""
+    cls = type(real)
+    if cls not in PLAIN_CLASSES:
+        why = why_not_followed(cls)
+        if why is not None:
+            return f"class {cls.__module__}.{cls.__qualname__}, which {why},"
+    if real.layout is not torch.strided:
+        return f"layout {real.layout}"
+    if real.is_quantized:
+        return f"quantized dtype {real.dtype}"
+    if real.is_nested:
+        return "nested tensor"
+    if real.requires_grad and is_leaf(real) is None:
+        return "view made under no_grad, whose base was changed,"
+    if is_wrapped(real):
+        return "tensor inside a torch.func transform"
+    if torch_compat.is_legacy_batchedtensor(real):
+        return "tensor inside of autograd's own vmap"
+    return None
 
 
 def known(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> FakeTensor | None:
     """Return the fake that a plain tensor already has, with guards, or ``None``."""
-    made = tracer.faker.known(real)
-    if made is None or id(made) not in tracer.faker.implied:
-        return made
+    fake = tracer.faker.known(real)
+    if fake is None or id(fake) not in tracer.faker.implied:
+        return fake
     # Only a view of ``real`` was wrapped until now, so the tensor has no guards yet.
-    tracer.faker.implied.remove(id(made))
+    tracer.faker.implied.remove(id(fake))
     return static(tracer, real, source)
 
 
@@ -43,7 +99,7 @@ def plan(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> TensorPl
 
 def static(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> FakeTensor:
     """Make a fake with the constant size and strides of the real tensor."""
-    tracer.trace.guard(source, facts.tensor_is(real))
+    tracer.trace.guard(source, tensor_is(real))
     return tracer.faker.fake(real, real.size(), real.stride(), real.storage_offset())
 
 
@@ -52,5 +108,5 @@ def symbolic(
 ) -> FakeTensor:
     """Make a fake with the given sizes, strides and offset, some of which are symbolic."""
     sizes, strides, offset = geometry
-    tracer.trace.guard(source, facts.tensor_is(real, numbers(sizes), numbers(strides)))
+    tracer.trace.guard(source, tensor_is(real, numbers(sizes), numbers(strides)))
     return tracer.faker.fake(real, sizes, strides, offset)

@@ -28,6 +28,7 @@ from fxstack_capture.torch_compat import (
     torch_decomp_decompositions,
     tree_leaves,
 )
+from fxstack_capture.trace.state import Args, Kwargs
 
 _UNKNOWN = frozenset({torch.ops.aten.size.default, torch.ops.aten.sym_size.default})
 """Operators for which the dispatcher has no kernels to query."""
@@ -36,7 +37,9 @@ _UNKNOWN = frozenset({torch.ops.aten.size.default, torch.ops.aten.sym_size.defau
 @cache
 def kernel_of(func: OpOverload) -> Any:
     """Return the function of (mode, func, args, kwargs) that computes ``func``, or ``None``."""
-    if func.namespace != "aten" or func in _UNKNOWN or _has_registered_fake(func):
+    if func.namespace != "aten" or func in _UNKNOWN:
+        return None
+    if simple_registry.singleton.find(func.name()).fake_impl.kernel is not None:  # a registered fake function
         return None
     if func not in meta_table and not FakeTensorMode.cpp_meta_supports_symint(FakeTensorMode, func):
         if func in decomposition_table and torch_decomp_decompositions(func):
@@ -50,25 +53,20 @@ def kernel_of(func: OpOverload) -> Any:
     return _meta if has_meta(func) else None
 
 
-def _has_registered_fake(func: OpOverload) -> bool:
-    return simple_registry.singleton.find(func.name()).fake_impl.kernel is not None
-
-
-def _decomposed(
-    mode: FakeTensorMode, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def _decomposed(mode: FakeTensorMode, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Compute an operator by the decomposition of torch."""
     with mode:
         return decomposition_table[func](*args, **kwargs)
 
 
-def _composite(mode: FakeTensorMode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _composite(mode: FakeTensorMode, func: OpOverload, args: Args, kwargs: Kwargs) -> Any:
+    """Compute an operator that is composed of other operators (``CompositeImplicitAutograd``)."""
     with mode:
         return func.decompose(*args, **kwargs)
 
 
-def _special(
-    mode: FakeTensorMode, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def _special(mode: FakeTensorMode, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Compute an operator that has a rule of its own for fakes, else by its meta function."""
     for check, kernel in op_implementations_checks:
         if check(func):
             result = kernel(mode, func, *args, **kwargs)
@@ -79,9 +77,8 @@ def _special(
     raise UnsupportedOperatorException(func)
 
 
-def _meta(
-    mode: FakeTensorMode, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def _meta(mode: FakeTensorMode, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Compute an operator by its meta function, and wrap the results as fakes on the right device."""
     with in_kernel_invocation_manager(mode):
         result = func(*args, **kwargs)
     return mode.wrap_meta_outputs_with_default_device_logic(
@@ -96,18 +93,16 @@ _RESIZED = frozenset(
 ) | {torch.ops.aten.upsample_bilinear2d.default}
 
 
-def _resized(
-    mode: FakeTensorMode, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def _resized(mode: FakeTensorMode, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Compute an upsampling operator. An empty batch is computed from a batch with one item."""
     # torch's meta functions raise ``TypeError`` for empty batches, which eager accepts.
     x, *rest = args
     if x.numel():
         return _meta(mode, func, args, kwargs)
     with mode:
-        one = x.new_empty((1, *x.shape[1:]))
-        made = func(one, *rest, **kwargs)
-        return made.new_empty((0, *made.shape[1:]))
+        item = x.new_empty((1, *x.shape[1:]))
+        result = func(item, *rest, **kwargs)
+        return result.new_empty((0, *result.shape[1:]))
 
 
 _SHIFTS = {
@@ -119,7 +114,7 @@ _SHIFTS = {
 """The operators of ``<<`` and ``>>``, with equivalents whose meta functions promote dtypes as eager does."""
 
 
-def promoting(func: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+def promoting(func: Callable[..., Any], args: Args) -> Any:
     """Return the operator that computes the metadata of ``func``'s result."""
     # The meta functions of the shifts require that each argument has an integer dtype. Eager's kernels
     # require that the promoted dtype is an integer dtype, for example for a mask and an integer. torch's own
@@ -154,9 +149,8 @@ _KEEPING_FORMAT = frozenset(
 )
 
 
-def _of_given_size(
-    mode: FakeTensorMode, func: Callable[..., Any], args: tuple[Any, ...], _kwargs: dict[str, Any]
-) -> Any:
+def _of_given_size(mode: FakeTensorMode, func: Callable[..., Any], args: Args, _kwargs: Kwargs) -> Any:
+    """Compute the backward of an interpolation: the third argument is the size of the result."""
     gradient, size = args[0], args[2]
     keeps = func in _KEEPING_FORMAT and not _is_plain(gradient)
     memory_format = suggest_memory_format(gradient) if keeps else torch.contiguous_format
@@ -175,21 +169,20 @@ _LIKE = {
 """Operators without meta functions, with the argument whose size and dtype the result has."""
 
 
-def _of_argument(
-    mode: FakeTensorMode, func: Callable[..., Any], args: tuple[Any, ...], _kwargs: dict[str, Any]
-) -> Any:
+def _of_argument(mode: FakeTensorMode, func: Callable[..., Any], args: Args, _kwargs: Kwargs) -> Any:
+    """Compute an operator of ``_LIKE``."""
     with mode:
         return torch.empty_like(args[_LIKE[func]], memory_format=torch.contiguous_format)
 
 
-def symbolic_kernel(func: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+def symbolic_kernel(func: Callable[..., Any], args: Args) -> Any:
     """Return the function that computes a call with symbolic sizes without torch's dispatch, or ``None``."""
     if func in _LIKE:
         return _of_argument
     return _of_given_size if func in _INTERPOLATIONS else _plain_convolution(func, args)
 
 
-def _plain_convolution(func: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+def _plain_convolution(func: Callable[..., Any], args: Args) -> Any:
     """Return the function that computes a convolution of contiguous CPU tensors, or ``None``."""
     # torch's rule selects the library that would run the convolution, since the library decides the layout of
     # the result. The selection depends on whether the batch has 16 items, which would guard a symbolic size.

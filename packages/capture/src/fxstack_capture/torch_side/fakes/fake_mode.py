@@ -29,7 +29,6 @@ from fxstack_capture.torch_side.fakes.operator_cache import (
     Fresh,
     OperatorCache,
     Part,
-    Recipe,
     Same,
     View,
     is_predictable,
@@ -38,7 +37,8 @@ from fxstack_capture.torch_side.fakes.operator_cache import (
     recipe_of,
 )
 from fxstack_capture.torch_side.fakes.size_checks import SIZE_RULES, check_sizes
-from fxstack_capture.torch_side.fakes.writes import demand_accepted
+from fxstack_capture.torch_side.fakes.writes import OperatorMode, demand_accepted
+from fxstack_capture.trace.state import Args, Kwargs
 from fxstack_interchange.torch_facts.checks import RefusedArgumentsError, has_symbols, ranges, refuses
 from fxstack_interchange.torch_facts.dtypes import differ, eager_dtypes, in_dtypes
 from fxstack_interchange.torch_facts.layouts import as_said, eager_strides
@@ -52,14 +52,8 @@ _DEVICE = torch.ops.prim.device.default
 _NUMBER = torch.ops.aten._local_scalar_dense.default
 
 
-class CaptureFakeMode(FakeTensorMode):
+class CaptureFakeMode(OperatorMode, FakeTensorMode):
     """``FakeTensorMode`` with recipes. An operator without a recipe runs ``FakeTensorMode.dispatch``."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Return False, so that torch does not wrap ``__torch_dispatch__``."""
-        # The wrapper would disable torch's own compiler in ``__torch_dispatch__``.
-        return False
 
     def __init__(self) -> None:
         """Set the attributes that ``FakeTensorMode.__init__`` sets."""
@@ -107,6 +101,7 @@ class CaptureFakeMode(FakeTensorMode):
 
     @property
     def avoid_device_init(self) -> bool:
+        """Whether fakes on CUDA must not initialise the device. torch's property is slow, so the value is cached."""
         return self._avoids_devices
 
     def __torch_dispatch__(
@@ -132,6 +127,7 @@ class CaptureFakeMode(FakeTensorMode):
         return result
 
     def _run(self, func: object, types: Sequence[type], args: object, kwargs: object) -> Any:
+        """Run an operator. Only predictable operators use recipes."""
         if self.in_kernel_invocation:
             return self._ask_torch(func, types, args, kwargs)
         if not is_predictable(func):
@@ -141,6 +137,7 @@ class CaptureFakeMode(FakeTensorMode):
         return self._predict(func, types, args, kwargs)
 
     def _predict(self, func: OpOverload, types: Any, args: Any, kwargs: Any) -> Any:
+        """Return the result of a recipe. Without a recipe, compute the result and keep its recipe."""
         kernel = None if self.shape_env is None else symbolic_kernel(func, args)
         if kernel is not None:
             return kernel(self, func, args, kwargs)
@@ -152,7 +149,8 @@ class CaptureFakeMode(FakeTensorMode):
         recipes = self._symbolic_recipes if SYMBOLIC in key else self._recipes
         recipe = recipes.get(key)
         if recipe is not None:
-            return self._make(recipe, tensors)
+            results = [self._part(part, tensors) for part in recipe.parts]
+            return results[0] if recipe.container is None else recipe.container(results)
         refusals = self._refusals
         result = self._as_eager(self._compute, func, types, args, kwargs, tensors)
         if self._refusals != refusals:  # no recipe: the program may make the next call, which must raise
@@ -168,8 +166,8 @@ class CaptureFakeMode(FakeTensorMode):
         make: Callable[..., Any],
         func: Callable[..., Any],
         types: Sequence[type],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        args: Args,
+        kwargs: Kwargs,
         *more: Any,
     ) -> Any:
         """Return the result of ``make`` with eager's dtypes and strides. Raise if eager rejects the call."""
@@ -185,6 +183,10 @@ class CaptureFakeMode(FakeTensorMode):
         return self._laid_out(func, args, kwargs, result)
 
     def _demand_accepted(self, func: OpOverload, args: Any, kwargs: Any, result: Any) -> None:
+        """Raise ``RefusedArgumentsError`` if eager rejects the call, so that the caller gets eager's exception.
+
+        Guard the numbers for which the answer may differ. Break the graph if the answer depends on symbols.
+        """
         if not refuses(func, args, kwargs, result):
             if self.shape_env is not None and not self._asking:
                 for number, largest in ranges(func, args, kwargs, result):
@@ -202,6 +204,7 @@ class CaptureFakeMode(FakeTensorMode):
 
     @staticmethod
     def _laid_out(func: OpOverload, args: Any, kwargs: Any, result: Any) -> Any:
+        """Return the result with eager's strides and undefined results, which meta functions do not know."""
         result = with_undefined(func, args, kwargs, result)
         strides = eager_strides(func, args, kwargs, result)
         return result if strides is None else as_said(result, strides)
@@ -209,6 +212,7 @@ class CaptureFakeMode(FakeTensorMode):
     def _compute(
         self, func: object, types: object, args: object, kwargs: object, tensors: list[FakeTensor]
     ) -> Any:
+        """Compute the result by a kernel of ``fake_kernels``, else by torch's own dispatch."""
         kernel = kernel_of(func)
         ordinary = self.shape_env is None and all(t.layout is torch.strided for t in tensors)
         if kernel is None or not ordinary or (not tensors and should_allow_numbers_as_tensors(func)):
@@ -228,11 +232,8 @@ class CaptureFakeMode(FakeTensorMode):
             self._asking -= 1
             _LOG.disabled = disabled
 
-    def _make(self, recipe: Recipe, tensors: list[FakeTensor]) -> Any:
-        made = [self._part(part, tensors) for part in recipe.parts]
-        return made[0] if recipe.container is None else recipe.container(made)
-
     def _part(self, part: Part, tensors: list[FakeTensor]) -> FakeTensor:
+        """Return one tensor of the result that a recipe describes for the arguments ``tensors``."""
         if type(part) is Same:
             return tensors[part.of]
         if type(part) is Fresh:
@@ -255,18 +256,18 @@ class CaptureFakeMode(FakeTensorMode):
         """Return a fake of a meta tensor. The fakes of one device share the attributes of the first fake."""
         template = self._templates.get(device)
         if template is None:
-            made = FakeTensor(self, meta, device)
-            self._templates[device] = dict(made.__dict__)
-            return made
-        made = torch_compat.make_subclass(
+            fake = FakeTensor(self, meta, device)
+            self._templates[device] = dict(fake.__dict__)
+            return fake
+        fake = torch_compat.make_subclass(
             FakeTensor, meta, False, dispatch_device=True, device_for_backend_keys=device
         )
-        torch_compat.set_throw_on_mutable_data_ptr(made)
-        made.__dict__.update(template)
-        return made
+        torch_compat.set_throw_on_mutable_data_ptr(fake)
+        fake.__dict__.update(template)
+        return fake
 
 
-def _shares_what_it_writes(func: object, args: tuple[Any, ...]) -> bool:
+def _shares_what_it_writes(func: object, args: Args) -> bool:
     """Whether a call writes to a tensor that shares its storage with another argument."""
     # Eager checks for overlapping memory before all other errors.
     first = func._schema.arguments[:1] if isinstance(func, OpOverload) else ()

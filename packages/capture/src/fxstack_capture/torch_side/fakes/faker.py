@@ -61,6 +61,7 @@ def _part(base: torch.Tensor, real: torch.Tensor, sizes: Any, strides: Any, offs
 
 
 def _anchor() -> torch.Tensor:
+    """Return a leaf that gives a view a ``grad_fn``."""
     return torch.empty(0, device="meta", requires_grad=True)
 
 
@@ -85,8 +86,8 @@ class Faker:
 
     def known(self, real: torch.Tensor) -> FakeTensor | None:
         """Return the fake that was made of the same tensor object, or ``None``."""
-        found = self._fakes.get(id(real))
-        return None if found is None else found[1]
+        pair = self._fakes.get(id(real))
+        return None if pair is None else pair[1]
 
     def fake(
         self,
@@ -96,21 +97,21 @@ class Faker:
         offset: int | torch.SymInt,
     ) -> FakeTensor:
         """Return the fake of ``real`` with the given geometry, which may be symbolic."""
-        known = self.known(real)
-        if known is not None:
-            return known
+        existing = self.known(real)
+        if existing is not None:
+            return existing
         base = real._base
         if base is not None and (real.requires_grad or base.requires_grad):
-            made = self._view(real, base, sizes, strides, offset)
+            fake = self._view(real, base, sizes, strides, offset)
         else:
-            made = self._fresh(real, sizes, strides, offset)
-        if made.requires_grad is not real.requires_grad or is_leaf(made) is not real.is_leaf:
+            fake = self._fresh(real, sizes, strides, offset)
+        if fake.requires_grad is not real.requires_grad or is_leaf(fake) is not real.is_leaf:
             raise graph_break("unsupported-tensor", "a tensor whose history has no stand-in")
         if isinstance(real, torch.nn.Parameter):
-            made._is_param = True
-        self._fakes[id(real)] = real, made
-        self._entered[id(made)] = real, (tuple(sizes), tuple(strides), offset)
-        return made
+            fake._is_param = True
+        self._fakes[id(real)] = real, fake
+        self._entered[id(fake)] = real, (tuple(sizes), tuple(strides), offset)
+        return fake
 
     def as_entered(self, values: Sequence[Any]) -> list[Any]:
         """Return the fakes as they were at the start, before the program changed size, layout or history."""
@@ -119,6 +120,7 @@ class Faker:
         return [self._as_entered(value, earlier) for value in values]
 
     def _as_entered(self, value: Any, earlier: Faker) -> Any:
+        """Return ``value`` itself, or a new fake if the program has changed the geometry, storage or history."""
         entry = self._entered.get(id(value))
         if entry is None:
             return value
@@ -133,25 +135,27 @@ class Faker:
         return earlier.fake(real, sizes, strides, offset)
 
     def _fresh(self, real: torch.Tensor, sizes: object, strides: object, offset: object) -> FakeTensor:
+        """Make a fake without a base, with the autograd and inference state of the real tensor."""
         inference = real.is_inference()
         without_modes = torch_compat.DisableTorchDispatch()
         try:
             if inference is torch.is_inference_mode_enabled():
-                made = self._wrapped(real, sizes, strides, offset)
+                fake = self._wrapped(real, sizes, strides, offset)
             else:
                 with torch.inference_mode(inference):
-                    made = self._wrapped(real, sizes, strides, offset)
+                    fake = self._wrapped(real, sizes, strides, offset)
         finally:
             del without_modes  # the guard object is active as long as the object lives
         if not real.requires_grad:
-            return made
+            return fake
         if inference:
             with torch.inference_mode():
-                return cast("FakeTensor", made.requires_grad_())
-        made.requires_grad_()
-        return made if real.is_leaf else with_history(made)
+                return cast("FakeTensor", fake.requires_grad_())
+        fake.requires_grad_()
+        return fake if real.is_leaf else with_history(fake)
 
     def _wrapped(self, real: torch.Tensor, sizes: object, strides: object, offset: object) -> FakeTensor:
+        """Make a fake with the conjugate and negative bits of the real tensor."""
         meta = self._meta(real, sizes, strides, offset)
         if real.is_conj():
             meta = torch_compat.conj_view(meta)
@@ -160,21 +164,22 @@ class Faker:
         return self.mode.wrap(meta, real.device)
 
     def _meta(self, real: torch.Tensor, sizes: Any, strides: Any, offset: Any) -> torch.Tensor:
+        """Return a meta tensor of the given geometry, on the fake storage of the real tensor's storage."""
         storage = real.untyped_storage()
-        known = self._storages.get(storage._cdata)
+        storages = self._storages.get(storage._cdata)
         static = all(type(number) is int for number in (*sizes, *strides, offset))
         filled = offset == 0 and real.is_contiguous() and storage.nbytes() == real.nbytes
-        if known is None and static and filled:
+        if storages is None and static and filled:
             meta = torch.empty_strided(sizes, strides, dtype=real.dtype, device="meta")
             self._storages[storage._cdata] = storage, meta.untyped_storage()
             return meta
-        if known is None and not static:
+        if storages is None and not static:
             # The size of the storage is symbolic too. The fake storage ends at the end of the tensor.
             meta = torch.empty_strided(sizes, strides, dtype=real.dtype, device="meta")
             self._storages[storage._cdata] = storage, meta.untyped_storage()
             if type(offset) is int and offset == 0:
                 return meta
-        elif known is None:
+        elif storages is None:
             whole = torch.empty(storage.nbytes(), dtype=torch.uint8, device="meta")
             self._storages[storage._cdata] = storage, whole.untyped_storage()
         meta = torch.empty(0, dtype=real.dtype, device="meta")
@@ -197,11 +202,11 @@ class Faker:
             if has_history and not base.requires_grad:
                 geometry = (sizes, strides, offset)
                 apply = cast("Any", _ViewOfAFunction.apply)
-                made = cast("FakeTensor", apply(fake_base, _anchor(), real, geometry))
+                view = cast("FakeTensor", apply(fake_base, _anchor(), real, geometry))
             else:
-                made = cast("FakeTensor", _part(fake_base, real, sizes, strides, offset))
+                view = cast("FakeTensor", _part(fake_base, real, sizes, strides, offset))
         if real.requires_grad and not has_history:
-            made.requires_grad_()
+            view.requires_grad_()
         creation_meta = torch_compat.get_creation_meta(real)
-        torch_compat.set_creation_meta(made, creation_meta)
-        return made
+        torch_compat.set_creation_meta(view, creation_meta)
+        return view

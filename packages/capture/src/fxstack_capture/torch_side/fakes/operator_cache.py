@@ -18,6 +18,7 @@ import torch
 from fxstack_capture import torch_compat
 from fxstack_capture.shapes.symbolic.nodes import remembering
 from fxstack_capture.torch_compat import FakeTensor, OpOverload
+from fxstack_capture.trace.state import Kwargs
 
 _UNPREDICTABLE = frozenset(
     {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view}
@@ -90,7 +91,7 @@ _TENSOR_TYPES = (torch.TensorType, torch.ListType)
 
 
 def key_of(
-    func: object, args: Sequence[Any], kwargs: dict[str, Any], tensors: list[FakeTensor]
+    func: object, args: Sequence[Any], kwargs: Kwargs, tensors: list[FakeTensor]
 ) -> tuple[Any, ...] | None:
     """Return a key of all that determines the result, or ``None``. Append the tensors to ``tensors``."""
     key: list[Any] = [func, torch.get_default_dtype(), torch.is_inference_mode_enabled()]
@@ -104,6 +105,7 @@ def key_of(
 
 
 def _describe(values: Any, key: list[Any], tensors: list[FakeTensor]) -> bool:
+    """Append the description of each value to ``key``. Return False for a value that no key can describe."""
     for value in values:
         kind = type(value)
         if kind is FakeTensor:
@@ -157,6 +159,7 @@ def recipe_of(result: object, tensors: Sequence[FakeTensor]) -> Recipe | None:
 
 
 def _part_of(result: FakeTensor, tensors: Sequence[FakeTensor]) -> Part | None:
+    """Return how to make a result: an argument, a view of an argument, or a new tensor; None for other results."""
     for index, tensor in enumerate(tensors):
         if tensor is result:
             return Same(index)
@@ -180,6 +183,7 @@ def _part_of(result: FakeTensor, tensors: Sequence[FakeTensor]) -> Part | None:
 
 
 def _is_ordinary(result: FakeTensor) -> bool:
+    """Whether sizes, strides, offset and dtype describe the result completely."""
     return (
         result.layout is torch.strided
         and result.constant is None

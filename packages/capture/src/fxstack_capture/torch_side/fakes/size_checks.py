@@ -29,16 +29,19 @@ def check_sizes(func: object, args: Sequence[Any]) -> None:
         raise RefusedSizesError(message)
 
 
-def _differ(left: Sequence[Any], right: Sequence[Any]) -> bool:
-    return len(left) != len(right) or any(guard_or_false(a != b) for a, b in zip(left, right, strict=True))
+def _differ(sizes: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Whether two lists of sizes differ for certain."""
+    return len(sizes) != len(others) or any(
+        guard_or_false(a != b) for a, b in zip(sizes, others, strict=True)
+    )
 
 
 def _does_not_expand(sizes: Sequence[Any], to: Sequence[Any]) -> bool:
     """Whether a tensor of ``sizes`` cannot be expanded to the sizes ``to``."""
     shift = len(to) - len(sizes)
     return shift < 0 or any(
-        guard_or_false(mine != 1) and guard_or_false(mine != size)
-        for mine, size in zip(sizes, to[shift:], strict=True)
+        guard_or_false(old != 1) and guard_or_false(old != new)
+        for old, new in zip(sizes, to[shift:], strict=True)
     )
 
 
@@ -62,10 +65,10 @@ def _rows(x: Tensor, dim: int, _index: Tensor, source: Tensor, *_: object) -> bo
 def _put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, *_: object) -> bool:
     """Whether ``values`` cannot expand to the selection of ``indices``."""
     at = [dim for dim, index in enumerate(indices) if index is not None]
-    given = [index for index in indices if index is not None]
-    if not given or any(index.dtype in _MASKS for index in given) or at[-1] >= x.dim():
+    indexing = [index for index in indices if index is not None]
+    if not indexing or any(index.dtype in _MASKS for index in indexing) or at[-1] >= x.dim():
         return False
-    shape = torch.broadcast_shapes(*(index.shape for index in given))
+    shape = torch.broadcast_shapes(*(index.shape for index in indexing))
     adjacent = at[-1] - at[0] + 1 == len(at)
     before = list(x.shape[: at[0]]) if adjacent else []
     after = [n for dim, n in enumerate(x.shape) if dim not in at and not (adjacent and dim < at[0])]
@@ -86,6 +89,7 @@ def _masked(x: Tensor, indices: Sequence[Tensor | None]) -> bool:
 
 
 def _select(x: Tensor, _dim: int, index: Tensor) -> bool:
+    """Whether the index of ``index_select`` is no vector, or has several items for a scalar."""
     return index.dim() > 1 or (not x.dim() and guard_or_false(index.numel() != 1))
 
 
@@ -95,6 +99,7 @@ def _elementwise_loss(x: Tensor, target: Tensor, *_: object) -> bool:
 
 
 def _spatial_loss(x: Tensor, target: Tensor, weight: Tensor | None = None, *_: object) -> bool:
+    """Whether the target of ``nll_loss2d`` has other spatial sizes than the input."""
     if x.dim() != 4 or target.dim() != 3:
         return False
     unweighted = weight is None or not guard_or_false(weight.numel() != x.shape[1])

@@ -7,7 +7,7 @@ Inference tensors have no version counter. For both, the schemas of the operator
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any, TypeGuard
 
@@ -15,6 +15,7 @@ import torch
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_compat import OpOverload, TorchDispatchMode, tree_leaves
+from fxstack_capture.trace.state import Args, Kwargs
 from fxstack_interchange.torch_facts.dtypes import size_in_call
 from fxstack_interchange.torch_facts.iteration import is_dense, operand
 
@@ -26,18 +27,22 @@ _ACCEPTS_OVERLAP = frozenset(
 )
 """Operators that write to a tensor whose elements share memory. Eager refuses all other writes to such a tensor."""
 _OVERLAPS = 1
+"""torch's code for a tensor whose elements share memory, as in an expanded tensor."""
 
 
 def demand_accepted(func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
     """Break the graph at a write that eager refuses for the memory of its arguments. Fake kernels accept most."""
-    written = written_arguments(func)
-    if not written or func._opname in _ACCEPTS_OVERLAP or torch.Tag.inplace_view in func.tags:
+    if (
+        not _written_arguments(func)
+        or func._opname in _ACCEPTS_OVERLAP
+        or torch.Tag.inplace_view in func.tags
+    ):
         return
-    for position, name in written:
-        given = args[position] if position < len(args) else kwargs.get(name)
-        if any(map(_shares_memory_with_itself, filter(_is_strided, tree_leaves(given)))):
+    for written in _written_values(func, args, kwargs):
+        strided = filter(_is_strided, tree_leaves(written))
+        if any(torch._debug_has_internal_overlap(tensor) == _OVERLAPS for tensor in strided):
             raise graph_break("unsupported-call", f"{func}, which writes to memory that elements share,")
-        if _is_strided(given) and any(_overlap_in_part(given, x) for x in args if _is_strided(x)):
+        if _is_strided(written) and any(_overlap_in_part(written, x) for x in args if _is_strided(x)):
             raise graph_break("unsupported-call", f"{func} of tensors that overlap")
 
 
@@ -45,26 +50,22 @@ def _is_strided(value: object) -> TypeGuard[torch.Tensor]:
     return isinstance(value, torch.Tensor) and value.layout is torch.strided
 
 
-def _shares_memory_with_itself(tensor: torch.Tensor) -> bool:
-    return bool(torch._debug_has_internal_overlap(tensor) == _OVERLAPS)
-
-
-def _overlap_in_part(one: torch.Tensor, other: torch.Tensor) -> bool:
+def _overlap_in_part(tensor: torch.Tensor, other: torch.Tensor) -> bool:
     """Do what ``get_overlap_status`` of ATen does, which only looks at tensors without gaps."""
-    if one is other or one.untyped_storage()._cdata != other.untyped_storage()._cdata:
+    if tensor is other or tensor.untyped_storage()._cdata != other.untyped_storage()._cdata:
         return False
-    first, second = _extent(one), _extent(other)
+    first, second = _extent(tensor), _extent(other)
     if first is None or second is None or first[1] <= second[0] or second[1] <= first[0]:
         return False
-    return first != second or one.stride() != other.stride()
+    return first != second or tensor.stride() != other.stride()
 
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int] | None:
     """Return where the elements of a tensor begin and end in memory. None: unknown, or with gaps."""
-    start, given = size_in_call(tensor.storage_offset()), operand(tensor)
-    if start is None or given is None or not is_dense(given):
+    start, description = size_in_call(tensor.storage_offset()), operand(tensor)
+    if start is None or description is None or not is_dense(description):
         return None
-    return start * tensor.itemsize, (start + math.prod(given.sizes)) * tensor.itemsize
+    return start * tensor.itemsize, (start + math.prod(description.sizes)) * tensor.itemsize
 
 
 def is_leaf(tensor: torch.Tensor) -> bool | None:
@@ -89,65 +90,66 @@ def has_changed(tensor: torch.Tensor, version: int | None, listener: Listener | 
     return bool(tensor._version != version)
 
 
-def written_lists(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[int]:
+def written_lists(fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> set[int]:
     """Return the ids of the tensors that an operator on lists writes to."""
     # The operator writes twice to a tensor that the list holds twice. The functional form of the operator
     # does not express two writes to one tensor.
-    found = [id(tensor) for tensor in _written_to(fn, args, kwargs)]
-    if len(set(found)) < len(found):
+    name = getattr(fn, "__name__", "")
+    operator = _overload_on_lists(name) if name.startswith(_PREFIXES) else None
+    written = [id(tensor) for tensor in written_tensors(operator, args, kwargs)] if operator else []
+    if len(set(written)) < len(written):
         raise graph_break("unsupported-call", f"{fn.__name__} of one tensor twice")
-    return set(found)
+    return set(written)
 
 
-class Listener(TorchDispatchMode):
+class OperatorMode(TorchDispatchMode):
+    """A dispatch mode whose ``__torch_dispatch__`` torch does not wrap."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Return False: torch's wrapper would disable torch's own compiler in ``__torch_dispatch__``."""
+        return False
+
+
+class Listener(OperatorMode):
     """Collects the storages that the operators of a call write to."""
 
     def __init__(self) -> None:
         super().__init__()
         self._written: set[int] = set()
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Return False, so that torch does not wrap ``__torch_dispatch__``."""
-        # The wrapper would disable torch's own compiler in ``__torch_dispatch__``.
-        return False
-
     def wrote_to(self, tensor: torch.Tensor) -> bool:
         return tensor.untyped_storage()._cdata in self._written
 
     def __torch_dispatch__(self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        for position, name in written_arguments(func):
-            given = args[position] if position < len(args) else kwargs.get(name)
-            for value in tree_leaves(given):
-                if isinstance(value, torch.Tensor):
-                    self._written.add(value.untyped_storage()._cdata)
+        for tensor in written_tensors(func, args, kwargs):
+            self._written.add(tensor.untyped_storage()._cdata)
         return func(*args, **kwargs)
 
 
-def _written_to(fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[torch.Tensor]:
-    name = getattr(fn, "__name__", "")
-    if not name.startswith(_PREFIXES):
-        return
-    for position, argument in _written(name.partition(".")[0]):
-        given = args[position] if position < len(args) else kwargs.get(argument)
-        for value in tree_leaves(given):
-            if isinstance(value, torch.Tensor):
-                yield value
+def written_tensors(operator: object, args: Sequence[Any], kwargs: Kwargs) -> Iterator[torch.Tensor]:
+    """Yield the tensors that a call of an operator overload writes to, also in lists."""
+    for value in _written_values(operator, args, kwargs):
+        yield from (leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor))
+
+
+def _written_values(operator: object, args: Sequence[Any], kwargs: Kwargs) -> Iterator[Any]:
+    """Yield the arguments that an operator overload writes to: tensors, lists of tensors, or None."""
+    for position, name in _written_arguments(operator):
+        yield args[position] if position < len(args) else kwargs.get(name)
 
 
 @cache
-def _written(name: str) -> tuple[tuple[int, str], ...]:
-    """Return the position and name of each argument that an operator writes to."""
-    # All overloads of these operators write to the same arguments.
-    packet = getattr(torch.ops.aten, name, None)
-    if packet is None:
-        return ()
-    return written_arguments(getattr(packet, packet.overloads()[0]))
+def _overload_on_lists(name: str) -> object:
+    """Return an overload of the ATen operator on lists with the given name, or ``None``."""
+    # All overloads of such an operator write to the same arguments.
+    packet = getattr(torch.ops.aten, name.partition(".")[0], None)
+    return packet and getattr(packet, packet.overloads()[0])
 
 
 @cache
-def written_arguments(operator: Any) -> tuple[tuple[int, str], ...]:
+def _written_arguments(operator: Any) -> tuple[tuple[int, str], ...]:
     """Return the position and name of each argument that an overload writes to."""
     return tuple(
         (position, argument.name)

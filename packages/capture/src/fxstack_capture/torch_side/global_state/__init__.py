@@ -1,6 +1,6 @@
 """Torch's global state, as the trace reads and changes it.
 
 ``state`` holds grad mode, autocast and the default dtype. ``seeding`` and ``generator_draws`` handle random
-number generators. ``torch_names`` and ``global_dependencies`` guard the names of torch that a graph uses.
+number generators. ``torch_names`` guards the names of torch that a graph uses.
 Begin with ``state``.
 """

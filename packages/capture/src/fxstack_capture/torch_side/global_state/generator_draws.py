@@ -22,6 +22,7 @@ from fxstack_capture.guards.records import AllDistinct, IdentityIs
 from fxstack_capture.sources import pinned
 from fxstack_capture.torch_side.recording.execution import name_of
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.trace.state import Args, Kwargs
 
 FUNCTIONS = (torch.rand, torch.randn, torch.randint, torch.randperm, torch.normal)
 FILLS = (
@@ -31,9 +32,7 @@ FILLS = (
 """Methods that fill a tensor with random numbers."""
 
 
-def draw(
-    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def draw(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``FUNCTIONS``."""
     generator = kwargs.get("generator")
     if generator is None or tracer.transforms.inside:
@@ -49,13 +48,11 @@ def draw(
     # Torch's default dtype and device may have changed when the replacement code draws the tensor.
     rest.update(dtype=example.dtype, device=example.device)
     _guard_own(tracer, generator)
-    source = tracer.trace.objects.draws.add(_from(fn), generator, args, rest)
+    source = tracer.trace.objects.draws.add(_from(fn, name_of(fn)), generator, args, rest)
     return tracer.enter_drawn(example, source)
 
 
-def fill(
-    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def fill(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``FILLS``: the frame draws a tensor of the same kind, which the graph copies."""
     generator = kwargs.get("generator")
     if generator is None or tracer.transforms.inside:
@@ -63,41 +60,29 @@ def fill(
     owner = getattr(fn, "__self__", None)
     if isinstance(owner, torch.Tensor):
         args = (owner, *args)
-    tensor, *given = args
+    tensor, *values = args
     rest = {name: value for name, value in kwargs.items() if name != "generator"}
-    _demand_alone(tracer, fn, generator, tuple(given), rest)
+    _demand_alone(tracer, fn, generator, tuple(values), rest)
     is_plain = tracer.python_type(tensor) is torch.Tensor
     if not (is_plain and tensor.is_contiguous()):
         raise graph_break("unsupported-call", f"{name_of(fn)} of this tensor with a generator")
     size = tuple(tracer.specialize(length) for length in tensor.shape)
-    like = (size, tensor.dtype, tensor.device, *given)
-    drawn = partial(_filled, fn.__name__)
-    drawn.__name__ = fn.__name__  # type: ignore[attr-defined]
-    example = _example(partial(_filled_by, drawn), generator, like, rest)
+    arguments = (size, tensor.dtype, tensor.device, *values)
+    filled = partial(_filled, fn.__name__)
+    example = _example(filled, generator, arguments, rest)
     _guard_own(tracer, generator)
-    source = tracer.trace.objects.draws.add(drawn, generator, like, rest)
+    source = tracer.trace.objects.draws.add(_from(filled, fn.__name__), generator, arguments, rest)
     return tracer.call(torch.Tensor.copy_, (tensor, tracer.enter_drawn(example, source)), {})
 
 
 def _filled(
-    name: str,
-    generator: torch.Generator,
-    size: tuple[int, ...],
-    dtype: torch.dtype,
-    device: torch.device,
-    *args: object,
-    **kwargs: object,
+    name: str, size: Args, dtype: torch.dtype, device: torch.device, *args: object, **kwargs: object
 ) -> Any:
-    return getattr(torch.empty(size, dtype=dtype, device=device), name)(*args, generator=generator, **kwargs)
+    """Return a new tensor that the method ``name`` has filled."""
+    return getattr(torch.empty(size, dtype=dtype, device=device), name)(*args, **kwargs)
 
 
-def _filled_by(drawn: Callable[..., Any], *args: object, generator: torch.Generator, **kwargs: object) -> Any:
-    return drawn(generator, *args, **kwargs)
-
-
-def seed(
-    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def seed(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``Generator.manual_seed``: seed the generator in order with the draws."""
     generator, *rest = args
     _demand_alone(tracer, fn, generator, tuple(rest), kwargs)
@@ -107,6 +92,7 @@ def seed(
 
 
 def _guard_own(tracer: TracerProtocol, generator: torch.Generator) -> None:
+    """Guard that the generator stays distinct from torch's default generators, from which graph operators draw."""
     # The guard keeps the generator distinct from torch's default generators, which graph operators draw from.
     others = tuple(pinned(other, "torch.default_generator") for other in _defaults())
     source = tracer.trace.objects.source_of(generator)
@@ -115,6 +101,7 @@ def _guard_own(tracer: TracerProtocol, generator: torch.Generator) -> None:
 
 
 def _guard_same(tracer: TracerProtocol, generator: torch.Generator) -> None:
+    """Guard that the generator is still the same object, the default generator."""
     source = tracer.trace.objects.source_of(generator)
     assert source is not None
     tracer.trace.guard(source, IdentityIs(generator, id(generator)))
@@ -126,50 +113,51 @@ def _on_cpu(device: object) -> bool:
     return bool(made_for.type == "cpu")
 
 
-def _from(fn: Callable[..., Any]) -> Callable[..., Any]:
+def _from(fn: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Return ``fn`` with the generator as the first argument, which the replacement code calls."""
     drawn = partial(_draw, fn)
-    drawn.__name__ = name_of(fn)  # type: ignore[attr-defined]
+    drawn.__name__ = name  # type: ignore[attr-defined]
     return drawn
 
 
 def _draw(fn: Callable[..., Any], generator: torch.Generator, *args: object, **kwargs: object) -> Any:
+    """Call a torch function with the generator, which draws pass as the first argument."""
     return fn(*args, generator=generator, **kwargs)
 
 
 def _defaults() -> tuple[torch.Generator, ...]:
+    """Return torch's default generators."""
     return (torch.default_generator, *torch.cuda.default_generators)
 
 
 def _demand_alone(
-    tracer: TracerProtocol,
-    fn: Callable[..., Any],
-    generator: object,
-    args: tuple[Any, ...],
-    rest: Mapping[str, Any],
+    tracer: TracerProtocol, fn: Callable[..., Any], generator: object, args: Args, rest: Mapping[str, Any]
 ) -> None:
     """Break the graph unless all arguments are constants and the generator existed before the frame."""
     plain = all(map(_is_plain, (*args, *rest.values())))
     special = rest.keys() - {"size", "dtype", "device", "low", "high", "n", "mean", "std", "seed"}
     special -= {"from", "to", "lambd", "p", "median", "sigma"}
     objects: Any = tracer.trace.objects
-    own = type(generator) is torch.Generator and objects.is_preexisting(generator)
-    if not (plain and own) or special or any(generator is other for other in _defaults()):
+    is_programs = type(generator) is torch.Generator and objects.is_preexisting(generator)
+    if not (plain and is_programs) or special or any(generator is other for other in _defaults()):
         text = f"{name_of(fn)} with a generator of the program's own"
         raise graph_break("unsupported-call", text)
 
 
 def _is_plain(value: Any) -> bool:
+    """Whether the value is a constant that the replacement code can pass to the function."""
     if type(value) in (tuple, list, torch.Size):
         return all(map(_is_plain, value))
     return type(value) in (int, float, torch.dtype, torch.device, str, type(None))
 
 
 def _example(
-    fn: Callable[..., Any], generator: torch.Generator, args: tuple[Any, ...], rest: dict[str, Any]
+    fn: Callable[..., Any], generator: torch.Generator, args: Args, rest: dict[str, Any]
 ) -> torch.Tensor:
+    """Return the function's result from a new generator, for its metadata."""
     try:
-        made: torch.Tensor = fn(*args, generator=torch.Generator(generator.device), **rest)
+        example: torch.Tensor = fn(*args, generator=torch.Generator(generator.device), **rest)
     except Exception as error:  # the program's own error: plain Python raises the error again
         text = f"{name_of(fn)}, which raises {type(error).__name__}"
         raise graph_break("unsupported-call", text) from error
-    return made
+    return example

@@ -8,7 +8,6 @@ interpreter traces a replaced function like any function, or the graph breaks.
 from __future__ import annotations
 
 from types import FunctionType, ModuleType
-from typing import Any
 
 import torch
 
@@ -25,6 +24,7 @@ _TENSOR = dict(torch.Tensor.__dict__)
 
 
 def _is_foreign(name: str, value: object) -> bool:
+    """Whether the attribute of ``torch.Tensor`` was defined outside of torch."""
     if isinstance(value, property):
         return hasattr(torch_compat.TensorBase, name) and not is_stable(value.fget)
     return isinstance(value, FunctionType) and not is_stable(value)
@@ -34,12 +34,8 @@ _FOREIGN = frozenset(name for name, value in _TENSOR.items() if _is_foreign(name
 """The names on ``torch.Tensor`` that another package had replaced before the import of this package."""
 
 
-def _made_of(fn: FunctionType) -> tuple[Any, ...]:
-    return fn.__code__, fn.__defaults__, fn.__kwdefaults__
-
-
 _FUNCTIONS = {
-    value: _made_of(value)
+    value: (value.__code__, value.__defaults__, value.__kwdefaults__)
     for held in (*(names for _, names in _NAMESPACES.values()), _TENSOR)
     for value in held.values()
     if isinstance(value, FunctionType)
@@ -50,9 +46,9 @@ def is_original(namespace: dict[str, object], name: str, value: object) -> bool:
     """Whether ``value`` is the object that torch defined as ``name`` in ``namespace``."""
     if isinstance(value, FunctionType) and not is_unchanged(value):
         return False
-    _, held = _NAMESPACES.get(id(namespace), (None, {}))
+    _, names = _NAMESPACES.get(id(namespace), (None, {}))
     # A name outside of the snapshot counts as original if a stable module defines the value.
-    return held[name] is value if name in held else is_stable(value)
+    return names[name] is value if name in names else is_stable(value)
 
 
 def torchs_own(name: str, otherwise: object) -> object:
@@ -62,10 +58,10 @@ def torchs_own(name: str, otherwise: object) -> object:
 
 def is_unchanged(fn: FunctionType) -> bool:
     """Whether a function still has the code and the defaults of the snapshot."""
-    known = _FUNCTIONS.get(fn)
-    if known is None:
+    parts = _FUNCTIONS.get(fn)
+    if parts is None:
         return True
-    return fn.__code__ is known[0] and fn.__defaults__ is known[1] and fn.__kwdefaults__ is known[2]
+    return fn.__code__ is parts[0] and fn.__defaults__ is parts[1] and fn.__kwdefaults__ is parts[2]
 
 
 def is_original_method(name: str) -> bool:

@@ -12,15 +12,16 @@ from fxstack_capture.sources import pinned
 from fxstack_capture.torch_compat import FakeTensor
 from fxstack_capture.torch_side.recording.execution import name_of
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
-from fxstack_capture.trace.state import Args
+from fxstack_capture.trace.state import Args, Kwargs
 from fxstack_interchange.operators.seeds import GET_STATE, MANUAL_SEED, SET_STATE, STATE_SIZE
 
-Rule = Callable[[TracerProtocol, Callable[..., Any], Args, dict[str, Any]], Any]
+Rule = Callable[[TracerProtocol, Callable[..., Any], Args, Kwargs], Any]
 
 _SIGNED = range(-(1 << 63), 1 << 63)
 
 
-def _manual_seed(tracer: TracerProtocol, fn: object, args: Args, kwargs: dict[str, Any]) -> Any:
+def _manual_seed(tracer: TracerProtocol, fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Apply the rule for ``torch.manual_seed``, which returns the default generator."""
     (seed,) = _only(tracer, fn, "seed", args, kwargs)
     if type(seed) is not torch.SymInt and (type(seed) is not int or seed not in _SIGNED):
         raise graph_break("side-effect-call", "torch.manual_seed of what is no number of 64 bits")
@@ -30,26 +31,29 @@ def _manual_seed(tracer: TracerProtocol, fn: object, args: Args, kwargs: dict[st
     return objects.enter(generator, pinned(generator, "torch.default_generator"))
 
 
-def _get_state(tracer: TracerProtocol, fn: object, args: Args, kwargs: dict[str, Any]) -> Any:
+def _get_state(tracer: TracerProtocol, fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Apply the rule for ``torch.get_rng_state``."""
     _demand_plain(tracer, fn)
     return tracer.record(GET_STATE, args, kwargs)
 
 
-def _set_state(tracer: TracerProtocol, fn: object, args: Args, kwargs: dict[str, Any]) -> None:
+def _set_state(tracer: TracerProtocol, fn: object, args: Args, kwargs: Kwargs) -> None:
+    """Apply the rule for ``torch.set_rng_state``."""
     (state,) = _only(tracer, fn, "new_state", args, kwargs)
     with tracer.unrecorded():
-        fits = isinstance(state, FakeTensor) and _is_state(state)
-    if not fits:
+        is_valid = isinstance(state, FakeTensor) and _is_state(state)
+    if not is_valid:
         raise graph_break("side-effect-call", "torch.set_rng_state of what is no state")
     tracer.record(SET_STATE, (state,), {})
 
 
 def _is_state(tensor: FakeTensor) -> bool:
+    """Whether a tensor has the dtype, device and size of a state of the default generator."""
     described = (tensor.dtype, tensor.device.type, tuple(tensor.shape))
     return described == (torch.uint8, "cpu", (STATE_SIZE,)) and tensor.is_contiguous()
 
 
-def _only(tracer: TracerProtocol, fn: object, name: str, args: Args, kwargs: dict[str, Any]) -> Args:
+def _only(tracer: TracerProtocol, fn: object, name: str, args: Args, kwargs: Kwargs) -> Args:
     """Return the only argument. Break the graph if the call has other arguments."""
     _demand_plain(tracer, fn)
     if len(args) + len(kwargs) != 1 or not kwargs.keys() <= {name}:

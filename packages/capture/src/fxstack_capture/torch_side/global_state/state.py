@@ -40,6 +40,7 @@ class Variable:
     """Whether operators of a graph depend on the state."""
 
     def redo(self, values: tuple[Any, ...]) -> Redo:
+        """Return the call that sets the variable to ``values``."""
         return self.write, (*self.fixed, *values)
 
 
@@ -136,31 +137,26 @@ def present(variables: Sequence[Variable] = VARIABLES) -> State:
     return [variable.read() for variable in variables]
 
 
-def difference(before: State, after: State, variables: Sequence[Variable] = VARIABLES) -> list[Redo]:
-    """Return the calls that change the state of ``variables`` from ``before`` to ``after``."""
+def difference(
+    before: State, after: State, variables: Sequence[Variable] = VARIABLES, *, in_graph: bool = False
+) -> list[Redo]:
+    """Return the calls that change the state of ``variables`` from ``before`` to ``after``.
+
+    ``in_graph`` leaves out the variables on which no operator of a graph depends.
+    """
     return [
         variable.redo(value)
         for variable, old, value in zip(variables, before, after, strict=True)
-        if old != value
+        if old != value and (variable.in_graph or not in_graph)
     ]
 
 
-def all_of(wanted: State, others: Iterable[State]) -> list[Redo]:
+def all_of(state: State, others: Iterable[State]) -> list[Redo]:
     """Return the calls that set each variable whose value in ``wanted`` differs from any of ``others``."""
-    states = tuple(others)
-    return [
-        variable.redo(values[0])
-        for variable, values in zip(VARIABLES, zip(wanted, *states, strict=True), strict=True)
-        if any(value != values[0] for value in values)
-    ]
-
-
-def in_graph(before: State, after: State) -> list[Redo]:
-    """Return ``difference`` for the variables that operators of a graph depend on."""
     return [
         variable.redo(value)
-        for variable, old, value in zip(VARIABLES, before, after, strict=True)
-        if variable.in_graph and old != value
+        for variable, value, *different in zip(VARIABLES, state, *others, strict=True)
+        if any(other != value for other in different)
     ]
 
 
@@ -193,6 +189,7 @@ def seen_below() -> State:
 
 
 def _is_cast_already(variable: Variable) -> bool:
+    """Whether the variable is autocast of a device whose dispatch key is excluded."""
     if variable.write is not torch.set_autocast_enabled:
         return False
     key = _AUTOCAST_KEYS[variable.fixed[0]]
@@ -220,11 +217,75 @@ def session(log: StateLog) -> Iterator[StateLog]:
     try:
         yield log
     finally:
-        for write, args in difference(present(), log.entry):
-            write(*args)
-        while log.nesting > 0:
-            torch.autocast_decrement_nesting()
-            log.nesting -= 1
-        while log.nesting < 0:
-            torch.autocast_increment_nesting()
-            log.nesting += 1
+        put_back(log.entry)
+        step = torch.autocast_decrement_nesting if log.nesting > 0 else torch.autocast_increment_nesting
+        for _ in range(abs(log.nesting)):
+            step()
+        log.nesting = 0
+
+
+class Region:
+    """Replaces ``torch._C._InferenceMode``."""
+
+    # ``guard`` exists only while the mode is on outside of the trace.
+    def __init__(self, mode: bool) -> None:
+        self.mode = mode
+        self.guard: Any = None
+
+    def __enter__(self) -> None:
+        self.guard = torch_compat.InferenceMode(self.mode)
+        self.guard.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        guard, self.guard = self.guard, None
+        guard.__exit__(*error)
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A region that the trace has entered, with torch's state outside of the region and at its beginning."""
+
+    region: Region
+    guard: Any
+    outside: State
+    begin: State
+
+
+class Regions:
+    """The open regions of one trace, outermost first."""
+
+    def __init__(self) -> None:
+        self.outer = torch.is_inference_mode_enabled()
+        self.used = False
+        self.open: list[Open] = []
+
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        """Leave all open regions at the end of a trace."""
+        try:
+            yield
+        finally:
+            while self.open:
+                self.leave()
+
+    def enter(self, region: Region) -> None:
+        """Turn on the mode of the region in the trace."""
+        self.used = True
+        outside = present()
+        guard = torch_compat.InferenceMode(region.mode)
+        guard.__enter__()
+        self.open.append(Open(region, guard, outside, present()))
+
+    def leave(self) -> None:
+        self.open.pop().guard.__exit__(None, None, None)
+
+    def delta(self, entry: State) -> tuple[list[Redo], State]:
+        """Return the calls that enter the open regions again from ``entry``, and the state after these calls."""
+        # The graph may have set a part of the state. So each value that differs in one of the states is set.
+        redo: list[Redo] = []
+        now = present()
+        for opened in self.open:
+            redo += all_of(opened.outside, (entry, opened.begin, now))
+            redo.append((Region.__enter__, (opened.region,)))
+            entry = opened.begin
+        return redo, entry

@@ -5,11 +5,18 @@ The graph refers to torch by name in four ways. An operator (``x + 1``) calls a 
 qualified name. A torch function written in Python reads global names. The trace guards all these names as if
 the program had read them, so a replacement (``torch.Tensor.__add__ = f``, ``mock.patch("torch.relu")``)
 invalidates the entry.
+
+A torch function written in Python is one node of a graph, so the interpreter does not run its bytecode.
+``global_dependencies`` finds the global names in the bytecode, and continues in each function of torch that
+it finds there. For example, ``F.relu`` reads ``torch.relu``.
 """
 
 from __future__ import annotations
 
-from types import BuiltinFunctionType, FunctionType, GetSetDescriptorType, ModuleType
+import dis
+from collections.abc import Iterator
+from functools import cache
+from types import BuiltinFunctionType, CodeType, FunctionType, GetSetDescriptorType, ModuleType
 from typing import Any
 
 import torch
@@ -18,10 +25,10 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.objects.kinds.functions import guard_part
 from fxstack_capture.sources import pinned
 from fxstack_capture.torch_compat import get_qualified_name as _get_qualified_name
-from fxstack_capture.torch_side.global_state.global_dependencies import global_dependencies
 from fxstack_capture.torch_side.global_state.import_snapshot import is_original, is_original_method
 from fxstack_capture.torch_side.recording.targets import Target
 from fxstack_capture.trace.late_guards.class_reads import SPECIAL_METHODS, raw_lookup
+from fxstack_capture.torch_side.recording.graph import Target
 from fxstack_capture.trace.lazy_dict import ABSENT
 from fxstack_capture.trace.state import Trace
 
@@ -72,11 +79,13 @@ class NamesOfTorch:
             self._guard_function(target.target)
 
     def _guard_method(self, name: str) -> None:
+        """Guard the method of ``torch.Tensor``. Break the graph if it is not torch's own."""
         self._objects.classes.note(torch.Tensor, (name,))
         if not is_original_method(name):
             raise graph_break("unsupported-call", f"Tensor.{name}, whose name stands for another,")
 
     def _guard_function(self, fn: object) -> None:
+        """Guard the qualified name of a torch function. Break the graph if the name leads to another object."""
         if (getattr(fn, "__module__", None) or "").partition(".")[0] != "torch":
             return
         name = _get_qualified_name(fn)
@@ -88,25 +97,26 @@ class NamesOfTorch:
 
         Return ``None`` if the name leads through an object that is neither a module nor a class.
         """
-        found: Any = torch
+        value: Any = torch
         for part in name.split(".")[1:]:
-            if isinstance(found, type):
-                self._objects.classes.note(found, (part,))
-                found = raw_lookup(found, part)
-            elif type(found) is ModuleType:
-                found = self._objects.namespace(found.__dict__).get(part)
+            if isinstance(value, type):
+                self._objects.classes.note(value, (part,))
+                value = raw_lookup(value, part)
+            elif type(value) is ModuleType:
+                value = self._objects.namespace(value.__dict__).get(part)
             else:
                 return None
-        return None if found is ABSENT else found
+        return None if value is ABSENT else value
 
     def is_usual(self, fn: FunctionType) -> bool:
         """Whether a torch function and the names that the function reads are unchanged since the import."""
-        known = self._usual.get(fn)
-        if known is None:
-            known = self._usual[fn] = self._guard_dependencies(fn)
-        return known
+        usual = self._usual.get(fn)
+        if usual is None:
+            usual = self._usual[fn] = self._guard_dependencies(fn)
+        return usual
 
     def _guard_dependencies(self, fn: FunctionType) -> bool:
+        """Guard the function with its callees, and return whether all names that they read are torch's own."""
         functions, reads = global_dependencies(fn)
         for function in functions:
             source = pinned(function, function.__qualname__)
@@ -116,3 +126,64 @@ class NamesOfTorch:
         for namespace, name, _ in reads:
             self._objects.namespace(namespace).get(name)
         return all(is_original(*read) for read in reads)
+
+
+_LOADS_ATTRIBUTE = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
+_NOT_FOLLOWED = frozenset({"torch.overrides", "torch._jit_internal", "warnings", "typing"})
+"""Modules that run only for ``__torch_function__`` overrides or for warnings."""
+_KINDS = (FunctionType, BuiltinFunctionType, ModuleType, type)
+
+
+@cache
+def _chains(code: CodeType) -> tuple[tuple[str, ...], ...]:
+    """Return the chains of names that the code loads: a global name, then attributes of the global."""
+    chains: dict[tuple[str, ...], None] = {}
+    chain: tuple[str, ...] = ()
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "LOAD_GLOBAL":
+            chain = (instruction.argval,)
+        elif chain and instruction.opname in _LOADS_ATTRIBUTE:
+            chain = (*chain, instruction.argval)
+        else:
+            chain = ()
+        if chain:
+            chains[chain] = None
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            chains.update(dict.fromkeys(_chains(constant)))
+    return tuple(chains)
+
+
+def _read(fn: FunctionType) -> Iterator[tuple[dict[str, object], str, object]]:
+    """Yield the definitions that a function reads by name: (namespace, name, definition)."""
+    for chain in _chains(fn.__code__):
+        namespace = fn.__globals__
+        for name in chain:
+            if name not in namespace:  # the name is a builtin
+                break
+            value = namespace[name]
+            if isinstance(value, _KINDS):
+                yield namespace, name, value
+            if type(value) is not ModuleType:
+                break
+            namespace = value.__dict__
+
+
+def global_dependencies(
+    fn: FunctionType,
+) -> tuple[list[FunctionType], list[tuple[dict[str, object], str, object]]]:
+    """Return ``fn`` with its callees, and the names that they read as (namespace, name, definition)."""
+    functions, reads = [fn], {}
+    seen = {fn}
+    for function in functions:
+        for namespace, name, value in _read(function):
+            reads[id(namespace), name] = namespace, name, value
+            if isinstance(value, FunctionType) and value not in seen and _is_followed(value):
+                seen.add(value)
+                functions.append(value)
+    return functions, list(reads.values())
+
+
+def _is_followed(fn: FunctionType) -> bool:
+    module = fn.__module__ or ""
+    return module.partition(".")[0] == "torch" and module not in _NOT_FOLLOWED

@@ -39,6 +39,8 @@ def leave_compiler_unloaded() -> None:
 
 
 def _direct(marked: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function to call in place of ``marked`` as long as torch's compiler is not loaded."""
+
     def call(*args: object, **kwargs: object) -> Any:
         if COMPILER not in sys.modules:
             return function(*args, **kwargs)
@@ -58,16 +60,16 @@ def _marked_functions() -> Iterator[FunctionType]:
         torch_compat.linalg_refs,
     ]
     places = [*references, proxy_tensor, proxy_tensor.ProxyTorchDispatchMode, FunctionalTensorMode]
-    found = [*decomposition_table.values(), *meta_table.values()]
-    found += [value for place in places for value in vars(place).values()]
+    waiting = [*decomposition_table.values(), *meta_table.values()]
+    waiting += [value for holder in places for value in vars(holder).values()]
     seen = set()
-    while found:
-        value = found.pop()
+    while waiting:
+        value = waiting.pop()
         if isinstance(value, FunctionType) and value not in seen:
             seen.add(value)
             if value.__code__ is _MARKED:
                 yield value
-            found += _held(value).values()
+            waiting += _held(value).values()
 
 
 def _held(function: FunctionType) -> dict[str, Any]:

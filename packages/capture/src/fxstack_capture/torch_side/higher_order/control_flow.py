@@ -22,9 +22,8 @@ from fxstack_capture.torch_side.fakes.faker import with_history
 from fxstack_capture.torch_side.higher_order import subgraphs
 from fxstack_capture.torch_side.higher_order.subgraphs import Subgraph
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.trace.state import Args, Kwargs
 
-Args = tuple[Any, ...]
-Kwargs = dict[str, Any]
 Tensors = list[torch.Tensor]
 
 # Limits: eager torch compiles such calls with its own compiler. torch's compiler rejects some functions that
@@ -55,30 +54,36 @@ class GraphsOfCall:
         *,
         apart: bool = True,
     ) -> Subgraph:
+        """Trace a function on new fakes with the metadata of ``likes`` (see ``subgraphs.trace``)."""
         inputs = [subgraphs.fake_of(self.tracer, like) for like in likes]
-        made = subgraphs.trace(self.tracer, fn, inputs, nested, apart=apart)
-        self.traced.append(made)
-        return made
+        subgraph = subgraphs.trace(self.tracer, fn, inputs, nested, apart=apart)
+        self.traced.append(subgraph)
+        return subgraph
 
     def trace_predicate(self, fn: Callable[..., Any], likes: Sequence[torch.Tensor]) -> None:
-        made = self.trace(fn, likes)
-        if len(made.outputs) > 1 or made.outputs[0].numel() != 1:
+        """Trace the condition of a loop, whose graph must return one value."""
+        subgraph = self.trace(fn, likes)
+        if len(subgraph.outputs) > 1 or subgraph.outputs[0].numel() != 1:
             raise self.refuse("whose condition is not one value")
-        self.traced[-1] = replace(made, is_single=True)
+        self.traced[-1] = replace(subgraph, is_single=True)
 
     def modules(self) -> tuple[list[Any], tuple[fx.Node, ...]]:
         """Return a module for each function. All modules take the same free nodes after their own inputs."""
-        free = tuple(dict.fromkeys((*self.sizes, *(node for made in self.traced for node in made.free))))
-        cut = [subgraphs.cut_out(self.tracer, made, free) for made in self.traced]
+        free = tuple(
+            dict.fromkeys((*self.sizes, *(node for subgraph in self.traced for node in subgraph.free)))
+        )
+        cut = [subgraphs.cut_out(self.tracer, subgraph, free) for subgraph in self.traced]
         builder = self.tracer.builder
         builder.roll_back(self.mark)
         name = self.operator.name()
         return [builder.module(f"{name}_graph", module) for module in cut], free
 
     def operands(self, tensors: Sequence[Any]) -> list[fx.Node]:
+        """Return the nodes of tensors and numbers."""
         return [self.tracer.builder.argument(value, []) for value in tensors]
 
     def write(self, node_args: Args, results: Tensors, spec: pytree.TreeSpec) -> Any:
+        """Add the node of the operator, and return the results in the structure of the function's results."""
         builder = self.tracer.builder
         node = builder.add("call_function", self.operator, node_args, {})
         self.tracer.annotate(node)
@@ -89,11 +94,13 @@ class GraphsOfCall:
     def made(self, likes: Sequence[torch.Tensor], *, gradient: bool) -> Tensors:
         """Return new fakes with the metadata of ``likes``."""
         with self.tracer.unrecorded(), self.tracer.mode, torch.no_grad():
-            found = [torch.empty_strided(x.size(), x.stride(), dtype=x.dtype, device=x.device) for x in likes]
-        needs = gradient and torch.is_grad_enabled()
-        return [with_history(x) if needs and _differentiable(x) else x for x in found]
+            fakes = [torch.empty_strided(x.size(), x.stride(), dtype=x.dtype, device=x.device) for x in likes]
+        if not (gradient and torch.is_grad_enabled()):
+            return list(fakes)
+        return [with_history(x) if x.dtype.is_floating_point or x.dtype.is_complex else x for x in fakes]
 
     def refuse(self, why: str) -> BaseException:
+        """Return a graph break, after which torch's own operator decides."""
         return graph_break("operator-function", f"{self.operator.name()} {why}")
 
 
@@ -104,21 +111,21 @@ def _symbols(tensors: Sequence[torch.Tensor]) -> list[torch.SymInt]:
     return list({size.node.expr: size for size in symbols}.values())
 
 
-def _differentiable(tensor: torch.Tensor) -> bool:
-    return bool(tensor.dtype.is_floating_point or tensor.dtype.is_complex)
-
-
-def _any_gradient(operands: Sequence[Any], free: Sequence[fx.Node]) -> bool:
+def any_gradient(operands: Sequence[Any], free: Sequence[fx.Node]) -> bool:
+    """Whether an operand or the value of a free node requires grad."""
     values = (*operands, *(node.meta["val"] for node in free))
     return any(isinstance(x, torch.Tensor) and x.requires_grad for x in values)
 
 
 def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Return the metadata in which both branches, or the carry and its successor, must agree."""
     return tensor.dtype, tensor.device, tuple(tensor.size()), tensor.stride()
 
 
-def _same_layout(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
-    return len(one) == len(other) and all(_layout(x) == _layout(y) for x, y in zip(one, other, strict=True))
+def _same_layout(tensors: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
+    return len(tensors) == len(others) and all(
+        _layout(x) == _layout(y) for x, y in zip(tensors, others, strict=True)
+    )
 
 
 def _demand_tensors(call: GraphsOfCall, values: Sequence[Any]) -> None:
@@ -148,7 +155,7 @@ def cond(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
     if yes.spec != no.spec or not _same_layout(yes.outputs, no.outputs):
         raise call.refuse("whose branches return different kinds of results")
     (true_graph, false_graph), free = call.modules()
-    results = call.made(yes.outputs, gradient=_any_gradient((pred, *flat), free))
+    results = call.made(yes.outputs, gradient=any_gradient((pred, *flat), free))
     chosen = tracer.builder.argument(pred, [])
     operand_nodes = (*call.operands(flat), *free)
     return call.write((chosen, true_graph, false_graph, operand_nodes), results, yes.spec)
@@ -166,13 +173,13 @@ def while_loop(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> 
     if not _same_layout(body.outputs, carried):
         raise call.refuse("whose body returns other kinds of tensors than it gets")
     (cond_graph, body_graph), free = call.modules()
-    results = call.made(carried, gradient=_any_gradient(inputs, free))
-    more = (*call.operands(additional), *free)
-    node_args = (cond_graph, body_graph, tuple(call.operands(carried)), more)
+    results = call.made(carried, gradient=any_gradient(inputs, free))
+    further = (*call.operands(additional), *free)
+    node_args = (cond_graph, body_graph, tuple(call.operands(carried)), further)
     return call.write(node_args, results, body.spec)
 
 
-def _over_slices(call: GraphsOfCall, body: Any, groups: tuple[Tensors, ...], more: Tensors) -> Any:
+def _over_slices(call: GraphsOfCall, body: Any, groups: tuple[Tensors, ...], additional: Tensors) -> Any:
     """Record a call of one function over the slices of the last group. All iterations get ``more``.
 
     The first outputs of the function are the carried state of the other group. The remaining outputs are
@@ -183,45 +190,45 @@ def _over_slices(call: GraphsOfCall, body: Any, groups: tuple[Tensors, ...], mor
     carried, seen = body.outputs[:count], body.outputs[count:]
     (graph,), free = call.modules()
     outputs = [*carried, *_stacked(call, seen, slices[0].size(0))]
-    results = call.made(outputs, gradient=_any_gradient([*chain(*groups), *more], free))
-    node_args = (graph, *map(call.operands, groups), (*call.operands(more), *free))
+    results = call.made(outputs, gradient=any_gradient([*chain(*groups), *additional], free))
+    node_args = (graph, *map(call.operands, groups), (*call.operands(additional), *free))
     return call.write(node_args, results, body.spec)
 
 
 def map_(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``map_impl(f, xs, pos_args)``."""
-    fn, xs, more = bound(args, kwargs, "f xs pos_args")
+    fn, xs, additional = bound(args, kwargs, "f xs pos_args")
     call = GraphsOfCall(tracer, _OPERATORS.map_impl)
-    _demand_tensors(call, (*xs, *more))
-    body = call.trace(fn, [*_slices(call, xs), *more])
-    return _over_slices(call, body, (xs,), more)
+    _demand_tensors(call, (*xs, *additional))
+    body = call.trace(fn, [*_slices(call, xs), *additional])
+    return _over_slices(call, body, (xs,), additional)
 
 
 def scan(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``scan(combine_fn, init, xs, additional_inputs)``."""
-    fn, init, xs, more = bound(args, kwargs, "combine_fn init xs additional_inputs")
-    call = GraphsOfCall(tracer, _OPERATORS.scan, [*init, *xs, *more])
-    _demand_tensors(call, (*init, *xs, *more))
-    body = call.trace(fn, [*init, *_slices(call, xs), *more])
+    fn, init, xs, additional = bound(args, kwargs, "combine_fn init xs additional_inputs")
+    call = GraphsOfCall(tracer, _OPERATORS.scan, [*init, *xs, *additional])
+    _demand_tensors(call, (*init, *xs, *additional))
+    body = call.trace(fn, [*init, *_slices(call, xs), *additional])
     if not _same_layout(body.outputs[: len(init)], init):
         raise call.refuse("whose function returns another kind of carry than it gets")
-    return _over_slices(call, body, (init, xs), more)
+    return _over_slices(call, body, (init, xs), additional)
 
 
 def associative_scan(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``associative_scan(combine_fn, xs, additional_inputs)``."""
-    fn, xs, more = bound(args, kwargs, "combine_fn xs additional_inputs")
+    fn, xs, additional = bound(args, kwargs, "combine_fn xs additional_inputs")
     call = GraphsOfCall(tracer, _OPERATORS.associative_scan)
-    _demand_tensors(call, (*xs, *more))
+    _demand_tensors(call, (*xs, *additional))
     slices = _slices(call, xs)
-    body = call.trace(fn, [*slices, *slices, *more])
-    return _over_slices(call, body, (xs,), more)
+    body = call.trace(fn, [*slices, *slices, *additional])
+    return _over_slices(call, body, (xs,), additional)
 
 
 def bound(args: Args, kwargs: Kwargs, names: str) -> tuple[Any, ...]:
     """Return the arguments by position. A missing argument is an empty tuple."""
-    given = dict(zip(names.split(), args, strict=False)) | kwargs
-    return tuple(given.get(name, ()) for name in names.split())
+    by_name = dict(zip(names.split(), args, strict=False)) | kwargs
+    return tuple(by_name.get(name, ()) for name in names.split())
 
 
 RULES = {

@@ -19,7 +19,7 @@ from torch import fx
 
 from fxstack_capture import torch_compat
 from fxstack_capture.torch_compat import pytree
-from fxstack_capture.torch_side.higher_order.control_flow import GraphsOfCall, bound
+from fxstack_capture.torch_side.higher_order.control_flow import GraphsOfCall, any_gradient, bound
 from fxstack_capture.torch_side.higher_order.subgraphs import cut_out
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.trace.state import Args, Kwargs
@@ -70,36 +70,37 @@ def _autocast(tracer: TracerProtocol, tensor: torch.Tensor) -> torch.Tensor:
     if not torch.is_autocast_enabled(kind) or not _casts(kind, tensor):
         return tensor
     target = torch.get_autocast_dtype(kind)
-    made: torch.Tensor = tracer.record(torch.Tensor.to, (tensor, target), {})
-    return made
+    cast: torch.Tensor = tracer.record(torch.Tensor.to, (tensor, target), {})
+    return cast
 
 
 def _casts(kind: str, tensor: torch.Tensor) -> bool:
+    """Whether autocast casts a tensor of this device and dtype for the operator."""
     key = getattr(torch_compat.DispatchKey, f"Autocast{kind.upper()}", None)
-    known = key in _OPERATOR.py_kernels  # some versions of torch have no such kernel
-    return known and tensor.is_floating_point() and tensor.dtype is not torch.float64
+    has_kernel = key in _OPERATOR.py_kernels  # some versions of torch have no such kernel
+    return has_kernel and tensor.is_floating_point() and tensor.dtype is not torch.float64
 
 
 def _number(tracer: TracerProtocol, query: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return a tensor of one number. A score requires grad if the query requires grad."""
     with tracer.unrecorded(), tracer.mode, torch.no_grad():
-        made = torch.empty((), dtype=dtype, device=query.device)
-    return made.requires_grad_(query.requires_grad and dtype.is_floating_point)
+        number = torch.empty((), dtype=dtype, device=query.device)
+    return number.requires_grad_(query.requires_grad and dtype.is_floating_point)
 
 
 def _single_graphs(call: GraphsOfCall) -> list[tuple[fx.Node, tuple[fx.Node, ...]]]:
     """Return a module for each function, with the outer nodes that only this function uses."""
-    for made in call.traced:
-        is_leaf = call.tracer.trace.calls.call(pytree.TreeSpec.is_leaf, (made.spec,), {})
-        if len(made.outputs) != 1 or not is_leaf:
+    for subgraph in call.traced:
+        is_leaf = call.tracer.trace.calls.call(pytree.TreeSpec.is_leaf, (subgraph.spec,), {})
+        if len(subgraph.outputs) != 1 or not is_leaf:
             raise call.refuse("whose functions do not return one tensor each")
-    cut = [cut_out(call.tracer, replace(made, is_single=True), made.free) for made in call.traced]
+    cut = [cut_out(call.tracer, replace(subgraph, is_single=True), subgraph.free) for subgraph in call.traced]
     builder = call.tracer.builder
     builder.roll_back(call.mark)
     names = ("score_mod", "mask_mod")
     return [
-        (builder.module(f"flex_attention_{name}", module), made.free)
-        for name, module, made in zip(names, cut, call.traced, strict=True)
+        (builder.module(f"flex_attention_{name}", module), subgraph.free)
+        for name, module, subgraph in zip(names, cut, call.traced, strict=True)
     ]
 
 
@@ -114,8 +115,7 @@ def _results(
         strides = attention_strides(shape, query.stride())
         out = torch.empty_strided(shape, strides, dtype=query.dtype, device=query.device)
         sums, largest = (out.new_empty(shape[:-1], dtype=precise) for _ in range(2))
-    values = (query, key, value, *(node.meta["val"] for node in free))
-    gradient = any(isinstance(x, torch.Tensor) and x.requires_grad for x in values)
+    gradient = any_gradient((query, key, value), free)
     return [*call.made([out, sums], gradient=gradient), *call.made([largest], gradient=False)]
 
 
@@ -143,10 +143,11 @@ def _lookups(tracer: TracerProtocol) -> Iterator[None]:
 
 
 def _as_tensor(tracer: TracerProtocol, tensor: torch.Tensor, index: object) -> Any:
+    """Return an index as a tensor."""
     if isinstance(index, torch.Tensor):
         return index
-    made = {"dtype": torch.int64, "device": tensor.device}
-    return tracer.record(torch.full, ((), index), made)
+    options = {"dtype": torch.int64, "device": tensor.device}
+    return tracer.record(torch.full, ((), index), options)
 
 
 RULES = {_OPERATOR: flex_attention}

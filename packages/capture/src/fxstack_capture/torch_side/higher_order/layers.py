@@ -14,39 +14,33 @@ import torch
 from fxstack_capture import torch_compat
 from fxstack_capture.torch_compat import predispatch
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.trace.state import Args, Kwargs
 
 Rule = Callable[[TracerProtocol, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 
 _C = torch_compat.functorch
 
 
-def _layer(tracer: TracerProtocol, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _layer(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """Really call the function. torch's Python wrapper is skipped."""
     return tracer.transforms.run(_BELOW.get(fn, fn), args, kwargs)
 
 
-def _flag(tracer: TracerProtocol, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _flag(tracer: TracerProtocol, fn: object, args: Args, kwargs: Kwargs) -> Any:
     """Read or set a flag that no operator reads. Guard the value of the flag outside of the trace."""
     tracer.guard_flag(_FLAGS[fn])
     return _layer(tracer, fn, args, kwargs)
 
 
-def _enter_dual(
-    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    return tracer.transforms.enter_dual(_BELOW.get(fn, fn), args, kwargs)
-
-
-def _exit_dual(
-    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    return tracer.transforms.exit_dual(_BELOW.get(fn, fn), args, kwargs)
+def _dual(levels: int) -> Rule:
+    """Return the rule of functions that enter (1) or exit (-1) a level of forward-mode AD."""
+    return lambda tracer, fn, args, kwargs: tracer.transforms.run_dual(
+        _BELOW.get(fn, fn), args, kwargs, levels
+    )
 
 
 def _add_batch_dim(tensor: torch.Tensor, dim: int, level: int) -> torch.Tensor:
-    """Convert a negative dimension as torch's Python wrapper does.
-
-    The C function accepts no negative dimension.
-    """
+    """Convert a negative dimension as torch's Python wrapper does. The C function accepts no negative dimension."""
     return _C._add_batch_dim(tensor, tensor.ndim + dim if dim < 0 else dim, level)
 
 
@@ -94,11 +88,11 @@ RULES: dict[Any, Rule] = {
     **dict.fromkeys((getattr(_C, name) for name in _LAYERS if hasattr(_C, name)), _layer),
     **dict.fromkeys(_OTHERS, _layer),
     **dict.fromkeys(_WRAPPERS.values(), _layer),
-    torch_compat.enter_dual_level: _enter_dual,
-    torch_compat.exit_dual_level: _exit_dual,
+    torch_compat.enter_dual_level: _dual(1),
+    torch_compat.exit_dual_level: _dual(-1),
     **{
         getattr(predispatch, name): rule
-        for name, rule in (("_enter_dual_level", _enter_dual), ("_exit_dual_level", _exit_dual))
+        for name, rule in (("_enter_dual_level", _dual(1)), ("_exit_dual_level", _dual(-1)))
         if hasattr(predispatch, name)  # torch 2.11 does not have these wrappers
     },
 }

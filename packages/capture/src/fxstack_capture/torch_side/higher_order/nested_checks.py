@@ -28,10 +28,7 @@ _FACTS = {torch_compat.check: lambda condition: condition, torch_compat.check_is
 
 
 def check_number(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Apply the rule for ``torch._check`` and relatives.
-
-    A condition on symbols becomes an assertion of the graph.
-    """
+    """Apply the rule for ``torch._check`` and relatives. A condition on symbols becomes an assertion of the graph."""
     if not args or not isinstance(args[0], (torch.SymBool, torch.SymInt)):
         return tracer.trace.interp.call_function(fn, args, kwargs)
     region = tracer.assumptions.region
@@ -49,6 +46,7 @@ def check_number(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwa
 
 
 def _write(tracer: TracerProtocol, fact: torch.SymBool, message: str) -> None:
+    """Add the assertion of a fact to the nested graph."""
     builder = tracer.builder
     node = builder.add("call_function", _ASSERT, (builder.argument(fact, []), message), {})
     node.meta.update(val=None, example_value=None)
@@ -56,6 +54,7 @@ def _write(tracer: TracerProtocol, fact: torch.SymBool, message: str) -> None:
 
 
 def _message(tracer: TracerProtocol, message: object = None, **_more: object) -> str:
+    """Return the text of a failed check, which the program may compute by a function."""
     return _UNSAID if message is None else str(tracer.trace.calls.call(message, (), {}))
 
 
@@ -64,14 +63,14 @@ def are_of(tracer: TracerProtocol, region: fx.Node, symbols: Iterable[Any]) -> b
     return all(tracer.symbols.is_after(symbol, region) for symbol in symbols)
 
 
-def assumed_outside(tracer: TracerProtocol, region: fx.Node, known: set[Any]) -> bool:
+def assumed_outside(tracer: TracerProtocol, region: fx.Node, before: set[Any]) -> bool:
     """Whether the trace has made a new assumption about a number that the nested graph does not compute."""
-    return any(not are_of(tracer, region, free_unbacked_symbols(fact)) for fact in facts(tracer) - known)
+    return any(not are_of(tracer, region, free_unbacked_symbols(fact)) for fact in facts(tracer) - before)
 
 
 def facts(tracer: TracerProtocol) -> set[Any]:
     """Return the assumptions about data-dependent numbers."""
     if not tracer.geometry.is_used:
         return set()
-    held = tracer.geometry.env.deferred_runtime_asserts.values()
-    return {assertion.expr for assertions in held for assertion in assertions}
+    assertion_lists = tracer.geometry.env.deferred_runtime_asserts.values()
+    return {assertion.expr for assertions in assertion_lists for assertion in assertions}

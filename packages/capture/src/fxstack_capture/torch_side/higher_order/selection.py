@@ -18,7 +18,7 @@ from torch.utils import checkpoint as _checkpoint
 
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.torch_compat import TorchDispatchMode, tree_leaves
-from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.trace.state import Args, Calls, Kwargs
 
 Policy = _checkpoint.CheckpointPolicy
 
@@ -49,7 +49,10 @@ def selecting(tracer: Any, policy: Callable[..., Any], *, draws_again: bool = Fa
     ``draws_again``: the recomputation must draw new random numbers, so an operator that draws breaks the
     graph.
     """
-    before, tracer.selection = tracer.selection, Selection(tracer, policy, draws_again=draws_again)
+    before, tracer.selection = (
+        tracer.selection,
+        Selection(tracer.trace.calls, policy, draws_again=draws_again),
+    )
     try:
         yield
     finally:
@@ -74,10 +77,10 @@ def is_choosing(tracer: Any) -> bool:
 class Selection(TorchDispatchMode):
     """One region. The mode collects the operators of a call. ``tag`` calls the policy for these operators."""
 
-    def __init__(self, tracer: TracerProtocol, policy: Callable[..., Any], *, draws_again: bool) -> None:
+    def __init__(self, calls: Calls, policy: Callable[..., Any], *, draws_again: bool) -> None:
         super().__init__()
         self._draws_again = draws_again
-        self._tracer = tracer
+        self._calls = calls
         self._policy = policy
         self._seen: list[tuple[Any, Any, Any, Any]] = []
         self._saved: set[int] = set()
@@ -99,13 +102,13 @@ class Selection(TorchDispatchMode):
         answers = {self._ask(*each) for each in seen} or {"prefer_recompute"}
         node.meta["recompute"] = min(answers, key=_STRENGTH.index)
 
-    def _ask(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> str:
+    def _ask(self, func: Any, args: Args, kwargs: Kwargs, out: Any) -> str:
+        """Return the tag of the policy's decision about one operator. Break the graph at a write to a saved tensor."""
         if func._schema.is_mutable and not self._saved.isdisjoint(_memory((args, kwargs))):
             raise _changes_what_is_saved(func)
-        calls = self._tracer.trace.calls
-        told = {"op_output": out} if _TELLS_OUTPUT else {}
-        context = calls.call(_CONTEXT, (), {"is_recompute": False, **told})
-        tag = _TAGS.get(calls.call(self._policy, (context, func, *args), kwargs))
+        output = {"op_output": out} if _TELLS_OUTPUT else {}
+        context = self._calls.call(_CONTEXT, (), {"is_recompute": False, **output})
+        tag = _TAGS.get(self._calls.call(self._policy, (context, func, *args), kwargs))
         if tag is None:
             raise graph_break("unsupported-call", "a checkpoint whose policy gives no policy")
         if tag in _SAVES:
@@ -122,5 +125,6 @@ def _changes_what_is_saved(func: object) -> GraphBreak:
 
 
 def _memory(values: object) -> set[int]:
+    """Return the storages of all tensors among ``values``."""
     leaves = (leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor))
     return {leaf.untyped_storage()._cdata for leaf in leaves}

@@ -24,7 +24,8 @@ from fxstack_capture.torch_side.higher_order import nested_checks
 from fxstack_capture.torch_side.higher_order.surroundings import Surroundings
 from fxstack_capture.torch_side.recording.execution import name_of
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
-from fxstack_capture.torch_side.subclasses.wrapping import is_wrapped
+from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapped
+from fxstack_capture.trace.state import Args
 from fxstack_interchange.modules import make_graph_module
 
 
@@ -55,11 +56,11 @@ def fake_of(tracer: TracerProtocol, like: torch.Tensor) -> torch.Tensor:
     """Return a new fake with the metadata of ``like`` and an unknown value."""
     # Each iteration of a loop passes another tensor.
     with tracer.unrecorded(), tracer.mode, torch.no_grad():
-        made = like.detach()
-    if isinstance(made, FakeTensor):
-        made.constant = None
-        made.item_memo = None  # the cached result of ``item()``, since torch 2.15
-    return made.requires_grad_() if like.requires_grad else made
+        fake = like.detach()
+    if isinstance(fake, FakeTensor):
+        fake.constant = None
+        fake.item_memo = None  # the cached result of ``item()``, since torch 2.15
+    return fake.requires_grad_() if like.requires_grad else fake
 
 
 def flattened(tracer: TracerProtocol, value: object) -> tuple[list[Any], pytree.TreeSpec]:
@@ -90,7 +91,7 @@ def trace(
     for fake in inputs:
         builder.bind(fake, builder.add("call_function", parameter, (), {}))
     written, tracer.mutated_storages = tracer.mutated_storages, set()
-    before, known = Surroundings(tracer.trace, fn), nested_checks.facts(tracer)
+    before, facts = Surroundings(tracer.trace, fn), nested_checks.facts(tracer)
     try:
         args = inputs if nested is None else unflattened(tracer, list(inputs), nested)
         with tracer.assumptions.none_inside(nested=True), noted(tracer.trace.objects) as reads:
@@ -101,20 +102,20 @@ def trace(
         results = tuple(builder.node_of(out) for out in outputs)
         if before.have_changed():
             raise _refusal(fn, "which changes what was there before it")
-        if nested_checks.assumed_outside(tracer, mark, known):
+        if nested_checks.assumed_outside(tracer, mark, facts):
             raise _refusal(fn, "which assumes something of a number from outside")
-        made = Subgraph(_since(builder, mark), results, tuple(outputs), spec, reads=tuple(reads))
-        free = tuple(n for n in _outer(made) if type(n.meta["val"]) not in _FIXED)
-        made = replace(made, free=free)
-        outside = _demand_unwritten(tracer, fn, made, inputs)
-        if apart:
-            _demand_apart(fn, made, outside)
+        subgraph = Subgraph(
+            tuple(builder.nodes_since(mark)), results, tuple(outputs), spec, reads=tuple(reads)
+        )
+        free = tuple(n for n in _outer(subgraph) if type(n.meta["val"]) not in _FIXED)
+        subgraph = replace(subgraph, free=free)
+        _demand_separate_memory(tracer, fn, subgraph, inputs, apart=apart)
     finally:
         tracer.mutated_storages |= written
-    return made
+    return subgraph
 
 
-def _called(tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+def _called(tracer: TracerProtocol, fn: Callable[..., Any], args: Args) -> Any:
     """Return the result of ``fn``. Break the graph if ``fn`` raises."""
     # The function may never run, so the exception is not the program's exception yet.
     try:
@@ -132,31 +133,23 @@ _FIXED = (torch.SymFloat, torch.SymBool)
 """Types of numbers that no operator takes as an operand. The graph is specialised for these numbers."""
 
 
-def _since(builder: Any, mark: fx.Node) -> tuple[fx.Node, ...]:
-    """Return the operators after ``mark``.
-
-    Placeholders come first in a graph, and stay in the outer graph.
-    """
-    found: list[fx.Node] = []
-    node = builder.graph._root.prev
-    while node is not mark and node.op not in ("placeholder", "root"):
-        found.insert(0, node)
-        node = node.prev
-    return tuple(found)
-
-
-def _outer(made: Subgraph) -> tuple[fx.Node, ...]:
+def _outer(subgraph: Subgraph) -> tuple[fx.Node, ...]:
     """Return the nodes of the outer graph that the function uses."""
-    own = set(made.nodes)
-    used = [source for node in made.nodes for source in node.all_input_nodes]
-    return tuple(dict.fromkeys(n for n in (*used, *made.results) if n not in own and n.op != "get_attr"))
+    inner = set(subgraph.nodes)
+    used = [source for node in subgraph.nodes for source in node.all_input_nodes]
+    return tuple(
+        dict.fromkeys(n for n in (*used, *subgraph.results) if n not in inner and n.op != "get_attr")
+    )
 
 
-def _demand_unwritten(
-    tracer: TracerProtocol, fn: object, made: Subgraph, inputs: Sequence[torch.Tensor]
-) -> set[int]:
-    """Break the graph if the function writes to outside tensors, and return their storages."""
-    values = [node.meta["val"] for node in made.free]
+def _demand_separate_memory(
+    tracer: TracerProtocol, fn: object, subgraph: Subgraph, inputs: Sequence[torch.Tensor], *, apart: bool
+) -> None:
+    """Break the graph if the function writes to outside tensors.
+
+    ``apart``: break the graph also if a result shares memory with an input or with another result.
+    """
+    values = [node.meta["val"] for node in subgraph.free]
     if not all(isinstance(value, (torch.Tensor, torch.SymInt)) for value in values):
         raise _refusal(fn, "which uses something that is no tensor or number")
     outside = [value for value in (*inputs, *values) if isinstance(value, torch.Tensor)]
@@ -165,35 +158,32 @@ def _demand_unwritten(
     memory = {value.untyped_storage()._cdata for value in outside}
     if memory & tracer.mutated_storages:
         raise _refusal(fn, "which writes to a tensor from outside")
-    return memory
-
-
-def _demand_apart(fn: object, made: Subgraph, outside: set[int]) -> None:
-    """Break the graph if a result shares memory with an input or with another result."""
-    own = [value.untyped_storage()._cdata for value in made.outputs]
-    if outside.intersection(own) or len(set(own)) < len(own):
+    storages = [value.untyped_storage()._cdata for value in subgraph.outputs]
+    if apart and (memory.intersection(storages) or len(set(storages)) < len(storages)):
         raise _refusal(fn, "which returns memory of its inputs, or the same memory twice")
 
 
-def cut_out(tracer: TracerProtocol, made: Subgraph, free: Sequence[fx.Node]) -> fx.GraphModule:
+def cut_out(tracer: TracerProtocol, subgraph: Subgraph, free: Sequence[fx.Node]) -> fx.GraphModule:
     """Copy the nodes into a module. Its inputs are the function's inputs, then the ``free`` nodes."""
     graph = fx.Graph()
-    here: dict[fx.Node, Any] = {
-        node: tracer.specialize(node.meta["val"]) for node in _outer(made) if type(node.meta["val"]) in _FIXED
+    copies: dict[fx.Node, Any] = {
+        node: tracer.specialize(node.meta["val"])
+        for node in _outer(subgraph)
+        if type(node.meta["val"]) in _FIXED
     }
-    own = [node for node in made.nodes if node.target is parameter]
-    for position, source in enumerate((*own, *free)):
-        here[source] = graph.placeholder(f"arg{position}")
-        here[source].meta = dict(source.meta)
+    inputs = [node for node in subgraph.nodes if node.target is parameter]
+    for position, source in enumerate((*inputs, *free)):
+        copies[source] = graph.placeholder(f"arg{position}")
+        copies[source].meta = dict(source.meta)
     root = torch.nn.Module()
-    for node in made.nodes:
+    for node in subgraph.nodes:
         if node.target is not parameter:
-            here[node] = graph.node_copy(node, here.__getitem__)
+            copies[node] = graph.node_copy(node, copies.__getitem__)
             if node.op == "get_attr":
                 name = str(node.target)
                 root.add_module(name, tracer.builder.modules[name])
-    found = tuple(here[node] for node in made.results)
-    output = graph.output(found[0] if made.is_single else found)
-    output.meta["val"] = made.outputs[0] if made.is_single else made.outputs
+    results = tuple(copies[node] for node in subgraph.results)
+    output = graph.output(results[0] if subgraph.is_single else results)
+    output.meta["val"] = subgraph.outputs[0] if subgraph.is_single else subgraph.outputs
     graph.lint()
     return make_graph_module(root, graph, "Subgraph")

@@ -57,13 +57,14 @@ class Surroundings:
         if _seen(self._trace) != self._seen:
             return True
         after = self._reachable()
-        return any(after.get(key, held) != held for key, held in self._held.items())
+        return any(after.get(key, parts) != parts for key, parts in self._held.items())
 
     def _reachable(self) -> dict[int, tuple[int, ...]]:
         return dict(_reachable(self._roots, self._trace.objects.is_preexisting))
 
 
 def _seen(trace: Trace) -> _Seen:
+    """Take a snapshot of the side effects, draws, attribute writes and torch state of the trace."""
     objects = trace.objects
     effects = diff(objects)
     torch_side = trace.torch
@@ -96,8 +97,8 @@ def _parts(value: Any) -> list[Any] | None:
     if issubclass(cls, (type, torch.Tensor, Scalar, *SYMBOLIC)):
         return None
     if cls is FunctionType:
-        own = (value.__closure__, value.__defaults__, (value.__kwdefaults__ or {}).values())
-        return [part for group in own for part in group or ()]
+        groups = (value.__closure__, value.__defaults__, (value.__kwdefaults__ or {}).values())
+        return [part for group in groups for part in group or ()]
     if cls is CellType:
         try:
             return [value.cell_contents]
@@ -122,6 +123,7 @@ def _items(value: Any, cls: type) -> list[Any]:
 
 
 def _slots(value: object, cls: type) -> Iterator[Any]:
+    """Yield the values of the slots of an object. An unset slot gives its descriptor."""
     for member in slots(cls):
         try:
             yield member.__get__(value)

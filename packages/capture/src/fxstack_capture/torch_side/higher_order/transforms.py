@@ -24,17 +24,17 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
 from fxstack_capture.torch_compat import (
     FakeTensor,
-    TorchDispatchMode,
     temporarily_clear_interpreter_stack,
     tree_leaves,
     tree_map_only,
     unset_fake_temporarily,
 )
-from fxstack_capture.torch_side.fakes.writes import written_arguments
+from fxstack_capture.torch_side.fakes.writes import OperatorMode, written_tensors
 from fxstack_capture.torch_side.global_state import state
-from fxstack_capture.torch_side.recording.execution import UNSUPPORTED, first_line, name_of
+from fxstack_capture.torch_side.recording.execution import UNSUPPORTED, first_line, name_of, python_dispatcher
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
-from fxstack_capture.torch_side.subclasses.wrapping import is_wrapped
+from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapped
+from fxstack_capture.trace.state import Args, Kwargs
 
 # Limits: three cases run the whole transform in plain Python: linearize, a program's autograd.Function under
 # a transform if the program also takes a gradient outside of the transform, and any graph break inside of a
@@ -73,9 +73,10 @@ class Transforms:
 
     @property
     def inside(self) -> bool:
+        """Whether a layer or a level of forward-mode AD is active."""
         return self._used and (_C.get_dynamic_layer_stack_depth() > 0 or self._dual_levels > 0)
 
-    def concern(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    def concern(self, args: Sequence[Any], kwargs: Kwargs) -> bool:
         """Whether a call must run below transforms, or uses results of a finished transform (``vjp``)."""
         if not self._used:
             return False
@@ -84,16 +85,18 @@ class Transforms:
     # --- running ---------------------------------------------------------------------------------
 
     @calls_program
-    def run(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run ``fn`` for real.
-
-        Raise the program's exception, or GraphBreak if the exact exception is unknown.
-        """
+    def run(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+        """Run ``fn`` for real. Raise the program's exception, or GraphBreak if the exact exception is unknown."""
         self._used = True
         if self._believed is None:
             self._believed = state.present()
         try:
-            with self._tracer.unrecorded(), self._dispatcher(), self._tracer.mode, self._mode:
+            with (
+                self._tracer.unrecorded(),
+                python_dispatcher(self._tracer.mode),
+                self._tracer.mode,
+                self._mode,
+            ):
                 result = fn(*args, **kwargs)
         except Exception as error:
             if self._tracer.trace.options.fullgraph and not isinstance(error, UNSUPPORTED):
@@ -105,24 +108,17 @@ class Transforms:
             self._believed = None
         return result
 
-    def _dispatcher(self) -> Any:
-        symbolic = self._tracer.mode.shape_env is not None
-        return torch_compat.EnablePythonDispatcher() if symbolic else nullcontext()
-
-    def _catch_up(self, wanted: list[tuple[Any, ...]]) -> None:
+    def _catch_up(self, state_wanted: list[tuple[Any, ...]]) -> None:
         """Record state changes until the graph's next operator runs under the state ``wanted``."""
         assert self._believed is not None
-        for redo in state.in_graph(self._believed, wanted):
+        for redo in state.difference(self._believed, state_wanted, in_graph=True):
             self._tracer.record_effect(*redo)
-        self._believed = wanted
+        self._believed = state_wanted
 
     # --- recording -------------------------------------------------------------------------------
 
-    def record(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Record an operator that reaches the mode below all layers.
-
-        The tensors of the operator are fakes.
-        """
+    def record(self, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+        """Record an operator that reaches the mode below all layers. The tensors of the operator are fakes."""
         if func in _UNRECORDED:
             return func(*args, **kwargs)
         self._catch_up(state.seen_below())
@@ -146,30 +142,32 @@ class Transforms:
         node_args = tuple([builder.argument(arg, tensors) for arg in args])
         node_kwargs = {name: builder.argument(arg, tensors) for name, arg in kwargs.items()}
         result = func(*args, **kwargs)
-        self._note_mutations(func, args, kwargs)
+        for tensor in written_tensors(func, args, kwargs):
+            self._tracer.note_mutated(tensor)
         self._write(func, node_args, node_kwargs, result)
         return result
 
-    def _write(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    def _write(self, target: Any, args: Args, kwargs: Kwargs, result: Any) -> None:
+        """Add a node for a call that has already run."""
         node = self._tracer.builder.add("call_function", target, args, kwargs)
         self._tracer.annotate(node)
         self._tracer.builder.bind(result, node)
         self._tracer.all_bound()
 
-    def _is_about_shapes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    def _is_about_shapes(self, args: Args, kwargs: Kwargs) -> bool:
         """Whether torch only computes the metadata of an operation with zeros, on the meta device."""
         if kwargs.get("device") == _META:
             return True
-        known = self._tracer.builder.is_known
+        is_known = self._tracer.builder.is_known
         tensors = (x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor))
-        return any(x.device == _META and not known(x) for x in tensors)
+        return any(x.device == _META and not is_known(x) for x in tensors)
 
     def _write_zeros(self, values: object) -> None:
         """Add nodes for zeros that an operator of the graph reads."""
         # Only torch's own rules for zeros read most zeros, so most zeros need no node.
-        known = self._tracer.builder.is_known
+        is_known = self._tracer.builder.is_known
         for x in tree_leaves(values):
-            if isinstance(x, FakeTensor) and x._is_zerotensor() and not known(x):
+            if isinstance(x, FakeTensor) and x._is_zerotensor() and not is_known(x):
                 made_as = {"dtype": x.dtype, "device": x.device}
                 self._write(_ZEROS, (list(x.shape),), made_as, x)
 
@@ -183,25 +181,15 @@ class Transforms:
         self._write(torch.tensor, (numbers,), {"dtype": real.dtype}, fake)
         return fake
 
-    def _note_mutations(self, func: object, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        for position, name in written_arguments(func):
-            value = args[position] if position < len(args) else kwargs.get(name)
-            for tensor in tree_leaves(value):
-                if isinstance(tensor, torch.Tensor):
-                    self._tracer.note_mutated(tensor)
-
     def suspended(self) -> AbstractContextManager[object]:
         """Disable the layers for torch calls inside the context."""
         return temporarily_clear_interpreter_stack() if self.inside else nullcontext()
 
     # --- levels ----------------------------------------------------------------------------------
 
-    def enter_dual(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        self._dual_levels += 1
-        return self.run(fn, args, kwargs)
-
-    def exit_dual(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        self._dual_levels -= 1
+    def run_dual(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs, levels: int) -> Any:
+        """Run ``fn``, which enters (``levels`` is 1) or exits (-1) a level of forward-mode AD."""
+        self._dual_levels += levels
         return self.run(fn, args, kwargs)
 
     @contextmanager
@@ -226,12 +214,8 @@ def _faked_zeros(tensor: torch.Tensor) -> torch.Tensor:
     return torch_compat.efficientzerotensor(tensor.shape, dtype=tensor.dtype, device=tensor.device)
 
 
-class _BelowTransforms(TorchDispatchMode):
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Return False, so that torch does not wrap ``__torch_dispatch__``."""
-        # The wrapper would disable torch's own compiler in ``__torch_dispatch__``.
-        return False
+class _BelowTransforms(OperatorMode):
+    """Passes the operators that arrive below all layers to ``Transforms.record``."""
 
     def __init__(self, transforms: Transforms) -> None:
         super().__init__()

@@ -20,6 +20,7 @@ from fxstack_capture.shapes.geometry import can_be_symbolic
 from fxstack_capture.shapes.policy import is_static
 from fxstack_capture.sources import Converted
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.trace.state import Args
 
 _EXACT = {torch.float32: 2.0**24, torch.float64: 2.0**53}
 """The limit for each dtype below which all integers are exact."""
@@ -37,7 +38,7 @@ class Counters:
         self._made: dict[int, float] = {}
         self._read: dict[int, Any] = {}
 
-    def note_made(self, target: object, args: tuple[Any, ...], result: Any) -> None:
+    def note_made(self, target: object, args: Args, result: Any) -> None:
         """Note a recorded call that may have made a tensor of a known number."""
         value_in = _MAKERS.get(target) if isinstance(result, torch.Tensor) else None
         if value_in is not None and _is_small(result) and not result.is_complex():
@@ -46,16 +47,13 @@ class Counters:
                 self._made[result.untyped_storage()._cdata] = float(value)
 
     def note_changed(self, tensor: torch.Tensor, added: float | None) -> None:
-        """Note a write to ``tensor``.
-
-        ``added`` is the number that the write adds, or ``None`` for another write.
-        """
+        """Note a write to ``tensor``. ``added`` is the number that the write adds, or ``None`` for another write."""
         key = tensor.untyped_storage()._cdata
-        known = self._added.get(key, 0.0)
+        before = self._added.get(key, 0.0)
         if added is None or not _is_small(tensor):
             self._added[key] = math.nan
         else:
-            self._added[key] = known + added
+            self._added[key] = before + added
 
     def number(self, tensor: torch.Tensor) -> Any:
         """Return the present number in ``tensor``, or ``None`` if tracing does not know the number."""
@@ -68,6 +66,10 @@ class Counters:
         return None if start is None else start + added if added else start
 
     def _start(self, tensor: torch.Tensor, *, counting: bool) -> Any:
+        """Return the number that the tensor had before the additions of the graph, or ``None``.
+
+        ``counting``: the graph has added to the number. Guards then keep the sum exact in the dtype.
+        """
         key = tensor.untyped_storage()._cdata
         if key in self._made:
             return self._made[key]
@@ -83,6 +85,7 @@ class Counters:
         return value
 
     def _enter(self, tensor: torch.Tensor) -> tuple[Any, float, Any]:
+        """Read the number of an input tensor. Return the number as a constant or symbol, its value, and its source."""
         tracer = self._tracer
         original, tensor_source = tracer.original_of(tensor)
         if original is None or tensor_source is None:
@@ -108,7 +111,7 @@ def _is_small(tensor: torch.Tensor) -> bool:
     )
 
 
-def additions(target: object, args: tuple[Any, ...], kwargs: object) -> dict[int, float]:
+def additions(target: object, args: Args, kwargs: object) -> dict[int, float]:
     """Return the integer that the call adds to each tensor, by the id of the tensor."""
     if target not in _ADDERS or kwargs or len(args) != 2 or not _is_whole(args[1]):
         return {}
@@ -123,7 +126,7 @@ def _is_whole(value: object) -> bool:
 _ADDERS = frozenset({operator.iadd, "add_", "__iadd__", torch_compat.foreach_add_})
 
 
-def _first(args: tuple[Any, ...]) -> Any:
+def _first(args: Args) -> Any:
     return args[0] if len(args) == 1 else None
 
 

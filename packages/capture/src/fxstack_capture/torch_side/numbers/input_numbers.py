@@ -1,17 +1,192 @@
-"""Input numbers, and functions of input numbers without a symbolic form: constants or graph inputs."""
+"""Input numbers of a trace, and numbers that the program computes from one input number by C functions.
+
+An input number is a constant or a symbol. A function of an input number without a symbolic form becomes an
+input of its own, whose source computes the function (``NumberFormulas``). A guard computes such a source step
+by step. Therefore a function of ``0.5 * (step - warmup)`` can be guarded like a function of ``step``. A formula
+in which the number occurs several times is one step (``native.formula``), which repeats the operations of the
+program in their order: floats are never simplified.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import math
+import operator
+from collections.abc import Callable, Hashable, Mapping
+from types import MappingProxyType
+from typing import Any, TypeAlias
 
+import sympy
+
+from fxstack_capture import native
 from fxstack_capture.callers import calls_program
 from fxstack_capture.guards.records import Equals, IdentityIs, TypeIs, WordIs
-from fxstack_capture.shapes.geometry import can_be_symbolic
+from fxstack_capture.shapes.geometry import Geometry, can_be_symbolic
 from fxstack_capture.shapes.policy import Kind, plan_number
+from fxstack_capture.shapes.symbolic.exact_comparisons import EXACT
 from fxstack_capture.sources import Converted, Source
-from fxstack_capture.torch_side.numbers.number_formulas import NumberFormulas
+from fxstack_capture.torch_compat import FloorDiv, Mod, PowByNatural, PythonMod, ToFloat
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.trace.state import Args
+
+_NAMES: Mapping[Callable[..., Any], str] = MappingProxyType(
+    {getattr(operator, name): name for name in ("__add__", "__sub__", "__mul__", "__truediv__", "__pow__")}
+)
+_BY_INTEGER: Mapping[type, str] = MappingProxyType(
+    {Mod: "__rmod__", PythonMod: "__rmod__", FloorDiv: "__rfloordiv__"}
+)
+
+_EXACT: Mapping[type, Callable[..., Any]] = MappingProxyType(
+    {
+        sympy.Add: operator.add,
+        sympy.Mul: operator.mul,
+        sympy.Pow: operator.pow,
+        PowByNatural: operator.pow,
+        Mod: operator.mod,
+        PythonMod: operator.mod,
+        FloorDiv: operator.floordiv,
+        ToFloat: float,
+    }
+)
+"""Operations on integers, which are exact in any order."""
+
+_LONGEST = 256
+"""Steps of a formula (``native/formulas.c``)."""
+
+_AS_FLOAT: Callable[[Any], Any] = (0.0).__add__
+
+Step: TypeAlias = "tuple[Any, ...] | None"
+"""A step of ``native.formula``."""
+
+Placed = tuple["Source", Any]
+"""A source, and the present number of the source."""
+
+
+class NumberFormulas:
+    """The formulas of one trace. Equal formulas have the same source."""
+
+    def __init__(self, geometry: Geometry) -> None:
+        self._geometry = geometry
+        self._known: dict[tuple[Source, str, str], Source] = {}
+
+    def source_of(self, expr: object, value: float) -> Source | None:
+        """Return the source of ``expr``, whose present value is ``value``.
+
+        Return ``None`` if ``expr`` depends on several input numbers or on a drawn number.
+        """
+        placed = self._place(expr) or self._whole(expr)
+        if placed is None or type(placed[1]) is not type(value) or placed[1] != value:
+            return None
+        return placed[0]
+
+    def _place(self, expr: sympy.Expr) -> Placed | None:
+        """Return the source and the number of a formula in which the input number occurs once, else ``None``."""
+        primary = self._geometry.primary.get(expr)
+        if primary is not None:
+            source, number = primary
+            drawn = self._geometry.drawn_at(expr) is not None
+            return None if drawn or number.node.hint is None else (source, number.node.hint)
+        computed = self._geometry.computed.get(expr)
+        if computed is not None:
+            return self._operation(computed.operation.function, computed.operands)
+        if isinstance(expr, ToFloat):
+            whole = self._place(expr.args[0])
+            return None if whole is None else self._step(whole, _AS_FLOAT, repr(0.0))
+        if isinstance(expr, (sympy.Add, sympy.Mul)) and len(expr.args) == 2:
+            function = operator.add if isinstance(expr, sympy.Add) else operator.mul
+            first, second = expr.args
+            return self._operation(function, (int(first), second)) if first.is_Integer else None
+        if type(expr) in _BY_INTEGER and expr.args[1].is_Integer:
+            return self._with_constant(self._place(expr.args[0]), int(expr.args[1]), _BY_INTEGER[type(expr)])
+        return None
+
+    def _whole(self, expr: sympy.Expr) -> Placed | None:
+        """Place a formula in which a number occurs several times."""
+        inputs: dict[Source, Any] = {}
+        steps: dict[Hashable, Step] = {}
+        if self._position(expr, steps, inputs) is None or len(steps) > _LONGEST or len(inputs) != 1:
+            return None
+        program = tuple(steps.values())
+        ((source, number),) = inputs.items()
+        formula = native.formula(program)
+        try:
+            result = formula(number)
+        except ArithmeticError:
+            return None
+        if type(result) not in (int, float) or not math.isfinite(result):
+            return None
+        key = source, repr(program), ""
+        return self._known.setdefault(key, Converted(source, formula)), result
+
+    def _position(self, expr: object, steps: dict[Hashable, Step], inputs: dict[Source, Any]) -> int | None:
+        """Return the position of the step of ``expr``, and add missing steps; None if C has no such step.
+
+        ``found`` gets the input numbers.
+        """
+        if not isinstance(expr, sympy.Basic) or expr.is_Integer:
+            constant = int(expr) if isinstance(expr, sympy.Basic) else expr
+            return _add((type(constant), repr(constant)), (constant,), steps)
+        if expr in steps:
+            return list(steps).index(expr)
+        placed = self._place(expr) if expr in self._geometry.primary else None
+        if placed is not None:
+            inputs[placed[0]] = placed[1]
+            return _add(expr, None, steps)
+        computed = self._geometry.computed.get(expr)
+        function, operands = _EXACT.get(type(expr)), expr.args
+        if computed is not None:
+            function, operands = computed.operation.function, computed.operands
+        places = [self._position(operand, steps, inputs) for operand in operands]
+        is_root = isinstance(expr, sympy.Pow) and not expr.args[1].is_nonnegative
+        if function is None or not places or None in places or is_root:
+            return None
+        position, *rest = places
+        if not rest:
+            return _add(expr, (function, position), steps)
+        for count, place in enumerate(rest):
+            key = expr if count == len(rest) - 1 else (expr, count)
+            position = _add(key, (function, position, place), steps)
+        return position
+
+    def _operation(self, function: Callable[..., Any], operands: Args) -> Placed | None:
+        """Place an operation whose other operand, if any, is a constant."""
+        if len(operands) == 1:
+            placed = self._place(operands[0])
+            return None if placed is None else self._step(placed, function, "")
+        left, right = operands
+        name = _NAMES.get(function)
+        if name is None or isinstance(left, sympy.Basic) == isinstance(right, sympy.Basic):
+            return None
+        if isinstance(right, sympy.Basic):
+            return self._with_constant(self._place(right), left, name)
+        return self._with_constant(self._place(left), right, f"__r{name[2:]}")
+
+    def _with_constant(self, placed: Placed | None, constant: float, name: str) -> Placed | None:
+        """Apply the method ``name`` of ``constant`` to a placed number. Integers beside floats must be exact."""
+        if placed is None or type(constant) not in (int, float):
+            return None
+        if type(placed[1]) is float and type(constant) is int:
+            if abs(constant) > EXACT:
+                return None
+            constant = float(constant)
+        return self._step(placed, getattr(constant, name), repr(constant))
+
+    def _step(self, placed: Placed, by: Callable[[Any], Any], constant: str) -> Placed | None:
+        """Return the source and number of ``by`` applied to a placed number. ``constant`` makes the step unique."""
+        source, value = placed
+        try:
+            result = by(value)
+        except ArithmeticError:
+            return None
+        if type(result) not in (int, float) or not math.isfinite(result):
+            return None
+        key = source, by.__name__, constant
+        return self._known.setdefault(key, Converted(source, by)), result
+
+
+def _add(key: Hashable, step: Step, steps: dict[Hashable, Step]) -> int:
+    """Return the position of the step with ``key``, which is added if it is missing."""
+    steps.setdefault(key, step)
+    return list(steps).index(key)
 
 
 class InputNumbers:
@@ -54,21 +229,22 @@ class InputNumbers:
         source = self.place_of(number)
         if source is None:
             return None
-        found = Converted(source, fn)
-        if found not in self._functions:
+        computed = Converted(source, fn)
+        if computed not in self._functions:
             try:
                 value = fn(number.node.hint)
             except (ValueError, OverflowError):  # the program's own error
                 return None
             if type(value) is bool:
-                self._trace.guard(found, IdentityIs(value, id(value)))
+                self._trace.guard(computed, IdentityIs(value, id(value)))
                 return value
             if not can_be_symbolic(value):
                 return None
-            self._functions[found] = self._symbol(value, found)
-        return self._functions[found]
+            self._functions[computed] = self._symbol(value, computed)
+        return self._functions[computed]
 
     def _symbol(self, value: float, source: Source) -> Any:
+        """Return the symbol of a source, made at its first use."""
         if source not in self._symbols:
             whole = isinstance(value, int)
             self._trace.guard(source, WordIs() if whole else TypeIs(type(value)))

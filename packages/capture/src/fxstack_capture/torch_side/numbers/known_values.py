@@ -14,9 +14,11 @@ import torch
 from torch import fx
 
 from fxstack_capture import torch_compat
-from fxstack_capture.torch_compat import FakeTensor, OpOverload, TorchDispatchMode
+from fxstack_capture.torch_compat import FakeTensor, OpOverload
 from fxstack_capture.torch_compat import disable_current_modes as _disable_current_modes
+from fxstack_capture.torch_side.fakes.writes import OperatorMode
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.trace.state import Args, Kwargs
 
 # Limits: at most 256 operators on at most 4,096 elements. ``nonzero`` and masks of such tensors break the
 # graph.
@@ -51,39 +53,41 @@ def value_of(tracer: TracerProtocol, tensor: torch.Tensor) -> torch.Tensor | Non
 
 def _history(tracer: TracerProtocol, last: fx.Node) -> list[fx.Node]:
     """Return ``last`` and all nodes that ``last`` depends on, in graph order."""
-    found: set[fx.Node] = set()
+    history: set[fx.Node] = set()
     waiting = [last]
     while waiting:
         node = waiting.pop()
-        if node in found:
+        if node in history:
             continue
         _demand_known(tracer, node)
-        found.add(node)
-        if len(found) > _MOST_NODES:
+        history.add(node)
+        if len(history) > _MOST_NODES:
             raise _NotKnownError
         waiting.extend(node.all_input_nodes)
-    return sorted(found)
+    return sorted(history)
 
 
 def _demand_known(tracer: TracerProtocol, node: fx.Node) -> None:
+    """Raise ``_NotKnownError`` for an input, a node of unknown kind, or a tensor that is large or written to."""
     if node.op != "call_method" and not (node.op == "call_function" and isinstance(node.target, _CALLABLE)):
         raise _NotKnownError
-    for made in torch_compat.tree_leaves(node.meta.get("val")):
-        if not _is_small(made) or made.untyped_storage()._cdata in tracer.mutated_storages:
+    for fake in torch_compat.tree_leaves(node.meta.get("val")):
+        if not _is_small(fake) or fake.untyped_storage()._cdata in tracer.mutated_storages:
             raise _NotKnownError
 
 
-def _is_small(made: Any) -> bool:
+def _is_small(value: Any) -> bool:
     return (
-        type(made) is FakeTensor
-        and made.device.type == "cpu"
-        and made.layout is torch.strided
-        and not made._has_symbolic_sizes_strides
-        and made.numel() <= _MOST_ELEMENTS
+        type(value) is FakeTensor
+        and value.device.type == "cpu"
+        and value.layout is torch.strided
+        and not value._has_symbolic_sizes_strides
+        and value.numel() <= _MOST_ELEMENTS
     )
 
 
 def _run(nodes: list[fx.Node]) -> torch.Tensor:
+    """Really run the nodes, and return the value of the last."""
     values: dict[fx.Node, Any] = {}
     for node in nodes:
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
@@ -92,30 +96,24 @@ def _run(nodes: list[fx.Node]) -> torch.Tensor:
     return values[nodes[-1]]
 
 
-def _call(node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _call(node: fx.Node, args: Args, kwargs: Kwargs) -> Any:
     if node.op == "call_method":
         return getattr(args[0], str(node.target))(*args[1:], **kwargs)
     assert callable(node.target)
     return node.target(*args, **kwargs)
 
 
-def _demand_like(found: object, fake: object) -> None:
+def _demand_like(value: object, fake: object) -> None:
     """Raise ``_NotKnownError`` if the dtype or the shape of the real result differs from the fake."""
     # The autocast state or the default dtype may have changed since the node was made.
     leaves = torch_compat.tree_leaves
-    for mine, theirs in zip(leaves(found), leaves(fake), strict=True):
-        if mine.dtype != theirs.dtype or mine.shape != theirs.shape:
+    for real, leaf in zip(leaves(value), leaves(fake), strict=True):
+        if real.dtype != leaf.dtype or real.shape != leaf.shape:
             raise _NotKnownError
 
 
-class _Checked(TorchDispatchMode):
+class _Checked(OperatorMode):
     """Allows only deterministic torch operators without writes."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Return False, so that torch does not wrap ``__torch_dispatch__``."""
-        # The wrapper would disable torch's own compiler in ``__torch_dispatch__``.
-        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         random = torch.Tag.nondeterministic_seeded in func.tags

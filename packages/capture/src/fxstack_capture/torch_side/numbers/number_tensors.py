@@ -17,8 +17,8 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_compat import FakeTensor
 from fxstack_capture.torch_side.recording.execution import name_of
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.trace.state import Args, Kwargs
 
-_NOTHING: dict[str, Any] = {}
 _SYMBOLIC = (torch.SymInt, torch.SymFloat)
 _REAL = (float, torch.SymFloat)
 _LISTS = (list, tuple, torch.Size)
@@ -30,7 +30,7 @@ SCALAR_ARGUMENTS = frozenset({"alpha", "beta", "value"})
 """Keywords of operators that require numbers."""
 
 
-def with_scalars(tracer: TracerProtocol, fn: object, kwargs: dict[str, Any]) -> dict[str, Any]:
+def with_scalars(tracer: TracerProtocol, fn: object, kwargs: Kwargs) -> dict[str, Any]:
     """Convert tensors to numbers where an operator requires a number."""
     # Eager calls ``item()`` in C++, so Python never sees the number.
     names = {"alpha", "beta"} if "addc" not in name_of(fn) else {"value"}
@@ -42,7 +42,8 @@ def with_scalars(tracer: TracerProtocol, fn: object, kwargs: dict[str, Any]) -> 
     }
 
 
-def takes(data: object, kwargs: dict[str, Any]) -> bool:
+def takes(data: object, kwargs: Kwargs) -> bool:
+    """Whether ``make`` can make the tensor ``torch.tensor(data, **kwargs)``: an item is unknown, and all fit the dtype."""
     dtype = kwargs.get("dtype")
     if dtype is not None and not isinstance(dtype, torch.dtype):  # a Python class, or an invalid argument
         return False
@@ -58,6 +59,7 @@ def takes(data: object, kwargs: dict[str, Any]) -> bool:
 
 
 def _leaves(data: Any) -> Iterator[Any]:
+    """Yield the items of a nested list."""
     if type(data) in _LISTS:
         for item in data:
             yield from _leaves(item)
@@ -74,19 +76,21 @@ def _shape(data: Any) -> tuple[int, ...] | None:
     return None if inner is None else (len(data), *inner)
 
 
-def _dtype_of(leaves: list[Any], kwargs: dict[str, Any]) -> torch.dtype:
+def _dtype_of(leaves: list[Any], kwargs: Kwargs) -> torch.dtype:
     """Return the dtype that torch gives a tensor of all leaves."""
-    given: torch.dtype | None = kwargs.get("dtype")
-    return given or reduce(torch.promote_types, map(_own_dtype, leaves))
+    dtype: torch.dtype | None = kwargs.get("dtype")
+    return dtype or reduce(torch.promote_types, map(_own_dtype, leaves))
 
 
 def _own_dtype(leaf: object) -> torch.dtype:
+    """Return the dtype that torch gives a tensor of this number alone."""
     if isinstance(leaf, torch.Tensor):
         return leaf.dtype
     return torch.get_default_dtype() if type(leaf) in _REAL else torch.int64
 
 
 def _fits_in_list(leaf: object, dtype: torch.dtype) -> bool:
+    """Whether the tensor of a list gets the same value from the graph as from torch, which reads the number."""
     if isinstance(leaf, torch.Tensor):
         return _is_one_number(leaf) and _keeps_value(leaf.dtype, dtype)
     real = dtype.is_floating_point
@@ -112,6 +116,7 @@ _EXACT = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.i
 
 
 def _plain(value: Any, real: bool) -> bool:
+    """Whether a plain or symbolic number converts to the dtype exactly. ``real``: the dtype is a float dtype."""
     kind = type(value)
     if kind is torch.SymInt:  # torch raises the error for a number that is too large
         value = 0 if value.node.hint is None else value.node.hint
@@ -121,7 +126,7 @@ def _plain(value: Any, real: bool) -> bool:
     return result
 
 
-def make(tracer: TracerProtocol, data: object, kwargs: dict[str, Any]) -> Any:
+def make(tracer: TracerProtocol, data: object, kwargs: Kwargs) -> Any:
     """Make the tensor. ``kwargs`` are the keyword arguments of ``torch.tensor``."""
     options = {name: value for name, value in kwargs.items() if value is not None}
     requires_grad = options.pop("requires_grad", False)
@@ -129,10 +134,10 @@ def make(tracer: TracerProtocol, data: object, kwargs: dict[str, Any]) -> Any:
     options["dtype"] = _dtype_of(leaves, kwargs)
     if any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves):
         _warn_of_gradients()
-    made = _stacked(tracer, data, options)
+    result = _stacked(tracer, data, options)
     if requires_grad:
-        return tracer.call(torch.Tensor.requires_grad_, (made,), _NOTHING)
-    return made
+        return tracer.call(torch.Tensor.requires_grad_, (result,), {})
+    return result
 
 
 def _warn_of_gradients() -> None:
@@ -144,6 +149,7 @@ def _warn_of_gradients() -> None:
 
 
 def _stacked(tracer: TracerProtocol, data: Any, options: dict[str, Any]) -> Any:
+    """Record the tensor of a number, a tensor or a nested list."""
     if type(data) in _LISTS:
         return tracer.record(torch.stack, ([_stacked(tracer, v, options) for v in data],), {})
     if isinstance(data, torch.Tensor):
@@ -151,37 +157,34 @@ def _stacked(tracer: TracerProtocol, data: Any, options: dict[str, Any]) -> Any:
     return _of_number(tracer, data, options)
 
 
-def new_tensor(
-    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def new_tensor(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``Tensor.new_tensor``, which has the defaults of the tensor's dtype and device."""
     if len(args) == 2 and kwargs.keys() <= {"dtype", "device", "requires_grad"}:
-        like, data = args
-        given = {name: value for name, value in kwargs.items() if value is not None}
-        options = {"dtype": like.dtype, "device": like.device, **given}
-        if takes(data, options) and _fits(data, options["dtype"]):
+        tensor, data = args
+        explicit = {name: value for name, value in kwargs.items() if value is not None}
+        options = {"dtype": tensor.dtype, "device": tensor.device, **explicit}
+        # torch does not convert a single float to an integer dtype.
+        fits = type(data) is not torch.SymFloat or options["dtype"].is_floating_point
+        if fits and takes(data, options):
             return make(tracer, data, options)
     return tracer.record(fn, args, kwargs)
 
 
-def _fits(number: object, dtype: torch.dtype) -> bool:
-    """Whether the dtype accepts the number. torch does not convert a single float to an integer dtype."""
-    return type(number) is not torch.SymFloat or dtype.is_floating_point
-
-
 def _of_tensor(tracer: TracerProtocol, tensor: torch.Tensor, dtype: torch.dtype) -> Any:
+    """Record a tensor of one element as a scalar of the dtype, without its gradient."""
     if tensor.requires_grad:
-        tensor = tracer.call(torch.Tensor.detach, (tensor,), _NOTHING)
-    made = tracer.record(torch.Tensor.reshape, (tensor, ()), _NOTHING)
+        tensor = tracer.call(torch.Tensor.detach, (tensor,), {})
+    number = tracer.record(torch.Tensor.reshape, (tensor, ()), {})
     if dtype.is_floating_point and tensor.dtype != dtype:
-        made = tracer.record(torch.Tensor.to, (made, torch.float64), _NOTHING)  # the type of Python's float
-    return made if made.dtype == dtype else tracer.record(torch.Tensor.to, (made, dtype), _NOTHING)
+        number = tracer.record(torch.Tensor.to, (number, torch.float64), {})  # the type of Python's float
+    return number if number.dtype == dtype else tracer.record(torch.Tensor.to, (number, dtype), {})
 
 
 def _of_number(tracer: TracerProtocol, number: object, options: dict[str, Any]) -> Any:
+    """Record the tensor of a number."""
     dtype = options["dtype"]
     if not dtype.is_floating_point:
         return tracer.record(torch.scalar_tensor, (number,), options)
     # A number that is too large for the dtype becomes infinite.
-    made = tracer.record(torch.scalar_tensor, (number,), {**options, "dtype": torch.float64})
-    return tracer.record(torch.Tensor.to, (made, dtype), _NOTHING)
+    wide = tracer.record(torch.scalar_tensor, (number,), {**options, "dtype": torch.float64})
+    return tracer.record(torch.Tensor.to, (wide, dtype), {})

@@ -19,15 +19,14 @@ from fxstack_capture.torch_side.fakes import writes
 from fxstack_capture.torch_side.numbers import known_values
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.rules import numpy_indices
+from fxstack_capture.trace.state import Args, Kwargs
 
 _INTEGERS = frozenset({torch.int8, torch.int16, torch.int32, torch.int64})
 _EVERYTHING = slice(None)
 _MASKS = frozenset({torch.bool, torch.uint8})
 
 
-def read(
-    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def read(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``tensor[index]``."""
     if kwargs or len(args) != 2:
         return tracer.record(fn, args, kwargs)
@@ -40,9 +39,7 @@ def read(
     return tracer.record(operator.getitem, (tensor, rest), {}) if rest else tensor
 
 
-def write(
-    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def write(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``tensor[index] = value``."""
     if kwargs or len(args) != 3 or _is_refused(args[0]):
         return tracer.record(fn, args, kwargs)
@@ -63,8 +60,8 @@ def _with_numbers(tracer: TracerProtocol, index: object) -> Any:
         return index
 
     def number(value: object) -> Any:
-        known = known_values.value_of(tracer, value)
-        return tracer.number_in(value) if known is None else int(known)
+        constant = known_values.value_of(tracer, value)
+        return tracer.number_in(value) if constant is None else int(constant)
 
     def item(value: object) -> Any:
         if type(value) is slice and tracer.trace.options.capture_scalar_outputs:
@@ -76,6 +73,7 @@ def _with_numbers(tracer: TracerProtocol, index: object) -> Any:
 
 
 def _is_number(value: Any) -> TypeGuard[torch.Tensor]:
+    """Whether the value is a tensor of integers, which torch reads as a number if it is one number."""
     return type(value) is FakeTensor and value.dtype in _INTEGERS
 
 
@@ -117,12 +115,14 @@ def _is_outside(tensor: torch.Tensor, index: object) -> bool:
 
 
 def _as_numbers(index: Any) -> Any:
+    """Return the index with present values, so that torch raises its error with the numbers in the text."""
     if type(index) is tuple:
         return tuple(map(_as_numbers, index))
     return int(index) if _has_value(index) else index
 
 
 def _has_value(item: object) -> bool:
+    """Whether the item is a symbolic number whose value tracing knows."""
     return isinstance(item, torch.SymInt) and item.node.hint is not None
 
 
@@ -139,15 +139,17 @@ def _selected(
 ) -> tuple[torch.Tensor, tuple[Any, ...]]:
     """Return the tensor after ``select`` for the symbolic indices, and the rest of the index."""
     items, behind = _items(tensor, index)
-    last = max(place for place, item in enumerate(items) if type(item) is torch.SymInt)
+    last = max(position for position, item in enumerate(items) if type(item) is torch.SymInt)
     rest: list[Any] = []
     dim = 0
-    for place, item in enumerate(items):
+    for position, item in enumerate(items):
         if type(item) is torch.SymInt:
             with tracer.geometry.env.scalar_outputs_allowed():  # the storage offset depends on data, too
                 tensor = tracer.record(torch.select, (tensor, dim, item), {})
             continue
-        if item is None and place < last:  # the new dimension has the stride of the tensor before ``select``
+        if (
+            item is None and position < last
+        ):  # the new dimension has the stride of the tensor before ``select``
             tensor = tracer.record(torch.unsqueeze, (tensor, dim), {})
             rest.append(_EVERYTHING)
             dim += 1

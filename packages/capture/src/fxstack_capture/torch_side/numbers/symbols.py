@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import sympy
 import torch
@@ -16,10 +16,7 @@ from fxstack_capture.torch_compat import OptimizedPythonReferenceAnalysis, sympy
 
 
 class GraphAnalysis(OptimizedPythonReferenceAnalysis):
-    """Computes sympy functions on nodes.
-
-    Python arithmetic replaces the operations that torch leaves to sympy.
-    """
+    """Computes sympy functions on nodes. Python arithmetic replaces the operations that torch leaves to sympy."""
 
     @staticmethod
     def int_truediv(a: Any, b: Any) -> Any:
@@ -38,20 +35,18 @@ class GraphAnalysis(OptimizedPythonReferenceAnalysis):
         return -torch.sym_int(-x // 1)
 
 
-class NodeMaker(Protocol):
-    """The part of the graph builder that ``Symbols`` uses."""
-
-    @property
-    def graph(self) -> fx.Graph: ...
-
-    def placeholder(self, source: Source, value: object) -> fx.Node: ...
-
-
 class Symbols:
-    """Maps sympy symbols and expressions to nodes. Each expression is computed once."""
+    """Maps sympy symbols and expressions to nodes of ``graph``. Each expression is computed once.
 
-    def __init__(self, geometry: Geometry) -> None:
+    ``placeholder`` adds an input to the graph.
+    """
+
+    def __init__(
+        self, geometry: Geometry, graph: fx.Graph, placeholder: Callable[[Source, object], fx.Node]
+    ) -> None:
         self._geometry = geometry
+        self._graph = graph
+        self._placeholder = placeholder
         self.sources: Mapping[sympy.Symbol, tuple[Source, Any]] = geometry.primary
         """The source of each input symbol, and the symbolic number of the symbol alone."""
         self._nodes: dict[sympy.Basic, fx.Node] = {}
@@ -62,19 +57,17 @@ class Symbols:
 
     def can_compute(self, expr: sympy.Basic) -> bool:
         """Whether every symbol of ``expr`` is an input or has a node."""
-        return all(map(self._is_known, expr.free_symbols))
-
-    def _is_known(self, symbol: sympy.Symbol) -> bool:
-        return symbol in self._nodes or symbol in self.sources or symbol in self._geometry.computed
+        sources = (self._nodes, self.sources, self._geometry.computed)
+        return all(any(symbol in source for source in sources) for symbol in expr.free_symbols)
 
     def is_after(self, symbol: sympy.Symbol, mark: fx.Node) -> bool:
         """Whether a node after ``mark`` computes ``symbol``."""
         node = self._nodes.get(symbol)
         return node is not None and mark < node
 
-    def forget(self, gone: set[fx.Node]) -> None:
+    def forget(self, removed: set[fx.Node]) -> None:
         """Forget the nodes that ``roll_back`` has removed."""
-        self._nodes = {expr: node for expr, node in self._nodes.items() if node not in gone}
+        self._nodes = {expr: node for expr, node in self._nodes.items() if node not in removed}
 
     def is_new(self, result: Any) -> bool:
         """Whether ``result`` has a symbol without a node or an input."""
@@ -84,7 +77,7 @@ class Symbols:
             return False
         return not self.can_compute(result.node.expr)
 
-    def node_of(self, value: Any, builder: NodeMaker) -> Any:
+    def node_of(self, value: Any) -> Any:
         """Return the node of a symbolic number, or a plain number if the expression is constant."""
         expr = value.node.expr
         if expr.is_number or expr in (sympy.true, sympy.false):
@@ -95,7 +88,7 @@ class Symbols:
                 if not value.node.shape_env.demand_words(expr, self._may_grow):
                     return int(value)
                 expr = value.node.expr  # a guard may have simplified the expression
-            node = self._compute(expr, value, builder)
+            node = self._compute(expr, value)
         return node
 
     def _may_grow(self, symbol: sympy.Symbol) -> bool:
@@ -104,17 +97,18 @@ class Symbols:
             self.sources[symbol][0], Size | Stride | StorageOffset
         )
 
-    def assumed(self, expr: sympy.Basic, value: torch.SymBool, builder: NodeMaker) -> fx.Node:
+    def assumed(self, expr: sympy.Basic, value: torch.SymBool) -> fx.Node:
         """Return the node of an assumption. The node computes the original expression."""
         # The assumption already simplifies ``value`` itself.
         node = self._nodes.get(expr)
-        return self._compute(expr, value, builder) if node is None else node
+        return self._compute(expr, value) if node is None else node
 
-    def _compute(self, expr: sympy.Basic, value: object, builder: NodeMaker) -> fx.Node:
-        graph = builder.graph
+    def _compute(self, expr: sympy.Basic, value: object) -> fx.Node:
+        """Add nodes that compute ``expr``, and return the last. ``value`` is the symbolic number of ``expr``, if any."""
+        graph = self._graph
         tracer = fx.proxy.GraphAppendingTracer(graph)
         names = sorted(expr.free_symbols, key=str)
-        env = {name: fx.Proxy(self._symbol_node(name, builder), tracer) for name in names}
+        env = {name: fx.Proxy(self._symbol_node(name), tracer) for name in names}
         node: fx.Node
         if expr in env:
             return env[expr].node
@@ -127,41 +121,43 @@ class Symbols:
         self._nodes[expr] = node
         return node
 
-    def _float_node(self, symbol: sympy.Symbol, builder: NodeMaker) -> fx.Node:
+    def _float_node(self, symbol: sympy.Symbol) -> fx.Node:
         """Add the program's own operation, whose result is ``symbol``."""
         computed = self._geometry.computed[symbol]
-        operands = [self._operand(operand, builder) for operand in computed.operands]
-        node = builder.graph.call_function(computed.operation.function, tuple(operands))
+        operands = [self._operand(operand) for operand in computed.operands]
+        node = self._graph.call_function(computed.operation.function, tuple(operands))
         value = node.target(*fx.map_arg(node.args, lambda n: n.meta["val"]))
         node.meta.update(val=value, example_value=value)
         return node
 
-    def _operand(self, operand: object, builder: NodeMaker) -> Any:
+    def _operand(self, operand: object) -> Any:
+        """Return the node of an operand of the program's own float operation, or a plain operand itself."""
         if not isinstance(operand, sympy.Basic):
             return operand
         node = self._nodes.get(operand)
-        return self._compute(operand, None, builder) if node is None else node
+        return self._compute(operand, None) if node is None else node
 
-    def bind_input(self, symbol: sympy.Symbol, builder: NodeMaker) -> None:
+    def bind_input(self, symbol: sympy.Symbol) -> None:
         """Make ``symbol`` an input if the symbol has no node yet."""
         node = self._nodes.get(symbol)
         if node is None or node._erased:
             self._nodes.pop(symbol, None)
-            self._symbol_node(symbol, builder)
+            self._symbol_node(symbol)
 
-    def _symbol_node(self, symbol: sympy.Symbol, builder: NodeMaker) -> fx.Node:
+    def _symbol_node(self, symbol: sympy.Symbol) -> fx.Node:
+        """Return the node of a symbol: an input, a computed float, or the bool in a tensor as a number."""
         node = self._nodes.get(symbol)
         if node is None and symbol in self._geometry.computed:
-            node = self._nodes[symbol] = self._float_node(symbol, builder)
+            node = self._nodes[symbol] = self._float_node(symbol)
         truth = self._nodes.get(sympy.Eq(symbol, 1))
         if node is None and symbol not in self.sources and truth is not None:
             # The bool in a tensor is the expression ``symbol == 1``: ``float`` of it is the symbol itself.
-            node = self._nodes[symbol] = builder.graph.call_function(torch.sym_ite, (truth, 1, 0))
+            node = self._nodes[symbol] = self._graph.call_function(torch.sym_ite, (truth, 1, 0))
             value = torch.sym_ite(truth.meta["val"], 1, 0)
             node.meta.update(val=value, example_value=value)
         if node is None:
             source, value = self.sources[symbol]
-            node = self._nodes[symbol] = builder.placeholder(source, value)
+            node = self._nodes[symbol] = self._placeholder(source, value)
         return node
 
 
@@ -176,4 +172,5 @@ def _annotate_after(last: fx.Node, graph: fx.Graph) -> None:
 
 
 def symbolic_number(value: object) -> bool:
+    """Whether the value is a SymInt, SymFloat or SymBool."""
     return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))

@@ -15,6 +15,7 @@ import torch
 from fxstack_capture.breaks import READS_DATA, GraphBreak
 from fxstack_capture.torch_side.numbers import known_values
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.trace.state import Args, Kwargs
 
 # Limits: an in-place operator between two rows of one tensor at such indices (``y[t] = y[0]``) runs its graph
 # in eager.
@@ -25,19 +26,15 @@ _CONTAINERS = (tuple, list, torch.Size)
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-def accepted(
-    tracer: TracerProtocol, args: tuple[Any, ...], kwargs: dict[str, Any], reason: GraphBreak
-) -> Arguments | None:
+def accepted(tracer: TracerProtocol, args: Args, kwargs: Kwargs, reason: GraphBreak) -> Arguments | None:
     """Return new arguments for a call that was rejected for ``reason``, or ``None``."""
-    instead = _with_number(tracer, args, kwargs, reason)
-    if instead is None and reason.record.reason.id == "internal-error":
+    arguments = _with_number(tracer, args, kwargs, reason)
+    if arguments is None and reason.record.reason.id == "internal-error":
         return with_decisions(args, kwargs)
-    return instead
+    return arguments
 
 
-def _with_number(
-    tracer: TracerProtocol, args: tuple[Any, ...], kwargs: dict[str, Any], reason: GraphBreak
-) -> Arguments | None:
+def _with_number(tracer: TracerProtocol, args: Args, kwargs: Kwargs, reason: GraphBreak) -> Arguments | None:
     """Return the arguments with a number in place of the tensor whose number torch has read, or ``None``."""
     # If a tensor occurs twice, torch may need the number in one place and the tensor in the other.
     asked, tracer.mode.asked = tracer.mode.asked, None
@@ -45,14 +42,14 @@ def _with_number(
         return None
     if _occurrences((args, kwargs), asked) != 1:
         return None
-    known = known_values.value_of(tracer, asked)
-    if known is None or known.numel() != 1:
+    value = known_values.value_of(tracer, asked)
+    if value is None or value.numel() != 1:
         return None
-    found: Arguments = _replaced((args, kwargs), asked, known.item())
-    return found
+    arguments: Arguments = _replaced((args, kwargs), asked, value.item())
+    return arguments
 
 
-def with_decisions(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
+def with_decisions(args: Args, kwargs: Kwargs) -> Arguments | None:
     """Return the arguments with decided comparisons of symbolic numbers, or ``None`` if there are none."""
     if not any(map(_is_open, (*args, *kwargs.values()))):
         return None
@@ -61,6 +58,7 @@ def with_decisions(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments |
 
 
 def _is_open(value: Any) -> bool:
+    """Whether the value is a comparison of symbolic numbers that a guard can decide."""
     return type(value) is torch.SymBool and value.node.has_hint()
 
 
@@ -69,10 +67,12 @@ def _decided(value: object) -> Any:
 
 
 def _occurrences(value: object, tensor: torch.Tensor) -> int:
+    """Return how many times the tensor object occurs in an argument."""
     return (value is tensor) + sum(_occurrences(part, tensor) for part in _parts(value))
 
 
 def _parts(value: Any) -> tuple[Any, ...]:
+    """Return the items of a container, a slice or a dictionary."""
     if type(value) is slice:
         return value.start, value.stop, value.step
     if type(value) is dict:
@@ -81,6 +81,7 @@ def _parts(value: Any) -> tuple[Any, ...]:
 
 
 def _replaced(value: Any, tensor: torch.Tensor, number: Any) -> Any:
+    """Return the argument with ``number`` in place of ``tensor``."""
     if value is tensor:
         return number
     if type(value) is slice:

@@ -1,7 +1,11 @@
-"""``min``, ``max`` and ``bool`` of unbacked numbers. The graph selects the result without a branch."""
+"""``min``, ``max`` and ``bool`` of unbacked numbers and of tensors of one element, without a branch.
+
+The graph selects the smaller or larger value, so that tracing need not know which of the two it is.
+"""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +16,6 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.shapes.symbolic.exact_comparisons import EXACT
 from fxstack_capture.torch_compat import FakeTensor
-from fxstack_capture.torch_side.numbers import tensor_extrema
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 _COMPARE: dict[Any, Any] = {max: torch.gt, min: torch.lt}
@@ -25,14 +28,15 @@ def extremum(tracer: TracerProtocol, fn: Callable[..., Any], first: object, seco
     Python can compare the numbers while tracing, or if the graph cannot select from them.
     """
     if isinstance(first, torch.Tensor) or isinstance(second, torch.Tensor):
-        return tensor_extrema.extremum(tracer, fn, first, second)
+        return _tensor_extremum(tracer, fn, first, second)
     if _is_whole(first) and _is_whole(second) and (_is_open(first) or _is_open(second)):
         return _SYMBOLIC[fn](first, second)
     if tracer.trace.options.fullgraph:  # the alternative to a float in place of an integer is an error
         first, second = _as_floats(first, second)
     if not (_is_float(first) and _is_float(second) and (_is_open(first) or _is_open(second))):
         return NotImplemented
-    pair = [_as_tensor(tracer, number) for number in (first, second)]
+    options = {"dtype": torch.float64, "device": torch.device("cpu")}
+    pair = [tracer.record(torch.scalar_tensor, (number,), options) for number in (first, second)]
     better = tracer.record(_COMPARE[fn], (pair[1], pair[0]), {})
     chosen = tracer.record(torch.where, (better, pair[1], pair[0]), {})
     return tracer.number_in(chosen)
@@ -62,11 +66,6 @@ def _is_open(number: object) -> bool:
 
 
 _SYMBOLIC: dict[Any, Callable[..., Any]] = {max: torch.sym_max, min: torch.sym_min}
-
-
-def _as_tensor(tracer: TracerProtocol, number: object) -> torch.Tensor:
-    options = {"dtype": torch.float64, "device": torch.device("cpu")}
-    return tracer.record(torch.scalar_tensor, (number,), options)
 
 
 def open_truth(tracer: TracerProtocol, value: Any) -> torch.SymBool | None:
@@ -105,3 +104,63 @@ def specialized(tracer: TracerProtocol, value: Any) -> Any:
 
 
 _PLAIN = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+
+
+_BETTER: dict[Any, Callable[..., Any]] = {max: operator.gt, min: operator.lt}
+_REAL = (int, torch.SymInt, float, torch.SymFloat)
+
+
+def _takes(tracer: TracerProtocol, first: object, second: object) -> bool:
+    """Whether the graph can select from the two operands."""
+    tensors = [value for value in (first, second) if isinstance(value, torch.Tensor)]
+    if not tracer.trace.options.fullgraph or not all(_is_plain(tracer, tensor) for tensor in tensors):
+        return False
+    if len(tensors) == 1:
+        number = second if first is tensors[0] else first
+        alone: bool = tensors[0].dim() == 0
+        return alone and _holds(tensors[0].dtype, number)
+    return len(tensors) == 2 and _look_alike(*tensors)
+
+
+def _is_plain(tracer: TracerProtocol, tensor: torch.Tensor) -> bool:
+    """Whether the operand is a plain tensor of one real number."""
+    shown: bool = tracer.python_type(tensor) in (torch.Tensor, torch.nn.Parameter)
+    sizes = all(type(size) is int and size == 1 for size in tensor.shape)
+    return shown and type(tensor) is FakeTensor and sizes and not tensor.dtype.is_complex
+
+
+def _look_alike(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Whether two operands have the same shape, dtype, device and layout, so that ``where`` converts neither."""
+    same: bool = first.shape == second.shape and first.dtype == second.dtype
+    return same and first.device == second.device and first.layout == second.layout
+
+
+def _holds(dtype: torch.dtype, number: object) -> bool:
+    """Whether a tensor of ``dtype`` can stand for the number in the operators that follow."""
+    if dtype is torch.bool:
+        return type(number) is bool
+    if dtype.is_floating_point:
+        return type(number) in _REAL and dtype.itemsize > 1
+    limits = torch.iinfo(dtype)
+    return type(number) is int and limits.min <= number <= limits.max
+
+
+def _tensor_extremum(tracer: TracerProtocol, fn: Callable[..., Any], first: object, second: object) -> Any:
+    """Return a new tensor with the value of ``min`` or ``max`` of two operands, at least one of them a tensor.
+
+    Return ``NotImplemented`` if the graph cannot select from the two operands.
+    """
+    # Python returns one of the objects. The graph computes a new tensor of the same value: another object, a
+    # tensor where Python may return a number, and with a zero gradient where Python leaves a gradient unset.
+    # Therefore the rule needs ``fullgraph=True``, where the alternative is an error; torch.compile computes
+    # such a tensor, too. Anything else that may differ breaks the graph: other dtypes, numbers that the tensor
+    # cannot hold, and later writes to the operands or to the result.
+    if not _takes(tracer, first, second):
+        return NotImplemented
+    better = tracer.trace.calls.call(_BETTER[fn], (second, first), {})
+    chosen = tracer.record(torch.where, (better, second, first), {})
+    for value in (first, second, chosen):
+        if isinstance(value, torch.Tensor):
+            text = f"a write to an operand or a result of {fn.__name__}"
+            tracer.unwritable[value.untyped_storage()._cdata] = text
+    return chosen

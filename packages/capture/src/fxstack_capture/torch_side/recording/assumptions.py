@@ -66,9 +66,7 @@ class Assumptions:
 
     @contextmanager
     def none_inside(self, *, nested: bool) -> Iterator[None]:
-        """Disallow assumptions in code whose nodes leave the graph. ``nested``: the nodes form a nested
-        graph.
-        """
+        """Disallow assumptions in code whose nodes leave the graph. ``nested``: the nodes form a nested graph."""
         before = self.region, self.may_assert
         self.region, self.may_assert = self._tracer.builder.mark(), nested
         try:
@@ -134,7 +132,7 @@ class Assumptions:
     def draws(self) -> bool:
         """Whether the graph draws random numbers. Valid only after the trace."""
         operators = self._tracer.mode.operators
-        return any(torch.Tag.nondeterministic_seeded in found.tags for found in operators)
+        return any(torch.Tag.nondeterministic_seeded in operator.tags for operator in operators)
 
     def demand_retractable(self) -> None:
         """Raise ``RefusedError`` if running the graph has effects that nothing can undo."""
@@ -149,11 +147,11 @@ class Assumptions:
         on_cpu = all(fake.device.type == "cpu" for fake, _, _ in tracer.inputs())
         leaves_traces = (
             bool(tracer.mutated_storages & self._storages())
-            or any(getattr(found, "namespace", "") not in _OWN for found in operators)
+            or any(getattr(operator, "namespace", "") not in _OWN for operator in operators)
             or any(_is_the_programs(node.target) for node in tracer.builder.graph.nodes)
         )
         needs_cpu = self.draws or any(
-            found.name().removeprefix("aten::").split(".")[0] in _INDEXING for found in operators
+            operator.name().removeprefix("aten::").split(".")[0] in _INDEXING for operator in operators
         )
         return not (leaves_traces or (needs_cpu and not on_cpu))
 

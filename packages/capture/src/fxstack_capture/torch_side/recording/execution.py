@@ -30,12 +30,13 @@ from fxstack_capture.torch_compat import (
     UnsupportedFakeTensorException,
     UnsupportedMutationAliasingException,
     UnsupportedOperatorException,
+    tree_leaves,
     tree_map,
 )
-from fxstack_capture.torch_side.fakes import custom_operators
 from fxstack_capture.torch_side.fakes.writes import is_leaf
 from fxstack_capture.torch_side.numbers.symbols import symbolic_number
-from fxstack_interchange.operators.custom_operators import custom_operator, described
+from fxstack_capture.trace.state import Args, Kwargs
+from fxstack_interchange.operators.custom_operators import custom_operator, described, operator_of
 from fxstack_interchange.torch_facts.dtypes import is_refusal
 
 _DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
@@ -65,6 +66,7 @@ _ONE_HOT = torch.nn.functional.one_hot
 
 
 def name_of(fn: object) -> str:
+    """Return a readable name of a function, for error texts."""
     if isinstance(fn, (OpOverload, OpOverloadPacket)):
         return str(fn)
     return str(getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or fn)
@@ -74,18 +76,15 @@ def name_of(fn: object) -> str:
 def run_fake(
     mode: FakeTensorMode,
     fn: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: Args,
+    kwargs: Kwargs,
     listener: AbstractContextManager[object] | None = None,
 ) -> Any:
     """Run ``fn`` on fakes. Raise the program's exception or GraphBreak. ``listener`` sees the operators."""
-    # Some composite kernels accept symbolic sizes only in their Python implementation.
-    symbolic = mode.shape_env is not None
-    dispatcher = torch_compat.EnablePythonDispatcher() if symbolic else nullcontext()
     try:
-        with dispatcher, mode, _NOBODY if listener is None else listener:
+        with python_dispatcher(mode), mode, _NOBODY if listener is None else listener:
             result = fn(*args, **kwargs)
-            custom_operators.demand_declared(fn, (args, kwargs), result)
+            demand_declared(fn, (args, kwargs), result)
             return result.contiguous() if fn is _ONE_HOT else result
     except _DATA_DEPENDENT as error:
         raise _data_break(fn, error, mode.shape_env) from error
@@ -98,6 +97,12 @@ def run_fake(
     except Exception as error:
         exact = without_context(_exact_error(fn, args, kwargs, error), error)
     raise exact  # outside of the handlers, so that the error of the fake kernel is not the context
+
+
+def python_dispatcher(mode: FakeTensorMode) -> AbstractContextManager[object]:
+    """Let operators use torch's implementations in Python, if the trace has symbols."""
+    # Some composite kernels accept symbolic sizes only in their Python implementation.
+    return torch_compat.EnablePythonDispatcher() if mode.shape_env is not None else _NOBODY
 
 
 def _data_break(fn: Callable[..., Any], error: Exception, env: ShapeEnv | None) -> GraphBreak:
@@ -131,14 +136,18 @@ def without_context(exact: BaseException, ours: BaseException) -> BaseException:
 
 
 @calls_program
-def _exact_error(
-    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
-) -> BaseException:
+def _exact_error(fn: Callable[..., Any], args: Args, kwargs: Kwargs, error: Exception) -> BaseException:
+    """Return the program's own exception for a call whose fake kernel raised ``error``, or a graph break.
+
+    The call runs again on zeros. Random numbers of that run are given back.
+    """
     refused = _is_refused_arguments(error)
     rng_state = torch.get_rng_state()
     try:
-        real_args, real_kwargs = tree_map(_real, (args, kwargs))
-        _unbound(fn)(*_with_self(fn, real_args), **real_kwargs)
+        owner = getattr(fn, "__self__", None)
+        bound = isinstance(owner, FakeTensor)
+        real_args, real_kwargs = tree_map(_real, ((owner, *args) if bound else args, kwargs))
+        (getattr(torch.Tensor, fn.__name__) if bound else fn)(*real_args, **real_kwargs)
     except _CannotRehearseError:
         if refused and any(map(_is_unknown, (*args, *kwargs.values()))):
             text = f"{name_of(fn)} (a number that depends on data)"
@@ -182,12 +191,11 @@ class _CannotRehearseError(Exception):
 
 def _real(leaf: object) -> Any:
     """Return zeros for a fake tensor, the hint for a symbolic number, or the leaf itself."""
-    if isinstance(leaf, FakeTensor):
-        return _zeros(leaf)
-    return _hint(leaf) if symbolic_number(leaf) else leaf
+    return _zeros(leaf) if isinstance(leaf, FakeTensor) else _hint(leaf)
 
 
 def _hint(number: Any) -> Any:
+    """Return the present value of a symbolic number, or another value itself."""
     if not symbolic_number(number):
         return number
     hint = number.node.hint
@@ -197,10 +205,12 @@ def _hint(number: Any) -> Any:
 
 
 def _is_unknown(value: Any) -> bool:
+    """Whether the value is a symbolic number that depends on data."""
     return bool(symbolic_number(value)) and value.node.hint is None
 
 
 def _zeros(fake: FakeTensor) -> torch.Tensor:
+    """Return a real tensor of zeros with the metadata of a fake. Raise ``_CannotRehearseError`` for a large tensor."""
     size = [_hint(n) for n in fake.size()]
     if fake.device.type != "cpu" or math.prod(size) * fake.element_size() > _LARGEST_DRY_RUN:
         raise _CannotRehearseError
@@ -216,14 +226,35 @@ def _zeros(fake: FakeTensor) -> torch.Tensor:
     return real
 
 
-def _unbound(fn: Callable[..., Any]) -> Callable[..., Any]:
-    owner = getattr(fn, "__self__", None)
-    if isinstance(owner, FakeTensor):
-        fn = getattr(torch.Tensor, fn.__name__)
-    result: Callable[..., Any] = fn
-    return result
+def demand_declared(fn: Callable[..., Any], arguments: object, result: object) -> None:
+    """Break the graph if the fake function of a custom operator returns what its operator cannot return."""
+    name = custom_operator(fn)
+    operator = operator_of(fn) if name else None
+    if operator is None:
+        return
+    returns = operator._schema.returns
+    values = result if isinstance(result, (tuple, list)) and len(returns) != 1 else (result,)
+    if len(values) != max(1, len(returns)):
+        _refuse(name, f"{len(values)} results", f"the operator has {len(returns)}")
+    used = {leaf.device.type for leaf in tree_leaves(arguments) if isinstance(leaf, torch.Tensor)}
+    for value, declared in zip(values, returns, strict=False):
+        if isinstance(declared.type, torch.TensorType) and not isinstance(value, torch.Tensor):
+            _refuse(name, f"{value!r}", "the operator returns a tensor")
+        for tensor in tree_leaves(value):
+            if isinstance(tensor, torch.Tensor):
+                _demand_device(name, tensor, used)
 
 
-def _with_self(fn: object, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    owner = getattr(fn, "__self__", None)
-    return (_zeros(owner), *args) if isinstance(owner, FakeTensor) else args
+def _demand_device(name: str, tensor: torch.Tensor, used: set[str]) -> None:
+    """Break the graph if a result has data, or is on a device that the fake function cannot have meant."""
+    device = tensor.device.type
+    if not isinstance(tensor, FakeTensor):
+        _refuse(name, "a tensor with data", "a fake function makes its results by torch's functions")
+    if device in used or device == "cpu":
+        return
+    if device == "meta" or (device == "cuda" and not torch.cuda.is_available()):
+        _refuse(name, f"a tensor on the device {tensor.device}", f"the arguments are on {', '.join(used)}")
+
+
+def _refuse(name: str, returned: str, expected: str) -> None:
+    raise graph_break("fake-function", f"{described(name)} returned {returned}, but {expected}")

@@ -58,7 +58,9 @@ def finish(tracer: TracerProtocol, outputs: Sequence[Any]) -> CapturedCode:
         inputs=tuple(builder.inputs[node] for node in placeholders),
         example_inputs=tuple(node.meta["val"] for node in placeholders),
         overrides_classes=tracer.overrides.has_classes or tracer.wrappers.used,
-        redefined=tuple(place for place, node in enumerate(placeholders) if _redefines(node.meta["val"])),
+        redefined=tuple(
+            position for position, node in enumerate(placeholders) if _redefines(node.meta["val"])
+        ),
         overrides_modes=bool(tracer.outer_modes),
         checkpoints=tracer.notes.checkpointed(graph.nodes),
         demands=partial(shape_guards, tracer.geometry),
@@ -77,6 +79,7 @@ def _put_back_layouts(tracer: TracerProtocol, placeholders: Sequence[fx.Node]) -
 
 
 def _redefines(value: object) -> bool:
+    """Whether the value has a user's class that replaces methods of tensors."""
     cls = shown_class(value) if isinstance(value, torch.Tensor) else None
     return cls is not None and redefines(cls)
 
@@ -90,10 +93,11 @@ def _root(tracer: TracerProtocol) -> torch.nn.Module:
 
 
 def _output(tracer: TracerProtocol, value: object) -> Any:
+    """Return the node of a graph output."""
     if isinstance(value, torch.Tensor):
         return tracer.builder.node_of(value)
     if isinstance(value, SYMBOLIC):
-        return tracer.symbols.node_of(value, tracer.builder)
+        return tracer.symbols.node_of(value)
     raise graph_break("tracing-error", f"a {type(value).__qualname__} cannot be a graph output")
 
 
@@ -114,7 +118,7 @@ def _write_assertions(tracer: TracerProtocol) -> None:
             done.add(assertion.expr)
             end = graph._root.prev
             condition = env.create_symboolnode(assertion.expr)
-            node = tracer.symbols.assumed(assertion.expr, condition, tracer.builder)
+            node = tracer.symbols.assumed(assertion.expr, condition)
             message = f"Runtime assertion failed for expression {assertion.expr}"
             graph.call_function(torch.ops.aten._assert_scalar.default, (node, message)).meta["val"] = None
             _move_up(end.next, tracer.builder.last_placeholder, order)
@@ -127,21 +131,20 @@ def _move_up(first: fx.Node, start: fx.Node, order: dict[fx.Node, tuple[int, int
         new.append(first)
         first = first.next
     new = [node for node in new if node.op != "placeholder"]
-    needed = {node for made in new for node in made.all_input_nodes}.difference(new)
+    needed = {node for moved in new for node in moved.all_input_nodes}.difference(new)
     computed = [node for node in needed if node.op != "placeholder"]
-    place = max(computed, key=order.__getitem__, default=start)
+    last = max(computed, key=order.__getitem__, default=start)
     for node in new:
-        place.append(node)
-        order[node] = (order.get(place, (-1, 0))[0], len(order))
-        place = node
+        last.append(node)
+        order[node] = (order.get(last, (-1, 0))[0], len(order))
+        last = node
 
 
 def _bind_symbols(tracer: TracerProtocol) -> None:
     """Make every symbol in the size of an input an input of the graph."""
     if not tracer.geometry.is_used:
         return
-    builder = tracer.builder
-    tensors = [n.meta["val"] for n in builder.graph.nodes if n.op == "placeholder"]
+    tensors = [n.meta["val"] for n in tracer.builder.graph.nodes if n.op == "placeholder"]
     numbers = [
         number
         for tensor in tensors
@@ -151,7 +154,7 @@ def _bind_symbols(tracer: TracerProtocol) -> None:
     ]
     for number in numbers:
         for symbol in sorted(number.node.expr.free_symbols, key=str):
-            tracer.symbols.bind_input(symbol, builder)
+            tracer.symbols.bind_input(symbol)
 
 
 def _remove_unused(graph: fx.Graph) -> None:
@@ -163,6 +166,7 @@ def _remove_unused(graph: fx.Graph) -> None:
 
 
 def _is_free(node: fx.Node) -> bool:
+    """Whether an unused node may be removed: it computes sizes, or takes an element that is no tensor."""
     if node.op != "call_function":
         return False
     if node.target is torch.ops.aten.detach.default:  # of a value that autograd would have saved

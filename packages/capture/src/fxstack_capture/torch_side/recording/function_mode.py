@@ -14,6 +14,7 @@ from fxstack_capture.torch_side.numbers import known_values
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.rules.attributes import accessed
 from fxstack_capture.torch_side.subclasses.overrides import is_accessor
+from fxstack_capture.trace.state import Args, Kwargs
 
 
 class RecordingMode(TorchFunctionMode):
@@ -24,11 +25,7 @@ class RecordingMode(TorchFunctionMode):
         self._tracer = tracer
 
     def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: object,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
+        self, func: Callable[..., Any], types: object, args: Args = (), kwargs: Kwargs | None = None
     ) -> Any:
         kwargs = kwargs or {}
         tracer = self._tracer
@@ -37,13 +34,14 @@ class RecordingMode(TorchFunctionMode):
         if is_accessor(func):
             return accessed(tracer, func, args)
         if getattr(func, "__name__", None) in _CONVERSIONS:  # C code needs a plain Python number
-            known = known_values.value_of(tracer, args[0])
-            if known is not None and known.numel() == 1:
-                return getattr(known, func.__name__)()
+            constant = known_values.value_of(tracer, args[0])
+            if constant is not None and constant.numel() == 1:
+                return getattr(constant, func.__name__)()
             return self._number(func, args, kwargs)
         return tracer.call(func, args, kwargs)
 
-    def _number(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _number(self, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+        """Record the conversion of a tensor to a number that depends on data. Break the graph: C code needs the value."""
         try:
             return self._tracer.record(func, args, kwargs)
         except GraphBreak as reason:

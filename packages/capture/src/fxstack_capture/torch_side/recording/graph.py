@@ -1,22 +1,38 @@
-"""The FX graph under construction. The builder makes placeholders and elements of results on first use."""
+"""The FX graph under construction: the builder, the target of the node of a call, and names of placeholders.
+
+The builder makes placeholders and elements of results on first use.
+"""
 
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    MethodDescriptorType,
+    MethodType,
+    MethodWrapperType,
+    WrapperDescriptorType,
+)
 from typing import Any
 
 import torch
 from torch import fx
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.operator_protocol import COMPARISON_NAMES, OUT_OF_PLACE, function_of
+from fxstack_capture.shapes.geometry import Geometry
 from fxstack_capture.sources import Source
-from fxstack_capture.torch_compat import FakeTensor, tree_leaves
+from fxstack_capture.torch_compat import CustomOpDef, FakeTensor, tree_leaves
+from fxstack_capture.torch_side.global_state.import_snapshot import torchs_own
 from fxstack_capture.torch_side.numbers.symbols import Symbols
 from fxstack_capture.torch_side.recording.constants import is_constant, is_plain
-from fxstack_capture.torch_side.recording.naming import placeholder_name
 from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapper
 from fxstack_capture.trace.numpy_types import NUMBERS
+from fxstack_capture.trace.state import Args, Kwargs
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -27,9 +43,9 @@ _DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: to
 class GraphBuilder:
     """Maps the tensors of the trace to nodes. Bound tensors stay alive, so that their ids stay unique."""
 
-    def __init__(self, symbols: Symbols) -> None:
+    def __init__(self, geometry: Geometry) -> None:
         self.graph = fx.Graph()
-        self.symbols = symbols
+        self.symbols = Symbols(geometry, self.graph, self.placeholder)
         self.inputs: dict[fx.Node, Source] = {}
         self._last_placeholder: fx.Node = self.graph._root
         self._nodes: dict[int, fx.Node] = {}
@@ -59,10 +75,12 @@ class GraphBuilder:
         return self._last_placeholder
 
     def is_known(self, fake: torch.Tensor) -> bool:
+        """Whether the graph has a node for the tensor, or can make one."""
         key = id(fake)
         return key in self._nodes or key in self._entered or key in self._elements
 
     def node_of(self, fake: torch.Tensor) -> fx.Node:
+        """Return the node that computes the tensor. Break the graph if the tensor did not come from the program."""
         node = self._nodes.get(id(fake))
         return node if node is not None else self._make_node(fake)
 
@@ -72,6 +90,7 @@ class GraphBuilder:
         return self.node_of(fake) if key in self._nodes or key in self._elements else None
 
     def _make_node(self, fake: torch.Tensor) -> fx.Node:
+        """Make the node of an input, of an element of a result, or of a wrapper that the program has constructed."""
         key = id(fake)
         if key in self._entered:
             node = self.placeholder(self._entered[key], fake)
@@ -80,14 +99,15 @@ class GraphBuilder:
             node = self.graph.call_function(operator.getitem, (parent, index))
             node.meta.update(parent.meta, val=fake, example_value=fake)
         else:
-            made = self.put_together(fake)
-            if made is None:
+            node_of_wrapper = self.put_together(fake)
+            if node_of_wrapper is None:
                 raise graph_break("unsupported-tensor", "a tensor that did not come from the program")
-            node = made
+            node = node_of_wrapper
         self._nodes[key] = node
         return node
 
     def placeholder(self, source: Source, value: object) -> fx.Node:
+        """Add an input of the graph after the last input."""
         with self.graph.inserting_after(self._last_placeholder):
             node = self.graph.placeholder(placeholder_name(source))
         # ``x[0]`` and ``x_0`` have the same name. fx takes the names of parameters from the targets.
@@ -125,21 +145,26 @@ class GraphBuilder:
     # --- rolling back ----------------------------------------------------------------------------
 
     def mark(self) -> fx.Node:
-        """Return the present end of the graph, for ``roll_back``."""
+        """Return the present end of the graph, for ``nodes_since`` and ``roll_back``."""
         return self.graph._root.prev
+
+    def nodes_since(self, mark: fx.Node) -> list[fx.Node]:
+        """Return the operators after ``mark`` in graph order. Placeholders come first in a graph."""
+        nodes = []
+        node = self.graph._root.prev
+        while node is not mark and node.op not in ("placeholder", "root"):
+            nodes.append(node)
+            node = node.prev
+        return nodes[::-1]
 
     def roll_back(self, mark: fx.Node) -> None:
         """Remove all operators after ``mark``. Placeholders stay."""
-        gone = set()
-        node = self.graph._root.prev
-        while node is not mark and node.op != "placeholder" and node is not self.graph._root:
-            previous = node.prev
-            gone.add(node)
+        removed = set(nodes := self.nodes_since(mark))
+        for node in reversed(nodes):
             self.graph.erase_node(node)
-            node = previous
-        self._nodes = {key: n for key, n in self._nodes.items() if n not in gone}
-        self._elements = {key: e for key, e in self._elements.items() if e[0] not in gone}
-        self.symbols.forget(gone)
+        self._nodes = {key: n for key, n in self._nodes.items() if n not in removed}
+        self._elements = {key: e for key, e in self._elements.items() if e[0] not in removed}
+        self.symbols.forget(removed)
 
     # --- recording -------------------------------------------------------------------------------
 
@@ -156,7 +181,7 @@ class GraphBuilder:
         if is_constant(value):
             return value
         if kind in SYMBOLIC:
-            return self.symbols.node_of(value, self)
+            return self.symbols.node_of(value)
         if kind is dict:
             return {key: self.argument(item, tensors) for key, item in value.items()}
         if kind is slice:
@@ -177,9 +202,8 @@ class GraphBuilder:
         error.is_argument = True
         raise error
 
-    def add(
-        self, op: str, target: Callable[..., Any] | str, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> fx.Node:
+    def add(self, op: str, target: Callable[..., Any] | str, args: Args, kwargs: Kwargs) -> fx.Node:
+        """Add a node, which gets a name from its target."""
         name = self._names.get(target)
         if name is None:
             name = self._names[target] = self.graph._target_to_str(target)
@@ -192,13 +216,12 @@ class GraphBuilder:
         return self.graph.get_attr(name)
 
     def bind(self, result: object, node: fx.Node) -> None:
-        """Register ``node`` as the node of ``result``, a tensor or a container of tensors and
-        plain values.
-        """
+        """Register ``node`` as the node of ``result``, a tensor or a container of tensors and plain values."""
         node.meta.update(val=result, example_value=result)
         self._bind(result, node)
 
     def _bind(self, result: object, node: fx.Node) -> None:
+        """Register ``node`` for a tensor or a symbolic number, and elements of containers lazily."""
         if isinstance(result, torch.Tensor):
             if not self.is_known(result):
                 self._alive.append(result)
@@ -221,12 +244,14 @@ class GraphBuilder:
         ]
 
     def _bind_sizes(self, result: torch.Tensor, node: fx.Node) -> None:
+        """Add ``size`` nodes for the sizes of a result that depend on data."""
         for dim, size in self._new_sizes(result):
             number = self.graph.call_method("size", (node, dim))
             number.meta.update(node.meta, val=size, example_value=size)
             self.symbols.bind(size, number)
 
     def _bind_elements(self, items: Any, node: fx.Node) -> None:
+        """Register the elements of a container: tensors get their nodes at their first use."""
         for index, item in items:
             if isinstance(item, torch.Tensor):
                 if not self.is_known(item):
@@ -249,3 +274,89 @@ def holds_only_graph_values(result: object) -> bool:
     if type(result) is dict:
         return all(holds_only_graph_values(item) for item in result.values())
     return False
+
+
+_NOT_IDENTIFIER = re.compile(r"\W+")
+_REPEATED = re.compile(r"_{2,}")
+
+
+def placeholder_name(source: Source) -> str:
+    """Return ``l_self_modules_fc_parameters_weight`` for ``self._modules['fc']._parameters['weight']``."""
+    words = _NOT_IDENTIFIER.sub("_", source.name)
+    return "l_" + _REPEATED.sub("_", words).strip("_")
+
+
+# Special methods that become operators, because torch.fx and its passes know the operators as functions.
+_OPERATORS: dict[str, Callable[..., Any]] = {
+    f"__{name}__": function_of(name)
+    for name in (
+        *("getitem", "setitem", "add", "sub", "mul", "truediv", "mod", "matmul", "and", "or", "xor"),
+        *("neg", "pos", "abs", "invert", *COMPARISON_NAMES),
+    )
+}
+
+_RENAMED: dict[FunctionType, str] = {
+    value: name
+    for name, value in vars(torch.Tensor).items()
+    if isinstance(value, FunctionType) and value.__name__ != name
+}
+"""Methods of ``torch.Tensor`` whose ``__name__`` differs: ``Tensor.__pow__.__name__`` is ``pow``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """``op`` and ``target`` of the node, and the positional arguments, which begin with a bound ``self``."""
+
+    op: str
+    target: Callable[..., Any] | str
+    args: Args
+
+
+def target_of(fn: Any, args: Args) -> Target:
+    """Return the target of the node for a call ``fn(*args)``."""
+    kind = type(fn)
+    if kind is MethodType and isinstance(fn.__self__, torch.Tensor):
+        return _method(fn.__func__.__name__, (fn.__self__, *args))
+    if kind in (BuiltinFunctionType, MethodWrapperType) and isinstance(fn.__self__, torch.Tensor):
+        return _method(fn.__name__, (fn.__self__, *args))
+    if kind in (MethodDescriptorType, WrapperDescriptorType):
+        return _method(fn.__name__, args)
+    name = getattr(fn, "__name__", "")
+    if kind is FunctionType:
+        name = _RENAMED.get(fn, name)
+    if getattr(torch.Tensor, name, None) is fn:
+        return _method(name, args)
+    if kind is BuiltinFunctionType and fn in OUT_OF_PLACE and not isinstance(args[0], torch.Tensor):
+        # ``number += tensor`` computes ``number + tensor``, because a number cannot change in place.
+        return Target("call_function", OUT_OF_PLACE[fn], args)
+    if kind is BuiltinFunctionType and fn.__module__ == "torch":
+        return Target("call_function", _printable(fn), args)
+    if isinstance(fn, CustomOpDef):
+        return Target("call_function", fn._opoverload, args)
+    return Target("call_function", fn, args)
+
+
+def without_from(target: Target, kwargs: Kwargs) -> tuple[Target, dict[str, Any]]:
+    """Pass the argument ``from`` by position: ``x.random_(from=0, to=9)`` becomes ``x.random_(0, to=9)``."""
+    # ``from`` is a keyword of Python, so the code of the graph cannot contain ``from=0``.
+    rest = {name: value for name, value in kwargs.items() if name != "from"}
+    return replace(target, args=(*target.args, kwargs["from"])), rest
+
+
+def _method(name: str, args: Args) -> Target:
+    """Return the target of a method call: an operator function where one is equal, else the method by name."""
+    if name == "new" and len(args) > 1 and isinstance(args[1], torch.Size):
+        # A node holds a size as a plain tuple. ``new`` takes a plain tuple as data.
+        return Target("call_method", "new_empty", args)
+    function = _OPERATORS.get(name)
+    # A special method may return NotImplemented. The operator then calls the reflected method. So both are
+    # equal only between tensors and numbers.
+    if function is not None and all(isinstance(a, (torch.Tensor, int, float)) for a in args[1:2]):
+        return Target("call_function", function, args)
+    return Target("call_method", name, args)
+
+
+def _printable(fn: BuiltinFunctionType) -> Any:
+    """Return ``fn``, or the operator packet if ``torch.<name>`` is a Python function around ``fn``."""
+    name = fn.__name__
+    return fn if torchs_own(name, fn) is fn else getattr(torch.ops.aten, name, fn)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,10 +10,10 @@ from typing import Any
 import torch
 from torch.fx import traceback
 
-from fxstack_capture.torch_side.recording.locations import Frame, Locations
-
 
 class Annotations:
+    """Writes the metadata of nodes for one trace, and knows the checkpoint of each node."""
+
     def __init__(self) -> None:
         self._locations = Locations()
         self._checkpoint: tuple[int, str] | None = None
@@ -23,6 +24,7 @@ class Annotations:
         """The tags that the results of checkpoints had inside of their checkpoints."""
 
     def annotate(self, node: torch.fx.Node, stack: tuple[Frame, ...], modules: dict[str, Any]) -> None:
+        """Write the stack trace, the module stack and the tag of the enclosing checkpoint to a node."""
         node.meta["stack_trace"] = self._locations.text(stack)
         if modules:
             node.meta["nn_module_stack"] = modules
@@ -64,3 +66,24 @@ def copy_custom(node: torch.fx.Node, registry: Any) -> None:
     meta = registry.by_original.get(id(traceback.current_meta))
     if meta is not None and (custom := dict.get(meta.proxy, "custom")):
         node.meta["custom"] = dict(custom)
+
+
+Frame = tuple[str, int, str]
+
+
+class Locations:
+    """Formats stacks. The text of each frame is cached."""
+
+    def __init__(self) -> None:
+        self._frames: dict[Frame, str] = {}
+
+    def text(self, stack: tuple[Frame, ...]) -> str:
+        """Return the text of a stack, outermost frame first."""
+        return "".join([self._frames.get(frame) or self._format(frame) for frame in stack])
+
+    def _format(self, frame: Frame) -> str:
+        file, line, function = frame
+        code = linecache.getline(file, line).strip()
+        text = f'  File "{file}", line {line}, in {function}\n' + (f"    {code}\n" if code else "")
+        self._frames[frame] = text
+        return text

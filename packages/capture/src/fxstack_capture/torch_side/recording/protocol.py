@@ -11,31 +11,36 @@ import torch
 from fxstack_capture.sources import Source
 from fxstack_capture.torch_side.fakes.fake_mode import CaptureFakeMode
 from fxstack_capture.torch_side.fakes.faker import Faker
-from fxstack_capture.torch_side.global_state.state import StateLog
+from fxstack_capture.torch_side.global_state.state import Regions, StateLog
+from fxstack_capture.torch_side.higher_order.selection import Selection
 from fxstack_capture.torch_side.numbers.symbols import Symbols
 from fxstack_capture.torch_side.recording.graph import GraphBuilder
 from fxstack_capture.torch_side.recording.node_metadata import Annotations
 from fxstack_capture.torch_side.subclasses.levels import Level
 from fxstack_capture.trace.protocols import Arrays, AssumedTruths, TorchSide
 from fxstack_capture.trace.state import Trace
+from fxstack_capture.torch_side.subclasses.suspended_modes import Level
+from fxstack_capture.trace.parts import Arrays, AssumedTruths
+from fxstack_capture.trace.seams import TorchSide
+from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 
 class OverridesProtocol(Protocol):
+    """``__torch_function__`` of the trace (``subclasses.overrides.Overrides``)."""
+
     def as_subclass(self, tensor: torch.Tensor, cls: type) -> torch.Tensor:
         """Return ``tensor.as_subclass(cls)``: a view of the whole tensor, as a tensor of class ``cls``."""
 
     def at(self, level: Level) -> AbstractContextManager[None]:
         """Suspend the overrides that ``level`` turns off, inside the context."""
 
-    def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """Run a call for which ``concern`` is true."""
 
-    def concern(self, fn: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    def concern(self, fn: Any, args: Sequence[Any], kwargs: Kwargs) -> bool:
         """Whether a ``__torch_function__`` or a mode of the program may handle the call."""
 
-    def handle(
-        self, func: Callable[..., Any], relevant: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def handle(self, func: Callable[..., Any], relevant: Sequence[Any], args: Args, kwargs: Kwargs) -> Any:
         """Implement ``torch.overrides.handle_torch_function``."""
 
     @property
@@ -57,29 +62,29 @@ class OverridesProtocol(Protocol):
 
 
 class TransformsProtocol(Protocol):
-    def concern(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """The layers of ``torch.func`` in the trace (``higher_order.transforms.Transforms``)."""
+
+    def concern(self, args: Sequence[Any], kwargs: Kwargs) -> bool:
         """Whether a call must run below transforms, or uses results of a finished transform (``vjp``)."""
 
-    def enter_dual(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
-
-    def exit_dual(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+    def run_dual(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs, levels: int) -> Any:
+        """Run ``fn``, which enters (``levels`` is 1) or exits (-1) a level of forward-mode AD."""
 
     @property
-    def inside(self) -> bool: ...
+    def inside(self) -> bool:
+        """Whether a layer or a level of forward-mode AD is active."""
 
-    def run(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run ``fn`` for real. Raise the program's exception, or GraphBreak if the exact exception is
-        unknown.
-        """
+    def run(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+        """Run ``fn`` for real. Raise the program's exception, or GraphBreak if the exact exception is unknown."""
 
 
 class WrappersProtocol(Protocol):
+    """The wrapper subclasses of the trace (``subclasses.wrappers.Wrappers``)."""
+
     def asks(self, value: object) -> bool:
         """Whether ``value`` is a wrapper whose ``__torch_function__`` torch would call."""
 
-    def construct(
-        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> torch.Tensor:
+    def construct(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> torch.Tensor:
         """Implement ``torch.Tensor._make_wrapper_subclass``."""
 
     @property
@@ -98,14 +103,14 @@ class WrappersProtocol(Protocol):
 
 
 class AssumptionsProtocol(AssumedTruths, Protocol):
+    """The assumed truths of the trace (``recording.assumptions.Assumptions``)."""
+
     @property
     def may_assert(self) -> bool:
         """Whether the nodes of the region become a nested graph, which can hold assertions."""
 
     def none_inside(self, *, nested: bool) -> AbstractContextManager[None]:
-        """Disallow assumptions in code whose nodes leave the graph. ``nested``: the nodes form a nested
-        graph.
-        """
+        """Disallow assumptions in code whose nodes leave the graph. ``nested``: the nodes form a nested graph."""
 
     @property
     def region(self) -> torch.fx.Node | None:
@@ -113,6 +118,8 @@ class AssumptionsProtocol(AssumedTruths, Protocol):
 
 
 class ArraysProtocol(Arrays, Protocol):
+    """The NumPy arrays of the trace (``arrays.array_tracer.ArrayTracer``)."""
+
     @property
     def active(self) -> bool:
         """Whether a function of ``torch._numpy`` is running, under which torch has other defaults."""
@@ -121,19 +128,9 @@ class ArraysProtocol(Arrays, Protocol):
         """Implement ``torch.from_numpy``: return a new tensor on the same memory."""
 
 
-class RegionsProtocol(Protocol):
-    def enter(self, region: Any) -> None: ...
-
-    def leave(self) -> None: ...
-
-    @property
-    def open(self) -> list[Any]: ...
-
-    @property
-    def outer(self) -> bool: ...
-
-
 class HooksProtocol(Protocol):
+    """The hooks on computed tensors (``autograd.tensor_hooks.HooksInGraph``)."""
+
     @property
     def shown(self) -> list[list[torch.Tensor]]:
         """The tensors that each hook has seen, in a graph that is a backward pass."""
@@ -142,23 +139,32 @@ class HooksProtocol(Protocol):
     def count(self) -> int:
         """The number of hooks so far."""
 
-    def add(self, node: torch.fx.Node | None, tensor: torch.Tensor) -> Any: ...
+    def add(self, node: torch.fx.Node | None, tensor: torch.Tensor) -> Any:
+        """Note a hook that ``node`` registers, or the replacement code if ``node`` is None. Return its handle."""
 
     def close(self, outputs: Sequence[object]) -> None:
         """Remove the nodes of removed hooks. Raise GraphBreak if a tensor with a hook leaves the graph."""
 
 
 class CopiesProtocol(Protocol):
+    """The storages that deep copies have met (``rules.copying.Copies``)."""
+
     def is_first(self, tensor: torch.Tensor, memo: dict[Any, Any]) -> bool:
         """Whether the deep copy has not met this memory before. Add the memory to the memo's set."""
 
 
-class SelectionProtocol(AbstractContextManager[object], Protocol):
-    def tag(self, node: torch.fx.Node) -> None:
-        """Tag a node with the decision of the policy about the operators of the node's call."""
-
-
 class TracerProtocol(TorchSide, Protocol):
+    """The tracer as its parts and the rules see the tracer (``recording.tracer.TorchTracer``)."""
+
+    trace: Trace
+    builder: GraphBuilder
+    mode: CaptureFakeMode
+    faker: Faker
+    symbols: Symbols
+    state: StateLog
+    regions: Regions
+    notes: Annotations
+
     @property
     def overrides(self) -> OverridesProtocol: ...
 
@@ -175,48 +181,23 @@ class TracerProtocol(TorchSide, Protocol):
     def arrays(self) -> ArraysProtocol: ...
 
     @property
-    def regions(self) -> RegionsProtocol: ...
-
-    @property
     def hooks(self) -> HooksProtocol: ...
-
-    @property
-    def notes(self) -> Annotations: ...
 
     @property
     def copies(self) -> CopiesProtocol: ...
 
-    selection: SelectionProtocol | None
-    choosing: bool
+    selection: Selection | None
     busy: bool
     differentiated: bool
     overriding: dict[Callable[..., Any], Callable[..., Any]]
 
-    @property
-    def trace(self) -> Trace: ...
-
-    @property
-    def builder(self) -> GraphBuilder: ...
-
-    @property
-    def mode(self) -> CaptureFakeMode: ...
-
-    @property
-    def faker(self) -> Faker: ...
-
-    @property
-    def symbols(self) -> Symbols: ...
-
-    @property
-    def state(self) -> StateLog: ...
-
     unwritable: dict[int, str]
     steps: dict[torch.fx.Node, int]
 
-    def record(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def record(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """Run ``fn`` on fakes and add a node. A result of known plain data needs no node."""
 
-    def call_plainly(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call_plainly(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """Run a call that no ``__torch_function__`` of the program handles."""
 
     def original_of(self, tensor: torch.Tensor) -> tuple[torch.Tensor | None, Source | None]:
@@ -240,7 +221,7 @@ class TracerProtocol(TorchSide, Protocol):
     def guard_offset(self, real: torch.Tensor, source: Source) -> None:
         """Guard the storage offset of this input."""
 
-    def record_effect(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    def record_effect(self, fn: Callable[..., Any], args: Args) -> None:
         """Add a node for a call that has already run and that returns nothing."""
 
     def leave_as(self, tensor: torch.Tensor, finish: Callable[..., torch.Tensor]) -> None:

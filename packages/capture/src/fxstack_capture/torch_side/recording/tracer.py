@@ -21,32 +21,34 @@ from fxstack_capture.shapes.symbolic.env import CaptureShapeEnv
 from fxstack_capture.sources import BuiltinAttr, Source, StorageOffset, pinned
 from fxstack_capture.torch_compat import FakeTensor, tree_leaves
 from fxstack_capture.torch_side.arrays import tensor_arrays as numpy_arrays
-from fxstack_capture.torch_side.arrays import tensor_scalars as numpy_scalars
 from fxstack_capture.torch_side.arrays.array_tracer import ArrayTracer
-from fxstack_capture.torch_side.autograd import gradients, parameters, tensor_hooks
+from fxstack_capture.torch_side.autograd import gradients, tensor_hooks
 from fxstack_capture.torch_side.autograd import inference_mode as inference
 from fxstack_capture.torch_side.fakes import fake_inputs, writes
-from fxstack_capture.torch_side.fakes import tensor_facts as facts
 from fxstack_capture.torch_side.fakes.fake_mode import CaptureFakeMode
 from fxstack_capture.torch_side.fakes.faker import Faker
 from fxstack_capture.torch_side.fakes.writes import Listener, has_changed, version_of, written_lists
 from fxstack_capture.torch_side.global_state import state
 from fxstack_capture.torch_side.global_state.torch_names import NamesOfTorch
+from fxstack_capture.torch_side.higher_order.selection import Selection
 from fxstack_capture.torch_side.higher_order.transforms import Transforms
 from fxstack_capture.torch_side.numbers import number_tensors, tensor_to_int_arguments
 from fxstack_capture.torch_side.numbers import unbacked_extrema as finding
 from fxstack_capture.torch_side.numbers.counters import Counters, additions
 from fxstack_capture.torch_side.numbers.input_numbers import InputNumbers
-from fxstack_capture.torch_side.numbers.symbols import Symbols
 from fxstack_capture.torch_side.recording import finishing
 from fxstack_capture.torch_side.recording.assumptions import Assumptions
 from fxstack_capture.torch_side.recording.constants import is_plain
 from fxstack_capture.torch_side.recording.execution import name_of, run_fake
 from fxstack_capture.torch_side.recording.function_mode import RecordingMode
-from fxstack_capture.torch_side.recording.graph import SYMBOLIC, GraphBuilder, holds_only_graph_values
+from fxstack_capture.torch_side.recording.graph import (
+    SYMBOLIC,
+    GraphBuilder,
+    holds_only_graph_values,
+    target_of,
+    without_from,
+)
 from fxstack_capture.torch_side.recording.node_metadata import Annotations, copy_custom
-from fxstack_capture.torch_side.recording.protocol import SelectionProtocol
-from fxstack_capture.torch_side.recording.targets import target_of, without_from
 from fxstack_capture.torch_side.rules import attributes, leaves
 from fxstack_capture.torch_side.rules import table as rules
 from fxstack_capture.torch_side.rules.copying import Copies
@@ -57,7 +59,7 @@ from fxstack_capture.torch_side.subclasses.suspended_modes import put_back
 from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapper
 from fxstack_capture.torch_side.subclasses.wrappers import Wrappers, demand_wrapped
 from fxstack_capture.trace.records import AttributeWrite, CapturedCode, Construction
-from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 
 class TorchTracer:
@@ -70,11 +72,11 @@ class TorchTracer:
         self.geometry = Geometry(self._make_shape_env)
         if trace.contract is not None:
             self.geometry.argument_names = trace.contract.names
-        self.symbols = Symbols(self.geometry)
         self.numbers = InputNumbers(self)
-        self.builder = GraphBuilder(self.symbols)
+        self.builder = GraphBuilder(self.geometry)
+        self.symbols = self.builder.symbols
         self.state = state.StateLog()
-        self.regions = inference.Regions()
+        self.regions = state.Regions()
         self.transforms = Transforms(self)
         self.counters = Counters(self)
         self.steps: dict[torch.fx.Node, int] = {}
@@ -91,7 +93,7 @@ class TorchTracer:
         self.overrides = overrides.Overrides(self)
         self.outer_modes: Sequence[Any] = ()
         self.hooks = tensor_hooks.HooksInGraph(self)
-        self.selection: SelectionProtocol | None = None
+        self.selection: Selection | None = None
         """The policy of the selective checkpoint that is being traced."""
         self.choosing = self.busy = self.differentiated = False
         self.has_leaves = False
@@ -126,6 +128,9 @@ class TorchTracer:
         self.mode.use_symbols(env)
         return env
 
+    def _user_stack(self) -> tuple[tuple[str, int, str], ...]:
+        return self.trace.interp.user_stack()  # the interpreter does not exist when the environment is made
+
     def assume(self, value: torch.Tensor, *, truth: bool) -> bool:
         """Continue as if ``bool(value)`` were ``truth``. Return False if no fallback to eager is possible."""
         return self.assumptions.add(value, truth=truth)
@@ -153,7 +158,7 @@ class TorchTracer:
         if id(fake) not in self._originals:
             self._originals[id(fake)] = real, source
             self._inputs.append((fake, real, source))
-            if isinstance(fake, FakeTensor) and type(real) not in facts.PLAIN_CLASSES:
+            if isinstance(fake, FakeTensor) and type(real) not in fake_inputs.PLAIN_CLASSES:
                 self.overrides.show(fake, type(real))
             self.builder.enter(fake, source)
             if self._offsets_guarded:
@@ -168,13 +173,14 @@ class TorchTracer:
             return fake
 
     def _fake_of(self, real: torch.Tensor, source: Source) -> torch.Tensor:
+        """Return the fake of a real tensor, with guards. Break the graph for an unsupported tensor."""
         if is_wrapper(real):
             return self.wrappers.fake_of(real, source)
-        facts.demand_supported(real)
+        fake_inputs.demand_supported(real)
         if is_address_guarded(real):
             self.trace.guard(source, IdentityIs(real, id(real)))
-        known = fake_inputs.known(self, real, source)
-        return fake_inputs.new(self, real, source) if known is None else known
+        fake = fake_inputs.known(self, real, source)
+        return fake_inputs.new(self, real, source) if fake is None else fake
 
     def enter_number(self, value: float, source: Source) -> Any:
         return self.numbers.enter(value, source)
@@ -205,8 +211,8 @@ class TorchTracer:
 
     def original_of(self, tensor: torch.Tensor) -> tuple[torch.Tensor | None, Source | None]:
         """Return the real tensor of a fake and the tensor's source, or two ``None``."""
-        found = self._originals.get(id(tensor)) or self.wrappers.original_of(tensor)
-        return (None, None) if found is None else found
+        pair = self._originals.get(id(tensor)) or self.wrappers.original_of(tensor)
+        return (None, None) if pair is None else pair
 
     def inputs(self) -> list[tuple[torch.Tensor, torch.Tensor, Source]]:
         """Return (fake, real tensor, source) of every input tensor."""
@@ -236,18 +242,19 @@ class TorchTracer:
             return type(fn) is not FunctionType or self.is_usual(fn)
         return rules.has_rule(fn)
 
-    def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+        """Call a function of torch: by the overrides of the program, by a rule, or as one node."""
         if self._entry_state is not None:
             self._guard_state()
         if self.arrays.has_scalars:
-            args, kwargs = numpy_scalars.for_call(fn, args, kwargs)
+            args, kwargs = numpy_arrays.for_call(fn, args, kwargs)
         if self.overrides.concern(fn, args, kwargs):
             return self.overrides.call(fn, args, kwargs)
         if self.wrappers.used:
             self.wrappers.guard_made(args, kwargs)
         return self.call_plainly(fn, args, kwargs)
 
-    def call_plainly(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call_plainly(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """Run a call that no ``__torch_function__`` of the program handles."""
         if self.overriding and fn in self.overriding:
             return self.overriding[fn](*args, **kwargs)
@@ -260,7 +267,7 @@ class TorchTracer:
             return self._call_python(fn, args, kwargs)
         return self.record(fn, args, kwargs)
 
-    def _call_python(self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call_python(self, fn: FunctionType, args: Args, kwargs: Kwargs) -> Any:
         """Record the call as one node. If it reads data, or a node cannot hold it, interpret the body instead."""
         seen = len(self.mutated_storages)
         try:
@@ -286,30 +293,28 @@ class TorchTracer:
         self._entry_state = None
         self.names.guard_operators()
 
-    def guard_flag(self, getter: Callable[..., Any], args: tuple[Any, ...] = ()) -> None:
+    def guard_flag(self, getter: Callable[..., Any], args: Args = ()) -> None:
         """Guard the result of ``getter``. The caller calls this method before the trace changes the state."""
         if (getter, args) not in self._flags:
             self._flags.add((getter, args))
             source = pinned(state.Flag(getter, *args), getter.__name__)
             self.trace.guard(BuiltinAttr(source, "value"), Equals(getter(*args)))
 
-    def record(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def record(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """Run ``fn`` on fakes and add a node. A result of known plain data needs no node."""
         if self.transforms.concern(args, kwargs):
             return self.transforms.run(fn, args, kwargs)
-        busy, self.busy = self.busy, True
         try:
-            return self._record(fn, args, kwargs)
+            with self.unrecorded():
+                return self._record(fn, args, kwargs)
         except GraphBreak as reason:
-            self.busy = busy
-            instead = tensor_to_int_arguments.accepted(self, args, kwargs, reason)
-            if instead is None:
+            arguments = tensor_to_int_arguments.accepted(self, args, kwargs, reason)
+            if arguments is None:
                 raise
-        finally:
-            self.busy = busy
-        return self.record(fn, *instead)
+        return self.record(fn, *arguments)
 
-    def _record(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _record(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+        """Run ``fn`` on fakes, note its writes, and add the node."""
         builder = self.builder
         if kwargs and not kwargs.keys().isdisjoint(number_tensors.SCALAR_ARGUMENTS):
             kwargs = number_tensors.with_scalars(self, fn, kwargs)
@@ -339,7 +344,7 @@ class TorchTracer:
             if id(tensor) in written or has_changed(tensor, version, listener):
                 self.note_mutated(tensor, added.get(id(tensor)))
                 changed = True
-        if not changed and result is not None and self._is_known_data(result):
+        if not changed and result is not None and is_plain(result) and not self.symbols.is_new(result):
             return result
         if not holds_only_graph_values(result):
             raise graph_break("unsupported-call", f"{name_of(fn)}, which returns {type(result)}")
@@ -360,7 +365,7 @@ class TorchTracer:
         if self.geometry.is_used:
             self.geometry.env.pending_fresh_unbacked_symbols.clear()
 
-    def record_effect(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    def record_effect(self, fn: Callable[..., Any], args: Args) -> None:
         """Add a node for a call that has already run and that returns nothing."""
         self.annotate(self.builder.add("call_function", fn, args, {}))
 
@@ -372,6 +377,7 @@ class TorchTracer:
         copy_custom(node, self.trace.objects.registry)
 
     def checkpoint(self, tag: str) -> AbstractContextManager[None]:
+        """Tag every node that is recorded inside the context (``meta["recompute"]``)."""
         return self.notes.checkpoint(tag)
 
     def leave_checkpoint(self, values: object) -> None:
@@ -388,9 +394,6 @@ class TorchTracer:
         if storage in self.unwritable:
             raise graph_break("unsupported-object", self.unwritable[storage])
 
-    def _is_known_data(self, result: object) -> bool:
-        return is_plain(result) and not self.symbols.is_new(result)
-
     def leave_as(self, tensor: torch.Tensor, finish: Callable[..., torch.Tensor]) -> None:
         """Set the function that the replacement code applies to a tensor that leaves the graph."""
         self._finishes[id(tensor)] = finish
@@ -398,13 +401,14 @@ class TorchTracer:
     def leaving(
         self, tensor: torch.Tensor
     ) -> tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor] | None]:
+        # The function restores a freed history, the history of hidden leaves, a class, or inference mode.
         with self.unrecorded():
             spent = self.differentiated and tensor.requires_grad and gradients.is_spent(tensor)
-            hidden = self.has_leaves and parameters.has_hidden_history(self, tensor)
+            hidden = self.has_leaves and gradients.has_hidden_history(self, tensor)
         if spent:
             return self.record(torch.Tensor.detach, (tensor,), {}), gradients.with_spent_history
         if hidden:
-            return tensor, parameters.with_hidden_history
+            return tensor, gradients.with_hidden_history
         finish = inference.leaves_as(tensor) if self.regions.used else None
         return tensor, finish or self._finishes.get(id(tensor))
 
@@ -416,7 +420,7 @@ class TorchTracer:
     def load_attr(self, tensor: torch.Tensor, name: str) -> Any:
         return attributes.load(self, tensor, name)
 
-    def accessed(self, accessor: object, args: tuple[Any, ...]) -> Any:
+    def accessed(self, accessor: object, args: Args) -> Any:
         return attributes.accessed(self, accessor, args)
 
     def store_attr(self, tensor: torch.Tensor, name: str, value: object) -> None:
@@ -432,8 +436,8 @@ class TorchTracer:
 
     def counted(self, tensor: torch.Tensor) -> Any:
         """Return the number in a tensor as a symbol that a guard can read, else as an unbacked symbol."""
-        known = self.counters.number(tensor)
-        return self.number_in(tensor) if known is None else known
+        number = self.counters.number(tensor)
+        return self.number_in(tensor) if number is None else number
 
     def drawn_at(self, value: Any) -> Source | None:
         return self.geometry.drawn_at(value.node.expr)
@@ -446,7 +450,7 @@ class TorchTracer:
         return finding.open_truth(self, value)
 
     def parameter(self, data: object, requires_grad: bool) -> Any:
-        return parameters.make(self, data, requires_grad)
+        return gradients.make_parameter(self, data, requires_grad)
 
     def extremum(self, fn: Callable[..., Any], first: object, second: object) -> Any:
         return finding.extremum(self, fn, first, second)
@@ -457,15 +461,10 @@ class TorchTracer:
     def specialize(self, value: object) -> Any:
         return finding.specialized(self, value)
 
-    def _user_stack(self) -> tuple[tuple[str, int, str], ...]:
-        return self.trace.interp.user_stack()
-
     # --- the whole trace -------------------------------------------------------------------------
 
     def function_mode(self) -> AbstractContextManager[object]:
-        """Return a mode that records torch calls of C code. Break the graph if torch functions
-        are disabled.
-        """
+        """Return a mode that records torch calls of C code. Break the graph if torch functions are disabled."""
         if torch_compat.is_torch_function_all_disabled():
             detail = "C code that may call torch, while torch functions are disabled"
             raise graph_break("unsupported-call", detail)
@@ -477,8 +476,8 @@ class TorchTracer:
         self._set_memo(active=True)
         try:
             aside = self.overrides.session(self.outer_modes)
-            own = self.regions.session()
-            with state.session(self.state), state.hooks_aside(), self.transforms.session(), aside, own:
+            regions = self.regions.session()
+            with state.session(self.state), state.hooks_aside(), self.transforms.session(), aside, regions:
                 if self.outer_modes:
                     self._guard_state()
                 yield

@@ -9,9 +9,10 @@ the user's ``__torch_function__``.
 from __future__ import annotations
 
 import types
+from collections.abc import Callable
 from contextvars import ContextVar
 from functools import cache
-from typing import Any, Protocol, cast
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -19,15 +20,10 @@ import torch
 from fxstack_capture import torch_compat
 from fxstack_capture.torch_compat import FakeTensor
 
-
-class AskedByTorch(Protocol):
-    """Handles torch's calls of ``__torch_function__`` of a fake class."""
-
-    def asked_by_torch(self, *args: Any, **kwargs: Any) -> Any: ...
-
-
-CURRENT: ContextVar[AskedByTorch] = ContextVar("CURRENT")
-"""The object that interprets the user's ``__torch_function__`` during a trace."""
+INTERPRETED: ContextVar[Callable[[type, object, tuple[type, ...], tuple[Any, ...]], Any]] = ContextVar(
+    "INTERPRETED"
+)
+"""Interprets the user's ``__torch_function__`` during a trace (``Overrides.asked_by_torch``)."""
 
 TORCH_CLASSES: frozenset[type] = frozenset(
     {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, torch_compat.TensorBase, object}
@@ -95,15 +91,15 @@ def why_not_followed(cls: Any) -> str | None:
     for base in cls.__mro__:
         if base in TORCH_CLASSES:
             continue
-        own = vars(base)
+        namespace = vars(base)
         if base.__module__.split(".", 1)[0] == "torch" and base.__module__ != "torch.nn.parameter":
             return "is torch's own"
         for name in _NOT_FOLLOWED:
-            if name in own:
+            if name in namespace:
                 return f"defines {name}"
-        if any(type(value) is types.MemberDescriptorType for value in own.values()):
+        if any(type(value) is types.MemberDescriptorType for value in namespace.values()):
             return "has __slots__"
-        function = own.get("__torch_function__", _DISABLED)
+        function = namespace.get("__torch_function__", _DISABLED)
         if function is not _DISABLED and type(function) is not classmethod:
             return "defines __torch_function__ that is no classmethod"
     if cls.__torch_dispatch__ is not torch_compat.disabled_torch_dispatch_impl:
@@ -150,6 +146,7 @@ def _with_slots(cls: type) -> type:
 
 
 def _namespace(cls: type, *, asks: bool = True) -> dict[str, Any]:
+    """Return the attributes of a class that torch and the program take for ``cls``."""
     return {
         "__class__": property(lambda _self: cls),
         "__module__": cls.__module__,
@@ -170,24 +167,22 @@ def hide(fake: FakeTensor) -> None:
 
 
 def _fake_class(cls: type) -> type[FakeTensor]:
-    known = _made.setdefault(cls, {})
+    """Return the fake class of a user's class, whose bases are the fake classes of the bases."""
+    variants = _made.setdefault(cls, {})
     asks = overrides(cls)
-    made = known.get(asks)
-    if made is None:
+    fake_class = variants.get(asks)
+    if fake_class is None:
         bases = tuple(
             _fake_class(base)
             for base in cls.__bases__
             if base not in TORCH_CLASSES and issubclass(base, torch.Tensor)
         )
         new_class = type(cls.__name__, bases or (FakeTensor,), _namespace(cls, asks=asks))
-        made = known[asks] = cast("type[FakeTensor]", new_class)
-    return made
+        fake_class = variants[asks] = cast("type[FakeTensor]", new_class)
+    return fake_class
 
 
 def _ask(cls: Any, func: Any, kinds: Any, *call: Any) -> Any:
-    """Implement ``__torch_function__`` of a fake class.
-
-    ``call`` has the arguments and keywords that torch passes.
-    """
+    """Implement ``__torch_function__`` of a fake class. ``call`` has the arguments and keywords that torch passes."""
     shown = tuple(getattr(kind, "_fxstack_shown", kind) for kind in kinds)
-    return CURRENT.get().asked_by_torch(cls._fxstack_shown, func, shown, call)
+    return INTERPRETED.get()(cls._fxstack_shown, func, shown, call)

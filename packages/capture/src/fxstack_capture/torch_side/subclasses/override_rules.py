@@ -11,28 +11,32 @@ from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
-from fxstack_capture.torch_side.subclasses.levels import Level
 from fxstack_capture.torch_side.subclasses.overrides import MODE_AT, POP, PUSH
+from fxstack_capture.torch_side.subclasses.suspended_modes import Level
 from fxstack_capture.trace.state import Args, Kwargs
 
 
 def _push(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: Kwargs) -> None:
+    """Apply the rule for pushing a mode: the mode goes to the list of the trace."""
     tracer.overrides.modes.append(args[0])
 
 
 def _pop(tracer: TracerProtocol, fn: Callable[..., Any], _args: Args, _kwargs: Kwargs) -> Any:
+    """Apply the rule for popping a mode. Break the graph if the mode was pushed outside of the trace."""
     if not tracer.overrides.modes:
         raise graph_break("side-effect-call", fn.__name__)
     return tracer.overrides.modes.pop()
 
 
 def _count(tracer: TracerProtocol, _fn: object, _args: Args, _kwargs: Kwargs) -> int:
+    """Return the number of modes that the program sees."""
     outside: int = torch_compat.len_torch_function_stack()
     return outside + len(tracer.overrides.modes)
 
 
 @calls_program
 def _at(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, _kwargs: Kwargs) -> Any:
+    """Return the mode at a position of the stack that the program sees."""
     outside = torch_compat.len_torch_function_stack()
     return fn(*args) if args[0] < outside else tracer.overrides.modes[args[0] - outside]
 
@@ -42,12 +46,9 @@ def _is_mode_on(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwar
     return tracer.overrides.level < Level.ALL_OFF and bool(tracer.overrides.modes or fn(*args, **kwargs))
 
 
-def _is_on(tracer: TracerProtocol, _fn: object, _args: Args, _kwargs: Kwargs) -> bool:
-    return tracer.overrides.level is Level.ALL_ON
-
-
-def _is_all_off(tracer: TracerProtocol, _fn: object, _args: Args, _kwargs: Kwargs) -> bool:
-    return tracer.overrides.level is Level.ALL_OFF
+def _is_at(level: Level) -> Callable[..., bool]:
+    """Return the rule of a getter that is true at one level of overrides."""
+    return lambda tracer, _fn, _args, _kwargs: tracer.overrides.level is level
 
 
 def _overridden(tracer: TracerProtocol, fn: object, args: Args, _kwargs: Kwargs) -> bool:
@@ -62,6 +63,7 @@ def _handled(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) ->
 
 @calls_program
 def _default_device(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Apply the rule for ``torch.get_default_device``, which calls a mode of the program."""
     if tracer.overrides.modes:
         raise graph_break("unsupported-call", f"torch.{fn.__name__} under a torch-function mode")
     return fn(*args, **kwargs)
@@ -82,10 +84,6 @@ def _make_subclass(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwar
     return tracer.overrides.make_subclass(cls, data)
 
 
-def _make_wrapper(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    return tracer.wrappers.construct(fn, args, kwargs)
-
-
 def _new(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``torch.Tensor.__new__(cls, tensor)``, which returns a view of the tensor."""
     if kwargs or len(args) != 2 or not isinstance(args[1], torch.Tensor):
@@ -101,14 +99,14 @@ RULES: dict[Any, Callable[..., Any]] = {
     MODE_AT: _at,
     torch_compat.len_torch_function_stack: _count,
     torch_compat.is_torch_function_mode_enabled: _is_mode_on,
-    torch_compat.is_torch_function_enabled: _is_on,
-    torch_compat.is_torch_function_all_disabled: _is_all_off,
+    torch_compat.is_torch_function_enabled: _is_at(Level.ALL_ON),
+    torch_compat.is_torch_function_all_disabled: _is_at(Level.ALL_OFF),
     torch_compat.has_torch_function: _overridden,
     torch_compat.has_torch_function_unary: _overridden,
     torch_compat.has_torch_function_variadic: _overridden,
     torch.overrides.handle_torch_function: _handled,
     torch.get_default_device: _default_device,
     torch_compat.make_subclass: _make_subclass,
-    torch_compat.make_wrapper_subclass: _make_wrapper,
+    torch_compat.make_wrapper_subclass: lambda tracer, *call: tracer.wrappers.construct(*call),
     torch.Tensor.__new__: _new,
 }

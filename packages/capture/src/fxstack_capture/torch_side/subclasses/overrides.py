@@ -12,7 +12,7 @@ during a trace, except in such a call. Therefore the tracer may use fakes freely
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import FunctionType, MethodWrapperType
 from typing import Any
 
@@ -32,6 +32,7 @@ from fxstack_capture.torch_side.subclasses import fake_classes
 from fxstack_capture.torch_side.subclasses.fake_classes import shown_class
 from fxstack_capture.torch_side.subclasses.levels import Level, present_level
 from fxstack_capture.trace.late_guards.class_reads import raw_lookup
+from fxstack_capture.torch_side.subclasses.suspended_modes import Level, present_level
 from fxstack_capture.trace.lazy_dict import ABSENT
 from fxstack_capture.trace.state import Args, Kwargs
 
@@ -94,26 +95,27 @@ class Overrides:
         """Run a trace. ``outer`` are the modes of the program, which the caller has suspended."""
         enter = self._tracer.trace.objects.enter
         self.outer = tuple(
-            enter(mode, Converted(pinned(place, str(place)), MODE_AT)) for place, mode in enumerate(outer)
+            enter(mode, Converted(pinned(position, str(position)), MODE_AT))
+            for position, mode in enumerate(outer)
         )
         self.modes = list(self.outer)
-        token = fake_classes.CURRENT.set(self)
+        token = fake_classes.INTERPRETED.set(self.asked_by_torch)
         try:
             # The program may have turned modes off, too. The tracer's own modes need them on.
             with torch_compat.EnableTorchFunction(), torch_compat.DisableTorchFunctionSubclass():
                 yield
         finally:
-            fake_classes.CURRENT.reset(token)
+            fake_classes.INTERPRETED.reset(token)
             for fake in self._shown:
                 fake_classes.hide(fake)
 
     def delta(self) -> list[tuple[Callable[..., Any], tuple[Any, ...]]]:
         """Return the calls that change torch's mode stack from its start to its present state."""
-        kept = 0
-        while kept < min(len(self.outer), len(self.modes)) and self.outer[kept] is self.modes[kept]:
-            kept += 1
-        pops = len(self.outer) - kept
-        return [(POP, ())] * pops + [(PUSH, (mode,)) for mode in self.modes[kept:]]
+        common = 0
+        while common < min(len(self.outer), len(self.modes)) and self.outer[common] is self.modes[common]:
+            common += 1
+        pops = len(self.outer) - common
+        return [(POP, ())] * pops + [(PUSH, (mode,)) for mode in self.modes[common:]]
 
     # --- calls -----------------------------------------------------------------------------------
 
@@ -128,8 +130,8 @@ class Overrides:
         wrappers = self._tracer.wrappers
         if not (self._shown or wrappers.used):
             return False
-        found = _leaves(fn, args, kwargs)
-        return any(_is_overriding(leaf) or wrappers.asks(leaf) for leaf in found)
+        arguments = _leaves(fn, args, kwargs)
+        return any(_is_overriding(leaf) or wrappers.asks(leaf) for leaf in arguments)
 
     def overriding(self, values: Sequence[Any]) -> bool:
         """Implement ``torch.overrides.has_torch_function``."""
@@ -150,10 +152,10 @@ class Overrides:
         cls = type(value)
         if cls in _NEVER_ASKED or isinstance(value, torch.Tensor):
             return False
-        found = self._tracer.trace.objects.classes.lookup(cls, "__torch_function__")  # records a guard
-        if type(found) is classmethod:
+        function = self._tracer.trace.objects.classes.lookup(cls, "__torch_function__")  # records a guard
+        if type(function) is classmethod:
             return True
-        if found is not ABSENT or raw_lookup(cls, "__getattr__") is not NOT_FOUND:
+        if function is not ABSENT or raw_lookup(cls, "__getattr__") is not NOT_FOUND:
             raise graph_break("unsupported-call", f"__torch_function__ of an instance of {cls.__qualname__}")
         return False
 
@@ -167,7 +169,8 @@ class Overrides:
         probe = _Probe(self)
         try:
             wrapped = _leaves(fn, args, kwargs) if self._tracer.wrappers.used else ()
-            with self._disguise(wrapped), self._probing(probe):
+            enabled = nullcontext() if self.level else torch_compat.EnableTorchFunction()
+            with self._disguise(wrapped), enabled, probe:
                 result = fn(*args, **kwargs)
         except TypeError as error:
             if "Multiple dispatch failed" in str(error):  # the text names the fake classes
@@ -178,46 +181,32 @@ class Overrides:
         return result
 
     @contextmanager
-    def _probing(self, probe: TorchFunctionMode) -> Iterator[None]:
-        if self.level:
-            with probe:
-                yield
-        else:
-            with torch_compat.EnableTorchFunction(), probe:
-                yield
-
-    @contextmanager
     def _disguise(self, values: Sequence[Any]) -> Iterator[None]:
-        """Give wrappers a class that calls the tracer while torch's C code runs."""
-        before = self._disguised
-        self._disguised = [(v, type(v)) for v in values if self._tracer.wrappers.asks(v)]
-        for value, cls in self._disguised:
-            fake_classes.disguise(value, cls)
-        try:
-            yield
-        finally:
-            for value, cls in self._disguised:
-                fake_classes.become(value, cls)
-            self._disguised = before
+        """Give only the wrappers among ``values`` a class that calls the tracer, inside the context.
 
-    @contextmanager
-    def _undisguised(self) -> Iterator[None]:
-        found, self._disguised = self._disguised, []
-        for value, cls in found:
-            fake_classes.become(value, cls)
+        torch's C code runs with disguised wrappers. The program's Python code runs without (``values`` is empty).
+        """
+        before = self._disguised
+        self._change_disguised([(v, type(v)) for v in values if self._tracer.wrappers.asks(v)])
         try:
             yield
         finally:
-            for value, cls in found:
-                fake_classes.disguise(value, cls)
-            self._disguised = found
+            self._change_disguised(before)
+
+    def _change_disguised(self, disguised: list[tuple[torch.Tensor, type]]) -> None:
+        """Disguise these wrappers and no others."""
+        for value, cls in self._disguised:
+            fake_classes.become(value, cls)
+        for value, cls in disguised:
+            fake_classes.disguise(value, cls)
+        self._disguised = disguised
 
     def ask(self, func: Callable[..., Any], kinds: Sequence[type], args: Args, kwargs: Kwargs) -> Any:
         """Return the answer of the innermost mode, or NotImplemented for the classes, or make the call."""
         has_ducks = not all(issubclass(kind, torch.Tensor) for kind in kinds)
         if kinds and not self.modes and not has_ducks:
             return NotImplemented
-        with torch_compat.DisableTorchFunctionSubclass(), self._undisguised():
+        with torch_compat.DisableTorchFunctionSubclass(), self._disguise(()):
             if has_ducks and not self.modes:
                 return self._ask_classes(func, self._kinds(func, kinds, args), args, kwargs)
             if self.modes:
@@ -229,8 +218,9 @@ class Overrides:
     def _ask_classes(
         self, func: Callable[..., Any], kinds: tuple[type, ...], args: Args, kwargs: Kwargs
     ) -> Any:
+        """Return the answer of the first class that implements the function. Break the graph if none does."""
         for kind in kinds:
-            result = self.ask_class(kind, func, kinds, (args, kwargs))
+            result = self.ask_owner(kind, func, kinds, (args, kwargs))
             if result is not NotImplemented:
                 return result
         raise graph_break("unsupported-call", f"{func}, which no argument implements,")
@@ -244,21 +234,22 @@ class Overrides:
         return tuple(self._class(args[0]) if kind is FakeTensor else kind for kind in shown)
 
     def _class(self, value: object) -> type:
+        """Return the class of a value as the program sees it."""
         return self._tracer.python_type(value) if isinstance(value, torch.Tensor) else type(value)
 
     def _overloaded(self, values: Sequence[Any]) -> list[Any]:
         """Implement ``torch.overrides._get_overloaded_args``."""
-        found: list[Any] = []
+        overloaded: list[Any] = []
         if self.level:
-            return found
+            return overloaded
         for value in values:
             cls = self._class(value)
-            known = [self._class(other) for other in found]
-            if cls in known or not _has_function(cls):
+            classes = [self._class(other) for other in overloaded]
+            if cls in classes or not fake_classes.overrides(cls):
                 continue
-            place = next((i for i, old in enumerate(known) if issubclass(cls, old)), len(found))
-            found.insert(place, value)
-        return found
+            position = next((i for i, old in enumerate(classes) if issubclass(cls, old)), len(overloaded))
+            overloaded.insert(position, value)
+        return overloaded
 
     def handle(self, func: Callable[..., Any], relevant: Sequence[Any], args: Args, kwargs: Kwargs) -> Any:
         """Implement ``torch.overrides.handle_torch_function``."""
@@ -270,17 +261,16 @@ class Overrides:
         for value in overloaded:
             if result is not NotImplemented:
                 break
-            result = self.ask_class(self._class(value), func, kinds, (args, kwargs))
+            result = self.ask_owner(self._class(value), func, kinds, (args, kwargs))
         if result is NotImplemented:
             raise graph_break("unsupported-call", f"{func.__qualname__}, which nobody implements,")
         return result
 
     def _ask_mode(self, func: object, shown: Sequence[type], args: Args, kwargs: Kwargs) -> Any:
-        mode = self.modes.pop()
-        trace = self._tracer.trace
+        """Return the answer of the innermost mode."""
+        mode = self.modes.pop()  # the method of a mode runs without the mode
         try:
-            method = trace.objects.load_attr(mode, "__torch_function__")
-            return trace.calls.call(method, (self._entered(func), shown, args, kwargs), {})
+            return self.ask_owner(mode, func, shown, (args, kwargs))
         finally:
             self.modes.append(mode)
 
@@ -290,17 +280,17 @@ class Overrides:
             return func
         return self._tracer.trace.objects.registry.add_itself(func, pinned(func, func.__qualname__))
 
-    def ask_class(self, cls: type, func: object, kinds: tuple[type, ...], call: Args) -> Any:
-        """Return the answer of the ``__torch_function__`` of a user's class."""
+    def ask_owner(self, owner: object, func: object, kinds: Sequence[type], call: Args) -> Any:
+        """Return the answer of the ``__torch_function__`` of a user's class or mode."""
         trace = self._tracer.trace
-        method = trace.objects.load_attr(cls, "__torch_function__")
+        method = trace.objects.load_attr(owner, "__torch_function__")
         return trace.calls.call(method, (self._entered(func), kinds, *call), {})
 
     def asked_by_torch(self, cls: type, func: object, kinds: tuple[type, ...], call: Args) -> Any:
-        """Run ``ask_class`` for a call by torch's C code, during which the probe is still on."""
+        """Run ``ask_owner`` for a call by torch's C code, during which the probe is still on."""
         off = torch_compat.DisableTorchFunctionSubclass
-        with off(), _pop_mode_temporarily(), self._undisguised():
-            return self.ask_class(cls, func, self._kinds(func, kinds, call[0]), call)
+        with off(), _pop_mode_temporarily(), self._disguise(()):
+            return self.ask_owner(cls, func, self._kinds(func, kinds, call[0]), call)
 
     @contextmanager
     def at(self, level: Level) -> Iterator[None]:
@@ -356,18 +346,19 @@ class Overrides:
         return self._made(data, torch.ops.aten.detach.default, cls, make_subclass)
 
     def _made(
-        self, of: torch.Tensor, operator: Callable[..., Any], cls: type, how: Callable[..., Any]
+        self, of: torch.Tensor, operator: Callable[..., Any], cls: type, finish: Callable[..., Any]
     ) -> Any:
+        """Record ``operator`` and give the result the user's class ``cls``. ``finish`` repeats both outside of the graph."""
         why = fake_classes.why_not_followed(cls)
         if why is not None:
             raise graph_break("unsupported-tensor", f"class {cls.__qualname__}, which {why},")
-        made = self._tracer.record(operator, (of,), {})
+        result = self._tracer.record(operator, (of,), {})
         if cls is torch.Tensor:
-            return made
-        self.show(made, cls)
+            return result
+        self.show(result, cls)
         with self._tracer.unrecorded():
-            self.made_of[id(made)] = of, _Finish(how, cls, _layout(made), torch.is_grad_enabled())
-        return made
+            self.made_of[id(result)] = of, _Finish(finish, cls, _layout(result), torch.is_grad_enabled())
+        return result
 
     def leaving(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Callable[..., Any]] | None:
         """Return the tensor and the function that make a tensor of a user's class outside of the graph."""
@@ -375,9 +366,9 @@ class Overrides:
         if cls is None or self._tracer.source_of(tensor) is not None:
             return None
         with self._tracer.unrecorded():
-            known = self.made_of.get(id(tensor))
-            if known is not None and known[1].layout == _layout(tensor):
-                return known
+            original = self.made_of.get(id(tensor))
+            if original is not None and original[1].layout == _layout(tensor):
+                return original
         plain = self._tracer.record(torch.ops.aten.alias.default, (tensor,), {})
         return plain, _Finish(as_subclass, cls, None, torch.is_grad_enabled())
 
@@ -414,14 +405,10 @@ def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
     return tuple(tensor.size()), tensor.stride(), tensor.storage_offset(), tensor.requires_grad
 
 
-def _has_function(cls: type) -> bool:
-    return hasattr(cls, "__torch_function__") and fake_classes.overrides(cls)
-
-
 def _leaves(fn: object, args: Sequence[Any], kwargs: Kwargs) -> list[Any]:
     """Return all leaves of a call's arguments, including the tensor of a bound method."""
-    found: list[Any] = tree_leaves((getattr(fn, "__self__", None), args, kwargs))
-    return found
+    leaves_of_call: list[Any] = tree_leaves((getattr(fn, "__self__", None), args, kwargs))
+    return leaves_of_call
 
 
 def _objects(args: Sequence[Any], kwargs: Kwargs) -> Iterator[Any]:
@@ -442,24 +429,19 @@ _ASKING_FOR_ALL = torch.Tensor.__rsub__.__code__
 
 
 def _is_overriding(value: object) -> bool:
+    """Whether the value is a fake of a user's class with ``__torch_function__``."""
     cls = shown_class(value) if isinstance(value, torch.Tensor) else None
     return cls is not None and fake_classes.overrides(cls)
 
 
-def _asks(fn: object) -> bool:
+def _asks(fn: Callable[..., Any]) -> bool:
     """Whether torch calls ``__torch_function__`` for a call of ``fn``."""
     if fn in _SEEN_BY_MODES or is_accessor(fn):
         return True
-    return fn not in _NEVER_ASK and _name_of(fn) not in _NEVER_ASK_NAMES and _is_tensor_function(fn)
-
-
-def _is_tensor_function(fn: object) -> bool:
+    is_method = isinstance(getattr(fn, "__self__", None), torch.Tensor)
+    if fn in _NEVER_ASK or (is_method and fn.__name__ in _NEVER_ASK_NAMES):
+        return False
     return leaves.is_operator(fn) or getattr(fn, "__module__", None) == "_operator"
-
-
-def _name_of(fn: Any) -> str | None:
-    owner = getattr(fn, "__self__", None)
-    return fn.__name__ if isinstance(owner, torch.Tensor) else None
 
 
 _NEVER_ASK_NAMES = frozenset({"as_subclass", "__reduce_ex__", "__hash__", "__new__"})

@@ -1,4 +1,4 @@
-"""Suspended modes: torch-function modes of the program that are off while tracing and running graphs."""
+"""Torch-function modes of the program that are off while tracing and running graphs, and levels of overrides."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from enum import IntEnum
 from types import FunctionType
 from typing import Any
 
@@ -34,8 +35,8 @@ def can_be_followed(mode: object) -> bool:
     cls = type(mode)
     if cls is DeviceContext:
         return True
-    own = cls.__module__.split(".", 1)[0] in ("torch", "fxstack_capture", "fxstack_functionalize")
-    return not own and isinstance(getattr(cls, "__torch_function__", None), FunctionType)
+    is_library = cls.__module__.split(".", 1)[0] in ("torch", "fxstack_capture", "fxstack_functionalize")
+    return not is_library and isinstance(getattr(cls, "__torch_function__", None), FunctionType)
 
 
 @contextmanager
@@ -86,10 +87,10 @@ def put_back() -> Iterator[None]:
             _POP()
 
 
-def mode_at(place: int) -> Any:
+def mode_at(position: int) -> Any:
     """Return the mode at a position of the program's mode stack, even if the mode is suspended."""
     aside = _ASIDE.get()
-    return aside[place] if aside else function_mode_at(place)
+    return aside[position] if aside else function_mode_at(position)
 
 
 def without_modes(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -114,11 +115,26 @@ def without_classes(fn: Callable[..., Any], redefined: tuple[int, ...]) -> Calla
     @functools.wraps(fn)
     def call_on_views(*args: object) -> Any:
         plain = list(args)
-        for place in redefined:
-            plain[place] = _as_plain(plain[place], torch.Tensor)
+        for position in redefined:
+            plain[position] = _as_plain(plain[position], torch.Tensor)
         return call(*plain)
 
     return call_on_views if redefined else call
 
 
 _as_plain = torch_compat.TensorBase.as_subclass
+
+
+class Level(IntEnum):
+    """The ``__torch_function__`` methods that the program has turned off."""
+
+    ALL_ON = 0
+    CLASSES_OFF = 1
+    ALL_OFF = 2
+
+
+def present_level() -> Level:
+    """Return the level at which torch is."""
+    if torch_compat.is_torch_function_all_disabled():
+        return Level.ALL_OFF
+    return Level.ALL_ON if torch_compat.is_torch_function_enabled() else Level.CLASSES_OFF

@@ -1,4 +1,4 @@
-"""Classification of wrapper subclasses: which tensors are wrappers, and which wrappers a trace supports."""
+"""Which tensors are wrappers: wrapper subclasses of users, and tensors that the layers of ``torch.func`` wrapped."""
 
 from __future__ import annotations
 
@@ -40,3 +40,25 @@ def why_not_followed(cls: type, real: torch.Tensor) -> str | None:
     if real.is_nested or real.layout is not torch.strided:
         return "is not strided"
     return None
+
+
+_C = torch_compat.functorch
+
+
+def is_wrapped(value: object) -> bool:
+    """Whether a layer has wrapped the tensor. A wrapper whose layer has ended counts, too."""
+    return isinstance(value, torch.Tensor) and bool(
+        _C.is_functorch_wrapped_tensor(value) or _C.is_dead_tensor_wrapper(value)
+    )
+
+
+def plain_below(value: torch.Tensor) -> torch.Tensor:
+    """Return the tensor below all wrappers."""
+    while is_wrapped(value):
+        value = _C.get_unwrapped(value)
+    return value
+
+
+def are_active() -> bool:
+    """Whether a layer is active in this thread."""
+    return bool(_C.get_dynamic_layer_stack_depth()) or torch_compat.dual_level() >= 0

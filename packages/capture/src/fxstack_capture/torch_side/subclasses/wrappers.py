@@ -4,30 +4,37 @@
 ``__tensor_unflatten__`` constructs the fake of the wrapper from inner fakes. An operator on the wrapper is
 one node of the graph. On fakes the operator runs the class's own ``__torch_dispatch__``. Later stages take
 the wrapper apart.
+
+The program may also construct wrappers (``torch.Tensor._make_wrapper_subclass``). The interpreter runs its
+``__new__`` and ``__init__``, which add inner tensors and other attributes. If the program only reads the inner
+tensors, the graph never has the wrapper. If an operator uses the wrapper, a node constructs the wrapper with
+``__tensor_unflatten__``. If the wrapper leaves the graph, the replacement code constructs the wrapper with the
+program's own call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import FunctionType, MemberDescriptorType, ModuleType
 from typing import Any
 
 import torch
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.callers import calls_program
+from fxstack_capture.objects.protocols.classes import raw_lookup
 from fxstack_capture.shapes.geometry import numbers
 from fxstack_capture.sources import InstanceAttr, SlotAttr, Source
 from fxstack_capture.torch_compat import FakeTensor, tree_leaves
 from fxstack_capture.torch_side.autograd.autograd_function import Applied
 from fxstack_capture.torch_side.fakes import fake_inputs
-from fxstack_capture.torch_side.fakes import tensor_facts as facts
 from fxstack_capture.torch_side.fakes.faker import with_history
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
-from fxstack_capture.torch_side.subclasses import constructed_subclasses
 from fxstack_capture.torch_side.subclasses.fake_classes import overrides
 from fxstack_capture.torch_side.subclasses.wrapper_classes import asks, is_wrapper, why_not_followed
 from fxstack_capture.trace.late_guards.class_reads import raw_lookup
 from fxstack_capture.trace.records import Construction
+from fxstack_capture.trace.state import Args, Kwargs
 
 # Limits: five cases break the graph: a write to a wrapper that the program has made in the trace, an operator
 # that gives an input wrapper other inner tensors or another context, the use of a wrapper under a torch-function
@@ -67,14 +74,15 @@ class Wrappers:
         """Return the fake of a wrapper, with the present sizes, and with guards on the inner tensors."""
         if id(real) not in self._made:
             self.used = True
-            made = self._fake_of(real, source)
-            self._made[id(real)] = real, made
-            self._originals[id(made)] = real, source
-            self._parts.append((made, *_taken_apart(made)))
-            self._unguarded.append(made)
+            fake = self._fake_of(real, source)
+            self._made[id(real)] = real, fake
+            self._originals[id(fake)] = real, source
+            self._parts.append((fake, *_taken_apart(fake)))
+            self._unguarded.append(fake)
         return self._made[id(real)][1]
 
     def _fake_of(self, real: Any, source: Source) -> torch.Tensor:
+        """Make the fake of a wrapper by ``__tensor_unflatten__`` from inner fakes. Guard the class and the geometry."""
         cls: Any = type(real)
         self._demand_class(cls, real)
         attributes, context = real.__tensor_flatten__()
@@ -84,25 +92,26 @@ class Wrappers:
         sizes, strides, _ = (
             tracer.geometry.tensor(real, source, plan) if not is_static else (real.size(), real.stride(), 0)
         )
-        tracer.trace.guard(source, facts.tensor_is(real, numbers(sizes), numbers(strides)))
+        tracer.trace.guard(source, fake_inputs.tensor_is(real, numbers(sizes), numbers(strides)))
         inner = {name: self._inner(real, name, source, sizes) for name in attributes}
         with torch.no_grad():
-            made: Any = cls.__tensor_unflatten__(inner, context, sizes, strides)
-        if type(made) is not cls:
-            text = f"a {cls.__qualname__}, which comes back as a {type(made).__qualname__}"
+            fake: Any = cls.__tensor_unflatten__(inner, context, sizes, strides)
+        if type(fake) is not cls:
+            text = f"a {cls.__qualname__}, which comes back as a {type(fake).__qualname__}"
             raise graph_break("unsupported-tensor", text)
-        constructed_subclasses.demand_kept(made, inner.keys(), inner.values())
+        _demand_kept(fake, inner.keys(), inner.values())
         if not is_static:
-            _demand_same((*made.size(), *made.stride()), (*sizes, *strides), cls)
+            _demand_same((*fake.size(), *fake.stride()), (*sizes, *strides), cls)
         for name, value in vars(real).items():
             if name not in attributes and isinstance(value, (bool, int, float, str)):
-                vars(made).setdefault(name, value)
+                vars(fake).setdefault(name, value)
         if real.requires_grad:
-            made.requires_grad_()
-            made = made if real.is_leaf else with_history(made)
-        return made
+            fake.requires_grad_()
+            fake = fake if real.is_leaf else with_history(fake)
+        return fake
 
     def _demand_class(self, cls: type, example: torch.Tensor) -> None:
+        """Break the graph for an unsupported class, and guard the methods by which torch treats the class."""
         why = why_not_followed(cls, example)
         if why is not None:
             text = f"class {cls.__module__}.{cls.__qualname__}, which {why},"
@@ -113,12 +122,13 @@ class Wrappers:
     def _inner(
         self, real: torch.Tensor, name: str, of: Source, outer: Sequence[int | torch.SymInt]
     ) -> torch.Tensor:
+        """Return the fake of the inner tensor ``name``, and note the tensor as an input."""
         value, source = _held(real, name, of)
         self._inside.append((value, source))
         if is_wrapper(value):
             return self.fake_of(value, source)
-        facts.demand_supported(value)
-        if type(value) not in facts.PLAIN_CLASSES or value.requires_grad:
+        fake_inputs.demand_supported(value)
+        if type(value) not in fake_inputs.PLAIN_CLASSES or value.requires_grad:
             text = f"{type(value).__qualname__} inside of a wrapper"
             raise graph_break("unsupported-tensor", text)
         return self._inner_fake(real, value, source, outer)
@@ -126,32 +136,27 @@ class Wrappers:
     def _inner_fake(
         self, real: torch.Tensor, value: torch.Tensor, source: Source, outer: Sequence[int | torch.SymInt]
     ) -> FakeTensor:
-        """Return the fake of an inner tensor.
-
-        A tensor of the wrapper's size gets the wrapper's symbolic sizes.
-        """
+        """Return the fake of an inner tensor. A tensor of the wrapper's size gets the wrapper's symbolic sizes."""
         tracer = self._tracer
-        known = fake_inputs.known(tracer, value, source)
-        if known is not None:
-            return known
+        existing = fake_inputs.known(tracer, value, source)
+        if existing is not None:
+            return existing
         if isinstance(real, torch.nn.Parameter):
             return fake_inputs.static(tracer, value, source)
         plan = fake_inputs.plan(tracer, value, source)
-        like = outer if value.size() == real.size() else None
-        if plan.static and (like is None or all(type(size) is int for size in like)):
+        sizes = outer if value.size() == real.size() else None
+        if plan.static and (sizes is None or all(type(size) is int for size in sizes)):
             return fake_inputs.static(tracer, value, source)
-        geometry = tracer.geometry.tensor(value, source, plan, like)
+        geometry = tracer.geometry.tensor(value, source, plan, sizes)
         return fake_inputs.symbolic(tracer, value, source, geometry)
 
     # --- constructed in the trace ----------------------------------------------------------------
 
-    def construct(
-        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> torch.Tensor:
+    def construct(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> torch.Tensor:
         """Implement ``torch.Tensor._make_wrapper_subclass``."""
         self.used = True
         with self._tracer.unrecorded():
-            construction = constructed_subclasses.made_by(fn, args, kwargs)
+            construction = _construct(fn, args, kwargs)
             self._demand_class(args[0], construction.made)
         self._constructed[id(construction.made)] = construction
         return construction.made
@@ -160,18 +165,18 @@ class Wrappers:
         """Return the program's construction of a wrapper in this trace, or ``None`` for other tensors."""
         return self._constructed.get(id(tensor))
 
-    def put_together(self, made: torch.Tensor) -> torch.fx.Node | None:
+    def put_together(self, wrapper: torch.Tensor) -> torch.fx.Node | None:
         """Add a node that constructs a new wrapper. Return ``None`` for other tensors."""
-        if id(made) not in self._constructed:
+        if id(wrapper) not in self._constructed:
             return None
         tracer = self._tracer
         with tracer.unrecorded():
-            target, inner = constructed_subclasses.target_for(made)
-            parts = (inner, tuple(made.size()), made.stride())
+            target, inner = _unflatten_target(wrapper)
+            parts = (inner, tuple(wrapper.size()), wrapper.stride())
         args = tuple(tracer.builder.argument(part, []) for part in parts)
         node = tracer.builder.add("call_function", target, args, {})
         tracer.annotate(node)
-        node.meta.update(val=made, example_value=made)
+        node.meta.update(val=wrapper, example_value=wrapper)
         return node
 
     def demand_unused(self, tensor: torch.Tensor, name: str) -> None:
@@ -205,12 +210,12 @@ class Wrappers:
         """Whether torch wraps the results of the call. Break the graph if a mode would see the call."""
         if not self.used:
             return False
-        found = [leaf for leaf in tree_leaves((args, kwargs)) if is_wrapper(leaf)]
-        if found and self._tracer.overrides.modes:
+        wrappers = [leaf for leaf in tree_leaves((args, kwargs)) if is_wrapper(leaf)]
+        if wrappers and self._tracer.overrides.modes:
             raise graph_break("unsupported-tensor", "a wrapper subclass under a torch-function mode")
         if self._tracer.overrides.level or fn is getattr or isinstance(fn, Applied):
             return False
-        return any(overrides(type(leaf)) and not asks(type(leaf)) for leaf in found)
+        return any(overrides(type(leaf)) and not asks(type(leaf)) for leaf in wrappers)
 
     def note_written(self, tensor: torch.Tensor) -> None:
         """Note a write to a wrapper, or to a view of one, as writes to its inner tensors."""
@@ -225,11 +230,13 @@ class Wrappers:
 
         The replacement code could not give them to the wrapper of the program.
         """
-        for made, inner, context in self._parts:
-            now, context_now = _taken_apart(made)
+        for wrapper, inner, context in self._parts:
+            now, context_now = _taken_apart(wrapper)
             same = now.keys() == inner.keys() and all(now[name] is part for name, part in inner.items())
             if not same or context_now != context:
-                text = f"a {type(made).__qualname__} whose operators replace its inner tensors or its context"
+                text = (
+                    f"a {type(wrapper).__qualname__} whose operators replace its inner tensors or its context"
+                )
                 raise graph_break("unsupported-tensor", text)
 
 
@@ -250,17 +257,15 @@ def _held(real: torch.Tensor, name: str, source: Source) -> tuple[torch.Tensor, 
     return slot.__get__(real), SlotAttr(source, slot.__objclass__, name)
 
 
-def _demand_same(made: Sequence[Any], wanted: Sequence[Any], cls: type) -> None:
-    """Break the graph if the class returns other sizes than the given sizes.
-
-    The comparison records guards.
-    """
-    if len(made) != len(wanted) or any(a != b for a, b in zip(made, wanted, strict=True)):
+def _demand_same(sizes: Sequence[Any], expected: Sequence[Any], cls: type) -> None:
+    """Break the graph if the class returns other sizes than the given sizes. The comparison records guards."""
+    if len(sizes) != len(expected) or any(a != b for a, b in zip(sizes, expected, strict=True)):
         text = f"a {cls.__qualname__} of symbolic size, which comes back with another size"
         raise graph_break("unsupported-tensor", text)
 
 
 def _guard_all(tracer: TracerProtocol, value: object, seen: set[int]) -> None:
+    """Guard a value and everything that it holds by value. Break the graph for a tensor."""
     if tracer.is_symbolic(value):
         tracer.specialize(value)
         return
@@ -286,3 +291,53 @@ def demand_wrapped(result: object) -> None:
     # tensors.
     if any(isinstance(value, FakeTensor) for value in tree_leaves(result)):
         raise graph_break("unsupported-tensor", "an operator of a wrapper that gives a plain tensor")
+
+
+class PutTogether:
+    """The target of a node that constructs a wrapper of class ``cls`` from its inner tensors."""
+
+    __slots__ = ("__name__", "cls", "context", "names")
+
+    def __init__(self, cls: Any, names: tuple[str, ...], context: object) -> None:
+        self.__name__ = f"put_together_{cls.__name__}"
+        self.cls = cls
+        self.names = names
+        self.context = context
+
+    def __call__(
+        self, inner: tuple[torch.Tensor, ...], size: tuple[int, ...], stride: tuple[int, ...]
+    ) -> Any:
+        parts = dict(zip(self.names, inner, strict=True))
+        return self.cls.__tensor_unflatten__(parts, self.context, size, stride)
+
+
+@calls_program
+def _construct(function: Callable[..., Any], args: Args, kwargs: Any) -> Construction:
+    """Run ``torch.Tensor._make_wrapper_subclass``. Break the graph if the result requires a gradient."""
+    # A wrapper that requires a gradient is a new leaf.
+    wrapper = function(*args, **kwargs)
+    if wrapper.requires_grad:
+        name = type(wrapper).__qualname__
+        raise graph_break("unsupported-tensor", f"a new {name} that requires a gradient")
+    return Construction(wrapper, function, args, kwargs)
+
+
+def _unflatten_target(wrapper: Any) -> tuple[PutTogether, tuple[torch.Tensor, ...]]:
+    """Return the target that constructs the wrapper, and the inner tensors."""
+    names, context = wrapper.__tensor_flatten__()
+    inner = tuple(getattr(wrapper, name) for name in names)
+    target = PutTogether(type(wrapper), tuple(names), context)
+    _demand_kept(target(inner, tuple(wrapper.size()), wrapper.stride()), names, inner)
+    return target, inner
+
+
+def _demand_kept(wrapper: object, names: Iterable[str], inner: Iterable[torch.Tensor]) -> None:
+    """Break the graph if ``__tensor_unflatten__`` does not use the given inner tensors."""
+    for name, tensor in zip(names, inner, strict=True):
+        attribute = getattr(wrapper, name)
+        if type(attribute) is not type(tensor) or (
+            type(tensor) is FakeTensor
+            and attribute.untyped_storage()._cdata != tensor.untyped_storage()._cdata
+        ):
+            text = f"a {type(wrapper).__qualname__}, whose __tensor_unflatten__ changes {name}"
+            raise graph_break("unsupported-tensor", text)

@@ -9,8 +9,8 @@ import torch
 from fxstack_capture import torch_compat
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.torch_compat import DeviceContext
-from fxstack_capture.torch_side.subclasses.levels import Level
 from fxstack_capture.torch_side.subclasses.overrides import POP, PUSH
+from fxstack_capture.torch_side.subclasses.suspended_modes import Level
 from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
