@@ -26,9 +26,8 @@ from fxstack_capture.objects.kinds.functions import guard_part
 from fxstack_capture.sources import pinned
 from fxstack_capture.torch_compat import get_qualified_name as _get_qualified_name
 from fxstack_capture.torch_side.global_state.import_snapshot import is_original, is_original_method
-from fxstack_capture.torch_side.recording.targets import Target
-from fxstack_capture.trace.late_guards.class_reads import SPECIAL_METHODS, raw_lookup
 from fxstack_capture.torch_side.recording.graph import Target
+from fxstack_capture.trace.late_guards.class_reads import SPECIAL_METHODS, raw_lookup
 from fxstack_capture.trace.lazy_dict import ABSENT
 from fxstack_capture.trace.state import Trace
 

@@ -16,12 +16,8 @@ from fxstack_capture.torch_side.higher_order.selection import Selection
 from fxstack_capture.torch_side.numbers.symbols import Symbols
 from fxstack_capture.torch_side.recording.graph import GraphBuilder
 from fxstack_capture.torch_side.recording.node_metadata import Annotations
-from fxstack_capture.torch_side.subclasses.levels import Level
-from fxstack_capture.trace.protocols import Arrays, AssumedTruths, TorchSide
-from fxstack_capture.trace.state import Trace
 from fxstack_capture.torch_side.subclasses.suspended_modes import Level
-from fxstack_capture.trace.parts import Arrays, AssumedTruths
-from fxstack_capture.trace.seams import TorchSide
+from fxstack_capture.trace.protocols import Arrays, AssumedTruths, TorchSide
 from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 

@@ -30,9 +30,8 @@ from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.rules import attributes, leaves
 from fxstack_capture.torch_side.subclasses import fake_classes
 from fxstack_capture.torch_side.subclasses.fake_classes import shown_class
-from fxstack_capture.torch_side.subclasses.levels import Level, present_level
-from fxstack_capture.trace.late_guards.class_reads import raw_lookup
 from fxstack_capture.torch_side.subclasses.suspended_modes import Level, present_level
+from fxstack_capture.trace.late_guards.class_reads import raw_lookup
 from fxstack_capture.trace.lazy_dict import ABSENT
 from fxstack_capture.trace.state import Args, Kwargs
 

@@ -22,7 +22,6 @@ import torch
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
-from fxstack_capture.objects.protocols.classes import raw_lookup
 from fxstack_capture.shapes.geometry import numbers
 from fxstack_capture.sources import InstanceAttr, SlotAttr, Source
 from fxstack_capture.torch_compat import FakeTensor, tree_leaves
