@@ -11,25 +11,24 @@ from __future__ import annotations
 import dis
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, product
 from types import CodeType
 
 from fxstack_capture.bytecode.exception_table import Region, exception_regions
 from fxstack_capture.bytecode.units import CACHE, EXTENDED_ARG, caches_of, units
+from fxstack_interchange.bytecode import Kind, kind_of, opcodes_of
 
 Position = tuple[int | None, int | None, int | None, int | None]
 
 NOWHERE: Position = (None, None, None, None)
 
-# Two variables in one operation, four bits each: split, because another layout may need more bits.
-_PAIRS = {
-    "LOAD_FAST_LOAD_FAST": ("LOAD_FAST", "LOAD_FAST"),
-    "STORE_FAST_LOAD_FAST": ("STORE_FAST", "LOAD_FAST"),
-    "STORE_FAST_STORE_FAST": ("STORE_FAST", "STORE_FAST"),
-    "LOAD_FAST_BORROW_LOAD_FAST_BORROW": ("LOAD_FAST", "LOAD_FAST"),
-}
 # What the compiler has proved of the order of its own operations need not hold among others.
 _PLAIN = {"LOAD_FAST_BORROW": "LOAD_FAST"}
+# Two variables in one operation, four bits each: split, because another layout may need more bits.
+_PAIRS = {
+    f"{first}_{second}": (_PLAIN.get(first, first), _PLAIN.get(second, second))
+    for first, second in product(opcodes_of(Kind.READS_LOCAL | Kind.BINDS_LOCAL), repeat=2)
+}
 
 
 @dataclass(slots=True, eq=False)
@@ -49,6 +48,10 @@ class Op:
     def opcode(self) -> int:
         return dis.opmap[self.name]
 
+    @property
+    def kind(self) -> Kind:
+        return kind_of(self.name)
+
 
 @dataclass(frozen=True, slots=True)
 class Protected:
@@ -67,6 +70,11 @@ class Body:
 
     ops: list[Op]
     protected: list[Protected] = field(default_factory=list)
+
+    @property
+    def start(self) -> int:
+        """Index of the first operation behind the prologue that CPython's compiler writes for cells and generators."""
+        return next(i for i, op in enumerate(self.ops) if Kind.STARTS in op.kind)
 
     def at(self, offset: int) -> int:
         """Index of the operation that was read from byte ``offset``."""

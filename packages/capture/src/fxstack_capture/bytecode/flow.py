@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from types import CodeType
 
 from fxstack_capture.bytecode.assemble import Body, Op
+from fxstack_interchange.bytecode import Kind, opcodes_of
 
 _LOOK_AT_ALL = frozenset(
     {"locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe", "stack", "f_locals"}
 )
 """Names by which code gets at functions that read the caller's variables."""
-_CALLS = frozenset({"CALL", "CALL_KW", "CALL_FUNCTION_EX"})
-_LEAVES = frozenset({"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "RETURN_GENERATOR"})
-_ALWAYS_JUMPS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"})
-_READS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_AND_CLEAR", "DELETE_FAST"})
-_WRITES = frozenset({"STORE_FAST", "DELETE_FAST", "LOAD_FAST_AND_CLEAR"})
+_CALLS = opcodes_of(Kind.CALLS)
+_NEVER_CONTINUES = opcodes_of(Kind.RETURNS | Kind.RAISES | Kind.RERAISES | Kind.STARTS_GENERATOR | Kind.JUMPS)
+_READS = opcodes_of(Kind.READS_LOCAL)
+_BINDS = opcodes_of(Kind.BINDS_LOCAL)
 
 
 def successors(body: Body) -> list[list[int]]:
@@ -24,7 +24,7 @@ def successors(body: Body) -> list[list[int]]:
     following: list[list[int]] = []
     for i, op in enumerate(body.ops):
         after = [] if op.target is None else [index[op.target]]
-        if op.name not in _LEAVES and op.name not in _ALWAYS_JUMPS and i + 1 < len(body.ops):
+        if op.name not in _NEVER_CONTINUES and i + 1 < len(body.ops):
             after.append(i + 1)
         following.append(after)
     for entry in body.protected:
@@ -56,7 +56,7 @@ def flow_of(body: Body, user: CodeType) -> Flow:
     following = successors(body)
     by_call = _read_by_calls(user)
     reads = [1 << op.arg if op.name in _READS else by_call if op.name in _CALLS else 0 for op in body.ops]
-    keeps = [~(1 << op.arg) if op.name in _WRITES else -1 for op in body.ops]
+    keeps = [~(1 << op.arg) if op.name in _BINDS else -1 for op in body.ops]
     live = [0] * len(body.ops)
     changed = True
     while changed:

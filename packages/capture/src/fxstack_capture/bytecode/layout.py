@@ -9,7 +9,8 @@ from types import CodeType
 from fxstack_capture.bytecode.arguments import STARRED
 from fxstack_capture.bytecode.assemble import Assembled, Body, Op, write
 
-_SLOT_OPS = frozenset(dis.opname[op] for op in (*dis.haslocal, *dis.hasfree))
+_CELL_OPS = frozenset(dis.opname[op] for op in dis.hasfree)
+_SLOT_OPS = _CELL_OPS | {dis.opname[op] for op in dis.haslocal}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,11 @@ class Layout:
         return (*self.arguments, *self.local, *self.free).index(name)
 
 
+def uses_cell(op: Op) -> bool:
+    """Whether the argument of ``op`` is the slot of a variable that inner functions share."""
+    return op.name in _CELL_OPS
+
+
 def move(body: Body, names: tuple[str, ...], layout: Layout) -> None:
     """Give every operation on a variable the slot that the variable has in ``layout``."""
     place = {name: layout.slot(name) for name in names}
@@ -32,10 +38,11 @@ def move(body: Body, names: tuple[str, ...], layout: Layout) -> None:
             op.arg = place[names[op.arg]]
 
 
-def prologue(layout: Layout) -> list[Op]:
-    """What every function starts with."""
+def prologue(layout: Layout, *, is_generator: bool = False) -> list[Op]:
+    """Return the operations that every function starts with."""
     copy = [Op("COPY_FREE_VARS", len(layout.free))] if layout.free else []
-    return [*copy, Op("RESUME", 0)]
+    generator = [Op("RETURN_GENERATOR"), Op("POP_TOP")] if is_generator else []
+    return [*copy, *generator, Op("RESUME", 0)]
 
 
 def assemble(

@@ -10,7 +10,7 @@ program's exception after the program's earlier side effects.
 from __future__ import annotations
 
 import dis
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
@@ -20,16 +20,15 @@ from fxstack_capture.breaks import GraphBreak
 from fxstack_capture.bytecode.exception_table import exception_regions
 from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.trace.records import NOTHING
+from fxstack_interchange.bytecode import Kind, kind_of
 
 # Limits: a check (of several: the write) breaks a graph that writes to its inputs, or that is on a GPU and
 # indexes tensors or draws random numbers. If a check fails, the frame runs twice: the graph, then plain
 # Python.
 
 _MOST_INSTRUCTIONS = 200
-_FORKS = ("JUMP", "RETURN", "YIELD", "FOR_ITER", "SEND", "RERAISE", "BEFORE_WITH", "LOAD_SPECIAL", "AWAIT")
-_WITHOUT_EFFECT = frozenset({"CACHE", "EXTENDED_ARG", "NOP", "NOT_TAKEN", "PRECALL", "RESUME", "TO_BOOL"})
-_JUMPS: Mapping[str, bool] = {"JUMP_IF_TRUE": True, "JUMP_IF_FALSE": False}
-_ITERATES = frozenset({dis.opmap["FOR_ITER"]})
+_JUMPS = Kind.JUMPS | Kind.JUMPS_IF_TRUE | Kind.JUMPS_IF_FALSE
+_FORKS = Kind.FORKS | Kind.RERAISES | Kind.STARTS_GENERATOR
 _UNKNOWN = object()
 
 
@@ -71,7 +70,9 @@ def _goes_to_caller(frame: Frame) -> bool:
     if frame.link is not None:
         return frame.link.made is NOTHING
     back = frame.back
-    return back is not None and back.code.co_code[back.program.offsets[back.pc]] in _ITERATES
+    if back is None:
+        return False
+    return Kind.ITERATES in kind_of(dis.opname[back.code.co_code[back.program.offsets[back.pc]]])
 
 
 class _Path:
@@ -98,55 +99,52 @@ class _Path:
             instruction = next(instructions, None)
             if instruction is None:
                 return False
-            name = instruction.opname
-            if name == "RAISE_VARARGS":
+            kind = kind_of(instruction.opname)
+            if Kind.RAISES in kind:
                 return _handler_at(self.code, instruction.offset) == self.handler
-            if name in ("RETURN_VALUE", "RETURN_CONST", "YIELD_VALUE"):
-                self.result = instruction.argval if name == "RETURN_CONST" else self._pop()
+            if kind & (Kind.RETURNS | Kind.YIELDS):
+                self.result = instruction.argval if Kind.LOADS_CONSTANT in kind else self._pop()
                 return False
-            if "JUMP" in name:
+            if kind & _JUMPS:
                 target = self._jump(instruction)
                 if target is _UNKNOWN:
                     return False
                 if target is not None:
                     instructions = _from(self.code, target)
-            elif any(word in name for word in _FORKS):
+            elif kind & _FORKS:
                 return False
             else:
-                self._run(instruction)
+                self._run(instruction, kind)
         return False
 
     def _jump(self, instruction: dis.Instruction) -> Any:
         """The offset of the next instruction; None if the jump is not taken."""
-        name = instruction.opname
-        if "IF" not in name:
-            return _UNKNOWN if "BACKWARD" in name else instruction.argval
+        kind = kind_of(instruction.opname)
+        if Kind.JUMPS in kind:
+            return instruction.argval if instruction.argval > instruction.offset else _UNKNOWN
         known = self._pop()
-        plain = name.replace("FORWARD_", "").replace("BACKWARD_", "")
-        asked = next((truth for part, truth in _JUMPS.items() if part in plain), None)
-        if asked is None or type(known) is not bool:
+        if type(known) is not bool:
             return _UNKNOWN
-        taken = known is asked
-        if taken and name.endswith("OR_POP"):
+        taken = known is (Kind.JUMPS_IF_TRUE in kind)
+        if taken and Kind.KEEPS_CONDITION in kind:
             self.stack.append(known)
         return instruction.argval if taken else None
 
-    def _run(self, instruction: dis.Instruction) -> None:
-        name, variables = instruction.opname, self.variables
-        if name in _WITHOUT_EFFECT:
+    def _run(self, instruction: dis.Instruction, kind: Kind) -> None:
+        if Kind.INERT in kind:
             return
-        if name == "UNARY_NOT":
+        if Kind.NEGATES in kind:
             value = self._pop()
             self.stack.append(not value if type(value) is bool else _UNKNOWN)
-        elif name == "COPY" and instruction.arg == 1 and self.stack:
+        elif Kind.COPIES in kind and instruction.arg == 1 and self.stack:
             self.stack.append(self.stack[-1])
-        elif name == "LOAD_CONST":
+        elif Kind.LOADS_CONSTANT in kind:
             self.stack.append(instruction.argval)
-        elif name in ("LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK"):
-            self.stack.append(variables.get(instruction.argval, _UNKNOWN))
-        elif name == "STORE_FAST":
-            variables[instruction.argval] = self._pop()
-        elif name == "POP_TOP":
+        elif kind is Kind.READS_LOCAL:
+            self.stack.append(self.variables.get(instruction.argval, _UNKNOWN))
+        elif kind is Kind.BINDS_LOCAL:
+            self.variables[instruction.argval] = self._pop()
+        elif Kind.POPS in kind:
             self._pop()
         else:
             self.stack.clear()
@@ -157,8 +155,9 @@ class _Path:
 
 def _copies_before(code: CodeType, offset: int) -> bool:
     """Whether the value on top of the stack at ``offset`` is a copy of the value below: ``ok = a and b``."""
-    before = [i for i in dis.get_instructions(code) if i.offset < offset and i.opname not in _WITHOUT_EFFECT]
-    return bool(before) and before[-1].opname == "COPY" and before[-1].arg == 1
+    earlier = [(kind_of(i.opname), i.arg) for i in dis.get_instructions(code) if i.offset < offset]
+    before = [step for step in earlier if Kind.INERT not in step[0]]
+    return before[-1:] == [(Kind.COPIES, 1)]
 
 
 def _from(code: CodeType, offset: int) -> Iterator[dis.Instruction]:

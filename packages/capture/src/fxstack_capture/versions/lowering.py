@@ -32,9 +32,13 @@ def constant(handler: Handler) -> Opcode:
     return Opcode(lambda instruction: (handler, instruction.code.co_consts[instruction.oparg]))
 
 
-def name(handler: Handler, effect: Effect | None = None) -> Opcode:
+def name(handler: Handler, effect: Effect | None = None, value_only: str = "") -> Opcode:
     """An index into ``co_names``."""
-    return Opcode(lambda instruction: (handler, instruction.code.co_names[instruction.oparg]), effect)
+
+    def lower(instruction: Instruction) -> Step:
+        return handler, instruction.code.co_names[instruction.oparg]
+
+    return Opcode(lower, effect, value_only=value_only)
 
 
 def name_or_method(attribute: Handler, method: Handler, takes: int) -> Opcode:
@@ -44,7 +48,7 @@ def name_or_method(attribute: Handler, method: Handler, takes: int) -> Opcode:
         handler = method if instruction.oparg & 1 else attribute
         return handler, instruction.code.co_names[instruction.oparg >> 1]
 
-    return Opcode(lower, (takes, 1), null_bit=True)
+    return Opcode(lower, (takes, 1), null_bit=1)
 
 
 def super_name(attribute: Handler, method: Handler) -> Opcode:
@@ -55,7 +59,7 @@ def super_name(attribute: Handler, method: Handler) -> Opcode:
         attr = instruction.code.co_names[instruction.oparg >> 2]
         return handler, (attr, bool(instruction.oparg & 2))
 
-    return Opcode(lower, (3, 1), null_bit=True)
+    return Opcode(lower, (3, 1), null_bit=1)
 
 
 def two_locals(handler: Handler, effect: Effect | None = None) -> Opcode:

@@ -26,8 +26,10 @@ class Opcode:
     """How many operations at its target a jump passes over."""
     looks: int = 0
     """How many values below those that it takes the operation looks at."""
-    null_bit: bool = False
-    """Whether the lowest bit of the argument asks for a NULL (or receiver) beside the value."""
+    null_bit: int = 0
+    """The bit of the argument that asks for a NULL (or receiver) beside the value."""
+    value_only: str = ""
+    """The opcode that leaves the same value without a NULL (or receiver), if this one always leaves both (3.11)."""
 
     def takes_and_leaves(self, argument: int) -> tuple[int, int] | None:
         return self.effect(argument) if callable(self.effect) else self.effect

@@ -40,7 +40,7 @@ OPCODES = MappingProxyType(
         "LOAD_GLOBAL": name_or_method(names.load_global, names.load_global_null_below, 0),
         "LOAD_CLASSDEREF": plain(names.load_classderef),
         "LOAD_ATTR": name(attributes.load_attr, (1, 1)),
-        "LOAD_METHOD": name(attributes.load_method_null_below, (1, 2)),
+        "LOAD_METHOD": name(attributes.load_method_null_below, (1, 2), value_only="LOAD_ATTR"),
         "UNARY_POSITIVE": fixed(operators.unary_op, operator.pos, (1, 1)),
         "COMPARE_OP": chosen(_COMPARE, "comparison", (2, 1)),
         "LIST_TO_TUPLE": plain(intrinsics.list_to_tuple, (1, 1)),

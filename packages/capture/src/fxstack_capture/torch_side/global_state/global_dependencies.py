@@ -8,12 +8,12 @@ The search continues into each function of torch that is found there. Modules th
 
 from __future__ import annotations
 
-import dis
 from collections.abc import Iterator
 from functools import cache
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 
-_LOADS_ATTRIBUTE = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
+from fxstack_interchange.bytecode import Kind, name_loads
+
 _NOT_FOLLOWED = frozenset({"torch.overrides", "torch._jit_internal", "warnings", "typing"})
 _KINDS = (FunctionType, BuiltinFunctionType, ModuleType, type)
 
@@ -22,16 +22,10 @@ _KINDS = (FunctionType, BuiltinFunctionType, ModuleType, type)
 def _chains(code: CodeType) -> tuple[tuple[str, ...], ...]:
     """Return the chains of names that the code loads: a global name, then attributes of the global."""
     found: dict[tuple[str, ...], None] = {}
-    chain: tuple[str, ...] = ()
-    for instruction in dis.get_instructions(code):
-        if instruction.opname == "LOAD_GLOBAL":
-            chain = (instruction.argval,)
-        elif chain and instruction.opname in _LOADS_ATTRIBUTE:
-            chain = (*chain, instruction.argval)
-        else:
-            chain = ()
-        if chain:
-            found[chain] = None
+    for load in name_loads(code):
+        if load.kind is Kind.READS_GLOBAL:
+            attributes = range(len(load.attributes) + 1)
+            found.update(dict.fromkeys((load.name, *load.attributes[:end]) for end in attributes))
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             found.update(dict.fromkeys(_chains(constant)))
