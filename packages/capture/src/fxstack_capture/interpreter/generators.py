@@ -59,7 +59,7 @@ class TraceGenerator:
     def throw(self, typ: object, val: object = None, tb: object = None, /) -> Any:
         """Raise at the ``yield`` where the generator is suspended."""
         several = val is not None or tb is not None
-        if several and self.frame is not None and self.frame.program.throw_warns:
+        if several and self.frame is not None and self.frame.program.behaviour.throw_warns:
             raise graph_break("side-effect-call", "the deprecation warning of throw()")
         return self._throw(_thrown(typ, val, tb))
 
@@ -78,7 +78,7 @@ class TraceGenerator:
             return None
         except StopIteration as stop:
             frame.interp.dealt_with(stop)
-            return stop.value if frame.program.close_returns_value else None
+            return stop.value if frame.program.behaviour.close_returns_value else None
         raise RuntimeError("generator ignored GeneratorExit")
 
     def __del__(self) -> None:

@@ -114,7 +114,7 @@ class RootRun:
         """
         value = frame.stack.pop()
         slots = range(len(frame.fast))
-        for index in reversed(slots) if self.program.clears_backwards else slots:
+        for index in reversed(slots) if self.program.behaviour.clears_backwards else slots:
             frame.fast[index] = NULL
         self.interp.raise_pending()
         return Returned(value)

@@ -7,10 +7,12 @@ from types import MappingProxyType
 from fxstack_capture.interpreter.handlers import attributes, calling, containers, flow, operators, stack
 from fxstack_capture.interpreter.handlers.deferred import formatting
 from fxstack_capture.interpreter.handlers.variables import local_slots, names
-from fxstack_capture.interpreter.program import Instruction, Step
+from fxstack_capture.interpreter.program import Step
 from fxstack_capture.operator_protocol import COMPARISONS
 from fxstack_capture.versions import common
 from fxstack_capture.versions.lowering import (
+    Instruction,
+    Opcode,
     call_effect,
     forward,
     into,
@@ -19,7 +21,6 @@ from fxstack_capture.versions.lowering import (
     super_name,
     two_locals,
 )
-from fxstack_capture.versions.opcode import Opcode
 from fxstack_capture.versions.v312 import SINCE_312
 
 

@@ -22,6 +22,10 @@ def build_tuple(frame: Frame, count: int) -> None:
     frame.stack.append(tuple(_pop_many(frame.stack, count)))
 
 
+def list_to_tuple(frame: Frame, _operand: object) -> None:
+    frame.stack[-1] = tuple(frame.stack[-1])
+
+
 def build_list(frame: Frame, count: int) -> None:
     frame.stack.append(_pop_many(frame.stack, count))
 
@@ -200,7 +204,7 @@ def unpack_sequence(frame: Frame, count: int) -> None:
         frame.interp.dealt_with(end)
         stack.extend(reversed(items))
         return
-    known = frame.program.counts_unpacked and type(value) in {list, tuple, dict}
+    known = frame.program.behaviour.counts_unpacked and type(value) in {list, tuple, dict}
     got = f", got {len(value)}" if known else ""
     raise ValueError(f"too many values to unpack (expected {count}{got})")
 
