@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from itertools import islice
 from types import BuiltinMethodType, CellType, CodeType, MethodType
@@ -174,10 +175,14 @@ class Frame:
 
     def peek(self) -> dict[str, Any]:
         """Like ``local_values``, but variables that the program has not read stay ``DeferredLocal``."""
+        return self._bound(self._peek_at)
+
+    def _bound(self, value_of: Callable[[int], Any]) -> dict[str, Any]:
+        """Return the bound variables by name. ``value_of`` takes a slot and returns its value or NULL."""
         if self.names is not None:
-            result: dict[str, Any] = self.names
-            return result
-        pairs = ((name, self._peek_at(index)) for index, name in enumerate(self.program.names))
+            names: dict[str, Any] = self.names
+            return names
+        pairs = ((name, value_of(index)) for index, name in enumerate(self.program.names))
         return {name: value for name, value in pairs if value is not NULL}
 
     def _peek_at(self, index: int) -> Any:
@@ -191,8 +196,4 @@ class Frame:
 
     def local_values(self) -> dict[str, Any]:
         """Bound variables by name, as ``locals()`` returns them (values of the trace)."""
-        if self.names is not None:
-            result: dict[str, Any] = self.names
-            return result
-        pairs = ((name, self.value_of(index)) for index, name in enumerate(self.program.names))
-        return {name: value for name, value in pairs if value is not NULL}
+        return self._bound(self.value_of)

@@ -15,12 +15,13 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.interpreter.checks import truth_of_check
-from fxstack_capture.interpreter.exceptions.chaining import set_context, set_traceback
 from fxstack_capture.interpreter.exceptions.errors import (
     Flight,
     InterruptedTracing,
     chain_context,
     name_types_as_outside,
+    set_context,
+    set_traceback,
 )
 from fxstack_capture.interpreter.exceptions.handled import HandledException
 from fxstack_capture.interpreter.exceptions.origins import demand_program

@@ -19,7 +19,7 @@ from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from fxstack_capture.kernels.writes import arguments, written
+from fxstack_capture.kernels.writes import written
 from fxstack_interchange.operators.kernels import KernelArgument
 
 ANALYSED = GPUTarget("cuda", 90, 32)
@@ -75,12 +75,10 @@ def written_parameters(
         if signature[name] == "constexpr":
             constants[(position,)] = plain_constant(values[name])
     module, _context = module_of(kernel, signature, constants)
-    found = written(module)
     widths = {n: _width(kinds.get(n), kind) for n, kind in signature.items()}
-    if found is None or sum(widths.values()) != arguments(module):
-        return frozenset(kinds)
     names = [name for name, width in widths.items() for _ in range(width)]
-    return frozenset(names[k] for k in found)
+    positions = written(module, len(names))
+    return frozenset(kinds) if positions is None else frozenset(names[k] for k in positions)
 
 
 def _type(argument: KernelArgument | None, value: Any) -> str:

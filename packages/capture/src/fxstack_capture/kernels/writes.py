@@ -86,25 +86,21 @@ class Code:
         return [op.operands for op in self.operations if op.region == region and op.name == name]
 
 
-def written(module: object) -> frozenset[int] | None:
-    """Return the positions of the entry function's written arguments, or ``None`` for unknown memory."""
+def written(module: object, count: int) -> frozenset[int] | None:
+    """Return the positions of the written arguments of the entry function, which should have ``count`` arguments.
+
+    None if the kernel writes to unknown memory, or if the function has another number of arguments.
+    """
     code = read(module)
     flow = _Flow(code)
     for operation in code.operations:
         flow.add(operation)
     entry = next(op for op in reversed(code.operations) if op.name == "tt.func" and op.pure)
     reached = flow.reached()
-    if LOADED in reached:
-        return None
     arguments = code.entry(entry.regions[0])
+    if LOADED in reached or len(arguments) != count:
+        return None
     return frozenset(k for k, value in enumerate(arguments) if value in reached)
-
-
-def arguments(module: object) -> int:
-    """Return how many arguments the entry function has."""
-    code = read(module)
-    entry = next(op for op in reversed(code.operations) if op.name == "tt.func" and op.pure)
-    return len(code.entry(entry.regions[0]))
 
 
 def read(module: Any) -> Code:

@@ -91,14 +91,6 @@ def concrete(value: object) -> Any:
 # --- operators -----------------------------------------------------------------------------------
 
 
-def _sum(left: int, right: int) -> int:
-    return left + right
-
-
-def _product(left: int, right: int) -> int:
-    return left * right
-
-
 def _dividend(left: int, _right: int) -> int:
     return left
 
@@ -109,15 +101,15 @@ def _divisor(_left: int, right: int) -> int:
 
 _BOUNDS: Mapping[Any, Callable[[int, int], int]] = MappingProxyType(
     {
-        **dict.fromkeys((operator.add, operator.iadd, operator.sub, operator.isub), _sum),
-        **dict.fromkeys((operator.mul, operator.imul), _product),
+        **dict.fromkeys((operator.add, operator.iadd, operator.sub, operator.isub), operator.add),
+        **dict.fromkeys((operator.mul, operator.imul), operator.mul),
         **dict.fromkeys((operator.floordiv, operator.ifloordiv), _dividend),
         **dict.fromkeys((operator.mod, operator.imod), _divisor),
     }
 )
 """For each operator on integers, the bound of the result."""
 
-_OF_FRACTIONS = frozenset(op for op, bound in _BOUNDS.items() if bound in (_sum, _product))
+_OF_FRACTIONS = frozenset(op for op, bound in _BOUNDS.items() if bound in (operator.add, operator.mul))
 _DIVISIONS = (operator.truediv, operator.itruediv)
 _KINDS = (np.float64, np.int64)
 _EXACT = 2**53
@@ -165,7 +157,7 @@ def _fits_double(value: object) -> bool:
 
 
 def _divides_plainly(op: Callable[[Any, Any], Any], divisor: Any) -> bool:
-    return _BOUNDS[op] in (_sum, _product) or (type(divisor) is int and divisor > 0)
+    return _BOUNDS[op] in (operator.add, operator.mul) or (type(divisor) is int and divisor > 0)
 
 
 def _room(bound_of: Callable[[int, int], int], left: object, right: object) -> int:

@@ -19,16 +19,32 @@ from fxstack_capture.interpreter.program import Handler, Instead, Step
 from fxstack_capture.objects.kinds.append_only_lists import APPEND_METHODS
 
 Load = Callable[[Frame, Any, bool], None]
-"""The handler with its operand; the last argument says whether the list is not looked into."""
+"""``load(frame, operand, lazily)``. With ``lazily``, the items of a list are not read."""
 
 
-def _load_fast(frame: Frame, index: int, lazily: bool) -> None:
-    """Load a local of the root frame. In other frames all arguments are wrapped."""
-    found = frame.objects.append_only.lazily(frame.fast[index]) if lazily else None
-    if found is None:
-        deferred.enter_fast(frame, index)
-    else:
-        frame.stack.append(found)
+def _loader(find: Callable[[Frame, Any], Any], plain: Handler) -> Load:
+    """Return the load that pushes the list which ``find`` returns. If ``find`` returns None, ``plain`` runs."""
+
+    def load(frame: Frame, operand: object, lazily: bool) -> None:
+        unread = find(frame, operand) if lazily else None
+        if unread is None:
+            plain(frame, operand)
+        else:
+            frame.stack.append(unread)
+
+    return load
+
+
+# In frames other than the root frame, all arguments are wrapped already.
+_load_fast = _loader(
+    lambda frame, index: frame.objects.append_only.lazily(frame.fast[index]), deferred.enter_fast
+)
+_load_deref = _loader(
+    lambda frame, index: frame.objects.append_only.in_cell(frame.fast[index]), local_slots.load_deref
+)
+_load_global = _loader(
+    lambda frame, name: frame.objects.append_only.in_globals(frame.globals, name), names.load_global
+)
 
 
 def _load_fast_load_fast(frame: Frame, indices: tuple[int, int], lazily: bool) -> None:
@@ -41,33 +57,17 @@ def _store_fast_load_fast(frame: Frame, indices: tuple[int, int], lazily: bool) 
     _load_fast(frame, indices[1], lazily)
 
 
-def _load_deref(frame: Frame, index: int, lazily: bool) -> None:
-    found = frame.objects.append_only.in_cell(frame.fast[index]) if lazily else None
-    if found is None:
-        local_slots.load_deref(frame, index)
-    else:
-        frame.stack.append(found)
-
-
-def _load_global(frame: Frame, name: str, lazily: bool) -> None:
-    found = frame.objects.append_only.in_globals(frame.globals, name) if lazily else None
-    if found is None:
-        names.load_global(frame, name)
-    else:
-        frame.stack.append(found)
-
-
 def _load_global_null_below(frame: Frame, name: str, lazily: bool) -> None:
     frame.stack.append(NULL)
     _load_global(frame, name, lazily)
 
 
 def _load_attr(frame: Frame, name: str, lazily: bool) -> None:
-    found = frame.objects.append_only.in_attribute(frame.stack[-1], name) if lazily else None
-    if found is None:
+    unread = frame.objects.append_only.in_attribute(frame.stack[-1], name) if lazily else None
+    if unread is None:
         attributes.load_attr(frame, name)
     else:
-        frame.stack[-1] = found
+        frame.stack[-1] = unread
 
 
 _LOADS: Mapping[Handler, Load] = {
