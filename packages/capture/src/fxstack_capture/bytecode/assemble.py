@@ -214,10 +214,10 @@ def linetable_of(code: CodeType, first_line: int) -> bytes:
 def _linetable(runs: Iterable[tuple[int, Position]], first_line: int) -> bytes:
     out = bytearray()
     previous = first_line
-    for left, (line, end_line, column, end_column) in runs:
-        while left > 0:
-            part = min(left, 8)
-            left -= part  # noqa: PLW2901 - the rest of the same run
+    for remaining, (line, end_line, column, end_column) in runs:
+        while remaining > 0:
+            part = min(remaining, 8)
+            remaining -= part  # noqa: PLW2901 - the rest of the same run
             if line is None:
                 out.append(128 | 15 << 3 | part - 1)
                 continue

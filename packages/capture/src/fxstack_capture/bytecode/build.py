@@ -11,8 +11,8 @@ NULL_AFTER = "CALL_KW" in dis.opmap
 """Since 3.13 the NULL of a call lies above the callable, before that below."""
 
 NULL_IN_WITH = "LOAD_SPECIAL" in dis.opmap
-"""Since 3.14 ``with`` keeps ``__exit__`` with a NULL above it, calls with ``*args`` have one for the keyword arguments, and
-``pop`` drops one."""
+"""Since 3.14, ``with`` keeps a NULL above ``__exit__``, a call with ``*args`` has a NULL for missing keyword arguments, and
+``pop`` accepts a NULL."""
 
 THROW_LEAVES_SEND = "CLEANUP_THROW" not in dis.opmap
 """``generator.throw`` itself finds the ``send`` before a ``yield`` and makes its jump (3.11)."""

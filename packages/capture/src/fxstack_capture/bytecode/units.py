@@ -49,6 +49,6 @@ _CACHES = _cache_table()
 
 def slot_names(code: CodeType) -> tuple[str, ...]:
     """Return the names of the "locals plus" slots. An argument that is also a cell has one slot."""
-    own = set(code.co_varnames)
-    cells = tuple(name for name in code.co_cellvars if name not in own)
+    variables = set(code.co_varnames)
+    cells = tuple(name for name in code.co_cellvars if name not in variables)
     return code.co_varnames + cells + code.co_freevars

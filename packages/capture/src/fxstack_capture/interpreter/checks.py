@@ -35,30 +35,30 @@ _UNKNOWN = object()
 def truth_of_check(frame: Frame, value: object, step: int) -> bool:
     """The truth of ``value``, which is on top of the stack of ``frame`` when ``step`` begins.
 
-    If ``value`` is a tensor and one truth only leads to a ``raise``, the other one is assumed.
+    If ``value`` is a tensor, and one truth only leads to a ``raise``, the trace assumes the opposite.
 
     Raises:
-        GraphBreak: the value is not known, and both truths continue.
+        GraphBreak: the graph computes the value, and the program continues for both truths.
     """
     try:
         return frame.calls.truth(value)
     except GraphBreak:
         if not isinstance(value, torch.Tensor):
             raise
-        raising = [truth for truth in (False, True) if _only_raises(frame, step, known=truth)]
+        raising = [truth for truth in (False, True) if _only_raises(frame, step, value=truth)]
         if len(raising) != 1 or not frame.interp.trace.torch.assume(value, truth=not raising[0]):
             raise
         return not raising[0]
 
 
-def _only_raises(frame: Frame | None, step: int, *, known: Any) -> bool:
-    """Whether execution from ``step`` on, with a known value on top of the stack, reaches a ``raise``."""
+def _only_raises(frame: Frame | None, step: int, *, value: Any) -> bool:
+    """Whether execution from ``step`` on, with ``value`` on top of the stack, reaches a ``raise``."""
     while frame is not None and step < len(frame.program.steps):
-        path = _Path(frame.code, frame.program.offsets[step], known)
+        path = _Path(frame.code, frame.program.offsets[step], value)
         if path.follow():
             return True
-        known = path.result
-        if known is _UNKNOWN or not _goes_to_caller(frame):
+        value = path.result
+        if value is _UNKNOWN or not _goes_to_caller(frame):
             return False
         frame = frame.back
         step = 0 if frame is None else frame.pc + 1
@@ -66,7 +66,7 @@ def _only_raises(frame: Frame | None, step: int, *, known: Any) -> bool:
 
 
 def _goes_to_caller(frame: Frame) -> bool:
-    """Whether what ``frame`` returns or yields is on top of its caller's stack afterwards."""
+    """Whether the caller's next step finds the value that ``frame`` returns or yields on top of the stack."""
     if frame.link is not None:
         return frame.link.made is NOTHING
     back = frame.back
@@ -76,16 +76,16 @@ def _goes_to_caller(frame: Frame) -> bool:
 
 
 class _Path:
-    """The instructions of one code object that run if the value on top of the stack is ``known``.
+    """The instructions of one code object that run if ``value`` is on top of the stack.
 
     ``stack`` has the known values on top of the stack; ``variables`` the known local variables. ``result`` is
     the value that the code returns or yields, if it is known.
     """
 
-    def __init__(self, code: CodeType, offset: int, known: object) -> None:
+    def __init__(self, code: CodeType, offset: int, value: object) -> None:
         self.code, self.offset = code, offset
         self.handler = _handler_at(code, offset)
-        self.stack = [known, known] if _copies_before(code, offset) else [known]
+        self.stack = [value, value] if _copies_before(code, offset) else [value]
         self.variables: dict[str, object] = {}
         self.result: object = _UNKNOWN
 
@@ -122,12 +122,12 @@ class _Path:
         kind = kind_of(instruction.opname)
         if Kind.JUMPS in kind:
             return instruction.argval if instruction.argval > instruction.offset else _UNKNOWN
-        known = self._pop()
-        if type(known) is not bool:
+        value = self._pop()
+        if type(value) is not bool:
             return _UNKNOWN
-        taken = known is (Kind.JUMPS_IF_TRUE in kind)
+        taken = value is (Kind.JUMPS_IF_TRUE in kind)
         if taken and Kind.KEEPS_CONDITION in kind:
-            self.stack.append(known)
+            self.stack.append(value)
         return instruction.argval if taken else None
 
     def _run(self, instruction: dis.Instruction, kind: Kind) -> None:

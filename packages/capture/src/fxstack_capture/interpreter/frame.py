@@ -125,8 +125,8 @@ class Frame:
         at, stack = self.stack_at
         if at != self.pc:
             code = self.code
-            own = (code.co_filename, self.line, code.co_qualname)
-            stack = self.outer_stack if self.program.hidden else (*self.outer_stack, own)
+            entry = (code.co_filename, self.line, code.co_qualname)
+            stack = self.outer_stack if self.program.hidden else (*self.outer_stack, entry)
             self.stack_at = self.pc, stack
         return stack
 

@@ -93,7 +93,7 @@ class TraceGenerator:
     # --- execution -------------------------------------------------------------------------------
 
     def resume(self, value: object) -> Any:
-        """Do what ``send(value)`` does: run to the next ``yield``.
+        """Send ``value`` and run to the next ``yield``.
 
         Raises StopIteration when the body returns.
         """
@@ -252,7 +252,7 @@ def _optional_attr(frame: Frame, obj: object, name: str) -> Any:
 def _close_method(frame: Frame, inner: object) -> Any:
     """The ``close`` method, or None.
 
-    CPython prints other errors of the lookup and continues. Here such an error breaks the graph.
+    CPython prints any other error of the lookup and continues; the trace breaks the graph at the error.
     """
     try:
         return _optional_attr(frame, inner, "close")

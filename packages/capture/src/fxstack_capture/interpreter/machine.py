@@ -175,11 +175,11 @@ class BytecodeInterpreter:
         """The steps with which this trace runs a program. ``defers``: see ``Frame.defers``."""
         if not (defers or self.trace.polyfills or self.trace.options.reorderable_functions):
             return program.steps
-        found = self._changed.get((id(program), defers))
-        if found is None:
+        entry = self._changed.get((id(program), defers))
+        if entry is None:
             steps = wrapping(program.steps, program.names) if defers else program.steps
-            found = self._changed[id(program), defers] = program, steps_of_trace(self.trace, steps)
-        return found[1]
+            entry = self._changed[id(program), defers] = program, steps_of_trace(self.trace, steps)
+        return entry[1]
 
     def arrive(self, frame: Frame) -> None:
         """Advance the break path: ``frame`` has reached its step.
@@ -202,12 +202,12 @@ class BytecodeInterpreter:
 
     def receivers(self) -> tuple[tuple[int, int], ...]:
         """Return a key of the program's blocks that can act on an exception of the current instruction."""
-        found: list[tuple[int, int]] = []
+        keys: list[tuple[int, int]] = []
         frame = self.frame
         while frame is not None:
-            found += frame.receivers()
+            keys += frame.receivers()
             frame = frame.back
-        return tuple(found)
+        return tuple(keys)
 
     def raise_pending(self) -> None:
         """Raise the graph break that happened in a destructor."""

@@ -28,8 +28,8 @@ def with_module(outer: ModuleStack, code: CodeType, fast: Sequence[Any], objects
         return outer
     kind = type(module)
     name = f"{kind.__module__}.{kind.__qualname__}"
-    known = (path_of(source), source.name) if source is not None else ("", f"<new {name}>")
-    return {**outer, known[1]: (known[0], name)}
+    described = (path_of(source), source.name) if source is not None else ("", f"<new {name}>")
+    return {**outer, described[1]: (described[0], name)}
 
 
 def _loaded(value: object, objects: Objects) -> tuple[object, Source | None]:

@@ -109,16 +109,16 @@ def _state(frame: Frame, called: Link | None, handled: BaseException | None) -> 
     bound = {i: name for i, name in enumerate(names) if frame.fast[i] is not NULL}
     # Before MAKE_CELL, the slot of a cell variable still holds the argument itself.
     cells = {i for i in frame.program.cell_indices if type(frame.fast[i]) is CellType}
-    made = called is not None and called.made is not NOTHING
+    is_made = called is not None and called.made is not NOTHING
     return StoppedFrame(
         code=frame.code,
         namespace=frame.globals,
         offset=frame.program.offsets[frame.pc],
-        stack=(*frame.stack, called.made) if called is not None and made else tuple(frame.stack),
+        stack=(*frame.stack, called.made) if called is not None and is_made else tuple(frame.stack),
         local_values={name: frame.fast[i] for i, name in bound.items() if i not in cells},
         cells={name: frame.fast[i] for i, name in bound.items() if i in cells},
         handling=frame.handling,
         handled=handled,
         handled_outside=frame.handled_outside,
-        made=made,
+        made=is_made,
     )

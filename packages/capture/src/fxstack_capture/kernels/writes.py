@@ -186,8 +186,8 @@ class _Flow:
             self._other(op)
 
     def _other(self, op: Operation) -> None:
-        known = op.pure or op.name in PLAIN or op.name.startswith(DIALECTS)
-        if not known:
+        is_plain = op.pure or op.name in PLAIN or op.name.startswith(DIALECTS)
+        if not is_plain:
             self.targets.update(op.operands)
         self.mix(op.results, op.operands)
         for region in op.regions:
@@ -201,15 +201,15 @@ class _Flow:
 def _for(flow: _Flow, op: Operation) -> None:
     carried = flow.code.entry(op.regions[0])[1:]
     initial = op.operands[3:]
-    for given in (initial, *flow.code.ends(op.regions[0], "scf.yield")):
-        flow.link(carried, given)
-        flow.link(op.results, given)
+    for yielded in (initial, *flow.code.ends(op.regions[0], "scf.yield")):
+        flow.link(carried, yielded)
+        flow.link(op.results, yielded)
 
 
 def _while(flow: _Flow, op: Operation) -> None:
     before, after = op.regions
-    for given in (op.operands, *flow.code.ends(after, "scf.yield")):
-        flow.link(flow.code.entry(before), given)
+    for yielded in (op.operands, *flow.code.ends(after, "scf.yield")):
+        flow.link(flow.code.entry(before), yielded)
     for operands in flow.code.ends(before, "scf.condition"):
         flow.link(flow.code.entry(after), operands[1:])
         flow.link(op.results, operands[1:])
@@ -217,8 +217,8 @@ def _while(flow: _Flow, op: Operation) -> None:
 
 def _if(flow: _Flow, op: Operation) -> None:
     for region in op.regions:
-        for given in flow.code.ends(region, "scf.yield"):
-            flow.link(op.results, given)
+        for yielded in flow.code.ends(region, "scf.yield"):
+            flow.link(op.results, yielded)
 
 
 def _branch(flow: _Flow, op: Operation) -> None:
@@ -237,8 +237,8 @@ def _call(flow: _Flow, op: Operation) -> None:
         flow.mix(op.results, (LOADED,))
         return
     flow.link(flow.code.entry(callee.regions[0]), op.operands)
-    for given in flow.code.ends(callee.regions[0], "tt.return"):
-        flow.link(op.results, given)
+    for returned in flow.code.ends(callee.regions[0], "tt.return"):
+        flow.link(op.results, returned)
 
 
 def _select(flow: _Flow, op: Operation) -> None:

@@ -117,7 +117,7 @@ _SMALL = 2**31
 
 
 def compute(op: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
-    """Return ``op`` of two numbers, one a ``Scalar``, or NotImplemented if NumPy's result could differ."""
+    """Return ``op`` of two numbers, of which at least one is a ``Scalar``; NotImplemented if NumPy's result could differ."""
     if not (_is_number(left) and _is_number(right)) or (left is right and op in COMPARISONS):
         return NotImplemented
     mine = left if type(left) is Scalar else right

@@ -37,7 +37,7 @@ class InstructionSet:
 
 
 def decode(code: CodeType, instruction_set: InstructionSet) -> Program:
-    """Decode one code object."""
+    """Return the program of a code object."""
     names = slot_names(code)
     indices: dict[int, int] = {}
     raw = list(_instructions(code, indices))

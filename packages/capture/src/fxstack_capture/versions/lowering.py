@@ -146,13 +146,13 @@ def call(without_names: Handler, with_names: Handler) -> Opcode:
     return Opcode(lower, call_effect)
 
 
-def chosen(choices: Mapping[int, Opcode], what: str, effect: Effect) -> Opcode:
+def chosen(choices: Mapping[int, Opcode], noun: str, effect: Effect) -> Opcode:
     """Make a row whose argument selects one of several rows. Any other argument breaks the graph."""
 
     def lower(instruction: Instruction) -> Step:
         choice = choices.get(instruction.oparg)
         if choice is None:
-            return unsupported, f"{what} {instruction.oparg}"
+            return unsupported, f"{noun} {instruction.oparg}"
         return choice.lower(instruction)
 
     return Opcode(lower, effect)
@@ -168,6 +168,6 @@ def fixed(handler: Handler, operand: object = None, effect: Effect | None = None
     return Opcode(lambda _instruction: (handler, operand), effect)
 
 
-def refused(what: str, effect: Effect | None = None) -> Opcode:
+def refused(construct: str, effect: Effect | None = None) -> Opcode:
     """Make the row of a construct that breaks the graph."""
-    return fixed(unsupported, what, effect)
+    return fixed(unsupported, construct, effect)

@@ -1,4 +1,4 @@
-"""Python 3.11: what differs from the common table."""
+"""The opcodes of Python 3.11 that differ from the common table."""
 
 from __future__ import annotations
 

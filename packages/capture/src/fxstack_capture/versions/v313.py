@@ -1,4 +1,4 @@
-"""Python 3.13: what differs from the common table and from 3.12."""
+"""The opcodes of Python 3.13 that differ from the common table and from 3.12."""
 
 from __future__ import annotations
 

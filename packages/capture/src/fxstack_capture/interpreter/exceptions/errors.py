@@ -98,10 +98,10 @@ def mentions_symbols(error: BaseException) -> bool:
     return _SYMBOL.search(str(error)) is not None
 
 
-def _outside_name(found: re.Match[str]) -> str:
-    if found.group() == "FakeTensor":
+def _outside_name(match: re.Match[str]) -> str:
+    if match.group() == "FakeTensor":
         return "Tensor"
-    return (found.group(1) or "generator").lower()
+    return (match.group(1) or "generator").lower()
 
 
 def undefined_name(name: str) -> NameError:

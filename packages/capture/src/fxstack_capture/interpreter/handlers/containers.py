@@ -113,8 +113,8 @@ def list_extend(frame: Frame, depth: int) -> None:
 def is_iterable(value: object) -> bool:
     """Whether ``value`` has ``tp_iter`` or the sequence protocol, as in CPython's messages for ``*value``."""
     namespaces = [base.__dict__ for base in type(value).__mro__]
-    found = next((ns["__iter__"] for ns in namespaces if "__iter__" in ns), None)
-    return found is not None or any("__getitem__" in ns for ns in namespaces)
+    iterate = next((ns["__iter__"] for ns in namespaces if "__iter__" in ns), None)
+    return iterate is not None or any("__getitem__" in ns for ns in namespaces)
 
 
 def set_update(frame: Frame, depth: int) -> None:
@@ -204,8 +204,8 @@ def unpack_sequence(frame: Frame, count: int) -> None:
         frame.interp.dealt_with(end)
         stack.extend(reversed(items))
         return
-    known = frame.program.behaviour.counts_unpacked and type(value) in {list, tuple, dict}
-    got = f", got {len(value)}" if known else ""
+    is_counted = frame.program.behaviour.counts_unpacked and type(value) in {list, tuple, dict}
+    got = f", got {len(value)}" if is_counted else ""
     raise ValueError(f"too many values to unpack (expected {count}{got})")
 
 

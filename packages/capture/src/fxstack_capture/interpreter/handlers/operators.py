@@ -46,8 +46,8 @@ def is_op(frame: Frame, invert: int) -> None:
 def contains_op(frame: Frame, invert: int) -> None:
     stack = frame.stack
     container = stack.pop()
-    found = frame.calls.binary(operator.contains, container, stack[-1])
-    stack[-1] = (not found) if invert else found
+    contained = frame.calls.binary(operator.contains, container, stack[-1])
+    stack[-1] = (not contained) if invert else contained
 
 
 def unary_op(frame: Frame, op: Callable[[Any], Any]) -> None:
@@ -70,9 +70,9 @@ def binary_subscr(frame: Frame, _operand: object) -> None:
     stack = frame.stack
     key = stack.pop()
     if type(stack[-1]) is list and stack[-1] in frame.objects.append_only:
-        found = frame.objects.append_only.item(stack[-1], key)
-        if found is not NULL:
-            stack[-1] = found
+        item = frame.objects.append_only.item(stack[-1], key)
+        if item is not NULL:
+            stack[-1] = item
             return
     method = frame.calls.special_method(stack[-1], "__getitem__")
     if method is None:

@@ -117,10 +117,10 @@ def _check_count(cls: type, count: int, allowed: int) -> None:
 
 
 def _add_attribute(
-    frame: Frame, matched: tuple[Any, Any], name: str, found: tuple[set[str], list[Any]]
+    frame: Frame, matched: tuple[Any, Any], name: str, so_far: tuple[set[str], list[Any]]
 ) -> bool:
     subject, cls = matched
-    seen, attributes = found
+    seen, attributes = so_far
     if name in seen:
         raise TypeError(f"{cls.__name__}() got multiple sub-patterns for attribute {name!r}")
     seen.add(name)

@@ -1,7 +1,7 @@
 """Loads of lists from outside that the next step appends to, measures, or indexes.
 
 ``decode`` replaces the plain loads before ``.append(...)``, ``[i]`` and the call of ``len(x)`` by the loads
-of this module (``append_only``). If the loaded value is not an unread list, the plain load runs.
+of this module (``append_only``). If the program has read the list, or the value is no list, the plain load runs.
 """
 
 from __future__ import annotations
@@ -108,14 +108,14 @@ def _is_indexed(steps: list[Step], place: int) -> bool:
 def append_only(steps: list[Step]) -> tuple[Step, ...]:
     """The steps, with loads replaced if the program does not read the items of a loaded list."""
     for place, (handler, operand) in enumerate(steps[:-1]):
-        following, what = steps[place + 1]
+        following, argument = steps[place + 1]
         load = _LOADS.get(handler)
         if handler is local_slots.load_fast_load_fast and following is operators.binary_subscr:
             steps[place] = Instead.of(handler, _deferred, _load_fast_load_fast), operand
         elif load is None:
             continue
-        elif (following in _METHOD_LOADS and what in APPEND_METHODS) or _is_indexed(steps, place + 1):
+        elif (following in _METHOD_LOADS and argument in APPEND_METHODS) or _is_indexed(steps, place + 1):
             steps[place] = Instead.of(handler, _deferred, load), operand
-        elif following is calling.call and what == 1:
+        elif following is calling.call and argument == 1:
             steps[place] = Instead.of(handler, _measured, load), operand
     return tuple(steps)

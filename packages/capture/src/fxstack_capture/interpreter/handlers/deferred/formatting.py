@@ -207,10 +207,10 @@ class _Walk:
         elif handler is flow.jump:
             self.place = operand
         elif handler in _ADDED:
-            taken, left = _ADDED[handler]
+            taken, leaves = _ADDED[handler]
             if self.above < taken:
                 return False
-            self.above += left - taken
+            self.above += leaves - taken
         else:
             return False
         return True

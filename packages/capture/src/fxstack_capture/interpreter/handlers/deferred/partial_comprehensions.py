@@ -58,11 +58,11 @@ def _is_iterator(value: object) -> bool:
 
 
 def list_append(frame: Frame, depth: int) -> None:
-    found = frame.objects.append_only.lazily(frame.stack[-depth - 1])
-    if found is None:
+    unread = frame.objects.append_only.lazily(frame.stack[-depth - 1])
+    if unread is None:
         containers.list_append(frame, depth)
     else:
-        found.append(frame.stack.pop())
+        unread.append(frame.stack.pop())
 
 
 def _for_iter(handler: Handler, frame: Frame, target: int) -> int | None:
