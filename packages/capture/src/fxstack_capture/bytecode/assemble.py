@@ -77,7 +77,7 @@ class Body:
         return next(i for i, op in enumerate(self.ops) if Kind.STARTS in op.kind)
 
     def at(self, offset: int) -> int:
-        """Index of the operation that was read from byte ``offset``."""
+        """Return the index of the operation that was read from byte ``offset``. Raises LookupError if there is none."""
         for index, op in enumerate(self.ops):
             if op.offset == offset:
                 return index

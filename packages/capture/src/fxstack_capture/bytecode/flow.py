@@ -8,7 +8,7 @@ from types import CodeType
 from fxstack_capture.bytecode.assemble import Body, Op
 from fxstack_interchange.bytecode import Kind, opcodes_of
 
-_LOOK_AT_ALL = frozenset(
+FRAME_READERS = frozenset(
     {"locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe", "stack", "f_locals"}
 )
 """Names of functions and attributes through which code reads the variables of a frame."""
@@ -75,7 +75,7 @@ def flow_of(body: Body, user: CodeType) -> Flow:
 
 def _read_by_calls(user: CodeType) -> int:
     """Return the slots that a call may read, as a bit set."""
-    if not _LOOK_AT_ALL.isdisjoint(user.co_names):
+    if not FRAME_READERS.isdisjoint(user.co_names):
         return int((1 << user.co_nlocals) - 1)
     return int("super" in user.co_names and user.co_argcount > 0)
 

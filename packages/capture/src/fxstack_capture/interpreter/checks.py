@@ -33,7 +33,7 @@ _UNKNOWN = object()
 
 
 def truth_of_check(frame: Frame, value: object, step: int) -> bool:
-    """The truth of ``value``, which is on top of the stack of ``frame`` when ``step`` begins.
+    """Return the truth of ``value``, which is on top of the stack of ``frame`` when ``step`` begins.
 
     If ``value`` is a tensor, and one truth only leads to a ``raise``, the trace assumes the opposite.
 
@@ -118,7 +118,7 @@ class _Path:
         return False
 
     def _jump(self, instruction: dis.Instruction) -> Any:
-        """The offset of the next instruction; None if the jump is not taken."""
+        """Return the offset of the next instruction; None if the jump is not taken."""
         kind = kind_of(instruction.opname)
         if Kind.JUMPS in kind:
             return instruction.argval if instruction.argval > instruction.offset else _UNKNOWN
@@ -165,6 +165,6 @@ def _from(code: CodeType, offset: int) -> Iterator[dis.Instruction]:
 
 
 def _handler_at(code: CodeType, offset: int) -> int | None:
-    """The offset of the handler in ``code`` of an exception that is raised at ``offset``."""
+    """Return the offset of the handler in ``code`` of an exception that is raised at ``offset``."""
     regions = (region for region in exception_regions(code) if region.start <= offset < region.end)
     return next((region.target for region in regions), None)

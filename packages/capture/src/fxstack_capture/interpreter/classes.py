@@ -9,7 +9,7 @@ from fxstack_capture.interpreter.machine import BytecodeInterpreter
 
 
 def build_class(interp: BytecodeInterpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``__build_class__(body, name, *bases, metaclass=..., **keywords)``."""
+    """Run ``__build_class__(body, name, *bases, metaclass=..., **keywords)``, which a class statement calls."""
     body, name, *original_bases = _checked(args)
     bases = _resolve_bases(interp, tuple(original_bases))
     keywords = dict(kwargs)
@@ -58,7 +58,7 @@ def _resolve_bases(interp: BytecodeInterpreter, bases: tuple[Any, ...]) -> tuple
 
 
 def _metaclass(requested: object, bases: tuple[Any, ...]) -> Any:
-    """The most derived metaclass. A metaclass that is not a class is returned unchanged."""
+    """Return the most derived metaclass. A metaclass that is not a class is returned unchanged."""
     if requested is None:
         requested = type(bases[0]) if bases else type
     if not isinstance(requested, type):
@@ -83,7 +83,7 @@ def _prepare(
     header: tuple[str, tuple[Any, ...]],
     keywords: dict[str, Any],
 ) -> Any:
-    """The namespace of the class body, from the metaclass's ``__prepare__``."""
+    """Return the namespace of the class body, from the metaclass's ``__prepare__``."""
     if metaclass is type:
         return {}
     try:

@@ -250,7 +250,7 @@ def _optional_attr(frame: Frame, obj: object, name: str) -> Any:
 
 
 def _close_method(frame: Frame, inner: object) -> Any:
-    """The ``close`` method, or None.
+    """Return the ``close`` method, or None.
 
     CPython prints any other error of the lookup and continues; the trace breaks the graph at the error.
     """
@@ -261,12 +261,12 @@ def _close_method(frame: Frame, inner: object) -> Any:
 
 
 def unraisable(error: BaseException) -> GraphBreak:
-    """The graph break for an exception that CPython passes to ``sys.unraisablehook``."""
+    """Return the graph break for an exception that CPython passes to ``sys.unraisablehook``."""
     return graph_break("side-effect-call", f"the report of {error!r}, which nobody can catch,")
 
 
 def _thrown(typ: object, val: object, tb: object) -> BaseException:
-    """The exception that ``throw(typ, val, tb)`` raises."""
+    """Return the exception that ``throw(typ, val, tb)`` raises."""
     if tb is not None and not isinstance(tb, TracebackType):
         raise TypeError("throw() third argument must be a traceback object")
     if isinstance(typ, type) and issubclass(typ, BaseException):
@@ -288,7 +288,7 @@ def _thrown(typ: object, val: object, tb: object) -> BaseException:
 
 
 def stop_iteration_error(stop: StopIteration) -> RuntimeError:
-    """The RuntimeError that replaces a StopIteration that leaves a generator's body."""
+    """Return the RuntimeError that replaces a StopIteration that leaves a generator's body."""
     error = RuntimeError("generator raised StopIteration")
     error.__cause__ = error.__context__ = stop
     return error

@@ -67,6 +67,7 @@ def record_launch(
     passed = dict(zip(names, positional, strict=False)) | {n: v for n, v in named.items() if n in names}
     options = {name: caller.plain(v) for name, v in named.items() if name not in names}
     arguments, values = _arguments(caller, layers, passed)
+    # The program's choice among the configurations is made when the graph runs: a grid for each is an input.
     configs = [config.all_kwargs() for t in layers.tuners for config in t.configs] or [{}]
     metas = [_meta(caller, layers, passed, config) for config in configs]
     grids = [number for meta in metas for number in _grid(caller, grid, meta)]
@@ -142,7 +143,7 @@ def descriptor_maker(block: tuple[int, ...], padding: str) -> Callable[..., Any]
     def make(tensor: torch.Tensor, shape: Any, strides: Any) -> Any:
         from fxstack_capture.kernels import triton_side  # noqa: PLC0415
 
-        return triton_side.descriptor(tensor, list(shape), list(strides), list(block), padding)
+        return triton_side.TensorDescriptor(tensor, list(shape), list(strides), list(block), padding)
 
     vars(make)["block"] = block
     return make

@@ -79,6 +79,7 @@ class Code:
     blocks: dict[int, dict[int, tuple[int, ...]]] = field(default_factory=lambda: defaultdict(dict))
 
     def entry(self, region: int) -> tuple[int, ...]:
+        """Return the arguments of the first block of ``region``."""
         return next(iter(self.blocks[region].values()), ())
 
     def ends(self, region: int, name: str) -> list[tuple[int, ...]]:
@@ -187,6 +188,7 @@ class _Flow:
 
     def _other(self, op: Operation) -> None:
         is_plain = op.pure or op.name in PLAIN or op.name.startswith(DIALECTS)
+        # An unknown operation may write through any pointer that it gets.
         if not is_plain:
             self.targets.update(op.operands)
         self.mix(op.results, op.operands)
@@ -199,6 +201,7 @@ class _Flow:
 
 
 def _for(flow: _Flow, op: Operation) -> None:
+    # The first argument of the region is the counter; the first operands are its bounds and step.
     carried = flow.code.entry(op.regions[0])[1:]
     initial = op.operands[3:]
     for yielded in (initial, *flow.code.ends(op.regions[0], "scf.yield")):

@@ -80,6 +80,7 @@ def _of_fractions(_second: object, kinds: list[str]) -> bool:
 
 
 def _condition(name: str) -> Callable[[Any, list[str]], bool] | None:
+    """Return ``Pair.holds`` of the function ``name``, or None if both functions always agree."""
     plain = name.strip("_")
     if plain in _ROUND or name in _ROUND:
         return _of_fractions

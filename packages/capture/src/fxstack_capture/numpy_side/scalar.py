@@ -99,6 +99,8 @@ def _divisor(_left: int, right: int) -> int:
     return right
 
 
+# NumPy's integers wrap around at 64 bits, and symbolic integers do not. The bound of a result shows that it
+# cannot wrap around in any call.
 _BOUNDS: Mapping[Any, Callable[[int, int], int]] = MappingProxyType(
     {
         **dict.fromkeys((operator.add, operator.iadd, operator.sub, operator.isub), operator.add),
@@ -112,6 +114,7 @@ _BOUNDS: Mapping[Any, Callable[[int, int], int]] = MappingProxyType(
 _OF_FRACTIONS = frozenset(op for op, bound in _BOUNDS.items() if bound in (operator.add, operator.mul))
 _DIVISIONS = (operator.truediv, operator.itruediv)
 _KINDS = (np.float64, np.int64)
+# Up to this bound, a double holds every integer.
 _EXACT = 2**53
 _SMALL = 2**31
 

@@ -68,7 +68,7 @@ def decode(code: CodeType, instruction_set: InstructionSet) -> Program:
 
 
 def cell_indices(code: CodeType, names: tuple[str, ...]) -> frozenset[int]:
-    """Slots that hold cell objects."""
+    """Return the slots that hold cells."""
     cells = {*code.co_cellvars, *code.co_freevars}
     return frozenset(index for index, name in enumerate(names) if name in cells)
 

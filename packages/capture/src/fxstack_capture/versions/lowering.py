@@ -64,12 +64,12 @@ class Opcode:
 
 
 def items(argument: int) -> tuple[int, int]:
-    """The effect of an operation that makes one value of ``argument`` values."""
+    """Return the effect of an operation that makes one value of ``argument`` values."""
     return argument, 1
 
 
 def into(argument: int) -> tuple[int, int]:
-    """The effect of an operation that adds the top value to a container ``argument`` places below it."""
+    """Return the effect of an operation that adds the top value to a container ``argument`` places below it."""
     return argument + 1, argument
 
 
@@ -131,7 +131,7 @@ def backward(handler: Handler, effect: Effect | None = None) -> Opcode:
 
 
 def call_effect(argument: int) -> tuple[int, int]:
-    """The effect of a call, which takes the callable and a NULL (or receiver) with its arguments."""
+    """Return the effect of a call, which takes the callable and a NULL (or receiver) with its arguments."""
     return argument + 2, 1
 
 

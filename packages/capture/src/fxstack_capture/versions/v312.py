@@ -90,7 +90,7 @@ SINCE_312 = MappingProxyType(
 
 
 def _compare(instruction: Instruction) -> Step:
-    """The low four bits are a mask for specialisation."""
+    """Make the step of a comparison. The low four bits of the argument are a mask for specialisation."""
     return operators.binary_op, COMPARISONS[instruction.oparg >> 4]
 
 

@@ -25,7 +25,7 @@ from fxstack_capture.versions.v312 import SINCE_312
 
 
 def _compare(instruction: Instruction) -> Step:
-    """Bit 4: the result is wanted as a bool."""
+    """Make the step of a comparison. Bit 4 of the argument asks for the result as a bool."""
     to_bool = instruction.oparg & 16
     handler = operators.compare_to_bool if to_bool else operators.binary_op
     return handler, COMPARISONS[instruction.oparg >> 5]

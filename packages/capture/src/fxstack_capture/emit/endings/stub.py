@@ -13,6 +13,7 @@ from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 from fxstack_capture.bytecode import build
 from fxstack_capture.bytecode.assemble import Body, Op, Position, Protected
 from fxstack_capture.bytecode.build import NULL_AFTER, NULL_IN_WITH
+from fxstack_capture.bytecode.flow import FRAME_READERS
 from fxstack_capture.bytecode.layout import Layout, assemble, move, prologue, uses_cell
 from fxstack_capture.bytecode.units import slot_names
 from fxstack_capture.emit.endings.steps import Exit, Step
@@ -20,9 +21,7 @@ from fxstack_capture.emit.resume import Slot, free_variables, push, stack_argume
 
 # Other objects are not asked: their ``__getattr__`` is the program's.
 _NAMED = (FunctionType, BuiltinFunctionType, MethodType, type)
-_INSPECTS_FRAME = frozenset(
-    {"locals", "vars", "dir", "eval", "exec", "super", "_getframe", "currentframe", "stack"}
-)
+_INSPECTS_FRAME = FRAME_READERS | {"super"}
 
 
 @dataclass(frozen=True, slots=True)

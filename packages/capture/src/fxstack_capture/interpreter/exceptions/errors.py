@@ -114,7 +114,7 @@ def unbound_local(frame: Frame, index: int) -> UnboundLocalError:
 
 
 def unbound_cell(frame: Frame, index: int) -> NameError:
-    """The error of an empty cell of this function or of an enclosing function."""
+    """Return the error of an empty cell of this function or of an enclosing function."""
     name = frame.program.names[index]
     if name in frame.code.co_cellvars:
         return unbound_local(frame, index)
@@ -125,7 +125,7 @@ def unbound_cell(frame: Frame, index: int) -> NameError:
 
 
 def callable_description(fn: object) -> str:
-    """The name of a callable in CPython's messages about arguments."""
+    """Return the name of a callable in CPython's messages about arguments."""
     qualname = getattr(fn, "__qualname__", None)
     if qualname is None:
         return str(fn)

@@ -75,5 +75,5 @@ def _calls(entry: TracebackType) -> bool:
 
 
 def _kind(entry: TracebackType) -> Kind:
-    """The properties of the instruction at which a frame is in a traceback."""
+    """Return the properties of the instruction at which a frame is in a traceback."""
     return kind_of(dis.opname[entry.tb_frame.f_code.co_code[entry.tb_lasti]])

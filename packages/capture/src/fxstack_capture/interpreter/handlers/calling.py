@@ -112,7 +112,7 @@ def make_function(frame: Frame, flags: int) -> None:
 
 
 def _annotations(pairs: Any) -> dict[str, Any]:
-    """The annotations as a dictionary. The compiler gives names and values in one flat tuple."""
+    """Return the annotations as a dictionary. The compiler gives names and values in one flat tuple."""
     if isinstance(pairs, dict):
         return pairs
     return dict(zip(pairs[::2], pairs[1::2], strict=True))

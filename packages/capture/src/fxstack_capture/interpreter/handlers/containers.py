@@ -45,7 +45,7 @@ def build_const_key_map(frame: Frame, count: int) -> None:
 
 
 def _make_dict(frame: Frame, keys: Any, values: list[Any]) -> dict[Any, Any]:
-    """A dictionary. Calls of ``dict.__setitem__`` may run user code, which hashes and compares keys."""
+    """Return a dictionary. Calls of ``dict.__setitem__`` may run user code, which hashes and compares keys."""
     if all(type(key) in _PLAIN_KEYS for key in keys):
         return dict(zip(keys, values, strict=True))
     result: dict[Any, Any] = {}
@@ -54,6 +54,7 @@ def _make_dict(frame: Frame, keys: Any, values: list[Any]) -> dict[Any, Any]:
     return result
 
 
+# Hashing and comparing keys of these types runs no code of the program.
 _PLAIN_KEYS = frozenset({str, int, bool, type(None), bytes})
 
 
@@ -66,7 +67,7 @@ def build_string(frame: Frame, count: int) -> None:
 
 
 def _target(frame: Frame, depth: int) -> Any:
-    """The container that the instruction fills.
+    """Return the container that the instruction fills.
 
     If the graph broke while the container was being filled, the container is an object from outside of this
     frame and may be lazy.
@@ -142,7 +143,7 @@ def dict_update(frame: Frame, depth: int) -> None:
 
 
 def dict_merge_below(position: int) -> Callable[[Frame, int], None]:
-    """The handler of DICT_MERGE. Messages name the callable ``position`` slots below the dictionary."""
+    """Return the handler of DICT_MERGE. Messages name the callable ``position`` slots below the dictionary."""
 
     def dict_merge(frame: Frame, depth: int) -> None:
         mapping = frame.stack.pop()
@@ -151,6 +152,8 @@ def dict_merge_below(position: int) -> Callable[[Frame, int], None]:
         if not _is_mapping(frame, mapping):
             name = type(mapping).__name__
             raise TypeError(f"{callable_description(fn)} argument after ** must be a mapping, not {name}")
+        # ``keys`` and ``__getitem__`` of the mapping may be code of the program. A new dictionary collects the
+        # items, so that this code runs once, before the search for duplicates.
         update: dict[Any, Any] = {}
         frame.calls.call(dict.update, (update, mapping), {})
         for key in update:
@@ -173,7 +176,7 @@ def _iterator(frame: Frame, value: object) -> Any:
 
 
 def _take(frame: Frame, iterator: object, count: int, expected: str) -> list[Any]:
-    """The first ``count`` items. Raises ValueError if there are fewer items."""
+    """Return the first ``count`` items. Raises ValueError if there are fewer items."""
     items: list[Any] = []
     while len(items) < count:
         try:
@@ -198,6 +201,7 @@ def unpack_sequence(frame: Frame, count: int) -> None:
         return
     iterator = _iterator(frame, value)
     items = _take(frame, iterator, count, str(count))
+    # CPython advances the iterator once more, which the program can see.
     try:
         frame.calls.next(iterator)
     except StopIteration as end:

@@ -30,7 +30,7 @@ def get_yield_from_iter(frame: Frame, _operand: object) -> None:
 
 
 def _send(frame: Frame, receiver: object, value: object) -> Any:
-    """The next value of the inner iterator. Raises StopIteration when the iterator has returned."""
+    """Return the next value of the inner iterator. Raises StopIteration when the iterator has returned."""
     if type(receiver) is TraceGenerator:
         return receiver.resume(value)
     if value is None:

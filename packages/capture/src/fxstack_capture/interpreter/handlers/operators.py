@@ -1,6 +1,4 @@
-"""Unary, binary, comparison and subscript operators. Plain numbers and strings need no help of
-``calls``.
-"""
+"""Unary, binary, comparison and subscript operators. Plain numbers and strings are computed without ``calls``."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from fxstack_capture.interpreter.checks import truth_of_check
 from fxstack_capture.interpreter.frame import Frame
 
 SCALARS = frozenset({int, float, str, bool})
-"""Types whose operators among themselves run no user code and look at nothing else."""
+"""Types whose operators among each other run no code of the program and depend on their operands alone."""
 
 
 @calls_program

@@ -11,7 +11,7 @@ from fxstack_capture.trace.state import Calls
 
 
 def raise_varargs(frame: Frame, count: int) -> None:
-    """``raise``, ``raise exc`` or ``raise exc from cause``."""
+    """Run ``raise``, ``raise exc`` or ``raise exc from cause``: ``count`` is the number of operands."""
     stack = frame.stack
     if count == 0:
         exception = frame.interp.handled.topmost()
@@ -112,7 +112,7 @@ def _check_star_types(wanted: object) -> None:
 
 
 def _match_group(calls: Calls, exception: BaseException | None, wanted: object) -> tuple[Any, Any]:
-    """The matching part and the rest of an exception. Each may be None.
+    """Return the matching part and the rest of an exception. Each may be None.
 
     A matching exception that is not a group is wrapped in a group.
     """
@@ -136,7 +136,7 @@ def _match_group(calls: Calls, exception: BaseException | None, wanted: object) 
 
 
 def _reraised_group(calls: Calls, original: BaseException, raised: list[Any]) -> Any:
-    """The exception that an ``except*`` statement raises at its end, or None.
+    """Return the exception that an ``except*`` statement raises at its end, or None.
 
     The result combines new exceptions with the parts that no clause handled.
     """
@@ -172,7 +172,7 @@ def _same_metadata(exception: BaseException, original: BaseException) -> bool:
 
 
 def _projection(calls: Calls, original: BaseExceptionGroup[Any], keep: list[BaseExceptionGroup[Any]]) -> Any:
-    """The part of ``original`` whose leaves are in ``keep``, with the nesting of ``original``."""
+    """Return the part of ``original`` whose leaves are in ``keep``, with the nesting of ``original``."""
     leaves = {id(leaf) for group in keep for leaf in _leaves(group)}
 
     def kept(exception: BaseException) -> bool:

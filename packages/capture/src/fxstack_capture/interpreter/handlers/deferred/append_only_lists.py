@@ -106,7 +106,7 @@ def _is_indexed(steps: list[Step], place: int) -> bool:
 
 
 def append_only(steps: list[Step]) -> tuple[Step, ...]:
-    """The steps, with loads replaced if the program does not read the items of a loaded list."""
+    """Return the steps, with loads replaced if the program does not read the items of a loaded list."""
     for place, (handler, operand) in enumerate(steps[:-1]):
         following, argument = steps[place + 1]
         load = _LOADS.get(handler)

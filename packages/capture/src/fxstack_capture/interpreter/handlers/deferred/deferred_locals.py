@@ -130,7 +130,7 @@ def _stored(steps: Sequence[Step], place: int) -> int | None:
 
 
 def _storing(steps: Sequence[Step]) -> list[Step]:
-    """The steps, with steps replaced that push or pop deferred values."""
+    """Return the steps, with steps replaced that push or pop deferred values."""
     steps = list(steps)
     for place, (handler, operand) in enumerate(steps):
         if handler is flow.for_iter:
@@ -174,7 +174,7 @@ CONTINUING = re.compile(r"\.(stack|inner)\d").match
 
 
 def wrapping(steps: Sequence[Step], names: Sequence[str]) -> tuple[Step, ...]:
-    """The steps of a frame whose variables ``names`` may hold deferred locals."""
+    """Return the steps of a frame whose variables ``names`` may hold deferred locals."""
     wrapped: list[Step] = []
     for handler, operand in _storing(steps):
         inner = handler is local_slots.load_fast and names[operand].startswith(".inner")

@@ -25,7 +25,7 @@ _ON_STACK = re.compile(r"\.stack\d").match
 
 
 def filling(steps: Sequence[Step], names: Sequence[str]) -> tuple[Step, ...]:
-    """The steps of a resume function (after ``deferred.wrapping``), adapted to partial comprehensions."""
+    """Return the steps of a resume function (after ``deferred.wrapping``), adapted to partial comprehensions."""
     on_stack = [index for index, name in enumerate(names) if _ON_STACK(name)]
     if not on_stack or all(handler is not containers.list_append for handler, _ in steps):
         return tuple(steps)

@@ -101,7 +101,7 @@ def _call_kw(original: Handler, frame: Frame, count: int) -> int | None:
 
 
 def _is_later(frame: Frame, arguments: tuple[int, tuple[str, ...]], top: int) -> bool:
-    """``_later`` of a call. ``top``: the number of stack slots above the arguments."""
+    """Whether ``_later`` has pushed the text of a call. ``top``: the number of stack slots above the arguments."""
     count, names = arguments
     end = len(frame.stack) - top
     values = frame.stack[end - count : end]
