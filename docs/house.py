@@ -234,6 +234,20 @@ def old_names() -> list[str]:
     return found
 
 
+def opcode_names() -> list[str]:
+    """Return the strings and attributes that are opcodes, outside of the modules that read and write bytecode."""
+    table = ROOT / "packages/interchange/src/fxstack_interchange/bytecode.py"
+    texts = [node.value for node in ast.walk(ast.parse(table.read_text())) if isinstance(node, ast.Constant)]
+    opcodes = {word for text in texts if isinstance(text, str) and text.isupper() for word in text.split()}
+    return [
+        f"{module.place}:{node.lineno}: {name}"
+        for module in modules()
+        if not {"bytecode", "versions"} & {*module.path.with_suffix("").parts}
+        for node in ast.walk(module.tree)
+        if (name := getattr(node, "value" if isinstance(node, ast.Constant) else "attr", None)) in opcodes
+    ]
+
+
 @cache
 def annotated_parameters() -> list[tuple[str, bool]]:
     """Each annotated parameter's place, and whether its annotation is ``Any`` alone."""
@@ -332,6 +346,7 @@ MEASURES = [
     Measure("functions", "functions over 60 lines", 0, long_functions),
     Measure("folders", "folders over 14 modules", 0, full_folders),
     Measure("names", "names that the vocabulary replaces", 0, old_names),
+    Measure("opcodes", "opcodes named outside of bytecode/", 0, opcode_names),
     Measure("any", "parameters annotated Any (%)", 5, any_parameters, any_share),
     Measure("ignores", "type: ignore comments", 40, ignores),
     Measure("comments", "comment lines in 1,000", None, None, comments_per_thousand),

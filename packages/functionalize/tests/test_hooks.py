@@ -303,9 +303,21 @@ def counted():
     return pack
 
 
+def forgetting():
+    limit = 1
+
+    def pack(t):
+        nonlocal limit
+        del limit
+        return t
+
+    return pack
+
+
 @pytest.mark.parametrize(
     ("hook", "reason"),
     [
+        (forgetting(), "assigns to 'limit'"),
         (counted(), "assigns to 'count'|uses 'count'"),
         (lambda t: print(t), "uses 'print'"),
         (lambda t: t.requires_grad, "reads .requires_grad"),

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from fxstack_capture.callers import calls_program
 from fxstack_capture.interpreter.frame_rules import frame_rules, super_arguments
 from fxstack_capture.interpreter.generators import TraceGenerator
-from fxstack_capture.interpreter.root import RootInterpreter
+from fxstack_capture.interpreter.machine import BytecodeInterpreter
 from fxstack_capture.options import CaptureOptions
 from fxstack_capture.trace.records import RETURNED, Returned, TracePlan
 from fxstack_capture.versions.instruction_sets import program_table
@@ -170,7 +170,7 @@ def interpreter(programs=None):
     trace.guard = lambda _source, _check: None
     trace.objects.trace = trace
     trace.calls = PlainCalls(trace)
-    trace.interp = RootInterpreter(trace, programs or program_table())
+    trace.interp = BytecodeInterpreter(trace, programs or program_table())
     return trace.interp
 
 

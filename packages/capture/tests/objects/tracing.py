@@ -7,7 +7,7 @@ from typing import Any
 
 from fxstack_capture.calls.dispatch import CallDispatcher
 from fxstack_capture.guards.records import GuardSet
-from fxstack_capture.interpreter.root import RootInterpreter
+from fxstack_capture.interpreter.machine import BytecodeInterpreter
 from fxstack_capture.objects.object_model import ObjectModel
 from fxstack_capture.options import CaptureOptions
 from fxstack_capture.sources import Local
@@ -46,7 +46,7 @@ def new_trace(**options):
     trace.objects = ObjectModel(trace)
     trace.calls = CallDispatcher(trace)
     trace.torch = TorchTracer(trace)
-    trace.interp = RootInterpreter(trace, PROGRAMS)
+    trace.interp = BytecodeInterpreter(trace, PROGRAMS)
     return trace
 
 

@@ -36,7 +36,9 @@ def test_no_row_is_of_another_python():
 
 @pytest.mark.parametrize("version", [(3, 10), (3, 15)])
 def test_unknown_pythons_are_named(version):
-    with pytest.raises(RuntimeError, match=r"Python 3\.1[05] is not supported: its bytecode"):
+    with pytest.raises(
+        RuntimeError, match=r"Python 3\.1[05] is not supported: its bytecode.*Use one of 3\.11"
+    ):
         instruction_set(version)
 
 

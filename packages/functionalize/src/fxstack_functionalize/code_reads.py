@@ -6,22 +6,17 @@ import builtins
 import dis
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 
 from fxstack_functionalize import torch_compat
+from fxstack_interchange.bytecode import Kind, NameLoad, name_loads
 
 Check = Callable[[dis.Instruction, Collection[str]], None]
 """Raises for a forbidden instruction. The names are the free variables that no scanned function binds."""
-
-Read: TypeAlias = tuple[str, str, tuple[str, ...]]
-"""The kind (``global`` or ``free``), the name, and the attribute loads that follow directly."""
-
-LOADS = {"LOAD_GLOBAL": "global", "LOAD_NAME": "global", "LOAD_DEREF": "free"}
-ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 
 PURE_BUILTINS = (
     "abs all any bool callable dict divmod enumerate float frozenset int isinstance issubclass len list map max min "
@@ -38,31 +33,25 @@ PREDICATES = (torch.cuda.is_available, torch.is_tensor, torch.is_floating_point,
 FUNCTION_MODULES = frozenset({"torch.nn.functional", "torch.functional"})
 
 
-def reads_of(code: CodeType, check: Check, bound: frozenset[str] = frozenset()) -> Iterator[Read]:
+def reads_of(code: CodeType, check: Check, bound: frozenset[str] = frozenset()) -> Iterator[NameLoad]:
     """Yield each read of a name outside ``code``. ``bound``: free names that an enclosing function binds."""
-    instructions = list(dis.get_instructions(code))
     outside = set(code.co_freevars) - bound
-    for number, instruction in enumerate(instructions):
+    for instruction in dis.get_instructions(code):
         check(instruction, outside)
-        name = instruction.argval
-        kind = LOADS.get(instruction.opname)
-        if kind == "global" or (kind == "free" and name in outside):
-            yield kind, name, tuple(_attributes(instructions[number + 1 :]))
+    for load in name_loads(code):
+        if load.kind is Kind.READS_GLOBAL or load.name in outside:
+            yield load
     local = bound | frozenset(code.co_cellvars)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from reads_of(constant, check, local)
 
 
-def _attributes(following: Sequence[dis.Instruction]) -> Iterator[str]:
-    for instruction in following:
-        if instruction.opname not in ATTRIBUTES:
-            return
-        yield instruction.argval
-
-
 def load(
-    function: FunctionType, read: Read, allowed_builtins: Collection[str], error: Callable[[str], Exception]
+    function: FunctionType,
+    read: NameLoad,
+    allowed_builtins: Collection[str],
+    error: Callable[[str], Exception],
 ) -> tuple[Any, str, list[str]]:
     """Return the value that ``read`` has now, its dotted name, and the attributes that are not followed.
 
@@ -81,12 +70,12 @@ def load(
 
 def _loaded(
     function: FunctionType,
-    kind: str,
+    kind: Kind,
     name: str,
     allowed_builtins: Collection[str],
     error: Callable[[str], Exception],
 ) -> Any:
-    if kind == "free":
+    if kind is Kind.READS_CELL:
         cell = (function.__closure__ or ())[function.__code__.co_freevars.index(name)]
         try:
             return cell.cell_contents

@@ -4,7 +4,8 @@
 ``verify`` checks a graph against it, ``save`` and ``load`` write and read files, ``show`` prints a graph;
 ``operators`` holds the operators of fxstack that may occur in a graph between stages. ``torch_facts`` is the
 second half: behaviour of torch's operators that its fake kernels do not reproduce, settings and errors of torch's
-compiler. The package imports torch and no other package of fxstack. Begin with ``format.signature``.
+compiler. ``bytecode`` has the properties of CPython's opcodes. The package imports torch and no other package of
+fxstack. Begin with ``format.signature``.
 """
 
 from fxstack_interchange import former_names

@@ -9,14 +9,14 @@ STARRED = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 
 
 def argument_names(code: CodeType) -> tuple[str, ...]:
-    """Names of the slots that are filled when a frame starts: positional, keyword-only, *args, **kwargs."""
+    """Return the names of the slots that a call fills: positional, keyword-only, ``*args``, ``**kwargs``."""
     count = code.co_argcount + code.co_kwonlyargcount
     count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
     return code.co_varnames[:count]
 
 
 def with_positional_arguments(code: CodeType) -> CodeType:
-    """``code`` with all of its arguments positional: a frame that has begun can be started with them again."""
+    """Return ``code`` with all arguments positional, to start a frame again with the arguments that it has bound."""
     return code.replace(
         co_argcount=len(argument_names(code)),
         co_posonlyargcount=0,

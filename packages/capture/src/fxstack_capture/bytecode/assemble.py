@@ -1,9 +1,9 @@
-"""Bytecode as a list of operations with symbolic jump targets, and back to a code object.
+"""Read a code object as a list of operations with symbolic jump targets, and write such a list as a code object.
 
-Resume functions are a user's code with another prologue and another layout of variables, so they are
-edited at the level of single operations: everything that the compiler of the user's Python produced stays
-as it is. The formats (wordcode with inline caches, location table, exception table) are those of CPython
-3.11 to 3.14; see ``Objects/locations.md`` and ``Objects/exception_handling_notes.txt`` there.
+A resume function is a user's code with another prologue and another layout of variables. All other operations
+stay as the compiler of the user's Python produced them. The formats (wordcode with inline caches, location
+table, exception table) are the formats of CPython 3.11 to 3.14; see ``Objects/locations.md`` and
+``Objects/exception_handling_notes.txt`` in CPython.
 """
 
 from __future__ import annotations
@@ -11,32 +11,31 @@ from __future__ import annotations
 import dis
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import accumulate, groupby, product
 from types import CodeType
 
 from fxstack_capture.bytecode.exception_table import Region, exception_regions
 from fxstack_capture.bytecode.units import CACHE, EXTENDED_ARG, caches_of, units
+from fxstack_interchange.bytecode import Kind, kind_of, opcodes_of
 
 Position = tuple[int | None, int | None, int | None, int | None]
 
 NOWHERE: Position = (None, None, None, None)
 
-# Two variables in one operation, four bits each: split, because another layout may need more bits.
-_PAIRS = {
-    "LOAD_FAST_LOAD_FAST": ("LOAD_FAST", "LOAD_FAST"),
-    "STORE_FAST_LOAD_FAST": ("STORE_FAST", "LOAD_FAST"),
-    "STORE_FAST_STORE_FAST": ("STORE_FAST", "STORE_FAST"),
-    "LOAD_FAST_BORROW_LOAD_FAST_BORROW": ("LOAD_FAST", "LOAD_FAST"),
-}
-# What the compiler has proved of the order of its own operations need not hold among others.
+# A borrowed reference relies on the order of operations, which this package changes.
 _PLAIN = {"LOAD_FAST_BORROW": "LOAD_FAST"}
+# An operation on two variables has four bits for each. It is split, because another layout may need more bits.
+_PAIRS = {
+    f"{first}_{second}": (_PLAIN.get(first, first), _PLAIN.get(second, second))
+    for first, second in product(opcodes_of(Kind.READS_LOCAL | Kind.BINDS_LOCAL), repeat=2)
+}
 
 
 @dataclass(slots=True, eq=False)
 class Op:
-    """One operation; ``target`` is where a jump goes.
+    """One operation. ``target`` is the operation to which a jump leads.
 
-    ``offset`` is its place (that of its first EXTENDED_ARG) in the code it was read from.
+    ``offset`` is the offset of its first EXTENDED_ARG in the code that it was read from; -1 for a new operation.
     """
 
     name: str
@@ -48,6 +47,10 @@ class Op:
     @property
     def opcode(self) -> int:
         return dis.opmap[self.name]
+
+    @property
+    def kind(self) -> Kind:
+        return kind_of(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +71,13 @@ class Body:
     ops: list[Op]
     protected: list[Protected] = field(default_factory=list)
 
+    @property
+    def start(self) -> int:
+        """Index of the RESUME: before it, CPython's compiler creates cells and generators."""
+        return next(i for i, op in enumerate(self.ops) if Kind.STARTS in op.kind)
+
     def at(self, offset: int) -> int:
-        """Index of the operation that was read from byte ``offset``."""
+        """Return the index of the operation that was read from byte ``offset``. Raises LookupError if there is none."""
         for index, op in enumerate(self.ops):
             if op.offset == offset:
                 return index
@@ -80,7 +88,7 @@ class Body:
 
 
 def read(code: CodeType) -> Body:
-    """Take a code object apart."""
+    """Return the operations and protected ranges of a code object."""
     positions = list(code.co_positions())
     ops: list[Op] = []
     by_offset: dict[int, Op] = {}
@@ -112,7 +120,7 @@ def read(code: CodeType) -> Body:
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """The byte strings of a code object; ``origin`` maps new offsets to offsets in the code read."""
+    """The byte strings of a code object. ``origin`` maps its offsets to offsets in the code that was read."""
 
     code: bytes
     linetable: bytes
@@ -121,26 +129,34 @@ class Assembled:
 
 
 def write(body: Body, first_line: int) -> Assembled:
-    """Put operations together; the sizes of jumps are found by repetition until they are stable."""
-    offsets = _layout(body.ops)
+    """Return the byte strings of a code object whose first line is ``first_line``."""
+    layout = _layout(body.ops)
     pieces: list[bytes] = []
     runs: list[tuple[int, Position]] = []
     origin: dict[int, int] = {}
     for op in body.ops:
-        arg = _encoded_arg(op, offsets)
-        count = offsets.sizes[op] // 2 - 1 - caches_of(op.opcode)
+        arg = _encoded_arg(op, layout)
+        count = layout.sizes[op] // 2 - 1 - caches_of(op.opcode)
         prefix = [arg >> 8 * place & 255 for place in range(count, 0, -1)]
         code = b"".join(bytes((EXTENDED_ARG, byte)) for byte in prefix)
         code += bytes((op.opcode, arg & 255)) + bytes((CACHE, 0)) * caches_of(op.opcode)
         pieces.append(code)
         runs.append((len(code) // 2, op.position))
         if op.offset >= 0:
-            origin[offsets[op]] = op.offset
+            origin[layout.offsets[op]] = op.offset
     blob = b"".join(pieces)
     # CPython looks entries up in the order of their ranges.
-    protected = sorted(body.protected, key=lambda entry: offsets[entry.first])
-    table = b"".join(_region(entry, offsets, len(blob)).encoded() for entry in protected)
+    protected = sorted(body.protected, key=lambda entry: layout.offsets[entry.first])
+    table = b"".join(_region(entry, layout.offsets, len(blob)).encoded() for entry in protected)
     return Assembled(blob, _linetable(runs, first_line), table, origin)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """The start and the size of each operation. A jump may be larger than its distance requires."""
+
+    offsets: dict[Op, int]
+    sizes: dict[Op, int]
 
 
 def _size(op: Op, arg: int) -> int:
@@ -148,37 +164,22 @@ def _size(op: Op, arg: int) -> int:
     return 2 * (prefixes + 1 + caches_of(op.opcode))
 
 
-class _Offsets(dict["Op", int]):
-    """Start of every operation, with the sizes that were assumed (a jump may be larger than it need be)."""
-
-    def __init__(self, offsets: dict[Op, int], sizes: dict[Op, int]) -> None:
-        super().__init__(offsets)
-        self.sizes = sizes
-
-
-def _layout(ops: list[Op]) -> _Offsets:
+def _layout(ops: list[Op]) -> _Layout:
+    """Enlarge jumps until every distance fits: a larger jump moves the operations behind it."""
     sizes = {op: _size(op, 0 if op.target else op.arg) for op in ops}
     while True:
-        offsets = _Offsets({}, sizes)
-        where = 0
-        for op in ops:
-            offsets[op] = where
-            where += sizes[op]
-        grown = False
-        for op in ops:
-            if op.target is not None:
-                size = _size(op, _encoded_arg(op, offsets))
-                if size > sizes[op]:
-                    sizes[op] = size
-                    grown = True
-        if not grown:
-            return offsets
+        layout = _Layout(dict(zip(ops, accumulate(sizes.values(), initial=0), strict=False)), sizes)
+        needed = {op: _size(op, _encoded_arg(op, layout)) for op in ops if op.target is not None}
+        larger = {op: size for op, size in needed.items() if size > sizes[op]}
+        if not larger:
+            return layout
+        sizes = sizes | larger
 
 
-def _encoded_arg(op: Op, offsets: _Offsets) -> int:
+def _encoded_arg(op: Op, layout: _Layout) -> int:
     if op.target is None:
         return op.arg
-    distance = (offsets[op.target] - offsets[op] - offsets.sizes[op]) // 2
+    distance = (layout.offsets[op.target] - layout.offsets[op] - layout.sizes[op]) // 2
     if "BACKWARD" in op.name:
         distance = -distance
     if distance < 0:
@@ -205,7 +206,7 @@ def _signed_varint(value: int) -> bytes:
 
 
 def linetable_of(code: CodeType, first_line: int) -> bytes:
-    """The location table of ``code`` for when its first line is said to be ``first_line``."""
+    """Return the location table of ``code`` for a code object whose first line is ``first_line``."""
     runs = ((sum(1 for _ in run), position) for position, run in groupby(code.co_positions()))
     return _linetable(runs, first_line)
 
@@ -213,10 +214,10 @@ def linetable_of(code: CodeType, first_line: int) -> bytes:
 def _linetable(runs: Iterable[tuple[int, Position]], first_line: int) -> bytes:
     out = bytearray()
     previous = first_line
-    for left, (line, end_line, column, end_column) in runs:
-        while left > 0:
-            part = min(left, 8)
-            left -= part  # noqa: PLW2901 - the rest of the same run
+    for remaining, (line, end_line, column, end_column) in runs:
+        while remaining > 0:
+            part = min(remaining, 8)
+            remaining -= part  # noqa: PLW2901 - the rest of the same run
             if line is None:
                 out.append(128 | 15 << 3 | part - 1)
                 continue

@@ -1,4 +1,4 @@
-"""``co_exceptiontable``, read and written: which instruction ranges are protected, and by which handler.
+"""Read and write ``co_exceptiontable``: the protected ranges of instructions and their handlers.
 
 The format is described in CPython's ``Objects/exception_handling_notes.txt``.
 """
@@ -12,8 +12,9 @@ from types import CodeType
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Bytecode offsets ``start <= offset < end`` are handled at ``target`` with ``depth`` stack
-    items kept.
+    """An exception at an offset from ``start`` to ``end`` (exclusive) continues at ``target``.
+
+    ``depth`` stack items stay. ``lasti``: the offset of the instruction is pushed below the exception.
     """
 
     start: int
@@ -23,14 +24,14 @@ class Region:
     lasti: bool
 
     def encoded(self) -> bytes:
-        """The entry of the table. Bit 7 marks its first byte."""
+        """Return the entry of the table. Bit 7 marks its first byte."""
         numbers = (self.start // 2, (self.end - self.start) // 2, self.target // 2)
         entry = b"".join(map(_encoded_varint, (*numbers, self.depth << 1 | self.lasti)))
         return bytes((entry[0] | 128,)) + entry[1:]
 
 
 def exception_regions(code: CodeType) -> tuple[Region, ...]:
-    """The protected ranges of a code object, ordered by start; they do not overlap."""
+    """Return the protected ranges of a code object, ordered by start. The ranges do not overlap."""
     return tuple(_regions(iter(code.co_exceptiontable)))
 
 
@@ -44,7 +45,7 @@ def _regions(table: Iterator[int]) -> Iterator[Region]:
 
 
 def _varint(first: int, table: Iterator[int]) -> int:
-    """A number in groups of six bits, most significant first; bit 6 says that more follow."""
+    """Read a number in groups of six bits, the most significant group first. Bit 6 is set if more groups follow."""
     value = first & 63
     byte = first
     while byte & 64:

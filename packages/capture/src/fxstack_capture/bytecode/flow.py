@@ -1,4 +1,4 @@
-"""Where control goes between operations, and which variables may still be read: for resume functions."""
+"""Control flow and liveness of variables. Resume functions get only the variables that the rest of the code may read."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from dataclasses import dataclass
 from types import CodeType
 
 from fxstack_capture.bytecode.assemble import Body, Op
+from fxstack_interchange.bytecode import Kind, opcodes_of
 
-_LOOK_AT_ALL = frozenset(
+FRAME_READERS = frozenset(
     {"locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe", "stack", "f_locals"}
 )
-"""Names by which code gets at functions that read the caller's variables."""
-_CALLS = frozenset({"CALL", "CALL_KW", "CALL_FUNCTION_EX"})
-_LEAVES = frozenset({"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "RETURN_GENERATOR"})
-_ALWAYS_JUMPS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"})
-_READS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_AND_CLEAR", "DELETE_FAST"})
-_WRITES = frozenset({"STORE_FAST", "DELETE_FAST", "LOAD_FAST_AND_CLEAR"})
+"""Names of functions and attributes through which code reads the variables of a frame."""
+_CALLS = opcodes_of(Kind.CALLS)
+_NEVER_CONTINUES = opcodes_of(Kind.RETURNS | Kind.RAISES | Kind.RERAISES | Kind.STARTS_GENERATOR | Kind.JUMPS)
+_READS = opcodes_of(Kind.READS_LOCAL)
+_BINDS = opcodes_of(Kind.BINDS_LOCAL)
 
 
 def successors(body: Body) -> list[list[int]]:
-    """For each operation the indices of what may come next, exception handlers included."""
+    """Return for each operation the indices of the operations that may follow, exception handlers included."""
     index = {op: i for i, op in enumerate(body.ops)}
     following: list[list[int]] = []
     for i, op in enumerate(body.ops):
         after = [] if op.target is None else [index[op.target]]
-        if op.name not in _LEAVES and op.name not in _ALWAYS_JUMPS and i + 1 < len(body.ops):
+        if op.name not in _NEVER_CONTINUES and i + 1 < len(body.ops):
             after.append(i + 1)
         following.append(after)
     for entry in body.protected:
@@ -36,7 +36,7 @@ def successors(body: Body) -> list[list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A body, and for each of its operations the local slots that may be read from it on before being written."""
+    """A body, and the local slots that are live before each operation: they may be read before they are bound."""
 
     body: Body
     live: dict[Op, int]
@@ -48,15 +48,16 @@ class Flow:
 
 
 def flow_of(body: Body, user: CodeType) -> Flow:
-    """Liveness of the plain variables, by repeated sweeps from the end.
+    """Return the liveness of the local variables, computed by repeated sweeps from the end.
 
-    Deleting counts as reading: whether a variable is bound decides if ``del`` raises. So does every call in
-    code that mentions ``locals`` and the like; one of ``super`` reads the first argument.
+    A deletion counts as a read, because ``del`` of an unbound variable raises. In code that mentions ``locals`` or
+    a similar function, every call counts as a read of all variables. In code that mentions ``super``, every call
+    counts as a read of the first argument.
     """
     following = successors(body)
     by_call = _read_by_calls(user)
     reads = [1 << op.arg if op.name in _READS else by_call if op.name in _CALLS else 0 for op in body.ops]
-    keeps = [~(1 << op.arg) if op.name in _WRITES else -1 for op in body.ops]
+    keeps = [~(1 << op.arg) if op.name in _BINDS else -1 for op in body.ops]
     live = [0] * len(body.ops)
     changed = True
     while changed:
@@ -73,14 +74,14 @@ def flow_of(body: Body, user: CodeType) -> Flow:
 
 
 def _read_by_calls(user: CodeType) -> int:
-    """The slots that a call may read without naming them."""
-    if not _LOOK_AT_ALL.isdisjoint(user.co_names):
+    """Return the slots that a call may read, as a bit set."""
+    if not FRAME_READERS.isdisjoint(user.co_names):
         return int((1 << user.co_nlocals) - 1)
     return int("super" in user.co_names and user.co_argcount > 0)
 
 
 def handler_of(body: Body, op: Op) -> int | None:
-    """Index in ``body.protected`` of the range that covers ``op``."""
+    """Return the index in ``body.protected`` of the range that covers ``op``, or None."""
     index = {o: i for i, o in enumerate(body.ops)}
     where = index[op]
     for number, entry in enumerate(body.protected):

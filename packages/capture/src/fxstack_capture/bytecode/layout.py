@@ -1,4 +1,4 @@
-"""Code objects made of a user's operations with another set of arguments, locals and free variables."""
+"""Make code objects from a user's operations, with other arguments, locals and free variables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from types import CodeType
 from fxstack_capture.bytecode.arguments import STARRED
 from fxstack_capture.bytecode.assemble import Assembled, Body, Op, write
 
-_SLOT_OPS = frozenset(dis.opname[op] for op in (*dis.haslocal, *dis.hasfree))
+_CELL_OPS = frozenset(dis.opname[op] for op in dis.hasfree)
+_SLOT_OPS = _CELL_OPS | {dis.opname[op] for op in dis.haslocal}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,29 +25,38 @@ class Layout:
         return (*self.arguments, *self.local, *self.free).index(name)
 
 
+def uses_cell(op: Op) -> bool:
+    """Whether the argument of ``op`` is the slot of a variable that inner functions share."""
+    return op.name in _CELL_OPS
+
+
 def move(body: Body, names: tuple[str, ...], layout: Layout) -> None:
-    """Give every operation on a variable the slot that the variable has in ``layout``."""
-    place = {name: layout.slot(name) for name in names}
+    """Change the slot of each operation on a variable: ``names`` are the old slots, ``layout`` has the new slots."""
+    slots = {name: layout.slot(name) for name in names}
     for op in body.ops:
         if op.name in _SLOT_OPS:
-            op.arg = place[names[op.arg]]
+            op.arg = slots[names[op.arg]]
 
 
-def prologue(layout: Layout) -> list[Op]:
-    """What every function starts with."""
+def prologue(layout: Layout, *, is_generator: bool = False) -> list[Op]:
+    """Return the operations that every function starts with."""
     copy = [Op("COPY_FREE_VARS", len(layout.free))] if layout.free else []
-    return [*copy, Op("RESUME", 0)]
+    generator = [Op("RETURN_GENERATOR"), Op("POP_TOP")] if is_generator else []
+    return [*copy, *generator, Op("RESUME", 0)]
 
 
 def assemble(
     code: CodeType, body: Body, layout: Layout, stack: int, constants: tuple[object, ...] = ()
 ) -> tuple[CodeType, Assembled]:
-    """A function's code object with the names, file and constants of ``code`` (and more constants)."""
-    made = write(body, code.co_firstlineno)
+    """Return a code object with the operations of ``body`` and the name, file and constants of ``code``.
+
+    ``constants`` follow the constants of ``code``.
+    """
+    assembled = write(body, code.co_firstlineno)
     return code.replace(
-        co_code=made.code,
-        co_linetable=made.linetable,
-        co_exceptiontable=made.exceptiontable,
+        co_code=assembled.code,
+        co_linetable=assembled.linetable,
+        co_exceptiontable=assembled.exceptiontable,
         co_argcount=len(layout.arguments),
         co_posonlyargcount=0,
         co_kwonlyargcount=0,
@@ -57,4 +67,4 @@ def assemble(
         co_flags=code.co_flags & ~STARRED,
         co_stacksize=stack,
         co_consts=(*code.co_consts, *constants),
-    ), made
+    ), assembled

@@ -1,4 +1,4 @@
-"""Markers in stack slots and local slots in which CPython has a null pointer."""
+"""The marker of a stack slot or local slot that is a null pointer in CPython."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The code units of a code object: the only reader of wordcode, and the variables that its arguments number."""
+"""Read the code units of a code object, and the names of the variables that their arguments number."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from types import CodeType
 EXTENDED_ARG = dis.opmap["EXTENDED_ARG"]
 CACHE = dis.opmap["CACHE"]
 PREFIXES = frozenset({"KW_NAMES", "PRECALL"})
-"""Instructions that belong to the instruction after them."""
+"""Instructions that are a part of the instruction after them."""
 
 
 def units(code: CodeType) -> Iterator[tuple[int, int, int, str, int]]:
-    """All instructions of a code object in order: start, offset, following offset, name and argument of each.
+    """Yield start, offset, following offset, name and argument of each instruction in order.
 
-    ``start`` is the offset of the first EXTENDED_ARG. Jumps are relative to the following offset, behind the inline
-    cache.
+    ``start`` is the offset of the first EXTENDED_ARG. The following offset lies behind the inline cache; jumps are
+    relative to it.
     """
     data, names, caches = code.co_code, dis.opname, _CACHES
     start = offset = extended = 0
@@ -33,7 +33,7 @@ def units(code: CodeType) -> Iterator[tuple[int, int, int, str, int]]:
 
 
 def caches_of(opcode: int) -> int:
-    """Inline cache units that follow an operation."""
+    """Return the number of inline cache units that follow an operation."""
     return _CACHES[opcode]
 
 
@@ -48,7 +48,7 @@ _CACHES = _cache_table()
 
 
 def slot_names(code: CodeType) -> tuple[str, ...]:
-    """Names of the "locals plus" slots: an argument that is also a cell has one slot."""
-    own = set(code.co_varnames)
-    cells = tuple(name for name in code.co_cellvars if name not in own)
+    """Return the names of the "locals plus" slots. An argument that is also a cell has one slot."""
+    variables = set(code.co_varnames)
+    cells = tuple(name for name in code.co_cellvars if name not in variables)
     return code.co_varnames + cells + code.co_freevars

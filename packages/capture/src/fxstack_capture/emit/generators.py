@@ -7,16 +7,17 @@ yield.
 
 from __future__ import annotations
 
-import dis
 from dataclasses import dataclass
 from types import CodeType
 
-from fxstack_capture.bytecode.assemble import Body, Op, Protected, read
+from fxstack_capture.bytecode import build
+from fxstack_capture.bytecode.assemble import Op, Protected, read
 from fxstack_capture.bytecode.flow import handler_of
-from fxstack_capture.bytecode.layout import Layout, assemble, move
+from fxstack_capture.bytecode.layout import Layout, assemble, move, prologue
 from fxstack_capture.bytecode.units import slot_names
 from fxstack_capture.emit.errors import CannotResumeError
 from fxstack_capture.emit.resume import Slot, free_variables, push, stack_arguments
+from fxstack_interchange.bytecode import Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ def suspended_at(user: CodeType, offset: int, slots: tuple[Slot, ...], bound: tu
     body = read(user)
     index = body.at(offset)
     yielding, resuming = body.ops[index - 1], body.ops[index]
-    if yielding.name != "YIELD_VALUE" or resuming.name != "RESUME":
+    if Kind.YIELDS not in yielding.kind or Kind.STARTS not in resuming.kind:
         raise CannotResumeError(f"a generator suspended at {yielding.name}")
     handler = handler_of(body, yielding)
     free = free_variables(user)
@@ -46,18 +47,18 @@ def suspended_at(user: CodeType, offset: int, slots: tuple[Slot, ...], bound: tu
     layout = Layout((*stack_arguments(slots), *bound), rest, free)
     move(body, slot_names(user), layout)
     entry = None if handler is None else body.protected[handler]
-    start = _start(body, slots, layout, user)
-    again = [Op("YIELD_VALUE", yielding.arg), Op("RESUME", resuming.arg)]
-    ops = [*start, *again, Op("JUMP_FORWARD", 0, body.ops[index + 1])]
-    if body.ops[index - 2].name == "SEND" and "CLEANUP_THROW" not in dis.opmap:
+    start = prologue(layout, is_generator=True)
+    start += [*push(slots, layout, body.protected), build.constant(len(user.co_consts))]
+    again = [Op(yielding.name, yielding.arg), Op(resuming.name, resuming.arg)]
+    ops = [*start, *again, build.jump(body.ops[index + 1])]
+    if Kind.DELEGATES in body.ops[index - 2].kind and build.THROW_LEAVES_SEND:
         ops = _delegating(start, again, body.ops[index + 1], body.ops[index - 2])
     for op in ops:
         op.position = yielding.position
     if entry is not None:
         covered = Protected(again[0], again[1], entry.handler, entry.depth, entry.lasti)
         body.protected.insert(0, covered)
-    first = next(i for i, op in enumerate(body.ops) if op.name == "RESUME")
-    body.ops[:first] = ops
+    body.ops[: body.start] = ops
     code, _ = assemble(user, body, layout, user.co_stacksize + len(slots) + 2, (None,))
     return Suspension(code, free)
 
@@ -66,13 +67,6 @@ def _delegating(start: list[Op], again: list[Op], following: Op, sending: Op) ->
     """Return the prologue for a generator suspended in ``yield from``, before Python 3.12."""
     # ``throw`` finds the SEND before the yield and, when the inner generator ends, makes the jump of the
     # SEND. ``throw`` reads one byte of the jump distance, so the SEND jumps to a near JUMP_FORWARD.
-    landing = Op("JUMP_FORWARD", 0, sending.target)
-    unreached = Op("SEND", 0, landing)
-    onward = Op("JUMP_FORWARD", 0, following)
-    return [*start, Op("JUMP_FORWARD", 0, again[0]), unreached, *again, onward, landing]
-
-
-def _start(body: Body, slots: tuple[Slot, ...], layout: Layout, user: CodeType) -> list[Op]:
-    copy = [Op("COPY_FREE_VARS", len(layout.free))] if layout.free else []
-    begin = [*copy, Op("RETURN_GENERATOR"), Op("POP_TOP"), Op("RESUME", 0)]
-    return [*begin, *push(slots, layout, body.protected), Op("LOAD_CONST", len(user.co_consts))]
+    landing = build.jump(sending.target)
+    unreached = build.send(landing)
+    return [*start, build.jump(again[0]), unreached, *again, build.jump(following), landing]

@@ -19,8 +19,8 @@ from functools import partial
 from itertools import chain
 from types import CodeType, FunctionType
 
+from fxstack_capture.bytecode import build
 from fxstack_capture.bytecode.assemble import Body, Op, Protected, read
-from fxstack_capture.bytecode.calls import HAS_PRECALL, JUMP_IF_FALSE, JUMP_IF_NONE, calling, calling_on_top
 from fxstack_capture.bytecode.flow import Flow, flow_of, handler_of
 from fxstack_capture.bytecode.layout import Layout, assemble, move, prologue
 from fxstack_capture.bytecode.units import slot_names
@@ -188,7 +188,7 @@ def resumption(user: CodeType, place: Place, inner: CodeType | None = None) -> R
     handler = handler_of(body, waiting)
     entry = None if handler is None else body.protected[handler]
     # The original RESUME stays, although it is unused, since protected ranges may begin at it.
-    first = next(i for i, op in enumerate(body.ops) if op.name == "RESUME")
+    first = body.start
     start = prologue(layout)
     start += push(place.stack, layout, body.protected)
     constants: tuple[object, ...] = ()
@@ -199,7 +199,7 @@ def resumption(user: CodeType, place: Place, inner: CodeType | None = None) -> R
         call, constants = _call(body, layout, place.callee, user, inner)
         start += _protected(body, call, entry)
     if not place.raising:
-        start.append(Op("JUMP_FORWARD", 0, target))
+        start.append(build.jump(target))
     for op in start:
         op.position = waiting.position
     body.ops[:first] = start
@@ -214,7 +214,7 @@ def _protected(body: Body, ops: list[Op], entry: Protected | None) -> list[Op]:
     """Put instructions of the prologue under the handler of ``entry``."""
     if entry is None:
         return ops
-    end = Op("NOP")
+    end = build.nop()
     body.protected.append(Protected(ops[0], end, entry.handler, entry.depth, entry.lasti))
     return [*ops, end]
 
@@ -228,28 +228,27 @@ def _call(
     """
     maker = partial(FunctionType, inner, callee.namespace, inner.co_name, None)
     constants = (maker, None, not_nothing, End)
-    make, none, wrong, ended = (Op("LOAD_CONST", len(user.co_consts) + i) for i in range(len(constants)))
-    slots = [layout.slot(INNER_ARGUMENT.format(i)) for i in range(callee.inputs)]
-    inputs = [[Op("LOAD_FAST", slot), Op("DELETE_FAST", slot)] for slot in slots]
+    make, none, wrong, ended = (build.constant(len(user.co_consts) + i) for i in range(len(constants)))
+    inputs = [build.take(layout.slot(INNER_ARGUMENT.format(i))) for i in range(callee.inputs)]
     cells = len(free_variables(callee.user))
-    closure = [*chain(*inputs[:cells]), Op("BUILD_TUPLE", cells)] if cells else [none]
+    closure = [*chain(*inputs[:cells]), build.make_tuple(cells)] if cells else [none]
     count = len(inputs) - cells
-    ops = calling(calling([make], closure, 1), [*chain(*inputs[cells:])], count)
-    ops[-2 if HAS_PRECALL else -1].offset = callee.offset
+    function = build.call([make], closure, 1)
+    ops = build.call(function, [*chain(*inputs[cells:])], count, callee.offset)
     if callee.made:
-        end = Op("POP_TOP")
-        error = [*calling_on_top(wrong), Op("RAISE_VARARGS", 1)]
-        return [*ops, Op("COPY", 1), Op(JUMP_IF_NONE, 0, end), *error, end], constants
+        end = build.pop()
+        error = [*build.call_with_top(wrong), build.throw()]
+        return [*ops, build.copy(1), build.jump_if_none(end), *error, end], constants
     if not callee.results:  # a store ignores the result of the call
-        return [*ops, Op("POP_TOP")], constants
+        return [*ops, build.pop()], constants
     if callee.end is not None:
-        target, goes_on = body.ops[body.at(callee.end)], Op("NOP")
-        ops += [Op("COPY", 1), ended, Op("IS_OP", 0), Op(JUMP_IF_FALSE, 0, goes_on)]
-        ops += [Op("POP_TOP"), Op("POP_TOP"), Op("JUMP_FORWARD", 0, target), goes_on]
+        target, goes_on = body.ops[body.at(callee.end)], build.nop()
+        ops += [build.copy(1), ended, build.is_same(), build.jump_if_false(goes_on)]
+        ops += [build.pop(), build.pop(), build.jump(target), goes_on]
     if callee.results[0]:
-        ops += [Op("PUSH_NULL"), Op("SWAP", 2)]
+        ops += [build.null(), build.swap(2)]
     if callee.results[-1]:
-        ops.append(Op("PUSH_NULL"))
+        ops.append(build.null())
     return ops, constants
 
 
@@ -260,24 +259,21 @@ def stack_arguments(slots: tuple[Slot, ...]) -> tuple[str, ...]:
 
 def push(slots: tuple[Slot, ...], layout: Layout, protected: list[Protected]) -> list[Op]:
     """Return the instructions that restore the stack."""
-    # Each argument is deleted after its load, so that it does not keep the value alive. The exception of an
-    # ``except`` block is raised and caught at once, which makes it the handled exception.
+    # The exception of an ``except`` block is raised and caught at once, which makes it the handled exception.
     ops: list[Op] = []
     for index, kind in enumerate(slots):
         if kind is Slot.NULL:
-            ops.append(Op("PUSH_NULL"))
+            ops.append(build.null())
         elif kind is Slot.UNUSED:
-            ops.append(Op("BUILD_TUPLE", 0))
+            ops.append(build.make_tuple(0))
         elif kind.is_passed:
-            slot = layout.slot(STACK_ARGUMENT.format(index))
-            ops += [Op("LOAD_FAST", slot), Op("DELETE_FAST", slot)]
+            ops += build.take(layout.slot(STACK_ARGUMENT.format(index)))
         if kind is Slot.HANDLED:
-            # RERAISE changes neither traceback nor context.
-            raising, caught = Op("RERAISE", 0), Op("PUSH_EXC_INFO")
+            raising, caught = build.reraise(0), build.begin_handling()
             ops += [raising, caught]
             protected.append(Protected(raising, caught, caught, index, lasti=False))
             if Slot.CAUGHT not in slots[index + 1 : index + 2]:
-                ops.append(Op("POP_TOP"))
+                ops.append(build.pop())
     return ops
 
 
@@ -285,9 +281,8 @@ def _raise(body: Body, start: list[Op], layout: Layout, entry: Protected | None,
     """Append the raise of the exception, under the handler of the protected range ``entry``."""
     if entry is None:
         raise CannotResumeError("no exception handler covers the instruction")
-    slot = layout.slot(EXCEPTION_ARGUMENT)
-    raising = Op("RAISE_VARARGS", 1)
-    start += [Op("LOAD_FAST", slot), Op("DELETE_FAST", slot), raising]
+    raising = build.throw()
+    start += [*build.take(layout.slot(EXCEPTION_ARGUMENT)), raising]
     body.protected.append(Protected(raising, after, entry.handler, entry.depth, entry.lasti))
 
 

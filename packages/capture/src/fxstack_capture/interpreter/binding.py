@@ -18,7 +18,7 @@ from fxstack_capture.callers import calls_program
 
 
 class Signature:
-    """The parameters of a code object. ``slots`` counts its locals, cells and free variables."""
+    """The parameters of a code object. ``plain``: all of them are positional, without ``*args`` and ``**kwargs``."""
 
     __slots__ = ("_padding", "_stub", "argcount", "flags", "parameters", "plain", "template")
 
@@ -39,7 +39,7 @@ class Signature:
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
     ) -> list[Any]:
-        """The initial local slots. Raises the TypeError that CPython raises.
+        """Return the initial local slots. Raises the TypeError that CPython raises.
 
         ``parts``: the function's qualified name, defaults and keyword defaults.
         """

@@ -10,7 +10,7 @@ program's exception after the program's earlier side effects.
 from __future__ import annotations
 
 import dis
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
@@ -20,46 +20,45 @@ from fxstack_capture.breaks import GraphBreak
 from fxstack_capture.bytecode.exception_table import exception_regions
 from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.trace.records import NOTHING
+from fxstack_interchange.bytecode import Kind, kind_of
 
 # Limits: a check (of several: the write) breaks a graph that writes to its inputs, or that is on a GPU and
 # indexes tensors or draws random numbers. If a check fails, the frame runs twice: the graph, then plain
 # Python.
 
 _MOST_INSTRUCTIONS = 200
-_FORKS = ("JUMP", "RETURN", "YIELD", "FOR_ITER", "SEND", "RERAISE", "BEFORE_WITH", "LOAD_SPECIAL", "AWAIT")
-_WITHOUT_EFFECT = frozenset({"CACHE", "EXTENDED_ARG", "NOP", "NOT_TAKEN", "PRECALL", "RESUME", "TO_BOOL"})
-_JUMPS: Mapping[str, bool] = {"JUMP_IF_TRUE": True, "JUMP_IF_FALSE": False}
-_ITERATES = frozenset({dis.opmap["FOR_ITER"]})
+_JUMPS = Kind.JUMPS | Kind.JUMPS_IF_TRUE | Kind.JUMPS_IF_FALSE
+_FORKS = Kind.FORKS | Kind.RERAISES | Kind.STARTS_GENERATOR
 _UNKNOWN = object()
 
 
 def truth_of_check(frame: Frame, value: object, step: int) -> bool:
-    """The truth of ``value``, which is on top of the stack of ``frame`` when ``step`` begins.
+    """Return the truth of ``value``, which is on top of the stack of ``frame`` when ``step`` begins.
 
-    If ``value`` is a tensor and one truth only leads to a ``raise``, the other one is assumed.
+    If ``value`` is a tensor, and one truth only leads to a ``raise``, the trace assumes the opposite.
 
     Raises:
-        GraphBreak: the value is not known, and both truths continue.
+        GraphBreak: the graph computes the value, and the program continues for both truths.
     """
     try:
         return frame.calls.truth(value)
     except GraphBreak:
         if not isinstance(value, torch.Tensor):
             raise
-        raising = [truth for truth in (False, True) if _only_raises(frame, step, known=truth)]
+        raising = [truth for truth in (False, True) if _only_raises(frame, step, value=truth)]
         if len(raising) != 1 or not frame.interp.trace.torch.assume(value, truth=not raising[0]):
             raise
         return not raising[0]
 
 
-def _only_raises(frame: Frame | None, step: int, *, known: Any) -> bool:
-    """Whether execution from ``step`` on, with a known value on top of the stack, reaches a ``raise``."""
+def _only_raises(frame: Frame | None, step: int, *, value: Any) -> bool:
+    """Whether execution from ``step`` on, with ``value`` on top of the stack, reaches a ``raise``."""
     while frame is not None and step < len(frame.program.steps):
-        path = _Path(frame.code, frame.program.offsets[step], known)
+        path = _Path(frame.code, frame.program.offsets[step], value)
         if path.follow():
             return True
-        known = path.result
-        if known is _UNKNOWN or not _goes_to_caller(frame):
+        value = path.result
+        if value is _UNKNOWN or not _goes_to_caller(frame):
             return False
         frame = frame.back
         step = 0 if frame is None else frame.pc + 1
@@ -67,24 +66,26 @@ def _only_raises(frame: Frame | None, step: int, *, known: Any) -> bool:
 
 
 def _goes_to_caller(frame: Frame) -> bool:
-    """Whether what ``frame`` returns or yields is on top of its caller's stack afterwards."""
+    """Whether the caller's next step finds the value that ``frame`` returns or yields on top of the stack."""
     if frame.link is not None:
         return frame.link.made is NOTHING
     back = frame.back
-    return back is not None and back.code.co_code[back.program.offsets[back.pc]] in _ITERATES
+    if back is None:
+        return False
+    return Kind.ITERATES in kind_of(dis.opname[back.code.co_code[back.program.offsets[back.pc]]])
 
 
 class _Path:
-    """The instructions of one code object that run if the value on top of the stack is ``known``.
+    """The instructions of one code object that run if ``value`` is on top of the stack.
 
     ``stack`` has the known values on top of the stack; ``variables`` the known local variables. ``result`` is
     the value that the code returns or yields, if it is known.
     """
 
-    def __init__(self, code: CodeType, offset: int, known: object) -> None:
+    def __init__(self, code: CodeType, offset: int, value: object) -> None:
         self.code, self.offset = code, offset
         self.handler = _handler_at(code, offset)
-        self.stack = [known, known] if _copies_before(code, offset) else [known]
+        self.stack = [value, value] if _copies_before(code, offset) else [value]
         self.variables: dict[str, object] = {}
         self.result: object = _UNKNOWN
 
@@ -98,55 +99,52 @@ class _Path:
             instruction = next(instructions, None)
             if instruction is None:
                 return False
-            name = instruction.opname
-            if name == "RAISE_VARARGS":
+            kind = kind_of(instruction.opname)
+            if Kind.RAISES in kind:
                 return _handler_at(self.code, instruction.offset) == self.handler
-            if name in ("RETURN_VALUE", "RETURN_CONST", "YIELD_VALUE"):
-                self.result = instruction.argval if name == "RETURN_CONST" else self._pop()
+            if kind & (Kind.RETURNS | Kind.YIELDS):
+                self.result = instruction.argval if Kind.LOADS_CONSTANT in kind else self._pop()
                 return False
-            if "JUMP" in name:
+            if kind & _JUMPS:
                 target = self._jump(instruction)
                 if target is _UNKNOWN:
                     return False
                 if target is not None:
                     instructions = _from(self.code, target)
-            elif any(word in name for word in _FORKS):
+            elif kind & _FORKS:
                 return False
             else:
-                self._run(instruction)
+                self._run(instruction, kind)
         return False
 
     def _jump(self, instruction: dis.Instruction) -> Any:
-        """The offset of the next instruction; None if the jump is not taken."""
-        name = instruction.opname
-        if "IF" not in name:
-            return _UNKNOWN if "BACKWARD" in name else instruction.argval
-        known = self._pop()
-        plain = name.replace("FORWARD_", "").replace("BACKWARD_", "")
-        asked = next((truth for part, truth in _JUMPS.items() if part in plain), None)
-        if asked is None or type(known) is not bool:
+        """Return the offset of the next instruction; None if the jump is not taken."""
+        kind = kind_of(instruction.opname)
+        if Kind.JUMPS in kind:
+            return instruction.argval if instruction.argval > instruction.offset else _UNKNOWN
+        value = self._pop()
+        if type(value) is not bool:
             return _UNKNOWN
-        taken = known is asked
-        if taken and name.endswith("OR_POP"):
-            self.stack.append(known)
+        taken = value is (Kind.JUMPS_IF_TRUE in kind)
+        if taken and Kind.KEEPS_CONDITION in kind:
+            self.stack.append(value)
         return instruction.argval if taken else None
 
-    def _run(self, instruction: dis.Instruction) -> None:
-        name, variables = instruction.opname, self.variables
-        if name in _WITHOUT_EFFECT:
+    def _run(self, instruction: dis.Instruction, kind: Kind) -> None:
+        if Kind.INERT in kind:
             return
-        if name == "UNARY_NOT":
+        if Kind.NEGATES in kind:
             value = self._pop()
             self.stack.append(not value if type(value) is bool else _UNKNOWN)
-        elif name == "COPY" and instruction.arg == 1 and self.stack:
+        elif Kind.COPIES in kind and instruction.arg == 1 and self.stack:
             self.stack.append(self.stack[-1])
-        elif name == "LOAD_CONST":
+        elif Kind.LOADS_CONSTANT in kind:
             self.stack.append(instruction.argval)
-        elif name in ("LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK"):
-            self.stack.append(variables.get(instruction.argval, _UNKNOWN))
-        elif name == "STORE_FAST":
-            variables[instruction.argval] = self._pop()
-        elif name == "POP_TOP":
+        elif kind is Kind.READS_LOCAL:
+            self.stack.append(self.variables.get(instruction.argval, _UNKNOWN))
+        elif kind is Kind.BINDS_LOCAL:
+            self.variables[instruction.argval] = self._pop()
+        elif Kind.POPS in kind:
             self._pop()
         else:
             self.stack.clear()
@@ -157,8 +155,9 @@ class _Path:
 
 def _copies_before(code: CodeType, offset: int) -> bool:
     """Whether the value on top of the stack at ``offset`` is a copy of the value below: ``ok = a and b``."""
-    before = [i for i in dis.get_instructions(code) if i.offset < offset and i.opname not in _WITHOUT_EFFECT]
-    return bool(before) and before[-1].opname == "COPY" and before[-1].arg == 1
+    earlier = [(kind_of(i.opname), i.arg) for i in dis.get_instructions(code) if i.offset < offset]
+    before = [step for step in earlier if Kind.INERT not in step[0]]
+    return before[-1:] == [(Kind.COPIES, 1)]
 
 
 def _from(code: CodeType, offset: int) -> Iterator[dis.Instruction]:
@@ -166,6 +165,6 @@ def _from(code: CodeType, offset: int) -> Iterator[dis.Instruction]:
 
 
 def _handler_at(code: CodeType, offset: int) -> int | None:
-    """The offset of the handler in ``code`` of an exception that is raised at ``offset``."""
+    """Return the offset of the handler in ``code`` of an exception that is raised at ``offset``."""
     regions = (region for region in exception_regions(code) if region.start <= offset < region.end)
     return next((region.target for region in regions), None)

@@ -9,15 +9,17 @@ from fxstack_capture.interpreter.machine import BytecodeInterpreter
 
 
 def build_class(interp: BytecodeInterpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``__build_class__(body, name, *bases, metaclass=..., **keywords)``."""
-    body, name, *given = _checked(args)
-    bases = _resolve_bases(interp, tuple(given))
+    """Run ``__build_class__(body, name, *bases, metaclass=..., **keywords)``, which a class statement calls."""
+    body, name, *original_bases = _checked(args)
+    bases = _resolve_bases(interp, tuple(original_bases))
     keywords = dict(kwargs)
     metaclass = _metaclass(keywords.pop("metaclass", None), bases)
     namespace = _prepare(interp, metaclass, (name, bases), keywords)
     cell = interp.run_body(body, namespace)
-    if bases != tuple(given):
-        interp.trace.calls.call(type(namespace).__setitem__, (namespace, "__orig_bases__", tuple(given)), {})
+    if bases != tuple(original_bases):
+        interp.trace.calls.call(
+            type(namespace).__setitem__, (namespace, "__orig_bases__", tuple(original_bases)), {}
+        )
     cls = interp.trace.calls.call(metaclass, (name, bases, namespace), keywords)
     interp.trace.objects.note_new(cls)
     if isinstance(cls, type) and isinstance(cell, CellType):
@@ -55,13 +57,13 @@ def _resolve_bases(interp: BytecodeInterpreter, bases: tuple[Any, ...]) -> tuple
     return tuple(resolved)
 
 
-def _metaclass(given: object, bases: tuple[Any, ...]) -> Any:
-    """The most derived metaclass. A metaclass that is not a class is returned unchanged."""
-    if given is None:
-        given = type(bases[0]) if bases else type
-    if not isinstance(given, type):
-        return given
-    winner = given
+def _metaclass(requested: object, bases: tuple[Any, ...]) -> Any:
+    """Return the most derived metaclass. A metaclass that is not a class is returned unchanged."""
+    if requested is None:
+        requested = type(bases[0]) if bases else type
+    if not isinstance(requested, type):
+        return requested
+    winner = requested
     for base in bases:
         candidate = type(base)
         if issubclass(winner, candidate):
@@ -81,7 +83,7 @@ def _prepare(
     header: tuple[str, tuple[Any, ...]],
     keywords: dict[str, Any],
 ) -> Any:
-    """The namespace of the class body, from the metaclass's ``__prepare__``."""
+    """Return the namespace of the class body, from the metaclass's ``__prepare__``."""
     if metaclass is type:
         return {}
     try:
@@ -100,12 +102,12 @@ def _prepare(
 def _check_class_cell(cell: CellType, name: str, cls: type) -> None:
     """Check that ``type.__new__`` has filled the ``__class__`` cell of the methods."""
     try:
-        found = cell.cell_contents
+        content = cell.cell_contents
     except ValueError:
-        found = None
-    if found is None:
+        content = None
+    if content is None:
         raise RuntimeError(
             f"__class__ not set defining {name!r} as {cls!r}. Was __classcell__ propagated to type.__new__?"
         )
-    if found is not cls:
-        raise TypeError(f"__class__ set to {found!r} defining {name!r} as {cls!r}")
+    if content is not cls:
+        raise TypeError(f"__class__ set to {content!r} defining {name!r} as {cls!r}")

@@ -1,7 +1,8 @@
-"""One interpreted frame: local slots, value stack and position. Handlers work on frames only."""
+"""One interpreted frame: local slots, value stack and position. A handler reads and changes one frame."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from itertools import islice
 from types import BuiltinMethodType, CellType, CodeType, MethodType
@@ -21,7 +22,7 @@ class FrameRunner(Protocol):
     """The part of the interpreter that frames and instruction handlers use."""
 
     tracing: bool
-    """Whether the trace is running, not being wound up."""
+    """Whether the trace runs. False once the root frame has ended or a graph break has begun to leave frames."""
 
     handled: HandledException
 
@@ -55,9 +56,11 @@ class Frame:
 
     ``fast`` are CPython's "locals plus" (locals, cells, free variables; ``NULL`` when unbound). ``names`` is
     the namespace of a class body (None in functions). ``pc`` is the index of the current step of ``program``.
-    ``defers`` says that arguments are deferred locals. ``link`` is set if the frame can be resumed on its own
-    (``stopping``). ``handled_outside`` is the exception that the frame's callers handle; it is known only if
-    ``link`` is set.
+    ``back`` is the calling frame, and ``depth`` the number of callers. ``suspended``: the frame is a generator that
+    waits at a ``yield``. ``handling`` is the number of exceptions that blocks of the frame handle at present.
+    ``defers``: arguments are deferred locals. ``link`` is set if the frame can be resumed on its own
+    (``stopping``). ``handled_outside`` is the exception that the frame's callers handle; it is set only together
+    with ``link``. ``modules``, ``outer_stack`` and ``stack_at`` cache ``module_stack`` and ``user_stack``.
     """
 
     __slots__ = (
@@ -117,20 +120,20 @@ class Frame:
         return self.program.lines[self.pc]
 
     def user_stack(self) -> tuple[tuple[str, int, str], ...]:
-        """(file, line, function) of this frame and its callers, innermost last."""
+        """Return (file, line, function) of this frame and its callers, innermost last."""
         # The callers do not advance while this frame runs, so their part is computed once.
         if self.outer_stack is None:
             self.outer_stack = () if self.back is None else self.back.user_stack()
         at, stack = self.stack_at
         if at != self.pc:
             code = self.code
-            own = (code.co_filename, self.line, code.co_qualname)
-            stack = self.outer_stack if self.program.hidden else (*self.outer_stack, own)
+            entry = (code.co_filename, self.line, code.co_qualname)
+            stack = self.outer_stack if self.program.hidden else (*self.outer_stack, entry)
             self.stack_at = self.pc, stack
         return stack
 
     def user_positions(self) -> tuple[Position, ...]:
-        """For each frame of ``user_stack`` where the expression is that runs."""
+        """Return the position of the current expression of each frame of ``user_stack``."""
         outer = () if self.back is None else self.back.user_positions()
         if self.program.hidden:
             return outer
@@ -138,7 +141,7 @@ class Frame:
         return (*outer, next(islice(self.code.co_positions(), at, None)))
 
     def receivers(self) -> list[tuple[int, int]]:
-        """The blocks that can act on an exception of the current step: the code object and the place in it."""
+        """Return the blocks that can act on an exception of the current step: the code object and the place in it."""
         blocks = self.program.receivers.get(self.pc, ())
         return [
             (id(self.code), at.target) for at in blocks if not (at.is_with and self._only_restores(at.depth))
@@ -153,14 +156,14 @@ class Frame:
         return owner is not None and (owner is nullcontext or owner.__module__.partition(".")[0] == "torch")
 
     def module_stack(self) -> ModuleStack:
-        """The modules around this frame (``modules``). The result is the same object in each call."""
+        """Return the modules around this frame (``modules``). The result is the same object in each call."""
         if self.modules is None:
             outer = {} if self.back is None else self.back.module_stack()
             self.modules = with_module(outer, self.code, self.fast, self.objects)
         return self.modules
 
     def value_of(self, index: int) -> Any:
-        """The value of a local variable or cell, or NULL. For introspection, not for the fast path."""
+        """Return the value of a local variable or cell, or NULL. For introspection, not for the fast path."""
         value = self.fast[index]
         if type(value) is DeferredLocal:
             value = self.fast[index] = self.objects.enter(value.value, value.source)
@@ -173,11 +176,15 @@ class Frame:
         return value
 
     def peek(self) -> dict[str, Any]:
-        """Like ``local_values``, but variables that the program has not read stay ``DeferredLocal``."""
+        """Return ``local_values``, except that variables which the program has not read stay ``DeferredLocal``."""
+        return self._bound(self._peek_at)
+
+    def _bound(self, value_of: Callable[[int], Any]) -> dict[str, Any]:
+        """Return the bound variables by name. ``value_of`` takes a slot and returns its value or NULL."""
         if self.names is not None:
-            result: dict[str, Any] = self.names
-            return result
-        pairs = ((name, self._peek_at(index)) for index, name in enumerate(self.program.names))
+            names: dict[str, Any] = self.names
+            return names
+        pairs = ((name, value_of(index)) for index, name in enumerate(self.program.names))
         return {name: value for name, value in pairs if value is not NULL}
 
     def _peek_at(self, index: int) -> Any:
@@ -190,9 +197,5 @@ class Frame:
         return value
 
     def local_values(self) -> dict[str, Any]:
-        """Bound variables by name, as ``locals()`` returns them (values of the trace)."""
-        if self.names is not None:
-            result: dict[str, Any] = self.names
-            return result
-        pairs = ((name, self.value_of(index)) for index, name in enumerate(self.program.names))
-        return {name: value for name, value in pairs if value is not NULL}
+        """Return the bound variables by name, as ``locals()`` returns them. The values are values of the trace."""
+        return self._bound(self.value_of)

@@ -22,12 +22,12 @@ FrameRule = Callable[[BytecodeInterpreter, tuple[Any, ...], dict[str, Any]], Any
 
 
 def python_type_of(obj: object) -> type:
-    """The type that the program sees of an object that the interpreter created."""
+    """Return the type that the program sees of an object that the interpreter created."""
     return GeneratorType if type(obj) is TraceGenerator else type(obj)
 
 
 def super_arguments(frame: Frame) -> tuple[type, Any]:
-    """The arguments of ``super()`` in a frame: the class of the method, and the method's first argument."""
+    """Return the arguments of ``super()`` in a frame: the class of the method, and the method's first argument."""
     code = frame.code
     if code.co_argcount == 0:
         raise RuntimeError("super(): no arguments")
@@ -71,7 +71,7 @@ def _dir(interp: BytecodeInterpreter, _args: tuple[Any, ...], _kwargs: dict[str,
 
 
 def frame_rules() -> Mapping[Any, FrameRule]:
-    """Rules of functions that read the calling frame.
+    """Return the rules of functions that read the calling frame.
 
     The rules apply to calls without arguments; the rule of ``__build_class__`` applies to every call.
     """

@@ -59,7 +59,7 @@ class TraceGenerator:
     def throw(self, typ: object, val: object = None, tb: object = None, /) -> Any:
         """Raise at the ``yield`` where the generator is suspended."""
         several = val is not None or tb is not None
-        if several and self.frame is not None and self.frame.program.throw_warns:
+        if several and self.frame is not None and self.frame.program.behaviour.throw_warns:
             raise graph_break("side-effect-call", "the deprecation warning of throw()")
         return self._throw(_thrown(typ, val, tb))
 
@@ -78,7 +78,7 @@ class TraceGenerator:
             return None
         except StopIteration as stop:
             frame.interp.dealt_with(stop)
-            return stop.value if frame.program.close_returns_value else None
+            return stop.value if frame.program.behaviour.close_returns_value else None
         raise RuntimeError("generator ignored GeneratorExit")
 
     def __del__(self) -> None:
@@ -93,7 +93,7 @@ class TraceGenerator:
     # --- execution -------------------------------------------------------------------------------
 
     def resume(self, value: object) -> Any:
-        """Do what ``send(value)`` does: run to the next ``yield``.
+        """Send ``value`` and run to the next ``yield``.
 
         Raises StopIteration when the body returns.
         """
@@ -250,9 +250,9 @@ def _optional_attr(frame: Frame, obj: object, name: str) -> Any:
 
 
 def _close_method(frame: Frame, inner: object) -> Any:
-    """The ``close`` method, or None.
+    """Return the ``close`` method, or None.
 
-    CPython prints other errors of the lookup and continues. Here such an error breaks the graph.
+    CPython prints any other error of the lookup and continues; the trace breaks the graph at the error.
     """
     try:
         return _optional_attr(frame, inner, "close")
@@ -261,12 +261,12 @@ def _close_method(frame: Frame, inner: object) -> Any:
 
 
 def unraisable(error: BaseException) -> GraphBreak:
-    """The graph break for an exception that CPython passes to ``sys.unraisablehook``."""
+    """Return the graph break for an exception that CPython passes to ``sys.unraisablehook``."""
     return graph_break("side-effect-call", f"the report of {error!r}, which nobody can catch,")
 
 
 def _thrown(typ: object, val: object, tb: object) -> BaseException:
-    """The exception that ``throw(typ, val, tb)`` raises."""
+    """Return the exception that ``throw(typ, val, tb)`` raises."""
     if tb is not None and not isinstance(tb, TracebackType):
         raise TypeError("throw() third argument must be a traceback object")
     if isinstance(typ, type) and issubclass(typ, BaseException):
@@ -288,7 +288,7 @@ def _thrown(typ: object, val: object, tb: object) -> BaseException:
 
 
 def stop_iteration_error(stop: StopIteration) -> RuntimeError:
-    """The RuntimeError that replaces a StopIteration that leaves a generator's body."""
+    """Return the RuntimeError that replaces a StopIteration that leaves a generator's body."""
     error = RuntimeError("generator raised StopIteration")
     error.__cause__ = error.__context__ = stop
     return error

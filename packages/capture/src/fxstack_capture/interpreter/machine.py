@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from fxstack_capture.breaks import GraphBreak, graph_break
+from fxstack_capture.bytecode.null import NULL
 from fxstack_capture.interpreter.checks import truth_of_check
-from fxstack_capture.interpreter.exceptions.chaining import set_context, set_traceback
 from fxstack_capture.interpreter.exceptions.errors import (
     Flight,
     InterruptedTracing,
     chain_context,
     name_types_as_outside,
+    set_context,
+    set_traceback,
 )
 from fxstack_capture.interpreter.exceptions.handled import HandledException
 from fxstack_capture.interpreter.exceptions.origins import demand_program
@@ -30,8 +32,8 @@ from fxstack_capture.interpreter.handlers.deferred.deferred_locals import wrappi
 from fxstack_capture.interpreter.handlers.deferred.partial_comprehensions import settle
 from fxstack_capture.interpreter.handlers.deferred.reordered_texts import steps_of_trace
 from fxstack_capture.interpreter.program import ASYNC_FLAGS, Program, ProgramTable, Step
-from fxstack_capture.interpreter.stopping import Descent, leave
-from fxstack_capture.trace.records import DeferredLocal, Link
+from fxstack_capture.interpreter.stopping import BreakPath, Reached, leave
+from fxstack_capture.trace.records import DeferredLocal, Link, Raised, Returned, RootOutcome
 from fxstack_capture.trace.state import Trace
 from fxstack_interchange.locations.tracebacks import add_entry
 
@@ -40,7 +42,7 @@ _COLLECTS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR
 
 
 class BytecodeInterpreter:
-    """Runs frames of the trace. ``root.RootInterpreter`` adds the root frame.
+    """The interpreter of one trace, which other folders use through ``trace.protocols.Interpreter``.
 
     ``programs`` is the table of decoded code, which many traces share.
     """
@@ -49,14 +51,17 @@ class BytecodeInterpreter:
         self.trace = trace
         self.programs = programs
         self.frame: Frame | None = None
+        self._root_count = 0
+        """The number of steps that the root frame has begun."""
         self.handled = HandledException()
         self.tracing = True
         self.handles = False
+        """Whether a frame of the trace had an exception handler of the program."""
         self._flight: Flight | None = None
         self._pending_break: GraphBreak | None = None
         self._changed: dict[tuple[int, bool], tuple[Program, tuple[Step, ...]]] = {}
-        self.descent: Descent | None = None
-        """The break path at whose end the trace stops."""
+        """The results of ``steps_of``. Each entry keeps its program alive, because the key is the program's id."""
+        self._break_path = BreakPath(())
 
     # --- entry points ----------------------------------------------------------------------------
 
@@ -70,7 +75,7 @@ class BytecodeInterpreter:
         return self.run(self.new_frame(fn, args, kwargs), None)
 
     def new_frame(self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Frame:
-        """The frame of a call, not started. Raises TypeError if the arguments do not match the parameters."""
+        """Return the frame of a call, not started. Raises TypeError if the arguments do not match the parameters."""
         program = self.programs.of(fn.__code__)
         signature = program.signature
         defaults, kwdefaults, closure = self.trace.objects.function_parts(fn)
@@ -83,6 +88,7 @@ class BytecodeInterpreter:
         """Like ``call_function``, for a call that returns the result of the caller's step (``stopping``)."""
         program = self.programs.of(fn.__code__)
         deferred = any(type(value) is DeferredLocal for value in (*args, *kwargs.values()))
+        # Deferred locals must not get into containers or generators, which outlive the call's frame.
         if deferred and (program.ours or program.signature.flags & _COLLECTS) and not program.continues:
             args = tuple([self._entered(value) for value in args])
             kwargs = {name: self._entered(value) for name, value in kwargs.items()}
@@ -107,6 +113,39 @@ class BytecodeInterpreter:
         frame.names = namespace
         return self.run(frame, None)
 
+    def run_root(
+        self,
+        fn: FunctionType,
+        code: CodeType,
+        local_values: dict[str, DeferredLocal],
+        stop_at: tuple[int, ...] | None,
+    ) -> RootOutcome:
+        """Run the root frame to its end or to ``stop_at``, the ``path`` of a GraphBreak."""
+        self._break_path = BreakPath(stop_at or ())
+        self._root_count = 0
+        program = self.programs.of(code)
+        closure = self.trace.objects.function_parts(fn)[2]
+        frame = Frame(self, fn, program, [local_values.get(name, NULL) for name in program.names], closure)
+        frame.code = code
+        self.tracing = True
+        self.enter(frame)
+        try:
+            return self._root_loop(frame)
+        except Reached:
+            return self._break_path.stopped(self.handled.value)
+        except GraphBreak as reason:
+            self.locate(reason)
+            reason.leave(frame, self.root_step, is_linked=True)
+            raise
+        finally:
+            self.tracing = False
+            self.frame = frame.back
+
+    @property
+    def root_step(self) -> int:
+        """The number of the current step of the root frame."""
+        return self._root_count - 1
+
     # --- the loop --------------------------------------------------------------------------------
 
     def run(self, frame: Frame, error: BaseException | None) -> Any:
@@ -118,7 +157,7 @@ class BytecodeInterpreter:
         steps = self.steps_of(frame.program, defers=frame.defers)
         pc = frame.pc
         count = 0
-        stop_at = -1 if self.descent is None else self.descent.step_in(frame)
+        stop_at = self._break_path.step_in(frame)
         try:
             while True:
                 try:
@@ -127,7 +166,7 @@ class BytecodeInterpreter:
                     while True:
                         frame.pc = pc
                         if count == stop_at:
-                            self.arrive(frame)
+                            self._break_path.arrive(frame)
                         count += 1
                         handler, operand = steps[pc]
                         target = handler(frame, operand)
@@ -151,23 +190,61 @@ class BytecodeInterpreter:
             if frame.suspended:
                 frame.back = None  # the caller may hold the generator: a cycle would keep it open
 
+    def _root_loop(self, frame: Frame) -> RootOutcome:
+        """Run the root frame like ``run``, with a count of steps that other objects can read.
+
+        An exception that the frame does not handle is an outcome: no caller raises it again, which would change
+        its traceback.
+        """
+        steps = self.steps_of(frame.program, defers=True)
+        stop_at = self._break_path.root_step
+        pc = 0
+        while True:
+            try:
+                while True:
+                    frame.pc = pc
+                    if self._root_count == stop_at:
+                        self._break_path.arrive(frame)
+                    self._root_count += 1
+                    handler, operand = steps[pc]
+                    target = handler(frame, operand)
+                    if target is None:
+                        pc += 1
+                    elif target >= 0:
+                        pc = target
+                    else:
+                        return self._returned(frame)
+            except GraphBreak:
+                raise
+            except BaseException as raised:
+                error = raised
+            if frame.program.handlers[pc] is None:
+                self.account(frame, error)
+                return Raised(error)
+            pc = self.unwind(frame, error)
+            del error  # the traceback would keep frames alive
+
+    def _returned(self, frame: Frame) -> Returned:
+        """Clear the local variables and return the result.
+
+        Clearing closes generators that only this frame held, and closing them may run code of the program.
+        """
+        value = frame.stack.pop()
+        slots = range(len(frame.fast))
+        for index in reversed(slots) if frame.program.behaviour.clears_backwards else slots:
+            frame.fast[index] = NULL
+        self.raise_pending()
+        return Returned(value)
+
     def steps_of(self, program: Program, *, defers: bool = False) -> tuple[Step, ...]:
-        """The steps with which this trace runs a program. ``defers``: see ``Frame.defers``."""
+        """Return the steps with which this trace runs a program. ``defers``: see ``Frame.defers``."""
         if not (defers or self.trace.plan.polyfills or self.trace.options.reorderable_functions):
             return program.steps
-        found = self._changed.get((id(program), defers))
-        if found is None:
+        entry = self._changed.get((id(program), defers))
+        if entry is None:
             steps = wrapping(program.steps, program.names) if defers else program.steps
-            found = self._changed[id(program), defers] = program, steps_of_trace(self.trace, steps)
-        return found[1]
-
-    def arrive(self, frame: Frame) -> None:
-        """Advance the break path: ``frame`` has reached its step.
-
-        Raises ``Reached`` at the end of the path.
-        """
-        assert self.descent is not None
-        self.descent.arrive(frame)
+            entry = self._changed[id(program), defers] = program, steps_of_trace(self.trace, steps)
+        return entry[1]
 
     def enter(self, frame: Frame) -> None:
         """Make ``frame`` the current frame."""
@@ -182,12 +259,12 @@ class BytecodeInterpreter:
 
     def receivers(self) -> tuple[tuple[int, int], ...]:
         """Return a key of the program's blocks that can act on an exception of the current instruction."""
-        found: list[tuple[int, int]] = []
+        keys: list[tuple[int, int]] = []
         frame = self.frame
         while frame is not None:
-            found += frame.receivers()
+            keys += frame.receivers()
             frame = frame.back
-        return tuple(found)
+        return tuple(keys)
 
     def raise_pending(self) -> None:
         """Raise the graph break that happened in a destructor."""
@@ -195,7 +272,7 @@ class BytecodeInterpreter:
             raise self._pending_break
 
     def unwind(self, frame: Frame, error: BaseException) -> int:
-        """The step of ``frame`` that handles ``error``. Raises ``error`` again if there is no handler."""
+        """Return the step of ``frame`` that handles ``error``. Raises ``error`` again if there is no handler."""
         self.account(frame, error)
         handler = frame.program.handlers[frame.pc]
         if handler is None:
@@ -299,7 +376,7 @@ class BytecodeInterpreter:
     # --- queries of other modules ----------------------------------------------------------------
 
     def current_frame(self) -> Frame:
-        """The innermost interpreted frame."""
+        """Return the innermost interpreted frame."""
         if self.frame is None:
             raise graph_break("tracing-error", "a frame was asked for outside of interpreted code")
         return self.frame
@@ -310,9 +387,9 @@ class BytecodeInterpreter:
         return truth_of_check(frame, value, frame.pc + 1)
 
     def user_stack(self) -> tuple[tuple[str, int, str], ...]:
-        """(file, line, function) of the interpreted frames, innermost last."""
+        """Return (file, line, function) of the interpreted frames, innermost last."""
         return () if self.frame is None else self.frame.user_stack()
 
     def module_stack(self) -> dict[str, tuple[str, str]]:
-        """The paths and classes of the modules whose ``forward`` runs, innermost last."""
+        """Return the paths and classes of the modules whose ``forward`` runs, innermost last."""
         return {} if self.frame is None else self.frame.module_stack()

@@ -17,7 +17,7 @@ ModuleStack = dict[str, tuple[str, str]]
 
 
 def with_module(outer: ModuleStack, code: CodeType, fast: Sequence[Any], objects: Objects) -> ModuleStack:
-    """``outer``, and the frame's own module if the frame runs a module's ``forward``.
+    """Return ``outer`` with the frame's own module added, if the frame runs a module's ``forward``.
 
     The metadata needs no guards, because only people and policies read it.
     """
@@ -28,12 +28,12 @@ def with_module(outer: ModuleStack, code: CodeType, fast: Sequence[Any], objects
         return outer
     kind = type(module)
     name = f"{kind.__module__}.{kind.__qualname__}"
-    known = (path_of(source), source.name) if source is not None else ("", f"<new {name}>")
-    return {**outer, known[1]: (known[0], name)}
+    described = (path_of(source), source.name) if source is not None else ("", f"<new {name}>")
+    return {**outer, described[1]: (described[0], name)}
 
 
 def _loaded(value: object, objects: Objects) -> tuple[object, Source | None]:
-    """The value of a local variable, deferred or not, and its source."""
+    """Return the value of a local variable, deferred or not, and its source."""
     if type(value) is CellType:
         try:
             value = value.cell_contents
@@ -45,7 +45,7 @@ def _loaded(value: object, objects: Objects) -> tuple[object, Source | None]:
 
 
 def path_of(source: Source) -> str:
-    """The path of a module, as ``named_modules`` of the outermost ``self`` returns it.
+    """Return the path of a module, as ``named_modules`` of the outermost ``self`` returns it.
 
     The path of a module with another source begins with the name of the variable that holds the outermost
     module.

@@ -1,7 +1,7 @@
-"""A code object decoded once: a flat list of (handler, operand) steps, and what surrounds them.
+"""The decoded form of a code object: a list of steps, each a handler with its operand, and tables about the steps.
 
-Prefix instructions (EXTENDED_ARG, KW_NAMES, PRECALL) are merged into the instruction that they
-belong to, so a step is always a whole operation: a frame can be stopped between any two steps.
+Prefix instructions (EXTENDED_ARG, KW_NAMES, PRECALL) are merged into the instruction after them. A step is
+therefore a whole operation, and a frame can be stopped between any two steps. ``versions.decode`` makes programs.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 from fxstack_capture.interpreter.binding import Signature
 from fxstack_interchange.locations.tracebacks import TracebackStub
 
-Handler = Callable[[Any, Any], int | None]  # of an ``interpreter.frame.Frame`` and an operand
-"""Executes one step; gives the index of the next step, None for the following one, ``LEAVE`` to
-leave.
+Handler = Callable[[Any, Any], int | None]
+"""Executes one step: takes an ``interpreter.frame.Frame`` and the operand.
+
+Returns the index of the next step, None for the step that follows, or ``LEAVE`` to leave the frame.
 """
 Step = tuple[Handler, Any]
-Lowering = Callable[["Instruction"], Step]
 
 ASYNC_FLAGS = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
@@ -31,70 +31,23 @@ LEAVE = -1
 
 
 class Instead(partial[Any]):
-    """A handler in the place of another, ``plain``, of which it differs in what it looks at."""
+    """A handler that replaces the handler ``plain`` in some places. Walks over the steps read ``plain``."""
 
     plain: Handler
 
     @staticmethod
-    def of(plain: Handler, by: Callable[..., int | None], *args: object) -> Instead:
-        """``by`` with its first arguments bound, for ``plain``."""
-        made = Instead(by, *args)
-        made.plain = plain
-        return made
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What the instructions of one code object have in common."""
-
-    code: CodeType
-    names: tuple[str, ...]
-    """Names of the fast locals, cells and free variables."""
-    indices: Mapping[int, int]
-    """Step index of each instruction offset."""
-
-
-class Instruction:
-    """One instruction with its prefixes: what a lowering turns into a step.
-
-    ``start`` is the offset of its first prefix, ``offset`` its own, ``following`` that of what
-    comes after it and its cache entries (jumps are relative to this). ``keywords`` are the
-    names that a KW_NAMES prefix gives; ``delegating`` marks a YIELD_VALUE that belongs to
-    ``yield from``.
-    """
-
-    __slots__ = ("around", "delegating", "following", "keywords", "offset", "oparg", "opname", "start")
-
-    def __init__(
-        self,
-        around: Surroundings,
-        opname: str,
-        oparg: int,
-        extent: tuple[int, int, int],
-        keywords: tuple[str, ...],
-        *,
-        delegating: bool,
-    ) -> None:
-        self.around = around
-        self.opname = opname
-        self.oparg = oparg
-        self.start, self.offset, self.following = extent
-        self.keywords = keywords
-        self.delegating = delegating
-
-    @property
-    def code(self) -> CodeType:
-        return self.around.code
-
-    def jump(self, distance: int, skip: int = 0) -> int:
-        """Index of the step ``distance`` code units away, plus ``skip`` steps."""
-        return self.around.indices[self.following + 2 * distance] + skip
+    def of(plain: Handler, function: Callable[..., int | None], *args: object) -> Instead:
+        """Return ``function`` with its first arguments bound, as the replacement of ``plain``."""
+        handler = Instead(function, *args)
+        handler.plain = plain
+        return handler
 
 
 @dataclass(frozen=True, slots=True)
 class ExceptHandler:
-    """Where to go when a step raises: keep ``depth`` items, push the offset if ``lasti``, push the
-    exception.
+    """The step ``target`` that runs when a step in a protected range raises.
+
+    The first ``depth`` stack items stay. The offset of the step is pushed if ``lasti`` is set, then the exception.
     """
 
     target: int
@@ -104,9 +57,9 @@ class ExceptHandler:
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """A ``with``, ``except`` or ``finally`` block of the program that receives an exception. See ``ExceptHandler``.
+    """A ``with``, ``except`` or ``finally`` block of the program that receives an exception.
 
-    A ``with`` block keeps its ``__exit__`` on top of the ``depth`` items.
+    ``target`` and ``depth``: see ``ExceptHandler``. A ``with`` block keeps ``__exit__`` on top of the ``depth`` items.
     """
 
     target: int
@@ -115,52 +68,67 @@ class Receiver:
 
 
 @dataclass(frozen=True, slots=True)
+class Behaviour:
+    """Differences between versions of Python that programs can see, other than opcodes."""
+
+    throw_warns: bool
+    """``generator.throw`` with several arguments is deprecated (3.12)."""
+    close_returns_value: bool
+    """``generator.close()`` returns the generator's return value (3.13)."""
+    clears_backwards: bool
+    """A frame that ends releases its last variable first (3.14)."""
+    counts_unpacked: bool
+    """The error for too many values to unpack states the length of a list, tuple or dictionary (3.14)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """The decoded form of a code object. It does not keep the code object alive."""
 
     steps: tuple[Step, ...]
     offsets: tuple[int, ...]
-    """Bytecode offset where each step begins (prefixes included)."""
+    """The bytecode offset where each step begins, prefixes included."""
     lines: tuple[int, ...]
     handlers: tuple[ExceptHandler | None, ...]
+    """The handler of the exceptions of each step."""
     names: tuple[str, ...]
+    """The names of the locals, cells and free variables, by slot."""
     cell_indices: frozenset[int]
+    """The slots that hold cells."""
     signature: Signature
     delegations: Mapping[int, int | None]
-    """Steps that are the yield of a ``yield from``; see ``InstructionSet.throw_leaves_send``."""
-    throw_warns: bool
-    close_returns_value: bool
-    clears_backwards: bool
-    counts_unpacked: bool
-    """See ``InstructionSet``."""
+    """The steps that are the yield of a ``yield from``.
+
+    In 3.11, ``generator.throw`` continues at the step that is the value, if the inner iterator has returned. The
+    bytecode does this itself from 3.12 on, and the value is None.
+    """
+    behaviour: Behaviour
     protects: bool
     """Whether any step has a handler."""
     receivers: Mapping[int, tuple[Receiver, ...]]
-    """What receives the exceptions of each step, innermost first: ``with`` blocks, and the first other block."""
+    """The blocks that receive the exceptions of a step, innermost first: ``with`` blocks, then the first other block."""
     continues: bool
-    """A function that continues a frame: its variables may hold what nobody has looked at."""
+    """Whether the function resumes a frame: its variables may then be deferred locals."""
     ours: bool
-    """A method of ``TraceGenerator``: not part of the program, so it is called, not interpreted."""
+    """Whether the function is a method of ``TraceGenerator``, which is called and not interpreted."""
     library: bool
-    """Python's standard library: a break in it ends the graph at the program's call of it."""
+    """Whether the standard library has the function. A break in it ends the graph at the program's call of it."""
     hidden: bool
-    """What stands for C code (``polyfill``): no frame of the program's."""
+    """Whether the function is a polyfill: Python code that replaces a C function and has no frame in tracebacks."""
     traceback_stub: TracebackStub
 
 
 class ProgramTable:
-    """Decoded code objects by identity; owned by whoever makes interpreters. Entries die with their
-    code.
-    """
+    """The decoded code objects by identity, which many traces share. An entry dies with its code object."""
 
     def __init__(self, decode: Callable[[CodeType], Program]) -> None:
         self._decode = decode
         self._programs: dict[int, tuple[weakref.ref[CodeType], Program]] = {}
 
     def of(self, code: CodeType) -> Program:
-        found = self._programs.get(id(code))
-        if found is not None:
-            return found[1]
+        entry = self._programs.get(id(code))
+        if entry is not None:
+            return entry[1]
         program = self._decode(code)
         key = id(code)
         self._programs[key] = (weakref.ref(code, lambda _: self._programs.pop(key, None)), program)

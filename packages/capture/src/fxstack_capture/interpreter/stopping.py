@@ -18,9 +18,9 @@ from fxstack_capture.bytecode.null import NULL
 from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.trace.records import NOTHING, Link, Stopped, StoppedFrame
 
-_RECURRENCES = 8
-_HOPELESS = "inline-limit"
-"""Breaks for this reason end the root frame: all frames between would only say so again."""
+_MAX_RECURRENCES = 8
+_BREAKS_ROOT = "inline-limit"
+"""A graph break for this reason breaks in the root frame: each inlined caller would break for the same reason."""
 
 
 def leave(frame: Frame, reason: GraphBreak, step: int) -> None:
@@ -32,15 +32,15 @@ def leave(frame: Frame, reason: GraphBreak, step: int) -> None:
 
 def _can_continue(frame: Frame, reason: GraphBreak) -> bool:
     """Whether the graph may break inside of ``frame``, which ``reason`` leaves."""
-    if frame.link is None or reason.record.reason.id == _HOPELESS:
+    if frame.link is None or reason.record.reason.id == _BREAKS_ROOT:
         return False
     if not reason.path and (frame.program.library or frame.program.hidden):
         return False
-    return _recurrences(frame) < _RECURRENCES
+    return _recurrences(frame) < _MAX_RECURRENCES
 
 
 def _recurrences(frame: Frame) -> int:
-    """The number of callers in the chain of linked calls of ``frame`` that run the same function."""
+    """Return the number of callers in the chain of linked calls of ``frame`` that run the same function."""
     key, count = _function_of(frame.code), 0
     while frame.link is not None and frame.back is not None:
         frame = frame.back
@@ -49,7 +49,7 @@ def _recurrences(frame: Frame) -> int:
 
 
 def _function_of(code: CodeType) -> tuple[str, int, str]:
-    """A key that a function and its resume functions share."""
+    """Return a key that a function and its resume functions share."""
     return code.co_filename, code.co_firstlineno, code.co_qualname
 
 
@@ -63,10 +63,11 @@ class Reached(GraphBreak):
         super().__init__(REASONS["tracing-error"], "stopped as asked")
 
 
-class Descent:
-    """The break path to the step before which the trace stops.
+class BreakPath:
+    """The break path to the step before which the trace stops, and the frames that have reached their step.
 
-    The path has a step of the root frame, a step of the frame that this step calls, and so on.
+    The path has a step of the root frame, a step of the frame that this step calls, and so on. A trace with an
+    empty path does not stop.
     """
 
     def __init__(self, path: tuple[int, ...]) -> None:
@@ -75,11 +76,11 @@ class Descent:
 
     @property
     def root_step(self) -> int:
-        """The step of the root frame at which the path ends or continues in a callee."""
-        return self._path[0]
+        """The step of the root frame at which the path ends or continues in a callee; -1 for an empty path."""
+        return self._path[0] if self._path else -1
 
     def step_in(self, frame: Frame) -> int:
-        """The step of the path in a called frame; -1 if the path does not lead through the frame."""
+        """Return the step of the path in a called frame; -1 if the path does not lead through the frame."""
         done = len(self._frames)
         if not 0 < done < len(self._path) or frame.back is not self._frames[-1]:
             return -1
@@ -92,7 +93,7 @@ class Descent:
             raise Reached
 
     def stopped(self, handled: BaseException | None) -> Stopped:
-        """The state of all frames of the path.
+        """Return the state of all frames of the path.
 
         ``handled`` is the exception being handled in the last frame.
         """
@@ -109,16 +110,16 @@ def _state(frame: Frame, called: Link | None, handled: BaseException | None) -> 
     bound = {i: name for i, name in enumerate(names) if frame.fast[i] is not NULL}
     # Before MAKE_CELL, the slot of a cell variable still holds the argument itself.
     cells = {i for i in frame.program.cell_indices if type(frame.fast[i]) is CellType}
-    made = called is not None and called.made is not NOTHING
+    is_made = called is not None and called.made is not NOTHING
     return StoppedFrame(
         code=frame.code,
         namespace=frame.globals,
         offset=frame.program.offsets[frame.pc],
-        stack=(*frame.stack, called.made) if called is not None and made else tuple(frame.stack),
+        stack=(*frame.stack, called.made) if called is not None and is_made else tuple(frame.stack),
         local_values={name: frame.fast[i] for i, name in bound.items() if i not in cells},
         cells={name: frame.fast[i] for i, name in bound.items() if i in cells},
         handling=frame.handling,
         handled=handled,
         handled_outside=frame.handled_outside,
-        made=made,
+        made=is_made,
     )

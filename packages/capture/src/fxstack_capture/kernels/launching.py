@@ -59,6 +59,8 @@ def _rules() -> Mapping[int, Rule]:
 
 @dataclass(frozen=True)
 class _Traced:
+    """The ``Caller`` of a launch in traced code: the trace calls grid functions, and guards the constants."""
+
     trace: Trace
 
     def call(self, fn: object, argument: dict[str, Any]) -> Any:
@@ -86,6 +88,8 @@ def unwrap(_trace: Trace, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any
 
 
 class _Plain:
+    """The ``Caller`` of a launch in Python: Python calls grid functions."""
+
     def call(self, fn: Callable[..., Any], argument: dict[str, Any]) -> Any:
         return fn(argument)
 

@@ -49,9 +49,9 @@ class Layers:
 
 
 def record_launch(
-    caller: Caller, kernel: object, given: Sequence[Any], keywords: Mapping[str, Any]
+    caller: Caller, kernel: object, positional: Sequence[Any], keywords: Mapping[str, Any]
 ) -> tuple[KernelLaunch, list[Any]]:
-    """Return the record of ``kernel.run(*given, **keywords)`` and the arguments of the operator.
+    """Return the record of ``kernel.run(*positional, **keywords)`` and the arguments of the operator.
 
     Raises:
         LaunchRefused: the launch cannot be a node of a graph.
@@ -62,18 +62,19 @@ def record_launch(
         raise LaunchRefused("warmup of a Triton kernel")
     layers = _unwrap(kernel)
     names = list(layers.function.arg_names)
-    if len(given) > len(names) or len(layers.tuners) > 1:
+    if len(positional) > len(names) or len(layers.tuners) > 1:
         raise LaunchRefused(f"Triton kernel {layers.name}, with too many arguments or autotuners")
-    passed = dict(zip(names, given, strict=False)) | {n: v for n, v in named.items() if n in names}
+    passed = dict(zip(names, positional, strict=False)) | {n: v for n, v in named.items() if n in names}
     options = {name: caller.plain(v) for name, v in named.items() if name not in names}
     arguments, values = _arguments(caller, layers, passed)
+    # The program's choice among the configurations is made when the graph runs: a grid for each is an input.
     configs = [config.all_kwargs() for t in layers.tuners for config in t.configs] or [{}]
     metas = [_meta(caller, layers, passed, config) for config in configs]
     grids = [number for meta in metas for number in _grid(caller, grid, meta)]
     record = KernelLaunch(
         kernel,
         arguments,
-        len(given),
+        len(positional),
         tuple(options.items()),
         tuple({n: v for n, v in config.items() if n in names} for config in configs),
         _written(layers, arguments, metas),
@@ -142,7 +143,7 @@ def descriptor_maker(block: tuple[int, ...], padding: str) -> Callable[..., Any]
     def make(tensor: torch.Tensor, shape: Any, strides: Any) -> Any:
         from fxstack_capture.kernels import triton_side  # noqa: PLC0415
 
-        return triton_side.descriptor(tensor, list(shape), list(strides), list(block), padding)
+        return triton_side.TensorDescriptor(tensor, list(shape), list(strides), list(block), padding)
 
     vars(make)["block"] = block
     return make
@@ -167,17 +168,17 @@ def _meta(
     parameters = inspect.signature(layers.function.fn).parameters
     empty = inspect.Parameter.empty
     defaults = {n: p.default for n, p in parameters.items() if p.default is not empty}
-    told = {**passed, **{n: v for n, v in config.items() if n in parameters}}
+    meta = {**passed, **{n: v for n, v in config.items() if n in parameters}}
     for values in layers.heuristics:
         for name, heuristic in values.items():
-            told[name] = caller.plain(caller.call(heuristic, dict(told)))
-    return {**defaults, **told}
+            meta[name] = caller.plain(caller.call(heuristic, dict(meta)))
+    return {**defaults, **meta}
 
 
 def _grid(caller: Caller, grid: object, meta: Mapping[str, Any]) -> list[Any]:
     """Return the three numbers of the grid."""
-    found = caller.call(grid, dict(meta)) if callable(grid) else grid
-    numbers = list(found) if isinstance(found, (tuple, list)) else [found]
+    result = caller.call(grid, dict(meta)) if callable(grid) else grid
+    numbers = list(result) if isinstance(result, (tuple, list)) else [result]
     if not 1 <= len(numbers) <= 3:
         raise LaunchRefused(f"a Triton kernel with a grid of {len(numbers)} numbers")
     if not all(isinstance(n, (int, torch.SymInt)) for n in numbers):
@@ -193,17 +194,17 @@ def _written(
 ) -> frozenset[str]:
     """Return the names of the tensors that the kernel, in any configuration, or its autotuner writes to."""
     tensors = frozenset(a.name for a in arguments if a.kind in {"tensor", "descriptor"})
-    found: set[str] = set()
+    names: set[str] = set()
     for tuner in layers.tuners:
         hooks = [tuner.user_defined_pre_hook, tuner.user_defined_post_hook]
         if any(hooks) or any(config.pre_hook for config in tuner.configs):
             return tensors  # hooks may write to any tensor
-        found.update(tuner.reset_to_zero)
+        names.update(tuner.reset_to_zero)
     kinds = {argument.name: argument for argument in arguments}
     for meta in metas:
-        if not found.issuperset(tensors):
-            found.update(_by_kernel(layers, meta, kinds))
-    return tensors.intersection(found)
+        if not names.issuperset(tensors):
+            names.update(_by_kernel(layers, meta, kinds))
+    return tensors.intersection(names)
 
 
 def _by_kernel(

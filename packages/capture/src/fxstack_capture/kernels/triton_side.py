@@ -19,7 +19,7 @@ from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from fxstack_capture.kernels.writes import arguments, written
+from fxstack_capture.kernels.writes import written
 from fxstack_interchange.operators.kernels import KernelArgument
 
 ANALYSED = GPUTarget("cuda", 90, 32)
@@ -27,7 +27,7 @@ ANALYSED = GPUTarget("cuda", 90, 32)
 RUNNERS = (JITFunction, InterpretedFunction, Autotuner, Heuristics)
 """Classes of kernels. Each class has its own ``run``."""
 
-__all__ = ["RUNNERS", "Autotuner", "Heuristics", "descriptor", "module_of", "written_parameters"]
+__all__ = ["RUNNERS", "Autotuner", "Heuristics", "TensorDescriptor", "written_parameters"]
 POINTERS = MappingProxyType(
     {
         torch.bool: "*i1",
@@ -50,13 +50,6 @@ POINTERS = MappingProxyType(
 """The pointer types of tensors in Triton's notation."""
 
 
-def descriptor(
-    tensor: torch.Tensor, shape: list[int], strides: list[int], block: list[int], padding: str
-) -> Any:
-    """Return a host-side tensor descriptor."""
-    return TensorDescriptor(tensor, shape, strides, block, padding)
-
-
 def written_parameters(
     kernel: Any, values: Mapping[str, Any], kinds: Mapping[str, KernelArgument]
 ) -> frozenset[str]:
@@ -73,14 +66,13 @@ def written_parameters(
     for position, name in enumerate(kernel.arg_names):
         signature[name] = _type(kinds.get(name), values[name])
         if signature[name] == "constexpr":
-            constants[(position,)] = plain_constant(values[name])
+            value = values[name]
+            constants[(position,)] = value.value if isinstance(value, triton.language.constexpr) else value
     module, _context = module_of(kernel, signature, constants)
-    found = written(module)
     widths = {n: _width(kinds.get(n), kind) for n, kind in signature.items()}
-    if found is None or sum(widths.values()) != arguments(module):
-        return frozenset(kinds)
     names = [name for name, width in widths.items() for _ in range(width)]
-    return frozenset(names[k] for k in found)
+    positions = written(module, len(names))
+    return frozenset(kinds) if positions is None else frozenset(names[k] for k in positions)
 
 
 def _type(argument: KernelArgument | None, value: Any) -> str:
@@ -124,8 +116,3 @@ def module_of(kernel: object, signature: dict[str, str], constants: dict[Any, An
     passes.common.add_inliner(manager)
     manager.run(module, "inline")
     return module, context
-
-
-def plain_constant(value: object) -> Any:
-    """Return the value inside of ``tl.constexpr``, or any other value unchanged."""
-    return value.value if isinstance(value, triton.language.constexpr) else value

@@ -79,6 +79,7 @@ class Code:
     blocks: dict[int, dict[int, tuple[int, ...]]] = field(default_factory=lambda: defaultdict(dict))
 
     def entry(self, region: int) -> tuple[int, ...]:
+        """Return the arguments of the first block of ``region``."""
         return next(iter(self.blocks[region].values()), ())
 
     def ends(self, region: int, name: str) -> list[tuple[int, ...]]:
@@ -86,25 +87,21 @@ class Code:
         return [op.operands for op in self.operations if op.region == region and op.name == name]
 
 
-def written(module: object) -> frozenset[int] | None:
-    """Return the positions of the entry function's written arguments, or ``None`` for unknown memory."""
+def written(module: object, count: int) -> frozenset[int] | None:
+    """Return the positions of the written arguments of the entry function, which should have ``count`` arguments.
+
+    None if the kernel writes to unknown memory, or if the function has another number of arguments.
+    """
     code = read(module)
     flow = _Flow(code)
     for operation in code.operations:
         flow.add(operation)
     entry = next(op for op in reversed(code.operations) if op.name == "tt.func" and op.pure)
     reached = flow.reached()
-    if LOADED in reached:
-        return None
     arguments = code.entry(entry.regions[0])
+    if LOADED in reached or len(arguments) != count:
+        return None
     return frozenset(k for k, value in enumerate(arguments) if value in reached)
-
-
-def arguments(module: object) -> int:
-    """Return how many arguments the entry function has."""
-    code = read(module)
-    entry = next(op for op in reversed(code.operations) if op.name == "tt.func" and op.pure)
-    return len(code.entry(entry.regions[0]))
 
 
 def read(module: Any) -> Code:
@@ -190,8 +187,9 @@ class _Flow:
             self._other(op)
 
     def _other(self, op: Operation) -> None:
-        known = op.pure or op.name in PLAIN or op.name.startswith(DIALECTS)
-        if not known:
+        is_plain = op.pure or op.name in PLAIN or op.name.startswith(DIALECTS)
+        # An unknown operation may write through any pointer that it gets.
+        if not is_plain:
             self.targets.update(op.operands)
         self.mix(op.results, op.operands)
         for region in op.regions:
@@ -203,17 +201,18 @@ class _Flow:
 
 
 def _for(flow: _Flow, op: Operation) -> None:
+    # The first argument of the region is the counter; the first operands are its bounds and step.
     carried = flow.code.entry(op.regions[0])[1:]
     initial = op.operands[3:]
-    for given in (initial, *flow.code.ends(op.regions[0], "scf.yield")):
-        flow.link(carried, given)
-        flow.link(op.results, given)
+    for yielded in (initial, *flow.code.ends(op.regions[0], "scf.yield")):
+        flow.link(carried, yielded)
+        flow.link(op.results, yielded)
 
 
 def _while(flow: _Flow, op: Operation) -> None:
     before, after = op.regions
-    for given in (op.operands, *flow.code.ends(after, "scf.yield")):
-        flow.link(flow.code.entry(before), given)
+    for yielded in (op.operands, *flow.code.ends(after, "scf.yield")):
+        flow.link(flow.code.entry(before), yielded)
     for operands in flow.code.ends(before, "scf.condition"):
         flow.link(flow.code.entry(after), operands[1:])
         flow.link(op.results, operands[1:])
@@ -221,8 +220,8 @@ def _while(flow: _Flow, op: Operation) -> None:
 
 def _if(flow: _Flow, op: Operation) -> None:
     for region in op.regions:
-        for given in flow.code.ends(region, "scf.yield"):
-            flow.link(op.results, given)
+        for yielded in flow.code.ends(region, "scf.yield"):
+            flow.link(op.results, yielded)
 
 
 def _branch(flow: _Flow, op: Operation) -> None:
@@ -241,8 +240,8 @@ def _call(flow: _Flow, op: Operation) -> None:
         flow.mix(op.results, (LOADED,))
         return
     flow.link(flow.code.entry(callee.regions[0]), op.operands)
-    for given in flow.code.ends(callee.regions[0], "tt.return"):
-        flow.link(op.results, given)
+    for returned in flow.code.ends(callee.regions[0], "tt.return"):
+        flow.link(op.results, returned)
 
 
 def _select(flow: _Flow, op: Operation) -> None:

@@ -84,9 +84,9 @@ def load(array: Array, name: str) -> Any:
         return loader(array)
     cls = type(array.example)
     for base in cls.__mro__:
-        found = vars(base).get(name)
-        if found is not None and id(found) in pairs():
-            return MethodType(found, array)
+        attribute = vars(base).get(name)
+        if attribute is not None and id(attribute) in pairs():
+            return MethodType(attribute, array)
     if not hasattr(array.example, name):
         return getattr(array.example, name)  # raises NumPy's error
     kind = "numpy.ndarray" if isinstance(array.example, np.ndarray) else f"numpy.{cls.__name__}"

@@ -36,8 +36,8 @@ _ROUND = frozenset({"round", "around", "round_"})
 
 def _sign(x: object, /) -> Any:
     """Return the sign. NaN stays NaN, unlike in ``torch.sign``."""
-    found = tnp.sign(x)
-    return tnp.where(tnp.isnan(x), x, found) if found.tensor.is_floating_point() else found
+    sign = tnp.sign(x)
+    return tnp.where(tnp.isnan(x), x, sign) if sign.tensor.is_floating_point() else sign
 
 
 def _take(a: object, indices: object, *args: object, **kwargs: object) -> Any:
@@ -71,8 +71,8 @@ _INTEGERS = frozenset("biu")
 
 
 def _by_known_integer(second: object, kinds: list[str]) -> bool:
-    known = isinstance(second, (int, np.integer)) and 0 < int(second) < 8
-    return known or not _INTEGERS.issuperset(kinds)
+    is_small = isinstance(second, (int, np.integer)) and 0 < int(second) < 8
+    return is_small or not _INTEGERS.issuperset(kinds)
 
 
 def _of_fractions(_second: object, kinds: list[str]) -> bool:
@@ -80,6 +80,7 @@ def _of_fractions(_second: object, kinds: list[str]) -> bool:
 
 
 def _condition(name: str) -> Callable[[Any, list[str]], bool] | None:
+    """Return ``Pair.holds`` of the function ``name``, or None if both functions always agree."""
     plain = name.strip("_")
     if plain in _ROUND or name in _ROUND:
         return _of_fractions
@@ -114,8 +115,8 @@ def _method(name: str) -> Callable[..., Any]:
 def _methods() -> Iterator[Pair]:
     for cls in (np.ndarray, np.generic):
         for name, descriptor in vars(cls).items():
-            known = not name.startswith("_") and callable(getattr(tnp.ndarray, name, None))
-            if known and name not in _COMPUTE_OTHERWISE:
+            has_counterpart = not name.startswith("_") and callable(getattr(tnp.ndarray, name, None))
+            if has_counterpart and name not in _COMPUTE_OTHERWISE:
                 yield Pair(descriptor, _method(name), _condition(name))
 
 
@@ -159,7 +160,7 @@ def computing_dtypes(theirs: object, operands: list[Any]) -> tuple[np.dtype[Any]
     ufunc = theirs if isinstance(theirs, np.ufunc) else _UFUNC_OF.get(theirs)
     if ufunc is None or len(operands) != ufunc.nin:
         return None
-    known: list[Any] = [
+    dtypes: list[Any] = [
         type(x) if type(x) in (int, float, complex) else np.asarray(x).dtype for x in operands
     ]
-    return ufunc.resolve_dtypes((*known, *[None] * ufunc.nout))[: ufunc.nin]
+    return ufunc.resolve_dtypes((*dtypes, *[None] * ufunc.nout))[: ufunc.nin]

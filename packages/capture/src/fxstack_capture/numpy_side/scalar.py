@@ -91,14 +91,6 @@ def concrete(value: object) -> Any:
 # --- operators -----------------------------------------------------------------------------------
 
 
-def _sum(left: int, right: int) -> int:
-    return left + right
-
-
-def _product(left: int, right: int) -> int:
-    return left * right
-
-
 def _dividend(left: int, _right: int) -> int:
     return left
 
@@ -107,25 +99,28 @@ def _divisor(_left: int, right: int) -> int:
     return right
 
 
+# NumPy's integers wrap around at 64 bits, and symbolic integers do not. The bound of a result shows that it
+# cannot wrap around in any call.
 _BOUNDS: Mapping[Any, Callable[[int, int], int]] = MappingProxyType(
     {
-        **dict.fromkeys((operator.add, operator.iadd, operator.sub, operator.isub), _sum),
-        **dict.fromkeys((operator.mul, operator.imul), _product),
+        **dict.fromkeys((operator.add, operator.iadd, operator.sub, operator.isub), operator.add),
+        **dict.fromkeys((operator.mul, operator.imul), operator.mul),
         **dict.fromkeys((operator.floordiv, operator.ifloordiv), _dividend),
         **dict.fromkeys((operator.mod, operator.imod), _divisor),
     }
 )
 """For each operator on integers, the bound of the result."""
 
-_OF_FRACTIONS = frozenset(op for op, bound in _BOUNDS.items() if bound in (_sum, _product))
+_OF_FRACTIONS = frozenset(op for op, bound in _BOUNDS.items() if bound in (operator.add, operator.mul))
 _DIVISIONS = (operator.truediv, operator.itruediv)
 _KINDS = (np.float64, np.int64)
+# Up to this bound, a double holds every integer.
 _EXACT = 2**53
 _SMALL = 2**31
 
 
 def compute(op: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
-    """Return ``op`` of two numbers, one a ``Scalar``, or NotImplemented if NumPy's result could differ."""
+    """Return ``op`` of two numbers, of which at least one is a ``Scalar``; NotImplemented if NumPy's result could differ."""
     if not (_is_number(left) and _is_number(right)) or (left is right and op in COMPARISONS):
         return NotImplemented
     mine = left if type(left) is Scalar else right
@@ -165,7 +160,7 @@ def _fits_double(value: object) -> bool:
 
 
 def _divides_plainly(op: Callable[[Any, Any], Any], divisor: Any) -> bool:
-    return _BOUNDS[op] in (_sum, _product) or (type(divisor) is int and divisor > 0)
+    return _BOUNDS[op] in (operator.add, operator.mul) or (type(divisor) is int and divisor > 0)
 
 
 def _room(bound_of: Callable[[int, int], int], left: object, right: object) -> int:

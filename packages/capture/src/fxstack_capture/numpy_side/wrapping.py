@@ -46,8 +46,8 @@ def wrap_numpy(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     # The function looks like a function of the program, because frames of this package are never compiled.
     code = wrapped.__code__.replace(co_filename="<string>")
-    made = FunctionType(code, {"__name__": "<string>"}, closure=wrapped.__closure__)
-    return functools.update_wrapper(made, fn)
+    function = FunctionType(code, {"__name__": "<string>"}, closure=wrapped.__closure__)
+    return functools.update_wrapper(function, fn)
 
 
 def ours(fn: Any) -> Any:
@@ -72,8 +72,8 @@ def traced_to_arrays(trace: Trace, args: tuple[Any, ...], _kwargs: dict[str, Any
 
     def array(tensor: torch.Tensor) -> Array:
         view = trace.torch.call(torch.Tensor.view_as, (tensor, tensor), {})
-        made: Array = trace.torch.arrays.from_tensor(view)
-        return made
+        converted: Array = trace.torch.arrays.from_tensor(view)
+        return converted
 
     return _mapped(trace, torch.Tensor, array, args[0])
 

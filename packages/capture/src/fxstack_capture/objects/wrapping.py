@@ -49,6 +49,7 @@ from fxstack_capture.torch_compat import CustomOpDef
 from fxstack_capture.trace.constants import BUILTIN_METHOD, DESCRIPTOR_TYPES, OF_THE_INTERPRETER
 from fxstack_capture.trace.numpy_types import DTYPE_CLASSES, SCALAR_TYPES, TORCH_OF
 from fxstack_capture.trace.state import Objects
+from fxstack_interchange.bytecode import Kind, kind_of
 
 
 def enter(objects: Objects, obj: object, source: Source) -> Any:
@@ -354,24 +355,20 @@ def _only_sets_constants(function: object) -> bool:
     """Whether a function without parameters but ``self`` only stores constants and empty containers in ``self``."""
     if type(function) is not types.FunctionType or function.__code__.co_argcount != 1:
         return False
-    return all(name in _CONSTANT_STORES for _, _, _, name, _ in units(function.__code__))
+    kinds = [kind_of(name) for _, _, _, name, _ in units(function.__code__)]
+    return all(kind and kind in _CONSTANT_STORES for kind in kinds)
 
 
-_CONSTANT_STORES = frozenset(
-    {
-        *("RESUME", "CACHE", "LOAD_CONST", "LOAD_SMALL_INT", "LOAD_FAST", "LOAD_FAST_BORROW", "STORE_ATTR"),
-        *(
-            "BUILD_LIST",
-            "BUILD_MAP",
-            "BUILD_TUPLE",
-            "BUILD_SET",
-            "COPY",
-            "RETURN_VALUE",
-            "RETURN_CONST",
-            "NOP",
-        ),
-        *("EXTENDED_ARG", "POP_TOP"),
-    }
+_CONSTANT_STORES = (
+    Kind.INERT
+    | Kind.LOADS_CONSTANT
+    | Kind.BUILDS
+    | Kind.COPIES
+    | Kind.POPS
+    | Kind.READS_LOCAL
+    | Kind.BINDS_ATTRIBUTE
+    | Kind.STARTS
+    | Kind.RETURNS
 )
 
 _WORK = (torch.distributed.Work,) if torch.distributed.is_available() else ()

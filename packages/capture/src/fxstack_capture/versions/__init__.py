@@ -1,5 +1,5 @@
-"""Everything that depends on the Python version. No other module looks at ``sys.version_info``.
+"""Everything that depends on the Python version. No other module reads ``sys.version_info``.
 
-One file per version states the facts of each opcode: which handler executes it, with which operand, and what it takes from
-the stack and leaves there.
+One module per version has a row for each opcode: the handler, its operand, and the effect on the stack
+(``lowering``). ``decode`` makes a program from a code object. Begin with ``instruction_sets``.
 """

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from functools import cache
-from types import CodeType, MappingProxyType
+from functools import cache, partial
+from types import MappingProxyType
 
-from fxstack_capture.interpreter.program import Program, ProgramTable
+from fxstack_capture.interpreter.program import Behaviour, ProgramTable
 from fxstack_capture.versions import v311, v312, v313, v314
 from fxstack_capture.versions.decode import InstructionSet, decode
 
@@ -16,7 +16,7 @@ _SUPPORTED = MappingProxyType(
 
 
 def refuse_free_threading(*, disabled: bool) -> None:
-    """Raise ImportError where the GIL is ``disabled`` by the build: frames are swapped under its protection."""
+    """Raise ImportError if the build has ``disabled`` the GIL, which protects the exchange of a frame's code."""
     if disabled:
         raise ImportError(
             "fxstack-capture needs a Python with the GIL, and this is the free-threaded build: it exchanges the code of"
@@ -27,31 +27,30 @@ def refuse_free_threading(*, disabled: bool) -> None:
 
 @cache
 def instruction_set(version: tuple[int, int] = sys.version_info[:2]) -> InstructionSet:
-    """How this Python's bytecode is executed; RuntimeError for a version that is not supported."""
+    """Return the instruction set of a version of Python.
+
+    Raises:
+        RuntimeError: the version is not supported.
+    """
     opcodes = _SUPPORTED.get(version)
     if opcodes is None:
-        known = ", ".join(f"{major}.{minor}" for major, minor in _SUPPORTED)
+        supported = ", ".join(f"{major}.{minor}" for major, minor in _SUPPORTED)
         raise RuntimeError(
             f"Python {version[0]}.{version[1]} is not supported: its bytecode is not known to"
-            f" fxstack_capture. Use one of {known}."
+            f" fxstack_capture. Use one of {supported}."
         )
     return InstructionSet(
         opcodes=opcodes,
         throw_leaves_send=version < (3, 12),
-        throw_warns=version >= (3, 12),
-        close_returns_value=version >= (3, 13),
-        clears_backwards=version >= (3, 14),
-        counts_unpacked=version >= (3, 14),
+        behaviour=Behaviour(
+            throw_warns=version >= (3, 12),
+            close_returns_value=version >= (3, 13),
+            clears_backwards=version >= (3, 14),
+            counts_unpacked=version >= (3, 14),
+        ),
     )
 
 
 def program_table() -> ProgramTable:
-    """An empty table of decoded code objects for the running Python; share it among
-    interpreters.
-    """
-    instructions = instruction_set()
-
-    def decode_code(code: CodeType) -> Program:
-        return decode(code, instructions)
-
-    return ProgramTable(decode_code)
+    """Return an empty table of decoded code objects for the running Python. Interpreters may share the table."""
+    return ProgramTable(partial(decode, instruction_set=instruction_set()))

@@ -1,87 +1,142 @@
-"""The vocabulary of the version tables: how an instruction's argument becomes a handler's operand.
+"""The rows of the version tables: how an instruction becomes a step, and its effect on the stack.
 
-``effect`` is what an operation takes from the stack and leaves on it (``versions.opcode``).
+Each function below makes a row of one kind: it says how the instruction's argument becomes the handler's operand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import CodeType
 
-from fxstack_capture.interpreter.handlers.unsupported import unsupported
-from fxstack_capture.interpreter.program import Handler, Instruction, Step
-from fxstack_capture.versions.opcode import Effect, Opcode
+from fxstack_capture.interpreter.handlers.flow import unsupported
+from fxstack_capture.interpreter.program import Handler, Step
+
+Effect = tuple[int, int] | Callable[[int], tuple[int, int]]
+"""How many values an operation takes from the stack and leaves there, or a function of the argument that returns both."""
+
+
+@dataclass(slots=True)
+class Instruction:
+    """One instruction of a code object with its prefixes."""
+
+    code: CodeType
+    indices: Mapping[int, int]
+    """The index of the step at each offset."""
+    opname: str
+    oparg: int
+    start: int
+    """The offset of the first EXTENDED_ARG, where jumps to the instruction lead."""
+    offset: int
+    """The offset of the opcode."""
+    following: int
+    """The offset behind the inline cache. Jumps are relative to it."""
+    keywords: tuple[str, ...] = ()
+    """The names that a KW_NAMES before the call gives to its last arguments."""
+    delegating: bool = False
+    """Whether the instruction is the yield of a ``yield from``."""
+
+    def jump(self, distance: int, skip: int = 0) -> int:
+        """Return the index of the step ``distance`` code units away, plus ``skip`` steps."""
+        return self.indices[self.following + 2 * distance] + skip
+
+
+@dataclass(frozen=True, slots=True)
+class Opcode:
+    """One row of a version's table."""
+
+    lower: Callable[[Instruction], Step]
+    effect: Effect | None = None
+    """None for an operation that cannot end a graph. The effect of a jump that does not jump."""
+    leaves_jumping: int = 0
+    """How many values a jump leaves when it jumps."""
+    skip: int = 0
+    """How many operations at its target a jump passes over."""
+    looks: int = 0
+    """How many values below the values that it takes the operation reads."""
+    null_bit: int = 0
+    """The bit of the argument that asks for a NULL (or receiver) beside the value."""
+    value_only: str = ""
+    """The opcode that leaves the same value without a NULL (or receiver), if this opcode always leaves both (3.11)."""
+
+    def takes_and_leaves(self, argument: int) -> tuple[int, int] | None:
+        return self.effect(argument) if callable(self.effect) else self.effect
 
 
 def items(argument: int) -> tuple[int, int]:
-    """The effect of an operation that makes one value of as many as the argument says."""
+    """Return the effect of an operation that makes one value of ``argument`` values."""
     return argument, 1
 
 
 def into(argument: int) -> tuple[int, int]:
-    """The effect of an operation that puts a value into what lies deeper on the stack."""
+    """Return the effect of an operation that adds the top value to a container ``argument`` places below it."""
     return argument + 1, argument
 
 
 def plain(handler: Handler, effect: Effect | None = None, looks: int = 0) -> Opcode:
-    """The operand is the argument itself."""
+    """Make a row whose operand is the argument itself."""
     return Opcode(lambda instruction: (handler, instruction.oparg), effect, looks=looks)
 
 
 def constant(handler: Handler) -> Opcode:
-    """An index into ``co_consts``."""
+    """Make a row whose argument is an index into ``co_consts``."""
     return Opcode(lambda instruction: (handler, instruction.code.co_consts[instruction.oparg]))
 
 
-def name(handler: Handler, effect: Effect | None = None) -> Opcode:
-    """An index into ``co_names``."""
-    return Opcode(lambda instruction: (handler, instruction.code.co_names[instruction.oparg]), effect)
+def name(handler: Handler, effect: Effect | None = None, value_only: str = "") -> Opcode:
+    """Make a row whose argument is an index into ``co_names``."""
+
+    def lower(instruction: Instruction) -> Step:
+        return handler, instruction.code.co_names[instruction.oparg]
+
+    return Opcode(lower, effect, value_only=value_only)
 
 
 def name_or_method(attribute: Handler, method: Handler, takes: int) -> Opcode:
-    """An index into ``co_names``, doubled; odd when a NULL is wanted beside the value."""
+    """Make a row whose argument is twice an index into ``co_names``, plus 1 if a NULL lies beside the value."""
 
     def lower(instruction: Instruction) -> Step:
         handler = method if instruction.oparg & 1 else attribute
         return handler, instruction.code.co_names[instruction.oparg >> 1]
 
-    return Opcode(lower, (takes, 1), null_bit=True)
+    return Opcode(lower, (takes, 1), null_bit=1)
 
 
 def super_name(attribute: Handler, method: Handler) -> Opcode:
-    """As ``name_or_method``, with a second bit: ``super`` was given its two arguments."""
+    """Make a row like ``name_or_method``, with a second bit: the program passes two arguments to ``super``."""
 
     def lower(instruction: Instruction) -> Step:
         handler = method if instruction.oparg & 1 else attribute
         attr = instruction.code.co_names[instruction.oparg >> 2]
         return handler, (attr, bool(instruction.oparg & 2))
 
-    return Opcode(lower, (3, 1), null_bit=True)
+    return Opcode(lower, (3, 1), null_bit=1)
 
 
 def two_locals(handler: Handler, effect: Effect | None = None) -> Opcode:
-    """Two local slots of four bits each."""
+    """Make a row whose argument is two local slots of four bits each."""
     return Opcode(lambda instruction: (handler, (instruction.oparg >> 4, instruction.oparg & 15)), effect)
 
 
 def forward(handler: Handler, effect: Effect | None = None, leaves_jumping: int = 0, skip: int = 0) -> Opcode:
-    """A relative jump; ``skip`` steps of the target are passed over."""
+    """Make the row of a relative jump forward, which passes over ``skip`` steps at its target."""
     return Opcode(
         lambda instruction: (handler, instruction.jump(instruction.oparg, skip)), effect, leaves_jumping, skip
     )
 
 
 def backward(handler: Handler, effect: Effect | None = None) -> Opcode:
-    """A relative jump back."""
+    """Make the row of a relative jump backward."""
     return Opcode(lambda instruction: (handler, instruction.jump(-instruction.oparg)), effect)
 
 
 def call_effect(argument: int) -> tuple[int, int]:
-    """A call takes the callable and a NULL (or receiver) with its arguments."""
+    """Return the effect of a call, which takes the callable and a NULL (or receiver) with its arguments."""
     return argument + 2, 1
 
 
 def call(without_names: Handler, with_names: Handler) -> Opcode:
-    """The number of arguments, and their names when KW_NAMES came before."""
+    """Make the row of a call. Its operand has the names of arguments if a KW_NAMES comes before the call."""
 
     def lower(instruction: Instruction) -> Step:
         if instruction.keywords:
@@ -91,28 +146,28 @@ def call(without_names: Handler, with_names: Handler) -> Opcode:
     return Opcode(lower, call_effect)
 
 
-def chosen(choices: Mapping[int, Opcode], what: str, effect: Effect) -> Opcode:
-    """The argument says which operation is meant."""
+def chosen(choices: Mapping[int, Opcode], noun: str, effect: Effect) -> Opcode:
+    """Make a row whose argument selects one of several rows. Any other argument breaks the graph."""
 
     def lower(instruction: Instruction) -> Step:
         choice = choices.get(instruction.oparg)
         if choice is None:
-            return unsupported, f"{what} {instruction.oparg}"
+            return unsupported, f"{noun} {instruction.oparg}"
         return choice.lower(instruction)
 
     return Opcode(lower, effect)
 
 
 def selected(handler: Handler, operands: Sequence[object]) -> Opcode:
-    """The argument is an index into a table that CPython has."""
+    """Make a row whose argument is an index into ``operands``, a table of CPython."""
     return Opcode(lambda instruction: (handler, operands[instruction.oparg]))
 
 
 def fixed(handler: Handler, operand: object = None, effect: Effect | None = None) -> Opcode:
-    """An operand that the table states."""
+    """Make a row with a constant operand."""
     return Opcode(lambda _instruction: (handler, operand), effect)
 
 
-def refused(what: str, effect: Effect | None = None) -> Opcode:
-    """A construct that ends the graph."""
-    return fixed(unsupported, what, effect)
+def refused(construct: str, effect: Effect | None = None) -> Opcode:
+    """Make the row of a construct that breaks the graph."""
+    return fixed(unsupported, construct, effect)

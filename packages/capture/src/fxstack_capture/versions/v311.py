@@ -1,4 +1,4 @@
-"""Python 3.11: what differs from the common table."""
+"""The opcodes of Python 3.11 that differ from the common table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from fxstack_capture.interpreter.handlers import (
     containers,
     flow,
     generating,
-    intrinsics,
     operators,
     patterns,
     raising,
@@ -40,10 +39,10 @@ OPCODES = MappingProxyType(
         "LOAD_GLOBAL": name_or_method(names.load_global, names.load_global_null_below, 0),
         "LOAD_CLASSDEREF": plain(names.load_classderef),
         "LOAD_ATTR": name(attributes.load_attr, (1, 1)),
-        "LOAD_METHOD": name(attributes.load_method_null_below, (1, 2)),
+        "LOAD_METHOD": name(attributes.load_method_null_below, (1, 2), value_only="LOAD_ATTR"),
         "UNARY_POSITIVE": fixed(operators.unary_op, operator.pos, (1, 1)),
         "COMPARE_OP": chosen(_COMPARE, "comparison", (2, 1)),
-        "LIST_TO_TUPLE": plain(intrinsics.list_to_tuple, (1, 1)),
+        "LIST_TO_TUPLE": plain(containers.list_to_tuple, (1, 1)),
         "DICT_MERGE": plain(containers.dict_merge_below(2), into, looks=2),
         "FORMAT_VALUE": common.FORMAT_VALUE,
         "MATCH_CLASS": plain(patterns.match_class_called("type"), (3, 1)),

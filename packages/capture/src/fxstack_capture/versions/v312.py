@@ -1,4 +1,4 @@
-"""Python 3.12: what differs from the common table."""
+"""The opcodes of Python 3.12 that differ from the common table."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from fxstack_capture.interpreter.handlers import (
     containers,
     flow,
     generating,
-    intrinsics,
     operators,
     patterns,
     raising,
     stack,
 )
 from fxstack_capture.interpreter.handlers.variables import local_slots, names
-from fxstack_capture.interpreter.program import Instruction, Step
+from fxstack_capture.interpreter.program import Step
 from fxstack_capture.operator_protocol import COMPARISONS
 from fxstack_capture.versions import common
 from fxstack_capture.versions.lowering import (
+    Instruction,
+    Opcode,
     call,
     chosen,
     constant,
@@ -34,7 +35,6 @@ from fxstack_capture.versions.lowering import (
     refused,
     super_name,
 )
-from fxstack_capture.versions.opcode import Opcode
 
 INTRINSICS_1 = MappingProxyType(
     {
@@ -43,11 +43,11 @@ INTRINSICS_1 = MappingProxyType(
         3: fixed(generating.convert_stop_iteration),
         4: refused("async generators"),
         5: fixed(operators.unary_op, operator.pos),
-        6: fixed(intrinsics.list_to_tuple),
+        6: fixed(containers.list_to_tuple),
         7: refused("type parameters"),
         8: refused("type parameters"),
         9: refused("type parameters"),
-        10: fixed(intrinsics.subscript_generic),
+        10: fixed(calling.subscript_generic),
         11: refused("type aliases"),
     }
 )
@@ -58,7 +58,7 @@ INTRINSICS_2 = MappingProxyType(
         1: fixed(raising.prep_reraise_star),
         2: refused("type parameters"),
         3: refused("type parameters"),
-        4: fixed(intrinsics.set_function_type_params),
+        4: fixed(calling.set_function_type_params),
         5: refused("type parameters"),
     }
 )
@@ -90,7 +90,7 @@ SINCE_312 = MappingProxyType(
 
 
 def _compare(instruction: Instruction) -> Step:
-    """The low four bits are a mask for specialisation."""
+    """Make the step of a comparison. The low four bits of the argument are a mask for specialisation."""
     return operators.binary_op, COMPARISONS[instruction.oparg >> 4]
 
 

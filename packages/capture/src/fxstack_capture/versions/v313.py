@@ -1,4 +1,4 @@
-"""Python 3.13: what differs from the common table and from 3.12."""
+"""The opcodes of Python 3.13 that differ from the common table and from 3.12."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from types import MappingProxyType
 from fxstack_capture.interpreter.handlers import attributes, calling, containers, flow, operators, stack
 from fxstack_capture.interpreter.handlers.deferred import formatting
 from fxstack_capture.interpreter.handlers.variables import local_slots, names
-from fxstack_capture.interpreter.program import Instruction, Step
+from fxstack_capture.interpreter.program import Step
 from fxstack_capture.operator_protocol import COMPARISONS
 from fxstack_capture.versions import common
 from fxstack_capture.versions.lowering import (
+    Instruction,
+    Opcode,
     call_effect,
     forward,
     into,
@@ -19,12 +21,11 @@ from fxstack_capture.versions.lowering import (
     super_name,
     two_locals,
 )
-from fxstack_capture.versions.opcode import Opcode
 from fxstack_capture.versions.v312 import SINCE_312
 
 
 def _compare(instruction: Instruction) -> Step:
-    """Bit 4: the result is wanted as a bool."""
+    """Make the step of a comparison. Bit 4 of the argument asks for the result as a bool."""
     to_bool = instruction.oparg & 16
     handler = operators.compare_to_bool if to_bool else operators.binary_op
     return handler, COMPARISONS[instruction.oparg >> 5]

@@ -1,4 +1,4 @@
-"""Python 3.14: what differs from the common table and from 3.13."""
+"""The opcodes of Python 3.14 that differ from the common table and from 3.13."""
 
 from __future__ import annotations
 

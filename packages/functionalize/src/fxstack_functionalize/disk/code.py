@@ -28,6 +28,7 @@ from fxstack_functionalize.torch_compat import HigherOrderOperator, OpOverload, 
 from fxstack_functionalize.torch_compat import custom_operators as custom_ops
 from fxstack_functionalize.torch_compat import get_effect as _get_effect
 from fxstack_interchange import SaveError
+from fxstack_interchange.bytecode import Kind, kind_of
 from fxstack_interchange.format.encoding.arguments import encode
 from fxstack_interchange.format.literals import LITERAL_TYPES
 
@@ -38,7 +39,7 @@ PACKAGES = frozenset(
 )
 NAMESPACES = frozenset({"aten", "prims", "prim", "_operator"})
 """Namespaces of operators whose meaning follows from torch's version."""
-REFUSED = frozenset({"STORE_GLOBAL", "DELETE_GLOBAL", "IMPORT_NAME", "LOAD_BUILD_CLASS"})
+REFUSED = Kind.BINDS_GLOBAL | Kind.IMPORTS | Kind.BUILDS_CLASS | Kind.UNKNOWN
 READ_BUILTINS = (
     BUILTINS
     | {"getattr", "hasattr", "setattr", "object"}
@@ -218,9 +219,10 @@ def _is_known_builtin(value: BuiltinFunctionType) -> bool:
 
 
 def _check(instruction: dis.Instruction, outside: Collection[str]) -> None:
-    if instruction.opname in REFUSED:
+    kind = kind_of(instruction.opname)
+    if kind & REFUSED:
         raise SaveError(f"a function with the instruction {instruction.opname}")
-    if instruction.opname == "STORE_DEREF" and instruction.argval in outside:
+    if Kind.BINDS_CELL in kind and instruction.argval in outside:
         raise SaveError(f"a function that assigns to {instruction.argval!r} of an enclosing one")
 
 

@@ -17,23 +17,19 @@ from types import CodeType, FunctionType
 import torch
 from torch.fx import GraphModule
 
-from fxstack_functionalize.code_reads import ATTRIBUTES, BUILTINS, Read, is_known, load, reads_of
+from fxstack_functionalize.code_reads import BUILTINS, is_known, load, reads_of
+from fxstack_interchange.bytecode import Kind, NameLoad, kind_of
 from fxstack_interchange.format.literals import LITERAL_TYPES
 
-OUTSIDE_STORES = frozenset(
-    {
-        "STORE_GLOBAL",
-        "DELETE_GLOBAL",
-        "STORE_ATTR",
-        "DELETE_ATTR",
-        "STORE_SUBSCR",
-        "STORE_SLICE",
-        "DELETE_SUBSCR",
-        "IMPORT_NAME",
-        "LOAD_BUILD_CLASS",
-        "LOAD_SUPER_ATTR",
-        "RETURN_GENERATOR",
-    }
+OUTSIDE_STORES = (
+    Kind.BINDS_GLOBAL
+    | Kind.BINDS_ATTRIBUTE
+    | Kind.BINDS_ITEM
+    | Kind.IMPORTS
+    | Kind.BUILDS_CLASS
+    | Kind.READS_SUPER
+    | Kind.STARTS_GENERATOR
+    | Kind.UNKNOWN
 )
 """Instructions that may change or read more than the function's own values."""
 
@@ -53,7 +49,7 @@ class HookReader:
     """Computes the identity of hooks. Caches the scan of each code object."""
 
     def __init__(self) -> None:
-        self._scans: dict[CodeType, Sequence[Read]] = {}
+        self._scans: dict[CodeType, Sequence[NameLoad]] = {}
 
     def identity(self, hook: object) -> Hashable:
         """Return a key that is equal for hooks with equal behaviour.
@@ -109,10 +105,10 @@ def _as_key(value: object) -> Hashable:
 
 def _check(instruction: dis.Instruction, outside: Collection[str]) -> None:
     """Refuse an instruction that may have an effect or depend on more than values."""
-    name = instruction.argval
-    if instruction.opname in OUTSIDE_STORES:
+    name, kind = instruction.argval, kind_of(instruction.opname)
+    if kind & OUTSIDE_STORES:
         raise NotTraceableError(f"its instruction {instruction.opname} may have an effect")
-    if instruction.opname == "STORE_DEREF" and name in outside:
+    if Kind.BINDS_CELL in kind and name in outside:
         raise NotTraceableError(f"it assigns to {name!r} of an enclosing function")
-    if instruction.opname in ATTRIBUTES and name in HIDDEN_STATE:
+    if Kind.READS_ATTRIBUTE in kind and name in HIDDEN_STATE:
         raise NotTraceableError(f"it reads .{name}, which differs for a compiled graph")

@@ -19,8 +19,8 @@ from fxstack_capture.emit.resume import Resumptions
 from fxstack_capture.guards.accesses import RealFrame
 from fxstack_capture.guards.records import GuardSet
 from fxstack_capture.interpreter.exceptions.errors import InterruptedTracing
+from fxstack_capture.interpreter.machine import BytecodeInterpreter
 from fxstack_capture.interpreter.program import ProgramTable
-from fxstack_capture.interpreter.root import RootInterpreter
 from fxstack_capture.objects.kinds.functions import proxy_cell
 from fxstack_capture.objects.object_model import ObjectModel
 from fxstack_capture.options import CaptureOptions
@@ -52,7 +52,7 @@ def new_trace(
     trace.objects = ObjectModel(trace)
     trace.calls = CallDispatcher(trace)
     trace.torch = TorchTracer(trace, history)
-    trace.interp = RootInterpreter(trace, programs)
+    trace.interp = BytecodeInterpreter(trace, programs)
     return trace
 
 

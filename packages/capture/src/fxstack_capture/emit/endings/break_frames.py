@@ -19,12 +19,7 @@ from fxstack_capture.interpreter import polyfills as polyfill
 from fxstack_capture.objects.instances import has_visible_finalizer
 from fxstack_capture.trace.records import DeferredLocal, Stopped, StoppedFrame
 from fxstack_capture.trace.state import Trace
-
-_KEEPS_BELOW = frozenset({"BEFORE_WITH", "FOR_ITER", "GET_LEN"})
-"""Instructions that leave a value on the stack below the result of their call.
-
-The values are ``__exit__``, the iterator and the container.
-"""
+from fxstack_interchange.bytecode import Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +57,7 @@ class Level:
         if self._looks_again:
             return (False,)
         results = self.step.exits[0].results
-        return results[-1:] if self.step.ops[-1].name in _KEEPS_BELOW else results
+        return results[-1:] if Kind.KEEPS_BELOW in self.step.ops[-1].kind else results
 
     @property
     def following(self) -> Op:
@@ -72,7 +67,7 @@ class Level:
     @property
     def end(self) -> Op | None:
         """The instruction where a caller continues if a loop has ended, or None."""
-        return self.step.exits[1].next if self.step.ops[-1].name == "FOR_ITER" else None
+        return self.step.exits[1].next if Kind.ITERATES in self.step.ops[-1].kind else None
 
     @property
     def _looks_again(self) -> bool:

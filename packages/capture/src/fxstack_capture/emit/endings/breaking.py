@@ -34,6 +34,7 @@ from fxstack_capture.emit.runtime import Continue, without_frames
 from fxstack_capture.guards.accesses import RealFrame
 from fxstack_capture.trace.records import Stopped
 from fxstack_capture.trace.state import Trace
+from fxstack_interchange.bytecode import Kind
 
 _Item = tuple[Slot, ast.expr | None]
 
@@ -73,7 +74,7 @@ def _stub(level: Level, resumptions: Resumptions) -> Stub:
     handled = tuple(slot for slot in slots[:seen] if slot is Slot.HANDLED)
     if Slot.HANDLED in slots[level.taken :] or Slot.CAUGHT in slots[level.taken :]:
         raise CannotResumeError(f"{level.step.ops[-1].name} has the handled exception among its operands")
-    reads = level.step.ops[-1].name.startswith("LOAD_FAST")
+    reads = Kind.READS_LOCAL in level.step.ops[-1].kind
     inspected = reads or looks_at_frame(level.state.stack[level.taken :])
     variables = bound_order(level.user, frozenset(level.state.local_values))
     kept = len(handled) + level.step.looks

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fxstack_capture.bytecode.assemble import Body, Op
-from fxstack_capture.bytecode.calls import NULL_AFTER
+from fxstack_capture.bytecode.build import NULL_AFTER
 from fxstack_capture.bytecode.units import PREFIXES
 from fxstack_capture.emit.errors import CannotResumeError
 from fxstack_capture.versions.instruction_sets import instruction_set
@@ -58,10 +58,8 @@ def step_at(body: Body, index: int) -> Step:
         passed = tuple(op.name for op in body.ops[first:after])
         jumping = Exit((False,) * facts.leaves_jumping, body.ops[after], jump=True)
         return Step(group, takes, (exit, jumping), passed)
-    if facts.null_bit:
-        plain = Op(op.name, op.arg & ~1, None, op.position, op.offset)
-        return Step((plain,), takes, (Exit(_CALLABLE, following) if op.arg & 1 else exit,))
-    if op.name == "LOAD_METHOD":  # 3.11
-        plain = Op("LOAD_ATTR", op.arg, None, op.position, op.offset)
-        return Step((plain,), takes, (Exit(_CALLABLE, following),))
+    if facts.null_bit or facts.value_only:
+        plain = Op(facts.value_only or op.name, op.arg & ~facts.null_bit, None, op.position, op.offset)
+        leaves_null = facts.value_only or op.arg & facts.null_bit
+        return Step((plain,), takes, (Exit(_CALLABLE, following) if leaves_null else exit,))
     return Step(group, takes, (exit,), looks=facts.looks)

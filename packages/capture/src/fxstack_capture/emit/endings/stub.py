@@ -10,19 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 
+from fxstack_capture.bytecode import build
 from fxstack_capture.bytecode.assemble import Body, Op, Position, Protected
-from fxstack_capture.bytecode.calls import NULL_AFTER, NULL_IN_WITH
-from fxstack_capture.bytecode.layout import Layout, assemble, move, prologue
+from fxstack_capture.bytecode.build import NULL_AFTER, NULL_IN_WITH
+from fxstack_capture.bytecode.flow import FRAME_READERS
+from fxstack_capture.bytecode.layout import Layout, assemble, move, prologue, uses_cell
 from fxstack_capture.bytecode.units import slot_names
 from fxstack_capture.emit.endings.steps import Exit, Step
 from fxstack_capture.emit.resume import Slot, free_variables, push, stack_arguments
 
 # The attribute of other objects is not read: their ``__getattr__`` is the program's.
 _NAMED = (FunctionType, BuiltinFunctionType, MethodType, type)
-_INSPECTS_FRAME = frozenset(
-    {"locals", "vars", "dir", "eval", "exec", "super", "_getframe", "currentframe", "stack"}
-)
-_USES_CELLS = frozenset({"LOAD_DEREF", "STORE_DEREF", "DELETE_DEREF"})
+_INSPECTS_FRAME = FRAME_READERS | {"super"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ def make_stub(
     if not NULL_IN_WITH:
         below = (Slot.UNUSED if slot is Slot.NULL else slot for slot in slots[:kept])
         slots = (*below, *slots[kept:])
-    uses_cells = variables is not None or any(op.name in _USES_CELLS for op in step.ops)
+    uses_cells = variables is not None or any(map(uses_cell, step.ops))
     free = free_variables(user) if uses_cells else ()
     shown = variables or ()
     on_stack = stack_arguments(slots)
@@ -59,7 +58,7 @@ def make_stub(
     rest = tuple(n for n in user.co_varnames if n not in shown and n not in free) if uses_cells else ()
     layout = Layout((*shown, *on_stack), rest, free)
     position = step.ops[-1].position
-    operation = Body([Op(_forward(op.name), op.arg, op.target, op.position) for op in step.ops])
+    operation = Body([build.forward(op) for op in step.ops])
     if uses_cells:
         move(operation, names, layout)
     protected: list[Protected] = []
@@ -67,7 +66,7 @@ def make_stub(
     ops += operation.ops
     ops += _leave(step, user, operation.ops[-1], slots[:kept])
     if Slot.HANDLED in slots:
-        cleanup = [Op("COPY", 3), Op("POP_EXCEPT"), Op("RERAISE", 1)]
+        cleanup = [build.copy(3), build.end_handling(), build.reraise(1)]
         depth = slots.index(Slot.HANDLED) + 1
         protected.append(Protected(operation.ops[0], cleanup[0], cleanup[0], depth, lasti=True))
         ops += cleanup
@@ -85,17 +84,11 @@ def make_frame_stub(user: CodeType, position: Position, handled: tuple[Slot, ...
     The stub calls its first argument with the other arguments. The call is on the user's line. ``handled``:
     the exceptions that the frame is handling, outermost first. The stub returns (result, 0).
     """
-    op = Op("CALL_FUNCTION_EX", 0, None, position)
+    op = build.call_with_sequence(None, position)
     pair = (Slot.VALUE, Slot.NULL) if NULL_AFTER else (Slot.NULL, Slot.VALUE)
     taken = (*pair, Slot.VALUE, *[Slot.NULL] * NULL_IN_WITH)
     step = Step((op,), len(taken), (Exit((False,), op),))
     return make_stub(user, step, (*handled, *taken), len(handled), None).code
-
-
-def _forward(name: str) -> str:
-    """Return the name of a jump that always goes forward in a stub."""
-    # Python 3.11 has different names for the two directions.
-    return name.replace("JUMP_BACKWARD_IF", "JUMP_FORWARD_IF")
 
 
 def _leave(step: Step, user: CodeType, last: Op, kept: tuple[Slot, ...]) -> list[Op]:
@@ -103,10 +96,10 @@ def _leave(step: Step, user: CodeType, last: Op, kept: tuple[Slot, ...]) -> list
     ops: list[Op] = []
     for number, exit in enumerate(step.exits):
         count = sum(1 for null in exit.results if not null)
-        pack = [Op("LOAD_CONST", len(user.co_consts) + number), Op("BUILD_TUPLE", count + 1)]
+        pack = [build.constant(len(user.co_consts) + number), build.make_tuple(count + 1)]
         for slot in reversed(kept):
-            pack += [Op("SWAP", 2), Op("POP_EXCEPT" if slot is Slot.HANDLED else "POP_TOP")]
-        pack.append(Op("RETURN_VALUE"))
+            pack += [build.swap(2), build.end_handling() if slot is Slot.HANDLED else build.pop()]
+        pack.append(build.leave())
         if exit.jump:
             pack = [*(Op(name) for name in step.passed), *pack]
             last.target = pack[0]

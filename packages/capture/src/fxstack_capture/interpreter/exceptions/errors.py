@@ -6,7 +6,6 @@ import re
 from types import TracebackType
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.interpreter.exceptions.chaining import set_context
 from fxstack_capture.interpreter.frame import Frame
 
 
@@ -39,6 +38,27 @@ class Flight:
         self.traceback = traceback
         self.anew = anew
         self.counted = counted
+
+
+# These setters do not call the ``__setattr__`` of the exception's class, as CPython does not.
+_set_cause = BaseException.__dict__["__cause__"].__set__
+_set_context = BaseException.__dict__["__context__"].__set__
+_set_traceback = BaseException.__dict__["__traceback__"].__set__
+
+
+def set_cause(error: BaseException, cause: BaseException | None) -> None:
+    """Set ``__cause__``, as ``raise error from cause`` does."""
+    _set_cause(error, cause)
+
+
+def set_context(error: BaseException, context: BaseException | None) -> None:
+    """Set ``__context__``: the exception that was being handled when ``error`` was raised."""
+    _set_context(error, context)
+
+
+def set_traceback(error: BaseException, traceback: TracebackType | None) -> None:
+    """Set ``__traceback__``: the frames through which ``error`` has passed."""
+    _set_traceback(error, traceback)
 
 
 def chain_context(exception: BaseException, handled: BaseException | None) -> None:
@@ -78,10 +98,10 @@ def mentions_symbols(error: BaseException) -> bool:
     return _SYMBOL.search(str(error)) is not None
 
 
-def _outside_name(found: re.Match[str]) -> str:
-    if found.group() == "FakeTensor":
+def _outside_name(match: re.Match[str]) -> str:
+    if match.group() == "FakeTensor":
         return "Tensor"
-    return (found.group(1) or "generator").lower()
+    return (match.group(1) or "generator").lower()
 
 
 def undefined_name(name: str) -> NameError:
@@ -94,7 +114,7 @@ def unbound_local(frame: Frame, index: int) -> UnboundLocalError:
 
 
 def unbound_cell(frame: Frame, index: int) -> NameError:
-    """The error of an empty cell of this function or of an enclosing function."""
+    """Return the error of an empty cell of this function or of an enclosing function."""
     name = frame.program.names[index]
     if name in frame.code.co_cellvars:
         return unbound_local(frame, index)
@@ -105,7 +125,7 @@ def unbound_cell(frame: Frame, index: int) -> NameError:
 
 
 def callable_description(fn: object) -> str:
-    """The name of a callable in CPython's messages about arguments."""
+    """Return the name of a callable in CPython's messages about arguments."""
     qualname = getattr(fn, "__qualname__", None)
     if qualname is None:
         return str(fn)

@@ -13,7 +13,7 @@ class HandledException:
         self.previous = previous
 
     def topmost(self) -> BaseException | None:
-        """The innermost exception being handled, which ``sys.exc_info()`` returns."""
+        """Return the innermost exception being handled, which ``sys.exc_info()`` returns."""
         item: HandledException | None = self
         while item is not None:
             if item.value is not None:

@@ -22,6 +22,7 @@ import torch
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import CALLERS
 from fxstack_capture.interpreter import polyfills as polyfill
+from fxstack_interchange.bytecode import Kind, kind_of
 
 _OWN: Final = str(Path(__file__).parents[2]) + "/"
 _TORCH: Final = Path(torch.__file__).parent
@@ -53,7 +54,7 @@ def _is_failure(error: BaseException) -> bool:
         last, raised = raised, raised.tb_next
     if innermost is None or not innermost.tb_frame.f_code.co_filename.startswith(_OWN):
         return False  # a function outside of this package that is registered as a caller of the program
-    if last is innermost and _instruction(innermost).startswith(("RAISE", "RERAISE")):
+    if last is innermost and _kind(innermost) & (Kind.RAISES | Kind.RERAISES):
         file = innermost.tb_frame.f_code.co_filename
         return isinstance(error, AssertionError) or not file.startswith(_RAISING)
     if innermost.tb_frame.f_code not in CALLERS or not _calls(innermost):
@@ -70,8 +71,9 @@ def _is_ours(entry: TracebackType) -> bool:
 
 
 def _calls(entry: TracebackType) -> bool:
-    return _instruction(entry).startswith(("CALL", "PRECALL"))
+    return Kind.CALLS in _kind(entry)
 
 
-def _instruction(entry: TracebackType) -> str:
-    return dis.opname[entry.tb_frame.f_code.co_code[entry.tb_lasti]]
+def _kind(entry: TracebackType) -> Kind:
+    """Return the properties of the instruction at which a frame is in a traceback."""
+    return kind_of(dis.opname[entry.tb_frame.f_code.co_code[entry.tb_lasti]])

@@ -44,7 +44,7 @@ def delete_attr(frame: Frame, name: str) -> None:
 
 
 def _super_attr(frame: Frame, name: str, *, explicit: bool) -> Any:
-    """``super().name`` or ``super(cls, self).name``."""
+    """Pop the operands of ``super().name`` or ``super(cls, self).name``, and return the attribute."""
     stack = frame.stack
     fn, cls, instance = stack[-3:]
     del stack[-3:]

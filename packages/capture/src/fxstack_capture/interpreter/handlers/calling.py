@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import typing
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
@@ -111,7 +112,7 @@ def make_function(frame: Frame, flags: int) -> None:
 
 
 def _annotations(pairs: Any) -> dict[str, Any]:
-    """The annotations as a dictionary. The compiler gives names and values in one flat tuple."""
+    """Return the annotations as a dictionary. The compiler gives names and values in one flat tuple."""
     if isinstance(pairs, dict):
         return pairs
     return dict(zip(pairs[::2], pairs[1::2], strict=True))
@@ -141,3 +142,16 @@ def set_function_attribute(frame: Frame, flag: int) -> None:
     else:
         fn.__defaults__ = value
     frame.stack[-1] = fn
+
+
+# --- type parameters -----------------------------------------------------------------------------
+
+
+def subscript_generic(frame: Frame, _operand: object) -> None:
+    """Push ``Generic[T]``, the base of a class with type parameters."""
+    frame.stack[-1] = typing.Generic[frame.stack[-1]]  # type: ignore[index]
+
+
+def set_function_type_params(frame: Frame, _operand: object) -> None:
+    parameters = frame.stack.pop()
+    frame.objects.store_attr(frame.stack[-1], "__type_params__", parameters)

@@ -22,6 +22,10 @@ def build_tuple(frame: Frame, count: int) -> None:
     frame.stack.append(tuple(_pop_many(frame.stack, count)))
 
 
+def list_to_tuple(frame: Frame, _operand: object) -> None:
+    frame.stack[-1] = tuple(frame.stack[-1])
+
+
 def build_list(frame: Frame, count: int) -> None:
     frame.stack.append(_pop_many(frame.stack, count))
 
@@ -41,7 +45,7 @@ def build_const_key_map(frame: Frame, count: int) -> None:
 
 
 def _make_dict(frame: Frame, keys: Any, values: list[Any]) -> dict[Any, Any]:
-    """A dictionary. Calls of ``dict.__setitem__`` may run user code, which hashes and compares keys."""
+    """Return a dictionary. Calls of ``dict.__setitem__`` may run user code, which hashes and compares keys."""
     if all(type(key) in _PLAIN_KEYS for key in keys):
         return dict(zip(keys, values, strict=True))
     result: dict[Any, Any] = {}
@@ -50,6 +54,7 @@ def _make_dict(frame: Frame, keys: Any, values: list[Any]) -> dict[Any, Any]:
     return result
 
 
+# Hashing and comparing keys of these types runs no code of the program.
 _PLAIN_KEYS = frozenset({str, int, bool, type(None), bytes})
 
 
@@ -62,7 +67,7 @@ def build_string(frame: Frame, count: int) -> None:
 
 
 def _target(frame: Frame, depth: int) -> Any:
-    """The container that the instruction fills.
+    """Return the container that the instruction fills.
 
     If the graph broke while the container was being filled, the container is an object from outside of this
     frame and may be lazy.
@@ -109,8 +114,8 @@ def list_extend(frame: Frame, depth: int) -> None:
 def is_iterable(value: object) -> bool:
     """Whether ``value`` has ``tp_iter`` or the sequence protocol, as in CPython's messages for ``*value``."""
     namespaces = [base.__dict__ for base in type(value).__mro__]
-    found = next((ns["__iter__"] for ns in namespaces if "__iter__" in ns), None)
-    return found is not None or any("__getitem__" in ns for ns in namespaces)
+    iterate = next((ns["__iter__"] for ns in namespaces if "__iter__" in ns), None)
+    return iterate is not None or any("__getitem__" in ns for ns in namespaces)
 
 
 def set_update(frame: Frame, depth: int) -> None:
@@ -138,7 +143,7 @@ def dict_update(frame: Frame, depth: int) -> None:
 
 
 def dict_merge_below(position: int) -> Callable[[Frame, int], None]:
-    """The handler of DICT_MERGE. Messages name the callable ``position`` slots below the dictionary."""
+    """Return the handler of DICT_MERGE. Messages name the callable ``position`` slots below the dictionary."""
 
     def dict_merge(frame: Frame, depth: int) -> None:
         mapping = frame.stack.pop()
@@ -147,6 +152,8 @@ def dict_merge_below(position: int) -> Callable[[Frame, int], None]:
         if not _is_mapping(frame, mapping):
             name = type(mapping).__name__
             raise TypeError(f"{callable_description(fn)} argument after ** must be a mapping, not {name}")
+        # ``keys`` and ``__getitem__`` of the mapping may be code of the program. A new dictionary collects the
+        # items, so that this code runs once, before the search for duplicates.
         update: dict[Any, Any] = {}
         frame.calls.call(dict.update, (update, mapping), {})
         for key in update:
@@ -169,7 +176,7 @@ def _iterator(frame: Frame, value: object) -> Any:
 
 
 def _take(frame: Frame, iterator: object, count: int, expected: str) -> list[Any]:
-    """The first ``count`` items. Raises ValueError if there are fewer items."""
+    """Return the first ``count`` items. Raises ValueError if there are fewer items."""
     items: list[Any] = []
     while len(items) < count:
         try:
@@ -194,14 +201,15 @@ def unpack_sequence(frame: Frame, count: int) -> None:
         return
     iterator = _iterator(frame, value)
     items = _take(frame, iterator, count, str(count))
+    # CPython advances the iterator once more, which the program can see.
     try:
         frame.calls.next(iterator)
     except StopIteration as end:
         frame.interp.dealt_with(end)
         stack.extend(reversed(items))
         return
-    known = frame.program.counts_unpacked and type(value) in {list, tuple, dict}
-    got = f", got {len(value)}" if known else ""
+    is_counted = frame.program.behaviour.counts_unpacked and type(value) in {list, tuple, dict}
+    got = f", got {len(value)}" if is_counted else ""
     raise ValueError(f"too many values to unpack (expected {count}{got})")
 
 

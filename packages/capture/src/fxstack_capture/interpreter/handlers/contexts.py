@@ -37,7 +37,7 @@ _ASYNCHRONOUS = (
 
 
 def _full_name(cls: type) -> str:
-    """The name of a class, as ``PyType_GetFullyQualifiedName`` returns it."""
+    """Return the name of a class, as ``PyType_GetFullyQualifiedName`` returns it."""
     plain = cls.__module__ in {"builtins", "__main__"}
     return cls.__qualname__ if plain else f"{cls.__module__}.{cls.__qualname__}"
 

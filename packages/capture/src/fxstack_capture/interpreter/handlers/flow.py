@@ -1,7 +1,10 @@
-"""Jumps, loops and returns."""
+"""Jumps, loops, returns, and instructions that break the graph."""
 
 from __future__ import annotations
 
+from typing import NoReturn
+
+from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
 from fxstack_capture.interpreter.checks import truth_of_check
 from fxstack_capture.interpreter.frame import Frame
@@ -82,3 +85,8 @@ def return_value(_frame: Frame, _operand: object) -> int:
 def return_const(frame: Frame, value: object) -> int:
     frame.stack.append(value)
     return LEAVE
+
+
+def unsupported(_frame: Frame, construct: str) -> NoReturn:
+    """Break the graph: ``construct`` runs in plain Python."""
+    raise graph_break("unsupported-bytecode", construct)

@@ -30,7 +30,7 @@ def get_yield_from_iter(frame: Frame, _operand: object) -> None:
 
 
 def _send(frame: Frame, receiver: object, value: object) -> Any:
-    """The next value of the inner iterator. Raises StopIteration when the iterator has returned."""
+    """Return the next value of the inner iterator. Raises StopIteration when the iterator has returned."""
     if type(receiver) is TraceGenerator:
         return receiver.resume(value)
     if value is None:
@@ -41,24 +41,17 @@ def _send(frame: Frame, receiver: object, value: object) -> Any:
 
 def send_and_drop_receiver(frame: Frame, target: int) -> int | None:
     """3.11: when the inner iterator has returned, its result replaces it on the stack."""
+    return send(frame, target, popped=2)
+
+
+def send(frame: Frame, target: int, popped: int = 1) -> int | None:
+    """3.12: when the inner iterator has returned, END_SEND pops it."""
     stack = frame.stack
     try:
         stack[-1] = _send(frame, stack[-2], stack[-1])
     except StopIteration as stop:
         frame.interp.dealt_with(stop)
-        stack[-2:] = (stop.value,)
-        return target
-    return None
-
-
-def send(frame: Frame, target: int) -> int | None:
-    """3.12: END_SEND pops the inner iterator."""
-    stack = frame.stack
-    try:
-        stack[-1] = _send(frame, stack[-2], stack[-1])
-    except StopIteration as stop:
-        frame.interp.dealt_with(stop)
-        stack[-1] = stop.value
+        stack[-popped:] = (stop.value,)
         return target
     return None
 

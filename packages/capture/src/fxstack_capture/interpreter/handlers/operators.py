@@ -1,6 +1,4 @@
-"""Unary, binary, comparison and subscript operators. Plain numbers and strings need no help of
-``calls``.
-"""
+"""Unary, binary, comparison and subscript operators. Plain numbers and strings are computed without ``calls``."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.objects.kinds import append_only_lists
 
 SCALARS = frozenset({int, float, str, bool})
-"""Types whose operators among themselves run no user code and look at nothing else."""
+"""Types whose operators among each other run no code of the program and depend on their operands alone."""
 
 
 @calls_program
@@ -47,8 +45,8 @@ def is_op(frame: Frame, invert: int) -> None:
 def contains_op(frame: Frame, invert: int) -> None:
     stack = frame.stack
     container = stack.pop()
-    found = frame.calls.binary(operator.contains, container, stack[-1])
-    stack[-1] = (not found) if invert else found
+    contained = frame.calls.binary(operator.contains, container, stack[-1])
+    stack[-1] = (not contained) if invert else contained
 
 
 def unary_op(frame: Frame, op: Callable[[Any], Any]) -> None:
@@ -71,9 +69,9 @@ def binary_subscr(frame: Frame, _operand: object) -> None:
     stack = frame.stack
     key = stack.pop()
     if type(stack[-1]) is list and id(stack[-1]) in frame.objects.append_only:
-        found = append_only_lists.item(frame.objects, stack[-1], key)
-        if found is not NULL:
-            stack[-1] = found
+        item = append_only_lists.item(frame.objects, stack[-1], key)
+        if item is not NULL:
+            stack[-1] = item
             return
     method = frame.calls.special_method(stack[-1], "__getitem__")
     if method is None:

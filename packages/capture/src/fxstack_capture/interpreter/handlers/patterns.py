@@ -59,7 +59,7 @@ def _values_of(frame: Frame, subject: object, keys: tuple[Any, ...]) -> tuple[An
 
 
 def match_class_called(noun: str) -> Callable[[Frame, int], None]:
-    """The handler of MATCH_CLASS. ``noun`` is the word for a class in the error message."""
+    """Return the handler of MATCH_CLASS. ``noun`` is the word for a class in the error message."""
 
     def match_class(frame: Frame, count: int) -> None:
         """Replace the subject, the class and the attribute names by the attributes, or by None."""
@@ -98,7 +98,7 @@ def _class_attributes(
 
 
 def _positional_names(frame: Frame, cls: type) -> tuple[tuple[Any, ...], bool]:
-    """``__match_args__``, and whether the only positional pattern is the subject itself (``int(x)``)."""
+    """Return ``__match_args__``, and whether the only positional pattern is the subject itself (``int(x)``)."""
     try:
         names = frame.objects.load_attr(cls, "__match_args__")
     except AttributeError as missing:
@@ -118,10 +118,10 @@ def _check_count(cls: type, count: int, allowed: int) -> None:
 
 
 def _add_attribute(
-    frame: Frame, matched: tuple[Any, Any], name: str, found: tuple[set[str], list[Any]]
+    frame: Frame, matched: tuple[Any, Any], name: str, so_far: tuple[set[str], list[Any]]
 ) -> bool:
     subject, cls = matched
-    seen, attributes = found
+    seen, attributes = so_far
     if name in seen:
         raise TypeError(f"{cls.__name__}() got multiple sub-patterns for attribute {name!r}")
     seen.add(name)

@@ -1,14 +1,17 @@
-"""Raise, catch and handle exceptions, including exception groups."""
+"""Raise, catch and handle exceptions, and ``except*``: split and combine exception groups as CPython's ``exceptions.c``."""
 
 from __future__ import annotations
 
-from fxstack_capture.interpreter.exceptions.chaining import set_cause
-from fxstack_capture.interpreter.exceptions.groups import check_star_types, match_group, reraised_group
+from collections.abc import Sequence
+from typing import Any
+
+from fxstack_capture.interpreter.exceptions.errors import set_cause
 from fxstack_capture.interpreter.frame import Frame
+from fxstack_capture.trace.state import Calls
 
 
 def raise_varargs(frame: Frame, count: int) -> None:
-    """``raise``, ``raise exc`` or ``raise exc from cause``."""
+    """Run ``raise``, ``raise exc`` or ``raise exc from cause``: ``count`` is the number of operands."""
     stack = frame.stack
     if count == 0:
         exception = frame.interp.handled.topmost()
@@ -80,8 +83,8 @@ def check_eg_match(frame: Frame, _operand: object) -> None:
     """``except*``: replace the exception by the rest, and push the matching part (or None)."""
     stack = frame.stack
     wanted = stack.pop()
-    check_star_types(wanted)
-    match, rest = match_group(frame.calls, stack[-1], wanted)
+    _check_star_types(wanted)
+    match, rest = _match_group(frame.calls, stack[-1], wanted)
     if match is not None:
         stack[-1] = rest
         frame.interp.handled.value = match
@@ -91,4 +94,95 @@ def check_eg_match(frame: Frame, _operand: object) -> None:
 def prep_reraise_star(frame: Frame, _operand: object) -> None:
     stack = frame.stack
     raised = stack.pop()
-    stack[-1] = reraised_group(frame.calls, stack[-1], raised)
+    stack[-1] = _reraised_group(frame.calls, stack[-1], raised)
+
+
+# --- exception groups ----------------------------------------------------------------------------
+
+
+def _check_star_types(wanted: object) -> None:
+    """Check the classes after ``except*``."""
+    classes = wanted if isinstance(wanted, tuple) else (wanted,)
+    for cls in classes:
+        if not _is_exception_class(cls):
+            raise TypeError("catching classes that do not inherit from BaseException is not allowed")
+    for cls in classes:
+        if BaseExceptionGroup in cls.__mro__:
+            raise TypeError("catching ExceptionGroup with except* is not allowed. Use except instead.")
+
+
+def _match_group(calls: Calls, exception: BaseException | None, wanted: object) -> tuple[Any, Any]:
+    """Return the matching part and the rest of an exception. Each may be None.
+
+    A matching exception that is not a group is wrapped in a group.
+    """
+    if exception is None:
+        return None, None
+    classes = wanted if isinstance(wanted, tuple) else (wanted,)
+    if any(cls in type(exception).__mro__ for cls in classes):
+        if isinstance(exception, BaseExceptionGroup):
+            return exception, None
+        return _new_group(calls, "", (exception,)), None
+    if not isinstance(exception, BaseExceptionGroup):
+        return None, exception
+    pair = calls.call(type(exception).split, (exception, wanted), {})
+    if not isinstance(pair, tuple):
+        name, got = type(exception).__name__, type(pair).__name__
+        raise TypeError(f"{name}.split must return a tuple, not {got}")
+    if len(pair) < 2:
+        name = type(exception).__name__
+        raise TypeError(f"{name}.split must return a 2-tuple, got tuple of size {len(pair)}")
+    return pair[0], pair[1]
+
+
+def _reraised_group(calls: Calls, original: BaseException, raised: list[Any]) -> Any:
+    """Return the exception that an ``except*`` statement raises at its end, or None.
+
+    The result combines new exceptions with the parts that no clause handled.
+    """
+    if not raised:
+        return None
+    if not isinstance(original, BaseExceptionGroup):
+        return raised[0]
+    present = [exception for exception in raised if exception is not None]
+    unhandled = [exception for exception in present if _same_metadata(exception, original)]
+    fresh = [exception for exception in present if not _same_metadata(exception, original)]
+    projection = _projection(calls, original, unhandled) if unhandled else None
+    if not fresh:
+        return projection
+    if projection is not None:
+        fresh.append(projection)
+    return fresh[0] if len(fresh) == 1 else _new_group(calls, "", fresh)
+
+
+def _new_group(calls: Calls, message: str, exceptions: Sequence[Any]) -> Any:
+    return calls.call(BaseExceptionGroup, (message, exceptions), {})
+
+
+def _same_metadata(exception: BaseException, original: BaseException) -> bool:
+    """Whether ``exception`` is a part of the original group that was reraised unchanged."""
+    if not isinstance(exception, BaseExceptionGroup):
+        return False
+    return (
+        getattr(exception, "__notes__", None) is getattr(original, "__notes__", None)
+        and exception.__traceback__ is original.__traceback__
+        and exception.__cause__ is original.__cause__
+        and exception.__context__ is original.__context__
+    )
+
+
+def _projection(calls: Calls, original: BaseExceptionGroup[Any], keep: list[BaseExceptionGroup[Any]]) -> Any:
+    """Return the part of ``original`` whose leaves are in ``keep``, with the nesting of ``original``."""
+    leaves = {id(leaf) for group in keep for leaf in _leaves(group)}
+
+    def kept(exception: BaseException) -> bool:
+        return not isinstance(exception, BaseExceptionGroup) and id(exception) in leaves
+
+    return calls.native(BaseExceptionGroup.split, (original, kept), {})[0]
+
+
+def _leaves(group: BaseExceptionGroup[Any]) -> list[BaseException]:
+    leaves: list[BaseException] = []
+    for exception in group.exceptions:
+        leaves += _leaves(exception) if isinstance(exception, BaseExceptionGroup) else (exception,)
+    return leaves

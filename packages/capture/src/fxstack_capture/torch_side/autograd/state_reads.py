@@ -24,6 +24,7 @@ from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.trace.constants import DESCRIPTOR_TYPES
 from fxstack_capture.trace.lazy_dict import ABSENT
 from fxstack_capture.trace.stable_modules import is_stable_module
+from fxstack_interchange.bytecode import Kind, opcodes_of
 from fxstack_interchange.format.literals import LITERAL_TYPES
 
 # Limits: state that only C code reads is not compared, nor are the contents of tensors.
@@ -135,11 +136,12 @@ def _stores(code: CodeType, name: str, start: int) -> bool:
     steps = list(dis.get_instructions(code))
     later = [step for step in steps if step.offset > start]
     first = min([start + 1, *(step.argval for step in later if step.opcode in _JUMPS)])
-    reached = (step.argval for step in steps if step.offset >= first and step.opname == "STORE_DEREF")
+    reached = (step.argval for step in steps if step.offset >= first and step.opname in _BINDS_CELL)
     inner = (part for part in code.co_consts if type(part) is CodeType and name in part.co_freevars)
     return name in reached or any(_stores(part, name, -1) for part in inner)
 
 
+_BINDS_CELL = opcodes_of(Kind.BINDS_CELL)
 _JUMPS = frozenset({*dis.hasjrel, *dis.hasjabs})
 
 

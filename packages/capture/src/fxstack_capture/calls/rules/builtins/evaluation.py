@@ -23,13 +23,14 @@ from fxstack_capture.callers import calls_program
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.trace.state import Trace
+from fxstack_interchange.bytecode import Kind, opcodes_of
 
 RULES = RuleTable()
 
 _FUTURE: Final = functools.reduce(
     operator.or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 )
-_BINDING: Final = frozenset({"STORE_NAME", "DELETE_NAME", "SETUP_ANNOTATIONS"})
+_BINDING: Final = opcodes_of(Kind.BINDS_NAME)
 
 
 @functools.lru_cache(1024)

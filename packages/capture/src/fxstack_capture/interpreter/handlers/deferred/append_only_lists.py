@@ -1,7 +1,7 @@
 """Loads of lists from outside that the next step appends to, measures, or indexes.
 
 ``decode`` replaces the plain loads before ``.append(...)``, ``[i]`` and the call of ``len(x)`` by the loads
-of this module (``append_only``). If the loaded value is not an unread list, the plain load runs.
+of this module (``append_only``). If the program has read the list, or the value is no list, the plain load runs.
 """
 
 from __future__ import annotations
@@ -19,16 +19,30 @@ from fxstack_capture.interpreter.program import Handler, Instead, Step
 from fxstack_capture.objects.kinds import append_only_lists as lists
 
 Load = Callable[[Frame, Any, bool], None]
-"""The handler with its operand; the last argument says whether the list is not looked into."""
+"""``load(frame, operand, lazily)``. With ``lazily``, the items of a list are not read."""
 
 
-def _load_fast(frame: Frame, index: int, lazily: bool) -> None:
-    """Load a local of the root frame. In other frames all arguments are wrapped."""
-    found = lists.lazily(frame.objects, frame.fast[index]) if lazily else None
-    if found is None:
-        deferred.enter_fast(frame, index)
-    else:
-        frame.stack.append(found)
+def _loader(find: Callable[[Frame, Any], Any], plain: Handler) -> Load:
+    """Return the load that pushes the list which ``find`` returns. If ``find`` returns None, ``plain`` runs."""
+
+    def load(frame: Frame, operand: object, lazily: bool) -> None:
+        unread = find(frame, operand) if lazily else None
+        if unread is None:
+            plain(frame, operand)
+        else:
+            frame.stack.append(unread)
+
+    return load
+
+
+# In frames other than the root frame, all arguments are wrapped already.
+_load_fast = _loader(lambda frame, index: lists.lazily(frame.objects, frame.fast[index]), deferred.enter_fast)
+_load_deref = _loader(
+    lambda frame, index: lists.in_cell(frame.objects, frame.fast[index]), local_slots.load_deref
+)
+_load_global = _loader(
+    lambda frame, name: lists.in_globals(frame.objects, frame.globals, name), names.load_global
+)
 
 
 def _load_fast_load_fast(frame: Frame, indices: tuple[int, int], lazily: bool) -> None:
@@ -41,33 +55,17 @@ def _store_fast_load_fast(frame: Frame, indices: tuple[int, int], lazily: bool) 
     _load_fast(frame, indices[1], lazily)
 
 
-def _load_deref(frame: Frame, index: int, lazily: bool) -> None:
-    found = lists.in_cell(frame.objects, frame.fast[index]) if lazily else None
-    if found is None:
-        local_slots.load_deref(frame, index)
-    else:
-        frame.stack.append(found)
-
-
-def _load_global(frame: Frame, name: str, lazily: bool) -> None:
-    found = lists.in_globals(frame.objects, frame.globals, name) if lazily else None
-    if found is None:
-        names.load_global(frame, name)
-    else:
-        frame.stack.append(found)
-
-
 def _load_global_null_below(frame: Frame, name: str, lazily: bool) -> None:
     frame.stack.append(NULL)
     _load_global(frame, name, lazily)
 
 
 def _load_attr(frame: Frame, name: str, lazily: bool) -> None:
-    found = lists.in_attribute(frame.objects, frame.stack[-1], name) if lazily else None
-    if found is None:
+    unread = lists.in_attribute(frame.objects, frame.stack[-1], name) if lazily else None
+    if unread is None:
         attributes.load_attr(frame, name)
     else:
-        frame.stack[-1] = found
+        frame.stack[-1] = unread
 
 
 _LOADS: Mapping[Handler, Load] = {
@@ -106,16 +104,18 @@ def _is_indexed(steps: list[Step], place: int) -> bool:
 
 
 def append_only(steps: list[Step]) -> tuple[Step, ...]:
-    """The steps, with loads replaced if the program does not read the items of a loaded list."""
+    """Return the steps, with loads replaced if the program does not read the items of a loaded list."""
     for place, (handler, operand) in enumerate(steps[:-1]):
-        following, what = steps[place + 1]
+        following, argument = steps[place + 1]
         load = _LOADS.get(handler)
         if handler is local_slots.load_fast_load_fast and following is operators.binary_subscr:
             steps[place] = Instead.of(handler, _deferred, _load_fast_load_fast), operand
         elif load is None:
             continue
-        elif (following in _METHOD_LOADS and what in lists.APPEND_METHODS) or _is_indexed(steps, place + 1):
+        elif (following in _METHOD_LOADS and argument in lists.APPEND_METHODS) or _is_indexed(
+            steps, place + 1
+        ):
             steps[place] = Instead.of(handler, _deferred, load), operand
-        elif following is calling.call and what == 1:
+        elif following is calling.call and argument == 1:
             steps[place] = Instead.of(handler, _measured, load), operand
     return tuple(steps)

@@ -98,14 +98,14 @@ def unpack_sequence(frame: Frame, count: int) -> None:
             return
         frame.stack[-1] = entered(frame.objects, value)
     elif type(value) is DeferredLocal:
-        found: Any = value.value
-        if type(found) is tuple and len(found) == count:
+        items: Any = value.value
+        if type(items) is tuple and len(items) == count:
             source = value.source
             frame.interp.trace.guard(source, TypeIs(tuple))
             frame.interp.trace.guard(source, LengthIs(count))
-            frame.stack[-1:] = [DeferredLocal(p, Item(source, i)) for i, p in enumerate(found)][::-1]
+            frame.stack[-1:] = [DeferredLocal(p, Item(source, i)) for i, p in enumerate(items)][::-1]
             return
-        frame.stack[-1] = frame.objects.enter(found, value.source)
+        frame.stack[-1] = frame.objects.enter(items, value.source)
     containers.unpack_sequence(frame, count)
 
 
@@ -116,7 +116,7 @@ def store_fast(frame: Frame, index: int) -> None:
 
 
 def _stored(steps: Sequence[Step], place: int) -> int | None:
-    """The step after the targets of one value, which begin at ``place``; None if they read the value."""
+    """Return the step after the targets of one value, which begin at ``place``; None if the targets read the value."""
     if place >= len(steps):
         return None
     handler, operand = steps[place]
@@ -131,7 +131,7 @@ def _stored(steps: Sequence[Step], place: int) -> int | None:
 
 
 def _storing(steps: Sequence[Step]) -> list[Step]:
-    """The steps, with steps replaced that push or pop deferred values."""
+    """Return the steps, with steps replaced that push or pop deferred values."""
     steps = list(steps)
     for place, (handler, operand) in enumerate(steps):
         if handler is flow.for_iter:
@@ -156,7 +156,7 @@ def _store_deferred(steps: list[Step], place: int, targets: int, instead: Step) 
 _INSTEAD: dict[Any, Any] = {containers.unpack_sequence: unpack_sequence, local_slots.store_fast: store_fast}
 
 ENTER_FAST = Instead.of(local_slots.load_fast, enter_fast)
-"""The load of a variable that may hold what nobody has looked at."""
+"""The load of a variable that may be a deferred local."""
 
 _ENTERING: dict[Any, Any] = {
     local_slots.load_fast: ENTER_FAST,
@@ -165,7 +165,7 @@ _ENTERING: dict[Any, Any] = {
     local_slots.store_fast_load_fast: local_slots.root_store_fast_load_fast,
     local_slots.make_cell: local_slots.root_make_cell,
 }
-"""Loads of variables, with the variants that let unread values enter."""
+"""Loads of variables, with the variants that accept deferred locals."""
 
 
 _LOAD_INNER = Instead.of(local_slots.load_fast, load_inner)
@@ -175,9 +175,9 @@ CONTINUING = re.compile(r"\.(stack|inner)\d").match
 
 
 def wrapping(steps: Sequence[Step], names: Sequence[str]) -> tuple[Step, ...]:
-    """The steps of a frame whose variables ``names`` may hold deferred locals."""
-    made: list[Step] = []
+    """Return the steps of a frame whose variables ``names`` may hold deferred locals."""
+    wrapped: list[Step] = []
     for handler, operand in _storing(steps):
         inner = handler is local_slots.load_fast and names[operand].startswith(".inner")
-        made.append((_LOAD_INNER if inner else _ENTERING.get(handler, handler), operand))
-    return tuple(made)
+        wrapped.append((_LOAD_INNER if inner else _ENTERING.get(handler, handler), operand))
+    return tuple(wrapped)

@@ -51,7 +51,7 @@ def _convert(frame: Frame, value: object, which: int) -> Any:
 
 
 def _later(frame: Frame, value: object, which: int, spec: object) -> Text | None:
-    """The ``Text`` of a value; None if the value must be formatted now."""
+    """Return the ``Text`` of a value; None if the value must be formatted now."""
     piece = _piece(frame, value)
     if piece is not None and which:
         piece = piece.converted(_LETTERS[which])
@@ -95,6 +95,7 @@ def format_with_spec(frame: Frame, _operand: object) -> None:
 # --- values that are only printed ----------------------------------------------------------------
 
 
+# A step that is not in these tables may read the value, so a walk ends at the step.
 _ADDED: Final[dict[Any, tuple[int, int]]] = {
     **dict.fromkeys((stack.nop, local_slots.delete_fast), (0, 0)),
     **dict.fromkeys(
@@ -124,24 +125,25 @@ _CALLS: Final = (calling.call, calling.call_with_names, calling.call_kw)
 
 
 def _specs(step: Step) -> int:
-    """The number of format specifications that a formatting step pops."""
+    """Return the number of format specifications that a formatting step pops."""
     handler, operand = step
     return int(handler is format_with_spec or (handler is format_value and bool(operand & 4)))
 
 
 def _call_takes(step: Step, before: Step) -> tuple[int, int, int]:
-    """The number of arguments of a call, of positional arguments, and of stack slots above them."""
+    """Return the number of arguments of a call, of positional arguments, and of stack slots above them."""
     handler, operand = step
     if handler is calling.call:
         return operand, operand, 0
     if handler is calling.call_with_names:
         return operand[0], operand[0] - len(operand[1]), 0
+    # From 3.13 on, the names of arguments lie on the stack, loaded by the step before the call.
     by_name = before[1] if before[0] is stack.load_const else ()
     return operand, operand - len(by_name) if by_name else 0, 1
 
 
 def _plain(step: Step) -> Step:
-    """The step with its original handler, if ``append_only`` replaced the handler."""
+    """Return the step with its original handler, if ``append_only`` replaced the handler."""
     handler, operand = step
     return getattr(handler, "plain", handler), operand
 
@@ -167,6 +169,7 @@ class _Walk:
         ``STORED`` if a local variable gets the value. None if another step reads the value, or if execution may
         not reach the call.
         """
+        # A jump may lead backward. The bound ends a walk in a loop without a call.
         for _ in range(len(self.steps)):
             step = _plain(self.steps[self.place])
             if step[0] in _CALLS:
@@ -207,17 +210,17 @@ class _Walk:
         elif handler is flow.jump:
             self.place = operand
         elif handler in _ADDED:
-            taken, left = _ADDED[handler]
+            taken, leaves = _ADDED[handler]
             if self.above < taken:
                 return False
-            self.above += left - taken
+            self.above += leaves - taken
         else:
             return False
         return True
 
 
 def _taker(frame: Frame, height: int, above: int) -> Any:
-    """The function that gets a value as a positional argument, possibly as a part of an f-string.
+    """Return the function that gets a value as a positional argument, possibly as a part of an f-string.
 
     ``STORED`` if a local variable gets the value; None for every other use. The current step leaves the value
     ``height`` slots above the bottom of the stack, with ``above`` values over it.
@@ -231,7 +234,7 @@ def _taker(frame: Frame, height: int, above: int) -> Any:
 
 
 def function_of(slots: list[Any]) -> Any:
-    """The function in the two slots of a call; None if the slots also hold its first argument."""
+    """Return the function in the two slots of a call; None if the slots also hold its first argument."""
     first, second = slots
     if first is NULL:
         return second
@@ -239,7 +242,7 @@ def function_of(slots: list[Any]) -> Any:
 
 
 def is_printed(frame: Frame, height: int, above: int = 0) -> bool:
-    """Whether a value (``_taker``) only becomes an argument of ``print``."""
+    """Whether a value at the place ``height``, ``above`` (see ``_taker``) only becomes an argument of ``print``."""
     return _taker(frame, height, above) is print
 
 

@@ -26,7 +26,7 @@ _ON_STACK = re.compile(r"\.stack\d").match
 
 
 def filling(steps: Sequence[Step], names: Sequence[str]) -> tuple[Step, ...]:
-    """The steps of a resume function (after ``deferred.wrapping``), adapted to partial comprehensions."""
+    """Return the steps of a resume function (after ``deferred.wrapping``), adapted to partial comprehensions."""
     on_stack = [index for index, name in enumerate(names) if _ON_STACK(name)]
     if not on_stack or all(handler is not containers.list_append for handler, _ in steps):
         return tuple(steps)
@@ -59,11 +59,11 @@ def _is_iterator(value: object) -> bool:
 
 
 def list_append(frame: Frame, depth: int) -> None:
-    found = lazily(frame.objects, frame.stack[-depth - 1])
-    if found is None:
+    unread = lazily(frame.objects, frame.stack[-depth - 1])
+    if unread is None:
         containers.list_append(frame, depth)
     else:
-        found.append(frame.stack.pop())
+        unread.append(frame.stack.pop())
 
 
 def _for_iter(handler: Handler, frame: Frame, target: int) -> int | None:

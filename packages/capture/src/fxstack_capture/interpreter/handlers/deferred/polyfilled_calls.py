@@ -22,11 +22,11 @@ from fxstack_capture.interpreter.program import Handler, Step
 from fxstack_capture.trace.state import Request
 
 Rule = Any
-"""A handler that is given the original one before the frame."""
+"""A handler whose first argument is the original handler."""
 
 
 def unfolded(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """The steps, with steps replaced whose work C code would do."""
+    """Return the steps with replacements for the steps whose work C code would do."""
     return tuple(_instead(handler, operand) for handler, operand in steps)
 
 
@@ -48,9 +48,10 @@ def _replace(frame: Frame, count: int, request: Request) -> None:
 def _asking(
     takes: int, question: Callable[[list[Any], Any], tuple[Any, ...]], *, leaves: bool = True
 ) -> Rule:
-    """The rule of a step that takes ``takes`` values: ``question(stack, operand)`` is what to ask ``calls`` for.
+    """Make the rule of a step that takes ``takes`` values.
 
-    ``leaves``: whether the step leaves the result on the stack. The original step runs where there is no request.
+    ``question(stack, operand)`` returns the arguments of ``calls.request``. If ``calls`` has no request, the
+    original step runs. ``leaves``: whether the step leaves the result on the stack.
     """
 
     def rule(original: Handler, frame: Frame, operand: object) -> int | None:
@@ -137,11 +138,11 @@ def _for_iter(original: Handler, frame: Frame, target: int) -> int | None:
     request = frame.calls.request("advance", frame.stack[-1])
     if request is None:
         return original(frame, target)
-    found = _answer(frame, (polyfill.next_or_end, request))
-    if found is polyfill.End:
+    item = _answer(frame, (polyfill.next_or_end, request))
+    if item is polyfill.End:
         frame.stack.pop()
         return target
-    frame.stack.append(found)
+    frame.stack.append(item)
     return None
 
 

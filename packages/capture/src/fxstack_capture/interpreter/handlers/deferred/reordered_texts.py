@@ -1,4 +1,4 @@
-"""Steps of traces with reorderable functions: strings made of tensors, which such functions get behind the graph.
+"""Steps of traces with reorderable functions, which get strings made of tensors after the graph has run.
 
 ``str``, ``repr``, ``str.format`` and ``%`` of tensors make a ``Text`` if a reorderable function or a local variable
 gets the string (``formatting.is_reordered``; f-strings do the same without these steps). The graph breaks
@@ -31,7 +31,7 @@ from fxstack_capture.trace.state import Trace
 
 
 def steps_of_trace(trace: Trace, steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """The steps with which a trace runs ``steps``: those that its options and its polyfills change."""
+    """Return ``steps`` with the replacements for the polyfills and the reorderable functions of a trace."""
     changed = unfolded(steps) if trace.plan.polyfills else steps
     if not trace.options.reorderable_functions:
         return changed
@@ -101,7 +101,7 @@ def _call_kw(original: Handler, frame: Frame, count: int) -> int | None:
 
 
 def _is_later(frame: Frame, arguments: tuple[int, tuple[str, ...]], top: int) -> bool:
-    """``_later`` of a call. ``top``: the number of stack slots above the arguments."""
+    """Whether ``_later`` has pushed the text of a call. ``top``: the number of stack slots above the arguments."""
     count, names = arguments
     end = len(frame.stack) - top
     values = frame.stack[end - count : end]
@@ -110,8 +110,8 @@ def _is_later(frame: Frame, arguments: tuple[int, tuple[str, ...]], top: int) ->
     args, kwargs = tuple(values[:split]), dict(zip(names, values[split:], strict=True))
     if isinstance(fn, BuiltinMethodType) and type(fn.__self__) is str and fn.__name__ == "format":
         return _later(frame, count + top + 2, str.format, (fn.__self__, *args), kwargs)
-    known = fn is str or fn is repr or fn is str.format
-    return known and _later(frame, count + top + 2, fn, args, kwargs)
+    makes_text = fn is str or fn is repr or fn is str.format
+    return makes_text and _later(frame, count + top + 2, fn, args, kwargs)
 
 
 def _binary(original: Handler, frame: Frame, op: Any) -> int | None:

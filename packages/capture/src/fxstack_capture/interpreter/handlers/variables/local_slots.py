@@ -71,11 +71,6 @@ def root_load_fast(frame: Frame, index: int) -> None:
     load_fast(frame, index)
 
 
-def root_load_fast_load_fast(frame: Frame, indices: tuple[int, int]) -> None:
-    root_load_fast(frame, indices[0])
-    root_load_fast(frame, indices[1])
-
-
 def root_load_fast_and_clear(frame: Frame, index: int) -> None:
     _enter(frame, index)
     load_fast_and_clear(frame, index)

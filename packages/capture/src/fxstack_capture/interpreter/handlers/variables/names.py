@@ -37,7 +37,7 @@ def delete_global(frame: Frame, name: str) -> None:
 
 
 def _lookup(frame: Frame, namespace: object, name: str) -> Any:
-    """The value of the name in a namespace (any mapping), or NULL."""
+    """Return the value of the name in a namespace (any mapping), or NULL."""
     if type(namespace) is dict:
         return namespace.get(name, NULL)
     try:
