@@ -31,8 +31,7 @@ from pathlib import Path
 import torch
 
 from fxstack_capture import torch_compat
-from fxstack_capture.guards.tensor_selftest import agrees_with_torch
-from fxstack_capture.guards.tensors import prepare_tensors
+from fxstack_capture.guards.tensor_reading import agrees_with_torch, prepare_tensors
 
 _NATIVE = Path(__file__).parent.parent / "native"
 _SOURCES = ("tensor_check.cpp", "tensor_api.h")

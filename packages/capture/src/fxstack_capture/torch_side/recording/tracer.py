@@ -281,10 +281,11 @@ class TorchTracer:
         """Guard the global state of torch at the start of the trace."""
         # Suspended modes are wrapped with guards of their own, so this guard does not compare the mode
         # objects.
-        if self.outer_modes and self._entry_state is not None:
-            self._entry_state = replace(self._entry_state, function_modes=())
-        self.trace.guard(pinned(torch, "torch"), TorchStateIs(self._entry_state))
-        self._entry_state = None
+        state, self._entry_state = self._entry_state, None
+        assert state is not None
+        if self.outer_modes:
+            state = replace(state, function_modes=())
+        self.trace.guard(pinned(torch, "torch"), TorchStateIs(state))
         self.names.guard_operators()
 
     def guard_flag(self, getter: Callable[..., Any], args: tuple[Any, ...] = ()) -> None:

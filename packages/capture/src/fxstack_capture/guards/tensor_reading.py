@@ -1,6 +1,7 @@
-"""A self-test of the tensor checks: do the checks read the same facts as torch?
+"""The choice of the native code that reads tensors, and the self-test of the compiled code.
 
-The self-test runs before the compiled checks are used.
+``prepare_tensors`` connects the native code to torch: without torch's headers at first, and through the compiled
+``native/readers/tensor_check.cpp`` once it is built and ``agrees_with_torch``.
 """
 
 from __future__ import annotations
@@ -11,12 +12,23 @@ from typing import Any
 
 import torch
 
-from fxstack_capture import native
-from fxstack_capture.guards.lowering import CHECKS
-from fxstack_capture.guards.records import Check, TensorIs, TorchStateIs
-from fxstack_capture.guards.tensors import tensor_facts
+from fxstack_capture import native, torch_compat
+from fxstack_capture.guards.records import TensorIs, TorchStateIs, tensor_facts
 from fxstack_capture.guards.torch_state import snapshot
 from fxstack_capture.sources import Local
+from fxstack_interchange.format.literals import TORCH_LITERALS
+
+
+def prepare_tensors(capsule: object = None) -> None:
+    """Tell the native code the tensor class. With a capsule, read tensors through the compiled checks."""
+    quiet = torch_compat.DisableTorchFunction
+    native.use_tensors(torch_compat.TensorBase, torch_compat.dispatch_keys, quiet, capsule)
+
+
+if native.AVAILABLE:
+    prepare_tensors()
+    native.use_literals(tuple(TORCH_LITERALS))
+    native.use_profiler(vars(torch.autograd.profiler))
 
 
 def _subject(value: object) -> object:
@@ -24,10 +36,15 @@ def _subject(value: object) -> object:
     return value
 
 
-def _holds(check: Check, value: object) -> bool:
-    _source, kind, arguments = CHECKS[type(check)][1](Local("value"), check)
-    root = ("Local", 0, 0, -1, ((kind, 0, arguments),), ())
-    return bool(native.Tree((root,), (), 0, 1).failing(_subject, (value,)) < 0)
+def _tree(root: str, check: TensorIs | TorchStateIs) -> Any:
+    """Return the native tree of one check. ``guards.tree`` imports this module, so the tree is made by hand."""
+    _source, kind, arguments = check.lower(Local("value"))
+    access = (root, None) if root == "Nothing" else (root, 0)
+    return native.Tree(((*access, 0, -1, ((kind, 0, arguments),), ()),), (), 0, 1)
+
+
+def _holds(check: TensorIs, value: object) -> bool:
+    return bool(_tree("Local", check).failing(_subject, (value,)) < 0)
 
 
 def _samples() -> Iterator[torch.Tensor]:
@@ -74,9 +91,7 @@ def _tensors_agree() -> bool:
 
 def _state_agrees() -> bool:
     """Whether the check notices a changed grad mode, and accepts the restored state."""
-    check = TorchStateIs(snapshot())
-    _source, kind, arguments = CHECKS[TorchStateIs][1](Local("value"), check)
-    tree: Any = native.Tree((("Nothing", None, 0, -1, ((kind, 0, arguments),), ()),), (), 0, 1)
+    tree = _tree("Nothing", TorchStateIs(snapshot()))
     enabled = torch.is_grad_enabled()
     before = [tree.failing(_subject, (None,)) for _ in range(2)]
     with torch.set_grad_enabled(not enabled):
