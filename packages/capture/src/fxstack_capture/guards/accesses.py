@@ -1,7 +1,7 @@
 """The access of each class of source: the native access in guard trees, and the same access in Python.
 
 The tables have one row for each class. A new class of source needs a record in ``sources``, a row here, and a
-loader in ``emit.loads``. The class also needs a kind in native/steps.c if no present kind suits it.
+loader in ``emit.loads``. The class also needs a kind in native/guard_tree/steps.c if no present kind suits it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Whether an integer expression can overflow 64 bits in a compiled guard. Such a guard would always fail.
 
-Python's integers are unbounded. The integers of compiled guards (``native/shape_program.c``) are not.
+Python's integers are unbounded. The integers of compiled guards (``native/guard_tree/shape_program.c``) are not.
 Therefore the trace specialises larger numbers (hashes, random number generators written in Python) to their
 present values.
 """

@@ -1,7 +1,7 @@
 /* Instance dictionaries and dict internals, which differ between CPython versions. */
 #ifndef FXSTACK_OBJECT_COMPAT_H
 #define FXSTACK_OBJECT_COMPAT_H
-#include "native.h"
+#include "frame_compat.h"
 #include "internal/pycore_dict.h"
 #include "internal/pycore_object.h"
 
@@ -45,29 +45,6 @@ static inline int is_bare_instance(PyObject *object) {
         if (values->values[i] != NULL) return 0;
     return 1;
 }
-
-/* dict_states.c */
-extern HIDDEN int dict_states_reliable;
-HIDDEN int give_own_table(PyObject *dict); /* 0: the dictionary cannot have its own table. */
-
-/* Address of the version number of a dictionary. NULL: it has none. */
-#if FXSTACK_314
-HIDDEN const uint64_t *dict_state_at(PyObject *dict);
-#else
-static inline const uint64_t *dict_state_at(PyObject *dict) { return &((PyDictObject *)dict)->ma_version_tag; }
-#endif
-
-/* The version number of a dictionary. Every change of the dictionary changes the number, and no two
- * dictionaries share a number. 0: the dictionary has no number (dict_states.c). */
-static inline uint64_t dict_version(PyObject *dict) {
-    if (dict == NULL || !PyDict_CheckExact(dict) || !dict_states_reliable) return 0;
-    if (unlikely(FXSTACK_313 && ((PyDictObject *)dict)->ma_values != NULL) && !give_own_table(dict)) return 0;
-    const uint64_t *at = dict_state_at(dict);
-    return at == NULL ? 0 : *at;
-}
-
-/* values.c: the index of a constant key in a table of keys, or -1. */
-HIDDEN Py_ssize_t keys_find(PyDictKeysObject *keys, PyObject *key, Py_hash_t hash);
 
 /* The dictionary object of an instance, created if necessary. Borrowed. NULL: the instance cannot have a
  * dictionary. */

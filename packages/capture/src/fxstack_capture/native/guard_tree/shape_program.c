@@ -3,7 +3,7 @@
  * An overflow, a division by zero or a symbol whose value is not a number makes the guard fail, because
  * the expression is not known to hold. Arithmetic follows Python: floor division and modulo round down,
  * and comparisons between int and float are exact. */
-#include "shape_program.h"
+#include "guard_tree.h"
 #include <math.h>
 #include <string.h>
 

@@ -5,7 +5,9 @@
  * size is limited, the dictionary maps keys to links of a list, and the links hold the results.
  * use_caches() finds the offsets of these pointers from two caches with known content. Without the
  * offsets, nothing is read. */
-#include "native.h"
+#include "readers.h"
+
+PyObject *answer_not_cached;
 
 /* Offsets in bytes from the start of a wrapper, and of a link. 0: unknown. */
 static Py_ssize_t dict_at, result_at;
@@ -36,7 +38,6 @@ PyObject *cached_result(PyObject *wrapper, PyObject *key) {
 }
 
 static PyObject *py_cached(PyObject *module, PyObject *const *args, Py_ssize_t count) {
-    (void)module;
     if (count != 2) return PyErr_Format(PyExc_TypeError, "cached(wrapper, key) takes two arguments, not %zd", count);
     return Py_XNewRef(cached_result(args[0], args[1]));
 }
@@ -45,7 +46,6 @@ static PyObject *py_cached(PyObject *module, PyObject *const *args, Py_ssize_t c
  * caches that hold one result each. */
 static PyObject *py_use_caches(PyObject *module, PyObject *args) {
     PyObject *limited, *links, *result, *unlimited, *results, *key;
-    (void)module;
     if (!PyArg_ParseTuple(args, "OO!OOO!", &limited, &PyDict_Type, &links, &result, &unlimited, &PyDict_Type, &results)) return NULL;
     Py_ssize_t place = 0, at = find_word(limited, links);
     PyObject *link = NULL;
@@ -57,7 +57,7 @@ static PyObject *py_use_caches(PyObject *module, PyObject *args) {
     Py_RETURN_TRUE;
 }
 
-PyMethodDef cached_methods[] = {
+PyMethodDef lru_cache_methods[] = {
     {"cached", (PyCFunction)(void (*)(void))py_cached, METH_FASTCALL, "cached(wrapper, key) -> the result that the functools.lru_cache has for the key, or NOT_CACHED"},
     {"use_caches", py_use_caches, METH_VARARGS, "use_caches(limited, links, result, unlimited, results) -> whether the memory layout of the two caches is known"},
     {NULL, NULL, 0, NULL},

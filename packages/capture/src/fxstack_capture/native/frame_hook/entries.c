@@ -3,10 +3,10 @@
  * An owner holds groups. A group holds the entries of the owner for one code object. The co_extra of the
  * code object points to its groups without owning them, because the garbage collector does not see
  * co_extra. */
-#include "native.h"
+#include "frame_hook.h"
 #include <structmember.h>
 
-PyObject *answer_skip, *answer_run, *answer_not_cached;
+PyObject *answer_skip, *answer_run;
 static Py_ssize_t extra_index = -1;
 static int extra_is_direct; /* co_extra has the layout CoExtra. */
 
@@ -187,6 +187,13 @@ PyCodeObject *entry_flat_code(Entry *e) {
     return e->flat;
 }
 
+/* Called when an object was freed that a guard refers to weakly. */
+static void entry_lost(void *pointer) {
+    Entry *e = pointer;
+    if (e->group != NULL) e->group->lost++;
+    entry_uninstall(e);
+}
+
 static PyObject *entry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"owner", "tree", "code", "takes_inputs", NULL};
     PyObject *owner, *tree, *code;
@@ -205,7 +212,7 @@ static PyObject *entry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     e->takes_inputs = takes_inputs;
     e->tree = tree == Py_None ? NULL : (Tree *)Py_NewRef(tree);
     e->code = (PyCodeObject *)Py_NewRef(code);
-    if (e->tree != NULL && tree_attach(e->tree, e) < 0) return Py_DECREF((PyObject *)e), NULL;
+    if (e->tree != NULL && tree_attach(e->tree, e, entry_lost) < 0) return Py_DECREF((PyObject *)e), NULL;
     return (PyObject *)e;
 }
 
@@ -237,17 +244,14 @@ static void entry_dealloc(Entry *e) {
 }
 
 static PyObject *entry_owner(Entry *e, void *unused) {
-    (void)unused;
     return Py_NewRef(weak_target(e->owner));
 }
 
 static PyObject *entry_tree(Entry *e, void *unused) {
-    (void)unused;
     return Py_NewRef(e->tree ? (PyObject *)e->tree : Py_None);
 }
 
 static PyObject *entry_installed(Entry *e, void *unused) {
-    (void)unused;
     return PyBool_FromLong(e->group != NULL);
 }
 
@@ -297,7 +301,6 @@ static void owner_dealloc(Owner *o) {
 }
 
 static PyObject *owner_clear_method(PyObject *self, PyObject *unused) {
-    (void)unused;
     owner_clear((Owner *)self);
     Py_RETURN_NONE;
 }
@@ -331,7 +334,6 @@ static int parse_code_owner(PyObject *args, const char *format, PyCodeObject **c
 }
 
 static PyObject *py_install(PyObject *module, PyObject *args) {
-    (void)module;
     PyCodeObject *code;
     Entry *entry;
     if (!PyArg_ParseTuple(args, "O!O!:install", &PyCode_Type, &code, &Entry_Type, &entry)) return NULL;
@@ -340,7 +342,6 @@ static PyObject *py_install(PyObject *module, PyObject *args) {
 }
 
 static PyObject *py_remove(PyObject *module, PyObject *args) {
-    (void)module;
     PyCodeObject *code;
     Entry *entry;
     if (!PyArg_ParseTuple(args, "O!O!:remove", &PyCode_Type, &code, &Entry_Type, &entry)) return NULL;
@@ -349,7 +350,6 @@ static PyObject *py_remove(PyObject *module, PyObject *args) {
 }
 
 static PyObject *py_entries(PyObject *module, PyObject *args) {
-    (void)module;
     PyCodeObject *code;
     PyObject *owner;
     if (parse_code_owner(args, "O!|O:entries", &code, &owner) < 0) return NULL;
@@ -364,7 +364,6 @@ static PyObject *py_entries(PyObject *module, PyObject *args) {
 }
 
 static PyObject *py_skip(PyObject *module, PyObject *args) {
-    (void)module;
     PyCodeObject *code;
     PyObject *owner;
     if (parse_code_owner(args, "O!|O:skip", &code, &owner) < 0 || code_skip(code, owner) < 0) return NULL;
@@ -372,7 +371,6 @@ static PyObject *py_skip(PyObject *module, PyObject *args) {
 }
 
 static PyObject *py_is_skipped(PyObject *module, PyObject *args) {
-    (void)module;
     PyCodeObject *code;
     PyObject *owner;
     if (parse_code_owner(args, "O!|O:is_skipped", &code, &owner) < 0) return NULL;
@@ -382,7 +380,6 @@ static PyObject *py_is_skipped(PyObject *module, PyObject *args) {
 }
 
 static PyObject *py_usage(PyObject *module, PyObject *args) {
-    (void)module;
     PyCodeObject *code;
     PyObject *owner;
     if (parse_code_owner(args, "O!O:usage", &code, &owner) < 0) return NULL;
@@ -392,7 +389,6 @@ static PyObject *py_usage(PyObject *module, PyObject *args) {
 }
 
 static PyObject *py_reset(PyObject *module, PyObject *args) {
-    (void)module;
     PyCodeObject *code;
     PyObject *owner;
     if (parse_code_owner(args, "O!|O:reset", &code, &owner) < 0) return NULL;
@@ -409,7 +405,6 @@ static PyObject *py_reset(PyObject *module, PyObject *args) {
 }
 
 static PyObject *py_never_intercept(PyObject *module, PyObject *code) {
-    (void)module;
     if (!PyCode_Check(code)) return PyErr_SetString(PyExc_TypeError, "never_intercept takes a code object"), NULL;
     CodeState *state = code_state_make((PyCodeObject *)code);
     if (state == NULL) return NULL;

@@ -1,6 +1,5 @@
 /* The checks of records.py that compare several values: identity and aliasing. Shapes: shape_program.c. */
-#include "shape_program.h"
-#include "tree.h"
+#include "guard_tree.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,9 +1,9 @@
 /* The next items of CPython's own iterators, read without advancing the iterator.
  *
  * The layouts below are private to listobject.c, tupleobject.c, rangeobject.c and dictobject.c. They are
- * the same in 3.11 to 3.13, except for ranges. tests/native/test_upcoming.py compares them with the
+ * the same in 3.11 to 3.13, except for ranges. tests/native/test_iterator_peek.py compares them with the
  * iterators. */
-#include "native.h"
+#include "readers.h"
 
 typedef struct {
     PyObject_HEAD
@@ -81,7 +81,6 @@ PyObject *upcoming_item(PyObject *iterator, Py_ssize_t k) {
 }
 
 static PyObject *py_upcoming(PyObject *module, PyObject *args) {
-    (void)module;
     PyObject *iterator;
     Py_ssize_t k;
     if (!PyArg_ParseTuple(args, "On:upcoming", &iterator, &k)) return NULL;
@@ -90,7 +89,7 @@ static PyObject *py_upcoming(PyObject *module, PyObject *args) {
     return item;
 }
 
-PyMethodDef upcoming_methods[] = {
+PyMethodDef iterator_peek_methods[] = {
     {"upcoming", py_upcoming, METH_VARARGS, "upcoming(iterator, k) -> the item after the next k items of the iterator; raises IndexError"},
     {NULL, NULL, 0, NULL},
 };

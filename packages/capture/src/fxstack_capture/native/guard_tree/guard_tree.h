@@ -1,8 +1,7 @@
 /* The guard tree: the data structures that the files which build and check it share. */
-#ifndef FXSTACK_TREE_H
-#define FXSTACK_TREE_H
-#include "native.h"
-#include "tensor_api.h"
+#ifndef FXSTACK_GUARD_TREE_H
+#define FXSTACK_GUARD_TREE_H
+#include "readers/readers.h"
 
 /* A value in a check: an object, or (object == NULL) an unboxed integer. */
 typedef struct {
@@ -13,6 +12,7 @@ typedef struct {
 
 typedef struct Node Node;
 typedef struct Test Test;
+typedef struct Tree Tree;
 
 /* One access. 1: found. 0: the value is missing, or the object is not of the right kind. Leaves no
  * exception and runs no Python code. */
@@ -99,31 +99,38 @@ struct Tree {
     PyObject *link;    /* callback of the weak references */
     PyObject *meta;    /* An object that Python attaches: the guards in order. */
     PyObject *weakrefs;
-    Entry *entry;      /* borrowed */
+    void *entry;       /* borrowed: the entry that the tree guards */
+    void (*lost)(void *entry); /* called when the tree dies */
     int dead;          /* An object that the tree refers to weakly was freed. */
     /* A check is running. A concurrent check (of another thread, or nested) must not use or change the
      * state of nodes. */
     int busy;
 };
 
-/* Building (tree.c): keep a reference for the lifetime of the tree. NULL with an exception. */
-HIDDEN PyObject *tree_hold(Tree *tree, PyObject *object);
-HIDDEN PyObject *tree_hold_weakly(Tree *tree, PyObject *object, int *weak);
+/* Building: keep a reference for the lifetime of the tree. NULL with an exception. */
+static inline PyObject *tree_hold(Tree *tree, PyObject *object) {
+    return PyList_Append(tree->objects, object) < 0 ? NULL : object;
+}
+/* Static types need no weak reference: they live as long as the process. */
+static inline PyObject *tree_hold_weakly(Tree *tree, PyObject *object, int *weak) {
+    int immortal = PyType_Check(object) && !(((PyTypeObject *)object)->tp_flags & Py_TPFLAGS_HEAPTYPE);
+    *weak = Py_TYPE(object)->tp_weaklistoffset != 0 && !immortal;
+    if (!*weak) return tree_hold(tree, object);
+    PyObject *reference = PyWeakref_NewRef(object, tree->link);
+    PyObject *held = reference ? tree_hold(tree, reference) : NULL;
+    Py_XDECREF(reference);
+    return held;
+}
 static inline int holds_object(PyObject *held, int weak, PyObject *object) {
     return weak ? weak_target(held) == object && object != Py_None : held == object;
 }
 
-/* upcoming.c: a new reference or NULL */
-HIDDEN PyObject *upcoming_item(PyObject *iterator, Py_ssize_t k);
-
 /* steps.c */
 HIDDEN int step_item_at(const Value *of, const Value *at, Value *to);
 HIDDEN int step_build(Tree *tree, Node *node, const char *kind, PyObject *argument); /* -1 with an exception */
-HIDDEN int steps_init(void);
 HIDDEN int instance_attr_find(Node *node, const Value *from, Value *to); /* as a StepFunction */
 HIDDEN int is_instance_attr(const Node *node);
 HIDDEN int is_key(const Node *node);
-HIDDEN extern PyTypeObject *deque_type;
 
 /* Offset in the function object that the step reads. -1: the step does not read a field. */
 HIDDEN Py_ssize_t function_field(const Node *node);
@@ -139,35 +146,36 @@ HIDDEN void stable_remember(Tree *tree, int first, const uint64_t *values);
 HIDDEN int is_constant_leaf(const Node *node);
 HIDDEN void node_settle(Node *node); /* Call it after the tests and children of the node are built. */
 
-/* checks.c, relations.c */
+/* checks.c, alias_checks.c */
 HIDDEN int test_build(Tree *tree, Test *test, const char *kind, PyObject *arguments);
 HIDDEN int relation_build(Tree *tree, Test *test, const char *kind, PyObject *arguments);
 HIDDEN void test_release(Test *test);
 
-/* abstract.c */
+/* torch_checks.c */
+HIDDEN int check_tensor_is(Test *test, const Value *value);
+HIDDEN int build_tensor(Tree *tree, Test *test, PyObject *arguments);
+HIDDEN int check_torch_state(Test *test, const Value *value);
+HIDDEN int build_state(Tree *tree, Test *test, PyObject *arguments);
+
+/* shape_program.c. Arguments: (program,), a tuple of pairs (operation: str, operand: int or float) that guards/shape.py makes. */
+HIDDEN int shape_build(Tree *tree, Test *test, PyObject *arguments);
+
+/* abc_subclass.c */
 /* CPython's count of registrations with abstract base classes. NULL: it cannot be read. */
 HIDDEN extern const uint64_t *registrations_word;
 HIDDEN int check_subclass_is(Test *test, const Value *value);
 HIDDEN int build_subclass(Tree *tree, Test *test, PyObject *arguments); /* -1 with an exception */
-HIDDEN int abstract_init(void);
+HIDDEN int abc_subclass_init(void);
 
-/* values.c: comparisons that run no Python code */
-HIDDEN int is_constant(PyObject *object);
-/* Same type and equal. Compares objects that are not constants by identity. */
-HIDDEN int same_constant(PyObject *a, PyObject *b);
-/* 1: the object is a container of a known kind. */
-HIDDEN int plain_length(PyObject *container, Py_ssize_t *length);
-HIDDEN PyObject *dict_find(PyObject *dict, PyObject *key, Py_hash_t hash, Py_ssize_t *hint); /* borrowed or NULL */
-HIDDEN int set_has(PyObject *set, PyObject *key, Py_hash_t hash);
-/* the index-th key (and value, if asked for) of a dict or set; owned references; 1: found */
-HIDDEN int entry_at(PyObject *container, Py_ssize_t index, PyObject **key, PyObject **value);
+/* tree.c */
+extern HIDDEN PyTypeObject Tree_Type;
+/* 1: accept, 0: reject. `inputs` receives the tuple of the tree's outputs. NULL: the caller does not need it. The
+ * caller has turned the modes of the thread off: an attribute that is implemented in C may call Python code. */
+HIDDEN int tree_check(Tree *tree, PyFunctionObject *func, const Slot *locals, PyObject **inputs);
+/* `lost` is called with the entry when the tree dies. ValueError: the tree has an entry already. */
+HIDDEN int tree_attach(Tree *tree, void *entry, void (*lost)(void *entry));
+HIDDEN void tree_detach(Tree *tree, void *entry);
+HIDDEN int tree_init(void);
+extern HIDDEN PyMethodDef tree_methods[], formulas_methods[];
 
-/* tensor_fallback.c */
-HIDDEN extern const TensorApi *tensors;
-HIDDEN extern PyTypeObject *tensor_base;
-HIDDEN int tensor_fallback_init(void);
-
-static inline int is_tensor(PyObject *object) {
-    return object != NULL && tensor_base != NULL && PyObject_TypeCheck(object, tensor_base);
-}
 #endif

@@ -7,15 +7,14 @@
  *
  *   - the version number of a dictionary (dict_states.c), if the tests need only keys and constant values;
  *   - the version tag of a class, which any change of the class or its bases changes;
- *   - the number of registrations with abstract base classes (abstract.c), if the tests need only subclass
+ *   - the number of registrations with abstract base classes (abc_subclass.c), if the tests need only subclass
  *     checks;
  *   - the pointers to the code and the defaults of a function, if the tests need only their identities.
  *
  * All words are in one array, with the values that they had when the root's checks held. One comparison
  * takes less than a nanosecond. Only roots whose words differ are checked by name, and then their words
  * are recorded again. */
-#include "object_compat.h"
-#include "tree.h"
+#include "guard_tree.h"
 
 /* No word has this value: version numbers count from 1, tags have 32 bits, pointers are aligned. */
 #define NEVER UINT64_MAX

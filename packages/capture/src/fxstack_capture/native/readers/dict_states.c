@@ -7,8 +7,7 @@
  * table, as CPython does when an object gets many attributes. After that, storing an attribute changes the
  * dictionary. Python code cannot observe this: the dictionary is the same object, with the same items in
  * the same order. */
-#include "object_compat.h"
-#include "tree.h"
+#include "readers.h"
 
 int dict_states_reliable;
 
@@ -144,7 +143,6 @@ void dict_states_init(void) {
 }
 
 static PyObject *py_dict_state(PyObject *module, PyObject *dict) {
-    (void)module;
     return PyLong_FromUnsignedLongLong(dict_version(dict));
 }
 

@@ -1,11 +1,8 @@
 /* The accesses of sources.py, one function each. A function finds a value or reports that it is missing.
  * None runs Python code. */
-#include "object_compat.h"
-#include "tree.h"
+#include "guard_tree.h"
 #include <string.h>
 #include <structmember.h>
-
-PyTypeObject *deque_type;
 
 static inline int borrowed(Value *to, PyObject *object) {
     *to = (Value){object, 0, 0};
@@ -21,7 +18,6 @@ static inline int owned(Value *to, PyObject *object) {
 /* --- objects ------------------------------------------------------------------------------------- */
 
 static int step_instance_dict(Node *node, const Value *from, Value *to) {
-    (void)node;
     return borrowed(to, from->object ? instance_dict(from->object) : NULL);
 }
 
@@ -100,12 +96,10 @@ static int step_class_attr(Node *node, const Value *from, Value *to) {
 }
 
 static int step_type_of(Node *node, const Value *from, Value *to) {
-    (void)node;
     return borrowed(to, from->object ? (PyObject *)Py_TYPE(from->object) : (PyObject *)&PyLong_Type);
 }
 
 static int step_cell(Node *node, const Value *from, Value *to) {
-    (void)node;
     return from->object && PyCell_Check(from->object) ? borrowed(to, PyCell_GET(from->object)) : 0;
 }
 
@@ -183,7 +177,6 @@ static int step_stride(Node *node, const Value *from, Value *to) {
 }
 
 static int step_storage_offset(Node *node, const Value *from, Value *to) {
-    (void)node;
     *to = (Value){NULL, 0, 0};
     return is_tensor(from->object) && tensors->storage_offset(from->object, &to->number);
 }
@@ -291,13 +284,6 @@ int step_build(Tree *tree, Node *node, const char *kind, PyObject *argument) {
         return 0;
     }
     return PyErr_Format(PyExc_ValueError, "unknown step %s", kind), -1;
-}
-
-int steps_init(void) {
-    PyObject *collections = PyImport_ImportModule("collections");
-    deque_type = collections ? (PyTypeObject *)PyObject_GetAttrString(collections, "deque") : NULL;
-    Py_XDECREF(collections);
-    return deque_type ? 0 : -1;
 }
 
 int instance_attr_find(Node *node, const Value *from, Value *to) { return step_instance_attr(node, from, to); }

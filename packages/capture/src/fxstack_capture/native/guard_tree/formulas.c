@@ -1,5 +1,5 @@
 /* Formulas of one number, as builtin functions: a guard computes them by Python's own operations, without a frame. */
-#include "native.h"
+#include "guard_tree.h"
 
 enum { LONGEST = 256 };
 
@@ -39,7 +39,6 @@ static int is_step(PyObject *step, Py_ssize_t before) {
 }
 
 static PyObject *py_formula(PyObject *module, PyObject *program) {
-    (void)module;
     Py_ssize_t count = PyTuple_Check(program) ? PyTuple_GET_SIZE(program) : 0, valid = 0;
     if (count <= LONGEST)
         while (valid < count && is_step(PyTuple_GET_ITEM(program, valid), valid)) valid++;

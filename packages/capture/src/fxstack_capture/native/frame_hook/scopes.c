@@ -1,7 +1,6 @@
 /* The calls that turn a mode on or off for the duration of the call: run_with, Optimized, Disabled,
  * Watched, intercept. */
-#include "native.h"
-#include "tree.h"
+#include "frame_hook.h"
 #include <string.h>
 #include <structmember.h>
 #include <time.h>
@@ -50,7 +49,6 @@ static int call_arguments(PyObject *const *args, Py_ssize_t n, PyObject **tuple,
 }
 
 static PyObject *py_run_with(PyObject *module, PyObject *const *args, Py_ssize_t n) {
-    (void)module;
     PyObject *tuple, *dict;
     if (n < 3 || n > 5) return PyErr_SetString(PyExc_TypeError, "run_with(callback, owner, fn, args=(), kwargs=None)"), NULL;
     if (!PyObject_TypeCheck(args[1], &Owner_Type)) return PyErr_SetString(PyExc_TypeError, "owner must be an Owner"), NULL;
@@ -62,7 +60,6 @@ static PyObject *py_run_with(PyObject *module, PyObject *const *args, Py_ssize_t
 }
 
 static PyObject *py_intercept(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names) {
-    (void)module;
     PyObject *tuple, *dict, *passthrough = n > 4 ? args[4] : NULL;
     Py_ssize_t named = names ? PyTuple_GET_SIZE(names) : 0;
     if (named == 1 && n < 5 && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, 0), "passthrough") == 0)
@@ -79,75 +76,6 @@ static PyObject *py_intercept(PyObject *module, PyObject *const *args, Py_ssize_
     Py_DECREF(tuple);
     return result;
 }
-
-static PyObject *py_mode(PyObject *module, PyObject *unused) {
-    (void)module, (void)unused;
-    static const char *const names[] = {"off", "compile", "intercept"};
-    return PyUnicode_FromString(names[current_scope()->mode]);
-}
-
-static PyObject *py_stats(PyObject *module, PyObject *unused) {
-    (void)module, (void)unused;
-    return hook_stats();
-}
-
-static PyObject *py_hide_file(PyObject *module, PyObject *name) {
-    (void)module;
-    hook_hide_file(name);
-    Py_RETURN_NONE;
-}
-
-static PyObject *py_use_debugging(PyObject *module, PyObject *is_debugged) {
-    (void)module;
-    hook_use_debugging(is_debugged);
-    Py_RETURN_NONE;
-}
-
-static PyObject *py_use_profiler(PyObject *module, PyObject *namespace) {
-    (void)module;
-    if (hook_use_profiler(namespace) < 0) return NULL;
-    Py_RETURN_NONE;
-}
-
-static PyObject *py_use_continuation(PyObject *module, PyObject *type) {
-    (void)module;
-    if (hook_use_continuation(type) < 0) return NULL;
-    Py_RETURN_NONE;
-}
-
-static PyObject *py_bypass(PyObject *module, PyObject *on);
-static PyObject *py_use_hooks(PyObject *module, PyObject *function);
-/* Whether the hooks are those of a forward or of a recomputation of torch.utils.checkpoint. */
-static int are_of_checkpoint(PyObject *hooks) {
-    PyObject *name = PyTuple_Check(hooks) ? PyObject_GetAttrString(PyTuple_GET_ITEM(hooks, 0), "__qualname__") : NULL;
-    const char *text = name != NULL && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : NULL;
-    int found = text != NULL && (strncmp(text, "_checkpoint_hook.", 17) == 0 || strncmp(text, "_recomputation_hook.", 20) == 0);
-    Py_XDECREF(name);
-    PyErr_Clear();
-    return found;
-}
-
-static PyObject *py_hooks(PyObject *module, PyObject *unused);
-static PyObject *py_redirect(PyObject *module, PyObject *unused);
-static PyObject *py_use_redirect(PyObject *module, PyObject *to);
-
-PyMethodDef scopes_methods[] = {
-    {"run_with", (PyCFunction)(void *)py_run_with, METH_FASTCALL, "run_with(callback, owner, fn, args=(), kwargs=None)"},
-    {"intercept", (PyCFunction)(void *)py_intercept, METH_FASTCALL | METH_KEYWORDS,
-     "intercept(callback, fn, args=(), kwargs=None, passthrough=None)"},
-    {"mode", py_mode, METH_NOARGS, "mode() -> 'off', 'compile' or 'intercept'"},
-    {"hide_file", py_hide_file, METH_O, "hide_file(name): remove frames of code whose co_filename is this str object from tracebacks"},
-    {"use_debugging", py_use_debugging, METH_O, "use_debugging(is_debugged): set the function that says of a trace function whether frames run in plain Python under it"},
-    {"use_profiler", py_use_profiler, METH_O, "use_profiler(namespace): set the dict whose _is_profiler_enabled says whether runs of entries are regions of a profile"},
-    {"use_continuation", py_use_continuation, METH_O, "use_continuation(type): set the tuple subclass (callable, args) that replacement code returns to continue in a call"},
-    {"bypass", py_bypass, METH_O, "bypass(on) -> the old setting; while on, the Optimized callables of this thread run in plain Python"},
-    {"redirect", py_redirect, METH_NOARGS, "redirect(): until bypass(...), the function of use_redirect makes the calls of this thread's Optimized callables"},
-    {"use_redirect", py_use_redirect, METH_O, "use_redirect(function): set the function(optimized, *args, **kwargs) that makes redirected calls"},
-    {"use_hooks", py_use_hooks, METH_O, "use_hooks(function): function(True) returns the innermost saved-tensor hooks, a tuple or None"},
-    {"hooks", py_hooks, METH_NOARGS, "hooks() -> 'off', 'outside', 'checkpoint' or 'inside': whether saved-tensor hooks are on, whether the running Optimized call began under them, and whether they are a checkpoint's"},
-    {"stats", py_stats, METH_NOARGS, "stats() -> dictionary of counters"},
-    {NULL, NULL, 0, NULL},
-};
 
 /* --- Optimized, Disabled and Watched ---------------------------------------------------------------------- */
 
@@ -176,19 +104,16 @@ static PyObject *set_told(Told told) {
 }
 
 static PyObject *py_bypass(PyObject *module, PyObject *on) {
-    (void)module;
     int now = PyObject_IsTrue(on);
     return now < 0 ? NULL : set_told(now ? PLAIN : COMPILED);
 }
 
 static PyObject *py_use_redirect(PyObject *module, PyObject *to) {
-    (void)module;
     Py_XSETREF(redirect, Py_NewRef(to));
     Py_RETURN_NONE;
 }
 
 static PyObject *py_redirect(PyObject *module, PyObject *unused) {
-    (void)module, (void)unused;
     if (redirect == NULL) return PyErr_SetString(PyExc_RuntimeError, "use_redirect was not called"), NULL;
     return set_told(REDIRECTED);
 }
@@ -202,7 +127,6 @@ static PyObject *torch_globals;
 static PyObject *last_stance;                               /* The stance object that was read last. */
 static Told last_answer;
 static PyObject *trial_begin, *trial_end; /* methods of trials */
-static PyObject *hooks_off, *hooks_inside, *hooks_of_checkpoint, *hooks_outside; /* the results of hooks() */
 
 int scopes_init(void) {
     torch_module = PyUnicode_InternFromString("torch._dynamo.eval_frame");
@@ -211,11 +135,6 @@ int scopes_init(void) {
     backend_word = PyUnicode_InternFromString("backend");
     trial_begin = PyUnicode_InternFromString("begin");
     trial_end = PyUnicode_InternFromString("end");
-    hooks_off = PyUnicode_InternFromString("off");
-    hooks_inside = PyUnicode_InternFromString("inside");
-    hooks_of_checkpoint = PyUnicode_InternFromString("checkpoint");
-    hooks_outside = PyUnicode_InternFromString("outside");
-    if (!hooks_off || !hooks_inside || !hooks_of_checkpoint || !hooks_outside) return -1;
     return torch_module && torch_global && stance_word && backend_word && trial_begin && trial_end ? 0 : -1;
 }
 
@@ -266,48 +185,9 @@ static PyObject *redirected_call(PyObject *self, PyObject *const *args, size_t n
     return result;
 }
 
-/* --- saved-tensor hooks: on since before the running Optimized call, or entered inside of it -------- */
-
-static PyObject *hooks_reader; /* function(True) -> the innermost pair of hooks, a tuple or None */
-static __thread PyObject *first_hooks; /* Those at the start of the call: borrowed, held by the call; NULL: no call. */
-
-static PyObject *read_hooks(void) {
-    /* Every Optimized call asks: torch's function takes half a microsecond, longer than a call of a small graph. */
-    if (hooks_reader == NULL || (tensors->has_saved_hooks != NULL && !tensors->has_saved_hooks())) return Py_NewRef(Py_None);
-    PyObject *const args[] = {Py_True};
-    return PyObject_Vectorcall(hooks_reader, args, 1, NULL);
-}
-
-static PyObject *py_use_hooks(PyObject *module, PyObject *function) {
-    (void)module;
-    Py_XSETREF(hooks_reader, Py_NewRef(function));
-    Py_RETURN_NONE;
-}
-
-int began_under_hooks(void) { return first_hooks != NULL && first_hooks != Py_None; }
-
-static int are_first_hooks(PyObject *now) {
-    PyObject *first = first_hooks;
-    if (first == NULL) return 1;
-    return PyTuple_Check(first) && PyTuple_Check(now) && PyTuple_GET_SIZE(first) == 2 && PyTuple_GET_SIZE(now) == 2 &&
-           PyTuple_GET_ITEM(first, 0) == PyTuple_GET_ITEM(now, 0) && PyTuple_GET_ITEM(first, 1) == PyTuple_GET_ITEM(now, 1);
-}
-
-static PyObject *py_hooks(PyObject *module, PyObject *unused) {
-    (void)module, (void)unused;
-    PyObject *now = read_hooks();
-    if (now == NULL) return NULL;
-    PyObject *state = now == Py_None            ? hooks_off
-                      : !are_first_hooks(now)   ? hooks_inside
-                      : are_of_checkpoint(now)  ? hooks_of_checkpoint
-                                                : hooks_outside;
-    Py_DECREF(now);
-    return Py_NewRef(state);
-}
-
 /* Such calls are neither timed nor run in plain Python: a checkpoint may make the same call again. */
 static int is_under_hooks(void) {
-    PyObject *now = read_hooks();
+    PyObject *now = read_saved_hooks();
     if (now == NULL) PyErr_Clear();
     Py_XDECREF(now);
     return now != Py_None;
@@ -316,7 +196,7 @@ static int is_under_hooks(void) {
 static PyObject *compiled_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names) {
     Wrapper *w = (Wrapper *)self;
     Scope scope = {MODE_COMPILE, w->callback, w->owner, NULL};
-    PyObject *hooks = read_hooks(), *outer = first_hooks;
+    PyObject *hooks = read_saved_hooks(), *outer = first_hooks;
     if (hooks == NULL) return NULL;
     Py_INCREF(self);
     first_hooks = hooks;
@@ -508,12 +388,10 @@ static PyMemberDef disabled_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 static PyObject *optimized_trial(Wrapper *w, void *unused) {
-    (void)unused;
     return Py_NewRef(w->trial ? w->trial : Py_None);
 }
 
 static int optimized_set_trial(Wrapper *w, PyObject *trial, void *unused) {
-    (void)unused;
     Py_XSETREF(w->trial, trial == NULL || trial == Py_None ? NULL : Py_NewRef(trial));
     return 0;
 }
@@ -562,62 +440,12 @@ PyTypeObject Watched_Type = {
     WRAPPER_SLOTS,
 };
 
-/* --- Passthrough --------------------------------------------------------------------------------- */
-
-typedef struct {
-    PyObject_HEAD
-    PyObject *prefixes, *excepted;
-    uint64_t key; /* Unique in the process, so that cached decisions never apply to another Passthrough. */
-} Passthrough;
-
-static PyObject *passthrough_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"prefixes", "excepted", NULL};
-    static uint64_t last_key;
-    PyObject *prefixes, *excepted = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|O!:Passthrough", names, &PyTuple_Type, &prefixes, &PyTuple_Type, &excepted))
-        return NULL;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(prefixes); i++)
-        if (!PyUnicode_Check(PyTuple_GET_ITEM(prefixes, i)))
-            return PyErr_SetString(PyExc_TypeError, "prefixes must be a tuple of str"), NULL;
-    Passthrough *p = (Passthrough *)type->tp_alloc(type, 0);
-    if (p == NULL) return NULL;
-    p->prefixes = Py_NewRef(prefixes);
-    p->excepted = Py_XNewRef(excepted);
-    p->key = ++last_key;
-    return (PyObject *)p;
-}
-
-static void passthrough_dealloc(Passthrough *p) {
-    Py_DECREF(p->prefixes);
-    Py_XDECREF(p->excepted);
-    Py_TYPE(p)->tp_free(p);
-}
-
-int passthrough_decides(PyObject *passthrough, PyCodeObject *code) {
-    Passthrough *p = (Passthrough *)passthrough;
-    CodeState *state = code_state_make(code);
-    if (state == NULL) return -1;
-    if (state->passthrough_key == p->key) return state->passthrough;
-    int decision = 0;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(p->prefixes) && !decision; i++)
-        decision = PyUnicode_Tailmatch(code->co_filename, PyTuple_GET_ITEM(p->prefixes, i), 0, PY_SSIZE_T_MAX, -1) == 1;
-    for (Py_ssize_t i = 0; p->excepted && i < PyTuple_GET_SIZE(p->excepted) && decision; i++)
-        decision = PyTuple_GET_ITEM(p->excepted, i) != (PyObject *)code;
-    state->passthrough_key = p->key;
-    return state->passthrough = decision;
-}
-
-static PyMemberDef passthrough_members[] = {
-    {"prefixes", T_OBJECT, offsetof(Passthrough, prefixes), READONLY, "file name prefixes"},
-    {NULL, 0, 0, 0, NULL},
-};
-PyTypeObject Passthrough_Type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "fxstack_capture._native.Passthrough",
-    .tp_doc = "Passthrough(prefixes, excepted=()): code in files with these prefixes, except the code objects `excepted`, is not "
-              "intercepted, and neither are its callees.",
-    .tp_basicsize = sizeof(Passthrough),
-    .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_new = passthrough_new,
-    .tp_dealloc = (destructor)passthrough_dealloc,
-    .tp_members = passthrough_members,
+PyMethodDef scopes_methods[] = {
+    {"run_with", (PyCFunction)(void *)py_run_with, METH_FASTCALL, "run_with(callback, owner, fn, args=(), kwargs=None)"},
+    {"intercept", (PyCFunction)(void *)py_intercept, METH_FASTCALL | METH_KEYWORDS,
+     "intercept(callback, fn, args=(), kwargs=None, passthrough=None)"},
+    {"bypass", py_bypass, METH_O, "bypass(on) -> the old setting; while on, the Optimized callables of this thread run in plain Python"},
+    {"redirect", py_redirect, METH_NOARGS, "redirect(): until bypass(...), the function of use_redirect makes the calls of this thread's Optimized callables"},
+    {"use_redirect", py_use_redirect, METH_O, "use_redirect(function): set the function(optimized, *args, **kwargs) that makes redirected calls"},
+    {NULL, NULL, 0, NULL},
 };

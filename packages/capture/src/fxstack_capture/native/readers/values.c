@@ -1,7 +1,8 @@
 /* Access to plain Python values that never runs Python code: equality of constants, dict and set access. */
-#include "object_compat.h"
-#include "tree.h"
+#include "readers.h"
 #include <string.h>
+
+PyTypeObject *deque_type;
 
 /* --- constants ----------------------------------------------------------------------------------- */
 
@@ -31,7 +32,6 @@ static int is_literal(PyObject *o) {
 }
 
 static PyObject *py_use_literals(PyObject *module, PyObject *types) {
-    (void)module;
     Py_ssize_t n = PyTuple_Check(types) ? PyTuple_GET_SIZE(types) : 9;
     if (n > 8) return PyErr_SetString(PyExc_TypeError, "use_literals takes a tuple of at most 8 types"), NULL;
     for (Py_ssize_t i = 0; i < n; i++) {
@@ -253,4 +253,11 @@ int entry_at(PyObject *container, Py_ssize_t index, PyObject **key, PyObject **v
         }
     }
     return 0;
+}
+
+int values_init(void) {
+    PyObject *collections = PyImport_ImportModule("collections");
+    deque_type = collections ? (PyTypeObject *)PyObject_GetAttrString(collections, "deque") : NULL;
+    Py_XDECREF(collections);
+    return deque_type ? 0 : -1;
 }

@@ -7,8 +7,7 @@
  * Limits: while a compiled call is active in any thread, CPython does not inline calls, so a caller keeps
  * arguments alive during a call. sys.setprofile and coverage tools do not see inlined frames; under other trace
  * functions all frames run in plain Python. */
-#include "native.h"
-#include "tree.h"
+#include "frame_hook.h"
 #include <pthread.h>
 
 static __thread Scope thread_scope;
@@ -35,10 +34,6 @@ static int left_behind;
 static Py_ssize_t shadow_calls;
 
 Scope *current_scope(void) { return &thread_scope; }
-
-PyObject *hook_stats(void) {
-    return Py_BuildValue("{s:n,s:i}", "shadow_calls", shadow_calls, "active", installed_count);
-}
 
 /* --- running ------------------------------------------------------------------------------------- */
 
@@ -88,13 +83,11 @@ static __thread PyCodeObject *continued_code;
 /* Owned. Dropped as soon as that frame has taken the arguments. */
 static __thread PyObject *continued_arguments;
 
-int hook_use_continuation(PyObject *type) {
-    if (!PyType_Check(type) || !PyType_IsSubtype((PyTypeObject *)type, &PyTuple_Type)) {
-        PyErr_SetString(PyExc_TypeError, "continuations must be a subclass of tuple");
-        return -1;
-    }
+static PyObject *py_use_continuation(PyObject *module, PyObject *type) {
+    if (!PyType_Check(type) || !PyType_IsSubtype((PyTypeObject *)type, &PyTuple_Type))
+        return PyErr_SetString(PyExc_TypeError, "continuations must be a subclass of tuple"), NULL;
     Py_XSETREF(continuation_type, (PyTypeObject *)Py_NewRef(type));
-    return 0;
+    Py_RETURN_NONE;
 }
 
 /* Whether a go_on() further down the stack handles the continuation that the frame returns. */
@@ -134,12 +127,12 @@ static PyObject *go_on(PyObject *result) {
 static PyObject *profiler, *profiler_flag;
 static Py_hash_t profiler_flag_hash;
 
-int hook_use_profiler(PyObject *namespace) {
-    if (!PyDict_CheckExact(namespace)) return PyErr_SetString(PyExc_TypeError, "the namespace must be a dict"), -1;
-    if (profiler_flag == NULL && (profiler_flag = PyUnicode_InternFromString("_is_profiler_enabled")) == NULL) return -1;
+static PyObject *py_use_profiler(PyObject *module, PyObject *namespace) {
+    if (!PyDict_CheckExact(namespace)) return PyErr_SetString(PyExc_TypeError, "the namespace must be a dict"), NULL;
+    if (profiler_flag == NULL && (profiler_flag = PyUnicode_InternFromString("_is_profiler_enabled")) == NULL) return NULL;
     profiler_flag_hash = PyObject_Hash(profiler_flag);
     Py_XSETREF(profiler, Py_NewRef(namespace));
-    return 0;
+    Py_RETURN_NONE;
 }
 
 static inline int is_profiled(void) {
@@ -172,22 +165,6 @@ static inline PyObject *run_entry(PyThreadState *ts, InterpreterFrame *f, Entry 
 
 /* --- compile mode: asking ------------------------------------------------------------------------ */
 
-static PyObject *frame_locals(InterpreterFrame *f) {
-    PyCodeObject *code = frame_code(f);
-    PyObject *locals = PyDict_New();
-    if (locals == NULL) return NULL;
-    int n = code_argument_slots(code);
-    for (int i = 0; i < n; i++) {
-        PyObject *value = slot_object(f->localsplus[i]);
-        PyObject *name = PyTuple_GET_ITEM(code->co_localsplusnames, i);
-        if (value && PyDict_SetItem(locals, name, value) < 0) {
-            Py_DECREF(locals);
-            return NULL;
-        }
-    }
-    return locals;
-}
-
 static PyObject *ask(PyThreadState *ts, InterpreterFrame *f, Scope scope) {
     PyFunctionObject *func = frame_function(f);
     PyObject *closure = func->func_closure ? Py_NewRef(func->func_closure) : PyTuple_New(0);
@@ -212,8 +189,11 @@ static PyObject *ask(PyThreadState *ts, InterpreterFrame *f, Scope scope) {
 static int accepts(Entry *e, InterpreterFrame *f, PyObject **inputs) {
     *inputs = NULL;
     if (e->tree == NULL) return 1;
+    Mode mode = thread_scope.mode;
     Py_INCREF(e);
+    thread_scope.mode = MODE_OFF; /* An attribute that is implemented in C may call Python code. */
     int ok = tree_check(e->tree, frame_function(f), f->localsplus, e->takes_inputs ? inputs : NULL);
+    thread_scope.mode = mode;
     Py_DECREF(e);
     return ok;
 }
@@ -313,37 +293,6 @@ static PyObject *compile_frame(PyThreadState *ts, InterpreterFrame *f) {
 
 /* --- intercept mode ------------------------------------------------------------------------------ */
 
-/* The values [*positional, *varargs] of a frame that has not started. */
-static PyObject *positional_arguments(PyCodeObject *code, const Slot *slots) {
-    PyObject *rest = NULL;
-    Py_ssize_t extra = 0;
-    if (code->co_flags & CO_VARARGS) {
-        rest = slot_object(slots[code->co_argcount + code->co_kwonlyargcount]);
-        extra = PyTuple_GET_SIZE(rest);
-    }
-    PyObject *args = PyTuple_New(code->co_argcount + extra);
-    if (args == NULL) return NULL;
-    for (int i = 0; i < code->co_argcount; i++) PyTuple_SET_ITEM(args, i, Py_NewRef(slot_object(slots[i])));
-    for (Py_ssize_t i = 0; i < extra; i++)
-        PyTuple_SET_ITEM(args, code->co_argcount + i, Py_NewRef(PyTuple_GET_ITEM(rest, i)));
-    return args;
-}
-
-static PyObject *keyword_arguments(PyCodeObject *code, const Slot *slots) {
-    PyObject *kwargs = PyDict_New();
-    if (kwargs == NULL) return NULL;
-    for (int i = code->co_argcount; i < code->co_argcount + code->co_kwonlyargcount; i++)
-        if (PyDict_SetItem(kwargs, PyTuple_GET_ITEM(code->co_localsplusnames, i), slot_object(slots[i])) < 0) goto fail;
-    if (code->co_flags & CO_VARKEYWORDS) {
-        PyObject *rest = slot_object(slots[code_argument_slots(code) - 1]);
-        if (PyDict_Update(kwargs, rest) < 0) goto fail;
-    }
-    return kwargs;
-fail:
-    Py_DECREF(kwargs);
-    return NULL;
-}
-
 static PyObject *answer_instead(PyThreadState *ts, InterpreterFrame *f) {
     PyCodeObject *code = frame_code(f);
     Scope saved = thread_scope;
@@ -417,7 +366,10 @@ static COLD PyObject *refuse_depth(PyThreadState *ts, InterpreterFrame *f, int t
 
 static PyObject *debugging; /* The function that is asked about trace functions. */
 
-void hook_use_debugging(PyObject *is_debugged) { Py_XSETREF(debugging, Py_NewRef(is_debugged)); }
+static PyObject *py_use_debugging(PyObject *module, PyObject *function) {
+    Py_XSETREF(debugging, Py_NewRef(function));
+    Py_RETURN_NONE;
+}
 
 /* Whether a debugger follows the frames of the thread, or the frame belongs to a trace function. */
 static COLD int ask_debugging(PyThreadState *ts) {
@@ -449,7 +401,10 @@ static inline PyObject *evaluate(PyThreadState *ts, InterpreterFrame *f, int thr
 
 static PyObject *hidden_file; /* The co_filename of code whose frames no traceback shows. */
 
-void hook_hide_file(PyObject *name) { Py_XSETREF(hidden_file, Py_NewRef(name)); }
+static PyObject *py_hide_file(PyObject *module, PyObject *name) {
+    Py_XSETREF(hidden_file, Py_NewRef(name));
+    Py_RETURN_NONE;
+}
 
 /* Remove the traceback entry that a hidden frame has added to the exception. */
 static COLD void leave_out(void) {
@@ -507,3 +462,24 @@ void hook_release(void) {
     }
     _PyInterpreterState_SetEvalFrameFunc(interpreter, restored);
 }
+
+/* --- functions of the module --------------------------------------------------------------------- */
+
+static PyObject *py_mode(PyObject *module, PyObject *unused) {
+    static const char *const names[] = {"off", "compile", "intercept"};
+    return PyUnicode_FromString(names[thread_scope.mode]);
+}
+
+static PyObject *py_stats(PyObject *module, PyObject *unused) {
+    return Py_BuildValue("{s:n,s:i}", "shadow_calls", shadow_calls, "active", installed_count);
+}
+
+PyMethodDef hook_methods[] = {
+    {"mode", py_mode, METH_NOARGS, "mode() -> 'off', 'compile' or 'intercept'"},
+    {"hide_file", py_hide_file, METH_O, "hide_file(name): remove frames of code whose co_filename is this str object from tracebacks"},
+    {"use_debugging", py_use_debugging, METH_O, "use_debugging(is_debugged): set the function that says of a trace function whether frames run in plain Python under it"},
+    {"use_profiler", py_use_profiler, METH_O, "use_profiler(namespace): set the dict whose _is_profiler_enabled says whether runs of entries are regions of a profile"},
+    {"use_continuation", py_use_continuation, METH_O, "use_continuation(type): set the tuple subclass (callable, args) that replacement code returns to continue in a call"},
+    {"stats", py_stats, METH_NOARGS, "stats() -> dictionary of counters"},
+    {NULL, NULL, 0, NULL},
+};

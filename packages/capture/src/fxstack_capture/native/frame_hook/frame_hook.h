@@ -1,12 +1,7 @@
-/* Declarations that the files of the extension share. */
-#ifndef FXSTACK_NATIVE_H
-#define FXSTACK_NATIVE_H
-#include "frame_compat.h"
-
-#define likely(x) __builtin_expect(!!(x), 1)
-#define unlikely(x) __builtin_expect(!!(x), 0)
-#define COLD __attribute__((noinline, cold))
-#define HIDDEN __attribute__((visibility("hidden")))
+/* The frame hook: modes of threads, entries of code objects, and the calls that set modes. */
+#ifndef FXSTACK_FRAME_HOOK_H
+#define FXSTACK_FRAME_HOOK_H
+#include "guard_tree/guard_tree.h"
 
 /* --- modes of a thread (hook.c) ----------------------------------------------------------------- */
 
@@ -22,20 +17,13 @@ typedef struct {
 HIDDEN Scope *current_scope(void);
 HIDDEN int hook_retain(void);  /* The first call installs the evaluator. -1 with an exception. */
 HIDDEN void hook_release(void); /* The last call uninstalls the evaluator. */
-HIDDEN PyObject *hook_stats(void);
-/* No traceback shows frames of code whose co_filename is this object. */
-HIDDEN void hook_hide_file(PyObject *name);
-/* Sets the type of continuations, which replacement code returns. -1 with an exception. */
-HIDDEN int hook_use_continuation(PyObject *type);
-HIDDEN int hook_use_profiler(PyObject *namespace);
-HIDDEN void hook_use_debugging(PyObject *is_debugged);
+extern HIDDEN PyMethodDef hook_methods[];
 
 /* --- per code object (entries.c) ---------------------------------------------------------------- */
 
 typedef struct Entry Entry;
 typedef struct Owner Owner;
 typedef struct Group Group;
-typedef struct Tree Tree;
 
 struct Entry {
     PyObject_HEAD
@@ -80,9 +68,8 @@ struct Owner {
     PyObject *weakrefs;
 };
 
-extern HIDDEN PyTypeObject Entry_Type, Owner_Type, Tree_Type, Passthrough_Type, Optimized_Type, Disabled_Type, Watched_Type;
-extern HIDDEN PyObject *answer_skip, *answer_run, *answer_not_cached; /* sentinels SKIP, RUN and NOT_CACHED */
-HIDDEN PyObject *cached_result(PyObject *wrapper, PyObject *key); /* borrowed; answer_not_cached; NULL with an exception */
+extern HIDDEN PyTypeObject Entry_Type, Owner_Type, Passthrough_Type, Optimized_Type, Disabled_Type, Watched_Type;
+extern HIDDEN PyObject *answer_skip, *answer_run; /* the sentinels SKIP and RUN */
 
 HIDDEN int entries_init(void);
 HIDDEN int scopes_init(void); /* interns names; -1 with an exception set */
@@ -100,33 +87,28 @@ static inline Group *find_group(CodeState *state, PyObject *owner) {
     return NULL;
 }
 
-/* --- scopes (scopes.c): the calls that set modes -------------------------------------------------- */
+/* --- scopes.c: the calls that set modes ------------------------------------------------------------- */
 
-HIDDEN int began_under_hooks(void); /* Whether the running Optimized call began under saved-tensor hooks. */
 extern HIDDEN PyMethodDef scopes_methods[];
-extern HIDDEN PyMethodDef finalizers_methods[];
-extern HIDDEN PyMethodDef formulas_methods[];
-extern HIDDEN PyMethodDef cached_methods[];
-extern HIDDEN PyMethodDef values_methods[];
-extern HIDDEN PyMethodDef upcoming_methods[];
 
-/* --- walks over arguments (scan.c) -------------------------------------------------------------- */
+/* --- frame_arguments.c ----------------------------------------------------------------------------- */
 
-extern HIDDEN PyMethodDef scan_methods[];
+HIDDEN PyObject *frame_locals(InterpreterFrame *f); /* the arguments by name, as the program's locals() */
+/* The values [*positional, *varargs], and the dictionary of the other arguments. */
+HIDDEN PyObject *positional_arguments(PyCodeObject *code, const Slot *slots);
+HIDDEN PyObject *keyword_arguments(PyCodeObject *code, const Slot *slots);
+
+/* --- passthrough.c -------------------------------------------------------------------------------- */
+
 HIDDEN int passthrough_decides(PyObject *passthrough, PyCodeObject *code); /* 1 yes, 0 no, -1 exception */
 
-/* --- guards (tree.c) ------------------------------------------------------------------------------ */
+/* --- saved_tensor_hooks.c ------------------------------------------------------------------------- */
 
-/* 1: accept, 0: reject. `inputs` receives the tuple of the tree's outputs. NULL: the caller does not need
- * it. */
-HIDDEN int tree_check(Tree *tree, PyFunctionObject *func, const Slot *locals, PyObject **inputs);
-extern HIDDEN PyMethodDef tree_methods[];
-/* The entry is uninstalled when the tree dies. ValueError: the tree has an entry already. */
-HIDDEN int tree_attach(Tree *tree, Entry *entry);
-HIDDEN void tree_detach(Tree *tree, Entry *entry);
-extern HIDDEN PyMethodDef tensor_methods[];
-HIDDEN int tree_init(PyObject *module);
-extern HIDDEN PyMethodDef dict_states_methods[];
-HIDDEN void dict_states_init(void);
+/* The innermost saved-tensor hooks at the start of the running Optimized call: borrowed from the call; NULL: no call. */
+extern HIDDEN __thread PyObject *first_hooks;
+HIDDEN PyObject *read_saved_hooks(void); /* The innermost hooks, a tuple or None: a new reference, or NULL with an exception. */
+extern HIDDEN PyMethodDef saved_hooks_methods[];
+
+static inline int began_under_hooks(void) { return first_hooks != NULL && first_hooks != Py_None; }
 
 #endif

@@ -3,8 +3,8 @@
  *
  * `_abc` counts the registrations in the process. While the count is unchanged, all earlier answers are
  * valid. If the count has changed, the check asks the class again, as a program would. Only then can
- * Python code run (a __subclasshook__), with the hook off. */
-#include "tree.h"
+ * Python code run (a __subclasshook__). The modes of the thread are off during a check. */
+#include "guard_tree.h"
 
 static PyObject *count_registrations, *subclass_check;
 const uint64_t *registrations_word; /* Address of the counter of _abc. NULL: call _abc.get_cache_token. */
@@ -18,13 +18,10 @@ static uint64_t registrations(void) {
 }
 
 static COLD int ask_again(PyObject *cls, PyObject *kind, int expected) {
-    Scope *scope = current_scope(), saved = *scope;
     PyObject *arguments[] = {cls, kind};
     Py_INCREF(cls);
     Py_INCREF(kind);
-    scope->mode = MODE_OFF;
     PyObject *answer = PyObject_Vectorcall(subclass_check, arguments, 2, NULL);
-    *current_scope() = saved;
     Py_DECREF(cls);
     Py_DECREF(kind);
     int found = answer ? PyObject_IsTrue(answer) : -1;
@@ -62,7 +59,7 @@ static const uint64_t *find_word(PyObject *module) {
     return state->count == registrations() && !PyErr_Occurred() ? &state->count : NULL;
 }
 
-int abstract_init(void) {
+int abc_subclass_init(void) {
     PyObject *module = PyImport_ImportModule("_abc");
     if (module == NULL) return -1;
     count_registrations = PyObject_GetAttrString(module, "get_cache_token");

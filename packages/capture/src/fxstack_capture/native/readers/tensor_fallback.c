@@ -3,7 +3,7 @@
  *
  * Used until the compiled checks (tensor_check.cpp) are loaded, and on machines without a C++ compiler.
  * Every read is between quiet_begin and quiet_end, so that no __torch_function__ of the program is called. */
-#include "tree.h"
+#include "readers.h"
 
 PyTypeObject *tensor_base;
 static PyObject *dispatch_keys; /* torch._C._dispatch_keys */
@@ -169,7 +169,6 @@ const TensorApi *tensors = &fallback;
 /* --- functions of the module --------------------------------------------------------------------- */
 
 static PyObject *py_use_tensors(PyObject *module, PyObject *args) {
-    (void)module;
     PyObject *base, *keys, *quiet, *capsule = Py_None;
     if (!PyArg_ParseTuple(args, "O!OO|O:use_tensors", &PyType_Type, &base, &keys, &quiet, &capsule)) return NULL;
     const TensorApi *api = &fallback;
@@ -197,7 +196,6 @@ static int tensor_argument(PyObject *o) {
 }
 
 static PyObject *py_storage_key(PyObject *module, PyObject *o) {
-    (void)module;
     return tensor_argument(o) ? PyLong_FromVoidPtr(tensors->storage(o)) : NULL;
 }
 

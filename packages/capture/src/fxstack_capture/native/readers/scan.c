@@ -3,7 +3,7 @@
  *
  * No code of the program runs during the walk, so every object that the walk reaches stays alive and
  * unchanged. */
-#include "native.h"
+#include "readers.h"
 
 /* The code that calls/scan.py assigns to a class: how to walk its instances, and flags in the higher bits. */
 enum { WALK_NOT, WALK_LIST, WALK_TUPLE, WALK_DICT, WALK_ITEMS, WALK_RECEIVER, WALK_MASK = 7, FLAGS_SHIFT = 3 };

@@ -11,7 +11,7 @@
  * An object can change some properties without changing its dictionary: its class, its own dictionary,
  * metadata of tensors, the length of lists, emptiness of hook tables. The check tests these every time.
  * The numbers are unique in the process, so a number also identifies the dictionary. */
-#include "tree.h"
+#include "guard_tree.h"
 
 static Dictionary kind_of_child(const Node *child) {
     return is_instance_attr(child) ? DICT_OF_INSTANCE : is_key(child) ? DICT_OWN : DICT_NONE;

@@ -3,8 +3,7 @@
  *
  * A node is a value and the access that reaches the value from the parent node. A node has tests and
  * children. Relations between values are checked last, on the registers that nodes have filled. */
-#include "object_compat.h"
-#include "tree.h"
+#include "guard_tree.h"
 #include <string.h>
 #include <structmember.h>
 
@@ -18,15 +17,11 @@ typedef struct {
 } Link;
 
 static PyObject *link_call(Link *link, PyObject *args, PyObject *kwargs) {
-    (void)args, (void)kwargs;
     Tree *tree = link->tree;
     if (tree == NULL || tree->dead) Py_RETURN_NONE;
     Py_INCREF(tree);
     tree->dead = 1;
-    if (tree->entry != NULL) {
-        if (tree->entry->group != NULL) tree->entry->group->lost++;
-        entry_uninstall(tree->entry);
-    }
+    if (tree->entry != NULL) tree->lost(tree->entry);
     Py_DECREF(tree);
     Py_RETURN_NONE;
 }
@@ -38,27 +33,14 @@ static PyTypeObject Link_Type = {
     .tp_call = (ternaryfunc)link_call,
 };
 
-PyObject *tree_hold(Tree *tree, PyObject *object) { return PyList_Append(tree->objects, object) < 0 ? NULL : object; }
-
-PyObject *tree_hold_weakly(Tree *tree, PyObject *object, int *weak) {
-    PyTypeObject *type = Py_TYPE(object);
-    int immortal = PyType_Check(object) && !(((PyTypeObject *)object)->tp_flags & Py_TPFLAGS_HEAPTYPE);
-    *weak = type->tp_weaklistoffset != 0 && !immortal;
-    if (!*weak) return tree_hold(tree, object);
-    PyObject *reference = PyWeakref_NewRef(object, tree->link);
-    if (reference == NULL) return NULL;
-    PyObject *held = tree_hold(tree, reference);
-    Py_DECREF(reference);
-    return held;
-}
-
-int tree_attach(Tree *tree, Entry *entry) {
+int tree_attach(Tree *tree, void *entry, void (*lost)(void *entry)) {
     if (tree->entry != NULL) return PyErr_SetString(PyExc_ValueError, "this tree already has an entry"), -1;
     tree->entry = entry;
+    tree->lost = lost;
     return 0;
 }
 
-void tree_detach(Tree *tree, Entry *entry) {
+void tree_detach(Tree *tree, void *entry) {
     if (tree->entry == entry) tree->entry = NULL;
 }
 
@@ -179,19 +161,15 @@ static PyObject *collect(Tree *tree, const Value *registers) {
  * out. */
 static int run_tree(Tree *tree, PyFunctionObject *func, const Slot *locals, PyObject **inputs) {
     if (unlikely(tree->dead)) return tree->guard_count;
-    Scope *scope = current_scope();
-    Mode mode = scope->mode;
     Value small[32], *registers = small;
     size_t size = tree->register_count * sizeof(Value);
     if (tree->register_count > 32 && (registers = PyMem_Malloc(size)) == NULL) return tree->guard_count;
     memset(registers, 0, size);
     Run run = {func, locals, registers, -1, !tree->busy};
     if (run.remember) tree->busy = 1;
-    scope->mode = MODE_OFF; /* An attribute implemented in C may call Python code. */
     int ok = check_all(tree, &run);
     if (ok && inputs != NULL && (*inputs = collect(tree, registers)) == NULL) ok = 0, run.failed = tree->guard_count;
     if (run.remember) tree->busy = 0;
-    current_scope()->mode = mode;
     for (int i = 0; i < tree->register_count; i++)
         if (registers[i].owned) Py_DECREF(registers[i].object);
     if (registers != small) PyMem_Free(registers);
@@ -410,7 +388,6 @@ PyTypeObject Tree_Type = {
 
 /* time_check(tree, func, arguments, n): processor time of one check in nanoseconds, for benchmarks. */
 static PyObject *py_time_check(PyObject *module, PyObject *args) {
-    (void)module;
     Tree *tree;
     PyFunctionObject *func;
     PyObject *locals;
@@ -433,7 +410,6 @@ PyMethodDef tree_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-int tree_init(PyObject *module) {
-    (void)module;
-    return PyType_Ready(&Link_Type) < 0 || steps_init() < 0 || abstract_init() < 0 || tensor_fallback_init() < 0 ? -1 : 0;
+int tree_init(void) {
+    return PyType_Ready(&Link_Type) < 0 || values_init() < 0 || abc_subclass_init() < 0 || tensor_fallback_init() < 0 ? -1 : 0;
 }
