@@ -239,7 +239,7 @@ class TorchTracer:
 
     def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._entry_state is not None:
-            self._guard_state()
+            self._guard_state(self._entry_state)
         if self.arrays.has_scalars:
             args, kwargs = numpy_scalars.for_call(fn, args, kwargs)
         if self.overrides.concern(fn, args, kwargs):
@@ -277,15 +277,14 @@ class TorchTracer:
                 raise
         return self.trace.interp.call_function(fn, args, kwargs)
 
-    def _guard_state(self) -> None:
+    def _guard_state(self, state: TorchState) -> None:
         """Guard the global state of torch at the start of the trace."""
         # Suspended modes are wrapped with guards of their own, so this guard does not compare the mode
         # objects.
-        state, self._entry_state = self._entry_state, None
-        assert state is not None
         if self.outer_modes:
             state = replace(state, function_modes=())
         self.trace.guard(pinned(torch, "torch"), TorchStateIs(state))
+        self._entry_state = None
         self.names.guard_operators()
 
     def guard_flag(self, getter: Callable[..., Any], args: tuple[Any, ...] = ()) -> None:
@@ -481,8 +480,8 @@ class TorchTracer:
             aside = self.overrides.session(self.outer_modes)
             own = self.regions.session()
             with state.session(self.state), state.hooks_aside(), self.transforms.session(), aside, own:
-                if self.outer_modes:
-                    self._guard_state()
+                if self.outer_modes and self._entry_state is not None:
+                    self._guard_state(self._entry_state)
                 yield
         finally:
             self._set_memo(active=False)

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fxstack_capture.shapes.history import FrameHistory
-from fxstack_capture.shapes.lattice import DYNAMIC, Inferred, join, same
+from fxstack_capture.shapes.history import DYNAMIC, FrameHistory, Inferred, join, same
 
 ELEMENTS = st.one_of(
     st.none(),
