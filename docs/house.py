@@ -291,9 +291,47 @@ def lines() -> int:
     return sum(module.text.count("\n") for module in modules())
 
 
+@cache
+def c_files() -> dict[Path, str]:
+    """Map each C and C++ file to its text."""
+    paths = [path for source in SOURCES for path in source.rglob("*") if path.suffix in {".c", ".h", ".cpp"}]
+    return {path: path.read_text() for path in sorted(paths)}
+
+
 def lines_of_c() -> int:
-    files = [path for source in SOURCES for path in source.rglob("*") if path.suffix in {".c", ".h", ".cpp"}]
-    return sum(path.read_text().count("\n") for path in files)
+    return sum(text.count("\n") for text in c_files().values())
+
+
+def long_c_files() -> list[str]:
+    lengths = {path: text.count("\n") for path, text in c_files().items()}
+    return [f"{path.relative_to(ROOT)}: {length} lines" for path, length in lengths.items() if length > 500]
+
+
+_C_COMMENT_OR_STRING = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.DOTALL)
+_C_DEFINITION = re.compile(
+    r"^(?!(?:static|extern|typedef|struct|enum|union)\b)[A-Za-z_][\w* ,\[\]]* \**\w+", re.MULTILINE
+)
+
+
+def c_circles() -> list[str]:
+    """Return the C files that use each other's functions or variables, directly or through other files."""
+    texts = {
+        path: _C_COMMENT_OR_STRING.sub("", text) for path, text in c_files().items() if path.suffix == ".c"
+    }
+    definers = {
+        name: path
+        for path, text in texts.items()
+        for definition in _C_DEFINITION.findall(text)
+        for name in re.findall(r"\w+(?=\s*(?:,|\[|$))", definition)
+    }
+    uses = networkx.DiGraph()
+    for path, text in texts.items():
+        used = {definers[name] for name in set(re.findall(r"\w+", text)) & definers.keys()}
+        uses.add_edges_from((path, definer) for definer in used - {path})
+    rings = [ring for ring in networkx.strongly_connected_components(uses) if len(ring) > 1]
+    return [
+        f"{path.relative_to(ROOT)}: in a circle of {len(ring)}" for ring in rings for path in sorted(ring)
+    ]
 
 
 COMMITS = 200
@@ -351,9 +389,12 @@ MEASURES = [
     Measure("ignores", "type: ignore comments", 40, ignores),
     Measure("comments", "comment lines in 1,000", None, None, comments_per_thousand),
     Measure("commits", "p90 of source files a commit", None, None, files_per_commit),
-    # A ratchet: the aim is 98,000. Lower the limit whenever the number falls. 2026-11-28: C is counted from now on. The
+    # The limits of C and of lines only fall: the aim is 98,000. Lower a limit whenever its number falls. 2026-11-28: C is counted from now on. The
     # limit without C had been raised from 96,000 for the checks of cache entries, graph files and signals, for
     # programs that were wrong, and for the tools that look into compilations.
+    Measure("c_circles", "C files that call each other in a circle", 0, c_circles),
+    Measure("c_files", "C files over 500 lines", 0, long_c_files),
+    Measure("c_lines", "lines of C", 5_200, None, lines_of_c),
     Measure("lines", "lines of source, C included", 115_600, None, lambda: lines() + lines_of_c()),
 ]
 

@@ -85,7 +85,7 @@ FAULTS = {
         ("lint",),
     ),
     "broken wheel: a file that is compiled at run time is left out": Fault(
-        "packages/capture/pyproject.toml", ', "*.cpp"', "", tests("capture")
+        "packages/capture/pyproject.toml", ', "**/*.cpp"', "", tests("capture")
     ),
     "Python 3.13 alone: a loop that ends leaves its iterator": Fault(
         f"{CAPTURE}/versions/v313.py",
@@ -106,15 +106,15 @@ FAULTS = {
         ("typecheck",),
     ),
     "leak: entries keep their code": Fault(
-        f"{CAPTURE}/native/entries.c",
+        f"{CAPTURE}/native/frame_hook/entries.c",
         "    Py_XDECREF((PyObject *)e->code);\n    Py_XDECREF((PyObject *)e->flat);\n    Py_XDECREF(e->region);",
         "    Py_XDECREF((PyObject *)e->flat);\n    Py_XDECREF(e->region);",
         tests("capture"),
     ),
     "lost guard: strides of tensors": Fault(
-        f"{CAPTURE}/guards/lowering.py",
-        "*(check.sizes, check.strides, check.storage_offset, check.is_leaf)",
-        "*(check.sizes, None, check.storage_offset, check.is_leaf)",
+        f"{CAPTURE}/guards/records/tensors.py",
+        "*(self.sizes, self.strides, self.storage_offset, self.is_leaf)",
+        "*(self.sizes, None, self.storage_offset, self.is_leaf)",
         tests("capture"),
     ),
 }

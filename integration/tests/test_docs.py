@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from fxstack_capture.breaks import GraphBreak
-from fxstack_capture.guards.filtering import _KINDS
+from fxstack_capture.guards.records import Check
 from fxstack_capture.torch_side.subclasses import override_rules
 from fxstack_inductor.schedule.fusion.groups import RULES as fusion_rules
 from fxstack_partition import check_partition, corpus, partition, partitioners
@@ -170,20 +170,15 @@ def test_the_example_of_a_library_rule_runs_as_printed():
 
 def test_the_example_of_a_guard_runs_as_printed():
     (block,) = example(4)
-    record, cost, words, condition, kinds = re.split(r"\n\n+", block.strip())
-    names = as_in("fxstack_capture.guards.records")
-    exec(record, names)
-    records = SimpleNamespace(IsEmpty=names["IsEmpty"])
-    table = {
-        name: row(text, as_in(f"fxstack_capture.guards.{name}", records=records))
-        for name, text in (("lowering", cost), ("words", words), ("filtering", kinds))
+    names = as_in("fxstack_capture.guards.records.containers")
+    exec(f"from __future__ import annotations\n{block}", names)
+    check = names["IsEmpty"]()
+    assert check.lower("source") == ("source", "LengthIs", (0,))
+    assert (check.demand(), check.condition("x")) == ("must be empty", "not x")
+    kinds = {
+        kind for cls in Check.__subclasses__() if cls is not type(check) for kind in getattr(cls, "kinds", ())
     }
-    _, text = row(condition, as_in("fxstack_capture.guards.words", records=records))
-    assert text("x", names["IsEmpty"]()) == "not x"
-    assert {key for key, _ in table.values()} == {names["IsEmpty"]}
-    assert table["lowering"][1][1]("source", names["IsEmpty"]()) == ("source", "LengthIs", (0,))
-    assert table["words"][1](names["IsEmpty"]()) == "must be empty"
-    assert set(table["filtering"][1]) <= {kind for found in _KINDS.values() for kind in found}
+    assert set(check.kinds) <= kinds
 
 
 def test_the_example_of_a_source_runs_as_printed():

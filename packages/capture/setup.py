@@ -13,8 +13,9 @@ setup(
     ext_modules=[
         Extension(
             "fxstack_capture._native",
-            sources=sorted(str(path) for path in NATIVE.glob("*.c")),
-            depends=sorted(str(path) for path in NATIVE.glob("*.h")),
+            sources=sorted(str(path) for path in NATIVE.rglob("*.c")),
+            depends=sorted(str(path) for path in NATIVE.rglob("*.h")),
+            include_dirs=[str(NATIVE)],
             extra_compile_args=[
                 "-O2",
                 "-g0",

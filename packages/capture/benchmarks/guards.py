@@ -31,9 +31,10 @@ from fxstack_capture.guards.records import (
     NoOverlap,
     TorchStateIs,
     TypeIs,
+    tensor_facts,
 )
 from fxstack_capture.guards.tensor_build import TENSOR_CHECKS
-from fxstack_capture.guards.tensors import prepare_tensors, tensor_facts
+from fxstack_capture.guards.tensor_reading import prepare_tensors
 from fxstack_capture.guards.torch_state import snapshot
 from fxstack_capture.guards.tree import compile_guards
 from fxstack_capture.sources import InstanceAttr, Item, Key, Local, pinned

@@ -29,8 +29,8 @@ from fxstack_capture.guards.records import (
     TorchStateIs,
     TypeIs,
     WordIs,
+    tensor_facts,
 )
-from fxstack_capture.guards.tensors import tensor_facts
 from fxstack_capture.guards.torch_state import snapshot
 from fxstack_capture.guards.tree import compile_guards
 from fxstack_capture.sources import (

@@ -1,4 +1,4 @@
-"""Every class of source and of check has its row in each table."""
+"""Every class of source has its row in each table."""
 
 import inspect
 
@@ -6,18 +6,13 @@ import pytest
 
 from fxstack_capture import sources
 from fxstack_capture.emit import loads
-from fxstack_capture.guards import accesses, lowering, records, words
+from fxstack_capture.guards import accesses
 
 CLASSES = [
     cls for _, cls in inspect.getmembers(sources, inspect.isclass) if cls.__module__ == sources.__name__
 ]
 SOURCES = [
     cls for cls in CLASSES if issubclass(cls, sources.Source) and cls not in (sources.Source, sources.Step)
-]
-CHECKS = [
-    cls
-    for _, cls in inspect.getmembers(records, inspect.isclass)
-    if issubclass(cls, records.Check) and cls is not records.Check
 ]
 NOT_GUARDED = {sources.Drawn}  # made by the frame itself, before everything else
 OF_TWO_SOURCES = {sources.ItemAt}  # read and lowered by name: its second source has no row of its own
@@ -32,14 +27,3 @@ def test_sources_are_read(cls):
 @pytest.mark.parametrize("cls", SOURCES)
 def test_sources_are_loaded(cls):
     assert cls in loads._LOADERS or cls in NOT_GUARDED
-
-
-@pytest.mark.parametrize("cls", CHECKS)
-def test_checks_are_lowered(cls):
-    assert (cls in lowering.CHECKS) != (cls in lowering.RELATIONS)
-
-
-@pytest.mark.parametrize("cls", CHECKS)
-def test_checks_have_words(cls):
-    assert cls in words._DEMANDS
-    assert cls in words._CONDITIONS

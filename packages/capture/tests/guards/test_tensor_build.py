@@ -10,7 +10,7 @@ import pytest
 
 from fxstack_capture.guards import tensor_build
 from fxstack_capture.guards.tensor_build import TENSOR_CHECKS, TensorChecks, make_plan
-from fxstack_capture.guards.tensors import prepare_tensors
+from fxstack_capture.guards.tensor_reading import prepare_tensors
 
 
 @pytest.fixture(autouse=True)

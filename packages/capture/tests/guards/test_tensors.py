@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from fxstack_capture import native
+from fxstack_capture.guards.records import tensor_facts
 from fxstack_capture.guards.tensor_build import TENSOR_CHECKS
-from fxstack_capture.guards.tensors import prepare_tensors, tensor_facts
+from fxstack_capture.guards.tensor_reading import prepare_tensors
 from fxstack_capture.sources import Local
 
 X = Local("x")

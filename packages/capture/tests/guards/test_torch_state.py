@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fxstack_capture.guards.records import TorchStateIs
 from fxstack_capture.guards.tensor_build import TENSOR_CHECKS
-from fxstack_capture.guards.tensors import prepare_tensors
+from fxstack_capture.guards.tensor_reading import prepare_tensors
 from fxstack_capture.guards.torch_state import difference, snapshot
 from fxstack_capture.sources import Local
 

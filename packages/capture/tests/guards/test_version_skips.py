@@ -17,8 +17,8 @@ from fxstack_capture.guards.records import (
     MembersAre,
     TensorIs,
     TypeIs,
+    tensor_facts,
 )
-from fxstack_capture.guards.tensors import tensor_facts
 from fxstack_capture.guards.tree import compile_guards
 from fxstack_capture.sources import InstanceAttr, InstanceDict, Key, Local
 

@@ -4,9 +4,11 @@ import gc
 import weakref
 
 import pytest
+import sympy
 from torch.fx.experimental.symbolic_shapes import DimDynamic
+from torch.utils._sympy.functions import FloorDiv
 
-from fxstack_capture.shapes.symbolic.env import CaptureShapeEnv, NamedSource
+from fxstack_capture.shapes.symbolic.env import Axioms, CaptureShapeEnv, NamedSource
 from fxstack_capture.sources import Local
 
 QUESTIONS = {
@@ -33,3 +35,17 @@ def test_an_environment_does_not_stay_in_caches(question):
     after(QUESTIONS[question])  # caches of ShapeEnv keep the last one that asked
     gc.collect()
     assert gone() is None
+
+
+S = sympy.Symbol("s", integer=True, positive=True)
+HALF = sympy.Le(FloorDiv(S, 2), 5, evaluate=False)
+PLAIN = sympy.Le(S, 5, evaluate=False)
+DOUBLED = sympy.Le(S, 10, evaluate=False)
+
+
+def test_only_facts_with_divisions_are_simplified():
+    axioms, seen = Axioms(), []
+    axioms.update({HALF: sympy.true, PLAIN: sympy.false})
+    axioms.simplify_divisions(lambda fact: seen.append(fact) or DOUBLED)
+    assert seen == [HALF]
+    assert axioms == {HALF: sympy.true, PLAIN: sympy.false, DOUBLED: sympy.true}

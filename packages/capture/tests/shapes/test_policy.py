@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from fxstack_capture.options import CaptureOptions
-from fxstack_capture.shapes.history import FrameHistory
-from fxstack_capture.shapes.lattice import DYNAMIC, Inferred
+from fxstack_capture.shapes.history import DYNAMIC, FrameHistory, Inferred
 from fxstack_capture.shapes.marks import mark_dynamic, mark_static, mark_unbacked, marks_of
 from fxstack_capture.shapes.policy import Kind, describe_strides, plan_number, plan_tensor
 from fxstack_capture.sources import InstanceAttr, Item, Key, Local, pinned

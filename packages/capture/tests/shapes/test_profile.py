@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 import fxstack_capture
 from fxstack_capture import ShapeProfile, profile_of
-from fxstack_capture.shapes.history import FrameHistory
-from fxstack_capture.shapes.lattice import DYNAMIC, Inferred
+from fxstack_capture.shapes.history import DYNAMIC, FrameHistory, Inferred
 
 SEEN = st.one_of(st.integers(-3, 3), st.builds(Inferred, st.integers(0, 2)), st.just(DYNAMIC))
 HISTORIES = st.builds(FrameHistory, st.dictionaries(st.sampled_from("abc"), SEEN))

@@ -29,7 +29,7 @@ _SIMPLE = (IMMUTABLE_TYPES | IDENTITY_TYPES | {types.BuiltinFunctionType, slice}
 _SEQUENCES = frozenset({list, tuple, set, frozenset, collections.deque, torch.Size})
 _VIEWS = frozenset({type({}.keys()), type({}.values()), type({}.items())})
 
-# How ``native/scan.c`` walks instances of a class. The higher bits hold the flags.
+# How ``native/readers/scan.c`` walks instances of a class. The higher bits hold the flags.
 _LIST, _TUPLE, _DICT, _ITEMS, _RECEIVER = range(1, 6)
 _SHIFT: Final = 3
 CODES: Final[Mapping[type, int]] = MappingProxyType(

@@ -30,7 +30,6 @@ from fxstack_capture.emit.resume import Resumptions
 from fxstack_capture.guards.explain import GuardFailure, first_failure
 from fxstack_capture.guards.records import Guard
 from fxstack_capture.guards.tree import compile_guards
-from fxstack_capture.guards.words import demand
 from fxstack_capture.options import CaptureOptions
 from fxstack_capture.shapes.contract import ShapeContract, ShapeContractError, demand_general
 from fxstack_capture.shapes.history import FrameHistory
@@ -81,7 +80,7 @@ class Captured:
 
     def details(self) -> str:
         """Return the graph, the code around it and the guards as text."""
-        guards = [f"{guard.source.name} {demand(guard.check)}" for guard in self.guards]
+        guards = [f"{guard.source.name} {guard.check.demand()}" for guard in self.guards]
         return "\n".join([show(self.stage_graph), "", self.code, "", "guards:", *guards])
 
     def __call__(self, *args: object, **kwargs: object) -> Any:

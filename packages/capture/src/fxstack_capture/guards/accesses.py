@@ -1,7 +1,7 @@
 """The access of each class of source: the native access in guard trees, and the same access in Python.
 
 The tables have one row for each class. A new class of source needs a record in ``sources``, a row here, and a
-loader in ``emit.loads``. The class also needs a kind in native/steps.c if no present kind suits it.
+loader in ``emit.loads``. The class also needs a kind in native/guard_tree/steps.c if no present kind suits it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from fxstack_capture import native, sources, torch_compat
 from fxstack_capture.bytecode.arguments import argument_names
-from fxstack_capture.guards.kept import held
+from fxstack_capture.guards.weak_references import held
 from fxstack_capture.sources import Source
 
 Access = tuple[str, object]
@@ -146,6 +146,35 @@ STEPS: dict[type, Step] = {
     sources.StorageOffset: Step(lambda _s: ("StorageOffset", None), lambda _s, v: _Base.storage_offset(v)),
     sources.Affine: Step(lambda s: ("Affine", (s.scale, s.offset)), lambda s, v: (v - s.offset) // s.scale),
 }
+
+
+def lower_root(source: Source | None, code: CodeType) -> Access:
+    """Return the native access of a source that reads from a frame of ``code``. None: torch's global state."""
+    if source is None:
+        return "Nothing", None
+    return ROOTS[type(source)].native(source, code)
+
+
+def is_instance_key(source: Source | None, key: object) -> bool:
+    """Whether ``key`` is the name of an attribute, and ``source`` the dictionary of an instance."""
+    return isinstance(source, sources.InstanceDict) and type(key) is str
+
+
+def lower_step(source: Source) -> tuple[Source, Access]:
+    """Return the source from which a step reads, and the native access.
+
+    A string key of an instance dictionary is lowered to an instance attribute. Reading the attribute need not
+    materialise the dictionary.
+    """
+    base = source.base
+    assert base is not None
+    if isinstance(source, sources.Key) and is_instance_key(base, source.key):
+        instance = base.base
+        assert instance is not None
+        return instance, ("InstanceAttr", source.key)
+    if type(source) not in STEPS:
+        raise ValueError(f"no native access for {type(source).__name__}")
+    return base, STEPS[type(source)].native(source)
 
 
 def follow(source: Source, frame: RealFrame, convert: Callable[[Any, Any], Any] | None = None) -> Any:

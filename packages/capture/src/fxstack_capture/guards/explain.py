@@ -10,20 +10,13 @@ from types import FunctionType, MappingProxyType
 from typing import Any, Final
 
 from fxstack_capture.bytecode.arguments import argument_names
-from fxstack_capture.guards import records, words
 from fxstack_capture.guards.accesses import MISSING, RealFrame, frame_of_call, read
-from fxstack_capture.guards.records import Check, Guard
+from fxstack_capture.guards.records import Guard
+from fxstack_capture.guards.text import python_name, readable_name
 from fxstack_capture.sources import InstanceAttr, InstanceDict, Key, Source
 from fxstack_interchange.user_warnings import belongs_to_torch
 
 # Medians of benchmarks/guards.py, in nanoseconds (docs/results/overhead.md).
-_OF_CHECKS: Final[dict[type[Check], int]] = {
-    records.TensorIs: 37,
-    records.TorchStateIs: 75,
-    records.KeysAre: 60,
-    records.NoOverlap: 60,
-}
-_OTHER_CHECK: Final = 5
 _OF_READS: Final[dict[type[Source], int]] = {Key: 25, InstanceAttr: 14, InstanceDict: 10}
 _OTHER_READ: Final = 3
 
@@ -48,7 +41,7 @@ class GuardFailure:
             if re.match(re.escape(of) + r"(?!\w)", name):
                 name = named + name.removeprefix(of)
                 break
-        return words.without_hidden(name)
+        return readable_name(name)
 
     @property
     def user_line(self) -> str:
@@ -76,8 +69,8 @@ class GuardFailure:
 
 
 def guard_condition(guard: Guard, names: Mapping[str, str]) -> str:
-    """Return a guard as a Python condition (see ``words``). ``names``: see ``GuardFailure.renamed``."""
-    condition = words.condition(guard)
+    """Return a guard as a Python condition (see ``Check.condition``). ``names``: see ``GuardFailure.renamed``."""
+    condition = guard.check.condition(python_name(guard.source.name))
     for of, named in names.items():
         condition = re.sub(rf"(?<![\w.]){re.escape(of)}(?!\w)", named, condition)
     return condition
@@ -103,7 +96,7 @@ def estimated_nanoseconds(guard: Guard) -> int:
 
     Earlier accesses of the path are shared with other guards.
     """
-    return _OF_CHECKS.get(type(guard.check), _OTHER_CHECK) + _OF_READS.get(type(guard.source), _OTHER_READ)
+    return guard.check.nanoseconds + _OF_READS.get(type(guard.source), _OTHER_READ)
 
 
 def first_failure(tree: Any, func: FunctionType, local_values: Mapping[str, object]) -> GuardFailure | None:
@@ -119,13 +112,14 @@ def first_failure(tree: Any, func: FunctionType, local_values: Mapping[str, obje
         return GuardFailure(None, "", "")
     guard = tree.meta[index]
     frame = frame_of_call(func, dict(local_values))
-    return GuardFailure(guard, words.demand(guard.check), _found(guard, frame))
+    return GuardFailure(guard, guard.check.demand(), _found(guard, frame))
 
 
 def _found(guard: Guard, frame: RealFrame) -> str:
-    if isinstance(guard.check, records.TorchStateIs):
-        return words.state_difference(guard.check)
     value = read(guard.source, frame)
     if value is MISSING:
         return "it does not exist"
-    return words.found(guard.check, value, lambda source: read(source, frame))
+    try:
+        return guard.check.describe(value, lambda source: read(source, frame))
+    except Exception as error:  # a class of the program may break len, keys or attribute access
+        return f"showing the value raised {type(error).__name__}"

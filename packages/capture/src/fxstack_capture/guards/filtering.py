@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 
-from fxstack_capture.guards import records
 from fxstack_capture.guards.accesses import MISSING, RealFrame, read
 from fxstack_capture.guards.records import Guard
 from fxstack_capture.sources import Globals, Pinned, Source
@@ -25,31 +24,6 @@ GuardFilter = Callable[[Sequence["GuardFilterEntry"]], Sequence[bool]]
 
 # Limits: a filter sees more guards than a filter of torch, with torch's kinds. Some kinds of torch do not
 # occur.
-
-_KINDS: dict[type, tuple[str, ...]] = {
-    records.TypeIs: ("TYPE_MATCH",),
-    records.WordIs: ("TYPE_MATCH",),
-    records.IdentityIs: ("ID_MATCH",),
-    records.Equals: ("CONSTANT_MATCH", "EQUALS_MATCH"),
-    records.LengthIs: ("SEQUENCE_LENGTH",),
-    records.KeysAre: ("DICT_KEYS_MATCH",),
-    records.HasKey: ("DICT_CONTAINS",),
-    records.MembersAre: ("EMPTY_NN_MODULE_HOOKS_DICT", "DICT_CONTAINS"),
-    records.SlotUnset: ("HASATTR",),
-    records.CellEmpty: ("HASATTR",),
-    records.RangeIs: ("EQUALS_MATCH",),
-    records.ClassUnchanged: ("CLASS_MATCH",),
-    records.SubclassIs: ("CLASS_MATCH",),
-    records.TensorIs: ("TENSOR_MATCH",),
-    records.MarksWithin: ("TENSOR_MATCH", "DIMENSION_MARKING"),
-    records.SameObject: ("DUPLICATE_INPUT",),
-    records.AllDistinct: ("TENSOR_MATCH", "NO_TENSOR_ALIASING"),
-    records.NoOverlap: ("TENSOR_MATCH", "STORAGE_OVERLAPPING"),
-    records.SharesStorage: ("TENSOR_MATCH", "STORAGE_OVERLAPPING"),
-    records.ShapeHolds: ("SHAPE_ENV",),
-    records.TorchStateIs: ("GLOBAL_STATE",),
-}
-"""The kind of a guard, followed by the kinds from which the guard derives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +101,11 @@ def _is_global(source: Source) -> bool:
 
 def _entry(guard: Guard, origins: _Origins) -> GuardFilterEntry:
     source, check = guard.source, guard.check
-    is_of_frame = not isinstance(check, (records.TorchStateIs, records.ShapeHolds))
+    is_of_frame = check.is_of_frame
     value = origins.value(source) if is_of_frame else MISSING
     name = source.name if is_of_frame else ""
     origin = Origin(name, origins.module_class(source) if is_of_frame else None)
-    kind, *derived = _KINDS[type(check)]
+    kind, *derived = check.kinds
     return GuardFilterEntry(
         name,
         value is not MISSING,

@@ -1,4 +1,4 @@
-"""Compile a boolean sympy expression over sizes into the postfix program of native/shape_program.c."""
+"""Compile a boolean sympy expression over sizes into the postfix program of native/guard_tree/shape_program.c."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Build, cache and load ``native/tensor_check.cpp`` for the installed torch.
+"""Build, cache and load ``native/readers/tensor_check.cpp`` for the installed torch.
 
 The C++ compiler runs in the background at the lowest priority. Compilation takes two to four seconds, once
 for each machine, torch and Python. Guards read tensors in the slow way until the compilation has finished, or
@@ -31,10 +31,9 @@ from pathlib import Path
 import torch
 
 from fxstack_capture import torch_compat
-from fxstack_capture.guards.tensor_selftest import agrees_with_torch
-from fxstack_capture.guards.tensors import prepare_tensors
+from fxstack_capture.guards.tensor_reading import agrees_with_torch, prepare_tensors
 
-_NATIVE = Path(__file__).parent.parent / "native"
+_READERS = Path(__file__).parent.parent / "native/readers"
 _SOURCES = ("tensor_check.cpp", "tensor_api.h")
 _MODULE = "fxstack_tensor_check"
 _SCRIPT = """
@@ -85,15 +84,15 @@ def make_plan(compiler: str, directory: Path) -> BuildPlan:
     command = (
         *(compiler, "-O2", "-g0", "-shared", "-fPIC", "-std=c++20"),
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch_compat.GLIBCXX_USE_CXX11_ABI)}",
-        *(f"-I{path}" for path in (_NATIVE, torch_root / "include", sysconfig.get_path("include"))),
-        str(_NATIVE / "tensor_check.cpp"),
+        *(f"-I{path}" for path in (_READERS, torch_root / "include", sysconfig.get_path("include"))),
+        str(_READERS / "tensor_check.cpp"),
         *(f"-L{library}", "-lc10", "-ltorch_cpu", f"-Wl,-rpath,{library}"),
     )
     key = hashlib.sha256()
     for part in (*command, torch.__version__, str(torch.version.git_version), sys.version):
         key.update(part.encode() + b"\0")
     for name in _SOURCES:
-        key.update((_NATIVE / name).read_bytes())
+        key.update((_READERS / name).read_bytes())
     return BuildPlan(command, directory / f"{_MODULE}-{key.hexdigest()[:24]}.so")
 
 

@@ -1,15 +1,22 @@
-"""Short texts of values for messages.
-
-The functions never raise, even if a ``__repr__`` of the program raises.
-"""
+"""Short texts of values and of sources for messages."""
 
 from __future__ import annotations
 
+import math
+import re
 import reprlib
+from typing import Final
+
+_HIDDEN: Final = re.compile(r"(?<![\w\])])\.[a-z]*\d*(?!\w)")
+"""Arguments without a name in the program: those of resume functions, and the iterable of a comprehension."""
+_ITERATED: Final = re.compile(rf"next\({_HIDDEN.pattern}\)")
+_UNNAMED: Final = "a value of an expression or loop"
+_OF_MODULE: Final = re.compile(r"globals of ([\w.]+)(\['(\w+)'\])?")
+_OF_NAMESPACE: Final = re.compile(r"\bglobals\(\)\['(\w+)'\]|<cell (\w+)>\.cell_contents|\b__main__\.")
 
 
 def short(value: object) -> str:
-    """Return a shortened ``repr``. A class is shown by its qualified name."""
+    """Return a shortened ``repr``, and for a class its qualified name. A ``__repr__`` may raise: ``short`` does not."""
     if isinstance(value, type):
         return class_name(value)
     try:
@@ -26,3 +33,24 @@ def class_name(cls: type) -> str:
     except Exception:
         return cls.__qualname__
     return cls.__qualname__ if module == "builtins" else f"{module}.{cls.__qualname__}"
+
+
+def literal(value: object) -> str:
+    """Return the Python expression of a constant or of a class."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"float('{value}')"
+    if isinstance(value, type):
+        return class_name(value).removeprefix("__main__.")
+    return repr(value)
+
+
+def readable_name(name: str) -> str:
+    """Return the name of a source with words for arguments that have no name in the program."""
+    return _HIDDEN.sub(_UNNAMED, _ITERATED.sub(f"the next item of {_UNNAMED}", name))
+
+
+def python_name(name: str) -> str:
+    """Return the name of a source as the program writes it. Arguments without a name are ``value_0``, ``value_inner3``."""
+    name = _OF_MODULE.sub(lambda m: f"{m[1]}.{m[3]}" if m[3] else f"vars({m[1]})", name)
+    name = _OF_NAMESPACE.sub(lambda m: m[1] or m[2] or "", name)
+    return _HIDDEN.sub(lambda m: f"value_{m[0][1:]}", name)

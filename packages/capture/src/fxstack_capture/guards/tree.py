@@ -1,7 +1,7 @@
 """Compile guard records into one native tree.
 
 ``compile_guards(guards, code)`` returns a ``native.Tree``. Its ``meta`` is the tuple of guards in the tree's
-numbering, in the form that an entry may keep (``guards.kept``: weak references to the program's objects).
+numbering, with weak references to the program's objects (``Guard.weakened``).
 Each source step becomes one node, and a shared prefix becomes one path. Within a node, cheap checks precede
 expensive checks, and cheap subtrees precede expensive subtrees.
 """
@@ -15,10 +15,10 @@ from types import CodeType
 from typing import Any
 
 from fxstack_capture import native, sources
-from fxstack_capture.guards import records
-from fxstack_capture.guards.kept import kept_guards
-from fxstack_capture.guards.lowering import CHECKS, RELATIONS, RelationContext, lower_root, lower_step
+from fxstack_capture.guards.accesses import lower_root, lower_step
+from fxstack_capture.guards.records import Guard, Relation
 from fxstack_capture.guards.tensor_build import TENSOR_CHECKS
+from fxstack_capture.guards.weak_references import WeakSources
 
 _first = itemgetter(0)
 
@@ -83,17 +83,15 @@ class _Builder:
             self.registers += 1
         return node.register
 
-    def add(self, index: int, guard: records.Guard) -> None:
+    def add(self, index: int, guard: Guard) -> None:
         self.guard = index
-        relation = RELATIONS.get(type(guard.check))
-        if relation is not None:
-            cost, kind, lower = relation
-            context = RelationContext(guard.source, self.register)
-            self.relations.append((cost, kind, index, lower(guard.check, context)))
+        check = guard.check
+        if isinstance(check, Relation):
+            arguments = check.relate(guard.source, self.register)
+            self.relations.append((check.cost, type(check).__name__, index, arguments))
             return
-        cost, lower_check = CHECKS[type(guard.check)]
-        source, kind, arguments = lower_check(guard.source, guard.check)
-        self.node(source).checks.append((cost, kind, index, arguments))
+        source, kind, arguments = check.lower(guard.source)
+        self.node(source).checks.append((check.cost, kind, index, arguments))
 
 
 def _spec(node: _Node) -> tuple[int, tuple[Any, ...]]:
@@ -108,9 +106,7 @@ def _spec(node: _Node) -> tuple[int, tuple[Any, ...]]:
     )
 
 
-def compile_guards(
-    guards: Iterable[records.Guard], code: CodeType, inputs: tuple[sources.Source, ...] = ()
-) -> Any:
+def compile_guards(guards: Iterable[Guard], code: CodeType, inputs: tuple[sources.Source, ...] = ()) -> Any:
     """Return the native tree of these guards for frames of ``code``.
 
     A check that holds also collects the values at ``inputs`` for the entry (``native.Entry``).
@@ -132,5 +128,6 @@ def compile_guards(
         spec for _cost, spec in (*sorted(map(_spec, builder.roots), key=_first), *map(_spec, builder.late))
     )
     relations = tuple(relation[1:] for relation in sorted(builder.relations, key=_first))
-    count = len(numbered)
-    return native.Tree(roots, relations, builder.registers, count, kept_guards(numbered), outputs)
+    weak = WeakSources()
+    meta = tuple([guard.weakened(weak) for guard in numbered])
+    return native.Tree(roots, relations, builder.registers, len(numbered), meta, outputs)

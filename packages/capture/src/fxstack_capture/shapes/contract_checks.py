@@ -16,16 +16,16 @@ import sympy
 
 from fxstack_capture.shapes.contract import ShapeContractError
 from fxstack_capture.shapes.geometry import Geometry, NamedSymbol
-from fxstack_capture.shapes.symbolic.words import at_line, readable
+from fxstack_capture.shapes.symbolic.words import at_line, because, readable
 
 # Limits: the check evaluates about 300 values of a range, and some combinations of several names. A guard
 # that none of these values violates stays a guard, so a call that violates the guard compiles again.
 
-_ENOUGH = 2**47
+_MAX_SIZE = 2**47
 """No tensor has more elements than there are addresses. A greater upper bound excludes no tensor."""
-_NEAR = 40
-_SUGGESTED = 16
-_COMBINATIONS = 400
+_NEIGHBOURS = 40
+_MAX_STEP = 16
+_MAX_COMBINATIONS = 400
 
 
 def check_contract(geometry: Geometry) -> None:
@@ -41,10 +41,6 @@ def check_contract(geometry: Geometry) -> None:
         raise ShapeContractError(f"the program does not keep to its shape contract:\n{listed}")
 
 
-def _name(named: NamedSymbol) -> str:
-    return named.solved.root.name
-
-
 def _resolved(geometry: Geometry, expr: sympy.Basic) -> Any:
     """Return ``expr`` with every symbol replaced by the expression that ShapeEnv found equal to it."""
     for _ in range(len(geometry.env.replacements) + 1):
@@ -56,12 +52,12 @@ def _resolved(geometry: Geometry, expr: sympy.Basic) -> Any:
 
 
 def _fixed(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
-    for one in named:
-        value = _resolved(geometry, one.symbol)
+    for dimension in named:
+        value = _resolved(geometry, dimension.symbol)
         if value.is_number:
             yield (
-                f"{_name(one)} ({one.solved.seen}) is a named dimension, but the program works only for {_name(one)} == {value}"
-                f"{_because(geometry, one.symbol)}\n"
+                f"{dimension.label} is a named dimension, but the program works only for {dimension.name} == {value}"
+                f"{because(geometry, dimension.symbol)}\n"
                 f"  fix: make this line work for other sizes, or write {value}, Dim.STATIC or Dim.AUTO in the contract."
             )
 
@@ -69,28 +65,28 @@ def _fixed(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
 def _same(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
     """Yield an error for each name that must equal another name, or that follows from another expression."""
     by_value: dict[sympy.Basic, NamedSymbol] = {}
-    for one in named:
-        value = _resolved(geometry, one.symbol)
+    for dimension in named:
+        value = _resolved(geometry, dimension.symbol)
         if value.is_number:
             continue
-        other = by_value.setdefault(value, one)
-        if other is not one:
+        other = by_value.setdefault(value, dimension)
+        if other is not dimension:
             yield (
-                f"{_name(other)} ({other.solved.seen}) and {_name(one)} ({one.solved.seen}) are two named dimensions, but the "
-                f"program needs {_name(one)} == {_name(other)}{_because(geometry, one.symbol, other.symbol)}\n"
-                f"  fix: use {_name(other)} for both."
+                f"{other.label} and {dimension.label} are two named dimensions, but the "
+                f"program needs {dimension.name} == {other.name}{because(geometry, dimension.symbol, other.symbol)}\n"
+                f"  fix: use {other.name} for both."
             )
         elif not value.is_Symbol:
             yield (
-                f"{_name(one)} ({one.solved.seen}) is a named dimension, but the program needs {_name(one)} == "
-                f"{_in_words(geometry, value)}{_because(geometry, one.symbol)}\n"
+                f"{dimension.label} is a named dimension, but the program needs {dimension.name} == "
+                f"{readable(geometry, value)}{because(geometry, dimension.symbol)}\n"
                 f"  fix: write this formula or Dim.AUTO in the contract."
             )
 
 
 def _branches(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
     """Yield an error for each guard on named dimensions alone that does not hold in their whole ranges."""
-    symbols = {_resolved(geometry, one.symbol): one for one in named}
+    symbols = {_resolved(geometry, dimension.symbol): dimension for dimension in named}
     seen = set()
     for guard, stack in geometry.env.guard_stacks:
         expr = _resolved(geometry, guard)
@@ -100,9 +96,9 @@ def _branches(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
         concerned = [symbols[symbol] for symbol in sorted(expr.free_symbols, key=str)]
         found = _counterexample(geometry, expr, concerned)
         if found is not None:
-            values = ", ".join(f"{_name(one)} = {value}" for one, value in found)
+            values = ", ".join(f"{dimension.name} = {value}" for dimension, value in found)
             yield (
-                f"the program takes another path for {values}, because of{at_line(_in_words(geometry, guard), stack)}\n"
+                f"the program takes another path for {values}, because of{at_line(readable(geometry, guard), stack)}\n"
                 f"  fix: {_suggestion(geometry, expr, concerned)}."
             )
 
@@ -112,15 +108,15 @@ def _narrowed(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
 
     A range can shrink this way if the dimension equals another dimension with a smaller range.
     """
-    for one in named:
-        symbol = _resolved(geometry, one.symbol)
+    for dimension in named:
+        symbol = _resolved(geometry, dimension.symbol)
         known = geometry.env.var_to_range[symbol]
-        low = max(one.lowest, int(known.lower))
-        high = min(one.highest, known.upper)
-        if low > one.lowest or (high != one.highest and high < _ENOUGH):
+        low = max(dimension.lowest, int(known.lower))
+        high = min(dimension.highest, known.upper)
+        if low > dimension.lowest or (high != dimension.highest and high < _MAX_SIZE):
             yield (
-                f"{_name(one)} ({one.solved.seen}) is {one.solved.root}, but the program works only from {low} to {high}"
-                f"{_because(geometry, one.symbol)}\n"
+                f"{dimension.label} is {dimension.solved.root}, but the program works only from {low} to {high}"
+                f"{because(geometry, dimension.symbol)}\n"
                 "  fix: give the dimension this range, or use Dim.AUTO."
             )
 
@@ -132,14 +128,16 @@ def _holds(expr: sympy.Basic, values: dict[sympy.Basic, sympy.Integer]) -> bool:
     return expr.xreplace(values) is not sympy.false
 
 
-def _values(one: NamedSymbol) -> list[int]:
-    """Return test values in the range of ``one``.
+def _values(dimension: NamedSymbol) -> list[int]:
+    """Return test values in the range of ``dimension``.
 
     They are near the ends of the range, near the present value, and near powers of two.
     """
-    low, high, now = one.lowest, one.highest, one.solved.value
-    top = int(high) if high < _ENOUGH else _ENOUGH
-    near = itertools.chain(range(now - _NEAR, now + _NEAR), range(low, low + _NEAR), range(top - 2, top + 1))
+    low, high, now = dimension.lowest, dimension.highest, dimension.solved.value
+    top = int(high) if high < _MAX_SIZE else _MAX_SIZE
+    near = itertools.chain(
+        range(now - _NEIGHBOURS, now + _NEIGHBOURS), range(low, low + _NEIGHBOURS), range(top - 2, top + 1)
+    )
     powers = (2**n + d for n in range(48) for d in (-1, 0, 1))
     return [now, *sorted({v for v in itertools.chain(near, powers) if low <= v <= top} - {now})]
 
@@ -147,8 +145,8 @@ def _values(one: NamedSymbol) -> list[int]:
 def _counterexample(
     geometry: Geometry, expr: sympy.Basic, concerned: list[NamedSymbol]
 ) -> list[tuple[NamedSymbol, int]] | None:
-    symbols = [_resolved(geometry, one.symbol) for one in concerned]
-    tried = [_values(one) for one in concerned]
+    symbols = [_resolved(geometry, dimension.symbol) for dimension in concerned]
+    tried = [_values(dimension) for dimension in concerned]
     for values in _combinations(tried):
         if not _holds(expr, dict(zip(symbols, map(sympy.Integer, values), strict=True))):
             return list(zip(concerned, values, strict=True))
@@ -159,31 +157,31 @@ def _combinations(tried: list[list[int]]) -> Iterable[tuple[int, ...]]:
     """Return all values of a single dimension, or a few combinations of values of several dimensions."""
     if len(tried) == 1:
         return ((value,) for value in tried[0])
-    each = max(2, int(_COMBINATIONS ** (1 / len(tried))))
+    each = max(2, int(_MAX_COMBINATIONS ** (1 / len(tried))))
     spread = [values[:: max(1, len(values) // each)] for values in tried]
-    return itertools.islice(itertools.product(*spread), 4 * _COMBINATIONS)
+    return itertools.islice(itertools.product(*spread), 4 * _MAX_COMBINATIONS)
 
 
 def _suggestion(geometry: Geometry, expr: sympy.Basic, concerned: list[NamedSymbol]) -> str:
     general = "change this line, or use Dim.AUTO or Dim.DYNAMIC"
     if len(concerned) > 1:
         return general
-    one = concerned[0]
-    symbol, now = _resolved(geometry, one.symbol), one.solved.value
+    dimension = concerned[0]
+    symbol, now = _resolved(geometry, dimension.symbol), dimension.solved.value
 
     def holds(value: int) -> bool:
         return _holds(expr, {symbol: sympy.Integer(value)})
 
-    step = next((p for p in range(2, _SUGGESTED) if _is_periodic(holds, now, p)), None)
+    step = next((p for p in range(2, _MAX_STEP) if _is_periodic(holds, now, p)), None)
     if step is not None:
         rest = now % step
-        return f"{general}, or say {step}*_{_name(one)}{f' + {rest}' if rest else ''} in its place"
-    broken = [value for value in _values(one) if not holds(value)]
+        return f"{general}, or say {step}*_{dimension.name}{f' + {rest}' if rest else ''} in its place"
+    broken = [value for value in _values(dimension) if not holds(value)]
     low = max((value for value in broken if value < now), default=None)
     high = min((value for value in broken if value > now), default=None)
     bounds = [] if low is None else [f"min={_edge(holds, now, low)}"]
     bounds += [] if high is None else [f"max={_edge(holds, now, high)}"]
-    return f"{general}, or narrow it: Dim({_name(one)!r}, {', '.join(bounds)})"
+    return f"{general}, or narrow it: Dim({dimension.name!r}, {', '.join(bounds)})"
 
 
 def _edge(holds: Callable[[int], bool], inside: int, outside: int) -> int:
@@ -196,23 +194,3 @@ def _edge(holds: Callable[[int], bool], inside: int, outside: int) -> int:
 
 def _is_periodic(holds: Callable[[int], bool], now: int, step: int) -> bool:
     return all(holds(now + k * step) and not holds(now + k * step + 1) for k in range(1, 4))
-
-
-# --- words -----------------------------------------------------------------------------------------
-
-
-def _in_words(geometry: Geometry, expr: sympy.Basic) -> str:
-    return readable(geometry, expr, {})
-
-
-def _because(geometry: Geometry, *symbols: sympy.Basic) -> str:
-    """Return the first assumption about all of ``symbols``, with its line.
-
-    If there is none, return the first assumption about one of ``symbols``.
-    """
-    wanted = set(symbols)
-    for expr, stack in geometry.env.guard_stacks:
-        if wanted <= expr.free_symbols and stack:
-            return f", because of{at_line(_in_words(geometry, expr), stack)}"
-    assumed = [(e, s) for e, s in geometry.env.guard_stacks if s and wanted & e.free_symbols]
-    return f", because of{at_line(_in_words(geometry, assumed[0][0]), assumed[0][1])}" if assumed else ""

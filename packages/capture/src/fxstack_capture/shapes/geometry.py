@@ -14,7 +14,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, StrictMinMaxConstr
 from fxstack_capture import torch_compat
 from fxstack_capture.shapes.contract import Solved
 from fxstack_capture.shapes.dims import Hint, Range
-from fxstack_capture.shapes.lattice import DYNAMIC, Inferred
+from fxstack_capture.shapes.history import DYNAMIC, Inferred
 from fxstack_capture.shapes.marks import DimRange
 from fxstack_capture.shapes.policy import Kind, SizePlan, TensorPlan
 from fxstack_capture.shapes.symbolic.env import CaptureShapeEnv, NamedSource
@@ -39,8 +39,17 @@ class NamedSymbol:
     """The symbol of a named dimension, and the part of the contract that describes it."""
 
     symbol: sympy.Symbol
-    made: torch.SymInt
+    number: torch.SymInt
     solved: Solved
+
+    @property
+    def name(self) -> str:
+        return self.solved.root.name
+
+    @property
+    def label(self) -> str:
+        """The name, and the size of the call that has it, for messages."""
+        return f"{self.name} ({self.solved.seen})"
 
     @property
     def lowest(self) -> int:
@@ -135,13 +144,13 @@ class Geometry:
         assert named is not None
         assert solved is not None
         direct = named.scale == 1 and named.offset == 0
-        known = self.named.get(solved.root.name)
-        if known is None:
+        symbol = self.named.get(solved.root.name)
+        if symbol is None:
             place = source if direct else Affine(source, named.scale, named.offset)
-            known = self.named[solved.root.name] = self._named_symbol(solved, place)
+            symbol = self.named[solved.root.name] = self._named_symbol(solved, place)
             if direct:
-                return known.made
-        expr = named.scale * known.symbol + named.offset
+                return symbol.number
+        expr = named.scale * symbol.symbol + named.offset
         return self._bound(expr, size, source)
 
     def _named_symbol(self, solved: Solved, source: Source) -> NamedSymbol:

@@ -1,4 +1,13 @@
-"""The values that the traces of one code object have seen: a map from places to elements of the lattice.
+"""The values that the traces of one code object have seen: a map from places to elements of a semilattice.
+
+The elements of the semilattice are the observed values of one number (a size, a stride, an offset, an int or a
+float)::
+
+    unset ⊔ x = x        x ⊔ x = x        x ⊔ y = dynamic        dynamic ⊔ x = dynamic
+
+``unset`` is ``None``. A value is a number, or ``Inferred(dim)`` for a stride that is the product of size and
+stride of another dimension. ``Inferred(dim)`` stays equal when the sizes change. The join is associative,
+commutative and idempotent, so observations of several calls, processes or ranks can be merged in any order.
 
 The map is a product of lattices, so two histories join place by place. A *place* identifies a number, for
 example dimension 0 of the tensor ``x`` with two dimensions. The same dimension of a tensor with another rank
@@ -7,12 +16,46 @@ is another place.
 
 from __future__ import annotations
 
+import enum
 import json
 import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-from fxstack_capture.shapes.lattice import DYNAMIC, Inferred, Seen, join
 from fxstack_capture.sources import Source
+
+
+class Dynamic(enum.Enum):
+    """The top element: more than one value has been seen."""
+
+    DYNAMIC = "dynamic"
+
+
+DYNAMIC = Dynamic.DYNAMIC
+
+
+@dataclass(frozen=True, slots=True)
+class Inferred:
+    """A stride equal to the stride of dimension ``dim`` times its size."""
+
+    dim: int
+
+
+Seen = int | float | Inferred | Dynamic
+
+
+def join(a: Seen | None, b: Seen | None) -> Seen | None:
+    """Return the least upper bound of ``a`` and ``b``."""
+    if a is None:
+        return b
+    if b is None or same(a, b):
+        return a
+    return DYNAMIC
+
+
+def same(a: Seen, b: Seen) -> bool:
+    """Whether type and value are equal. NaN equals itself, and 0.0 differs from -0.0."""
+    return type(a) is type(b) and (repr(a) == repr(b) if isinstance(a, float) else a == b)
 
 
 def size_of(source: Source, rank: int, dim: int) -> str:

@@ -18,8 +18,15 @@ from fxstack_capture.options import CaptureOptions
 from fxstack_capture.shapes.chosen import NOTHING_CHOSEN, Choices
 from fxstack_capture.shapes.contract import Bound, Solved
 from fxstack_capture.shapes.dims import DimRule, Hint, Named, Range
-from fxstack_capture.shapes.history import FrameHistory, number_of, offset_of, size_of, stride_of
-from fxstack_capture.shapes.lattice import DYNAMIC, Inferred
+from fxstack_capture.shapes.history import (
+    DYNAMIC,
+    FrameHistory,
+    Inferred,
+    number_of,
+    offset_of,
+    size_of,
+    stride_of,
+)
 from fxstack_capture.shapes.marks import DimRange, marks_of
 from fxstack_capture.sources import Free, FreeCell, Item, Key, Local, Source, ValueAt
 

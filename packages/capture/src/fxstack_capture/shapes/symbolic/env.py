@@ -5,26 +5,26 @@ It does not walk the Python stack.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import sympy
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 
 from fxstack_capture import torch_compat
-from fxstack_capture.shapes.symbolic.axioms import Axioms
-from fxstack_capture.shapes.symbolic.caches import with_own_caches
 from fxstack_capture.shapes.symbolic.decisions import LineDecisions
 from fxstack_capture.shapes.symbolic.floats import FloatArithmetic, as_functions
 from fxstack_capture.shapes.symbolic.nodes import Memo, remembering
 from fxstack_capture.shapes.symbolic.overflow_guards import OverflowGuards, fits, unbounded_parts
 from fxstack_capture.sources import Source
-from fxstack_capture.torch_compat import GuardSource, SLoc
+from fxstack_capture.torch_compat import FloorDiv, GuardSource, SLoc
 from fxstack_capture.torch_compat import Source as TorchSource
 
 UserStack = tuple[tuple[str, int, str], ...]
+Class = TypeVar("Class", bound=type)
 
 
 class NamedSource(TorchSource):
@@ -46,6 +46,57 @@ class NamedSource(TorchSource):
 
     def __hash__(self) -> int:
         return hash(self.source)
+
+
+class Axioms(dict[sympy.Basic, sympy.Basic]):
+    """The facts of a ShapeEnv and their truth values. Like ShapeEnv's dictionary, it is extended only by ``update``.
+
+    When ShapeEnv learns that a number is divisible, it simplifies all of its facts again, because a ``FloorDiv``
+    may have become a ``CleanDiv``. With thousands of facts, each such pass visits every subexpression of every
+    fact. Only facts with a ``FloorDiv`` can change, so this class simplifies only them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._divisions: dict[sympy.Basic, sympy.Basic] = {}
+
+    def update(self, facts: Any) -> None:  # type: ignore[override]
+        """Add a dictionary of facts."""
+        super().update(facts)
+        self._divisions.update((fact, truth) for fact, truth in facts.items() if fact.has(FloorDiv))
+
+    def simplify_divisions(self, simplify: Callable[[sympy.Basic], sympy.Basic]) -> None:
+        """Add the simplified forms of the facts with divisions."""
+        if self._divisions:
+            super().update({simplify(fact): truth for fact, truth in self._divisions.items()})
+
+
+_CACHED = type(functools.lru_cache(str.upper))
+_MISSING = object()
+
+
+def with_own_caches(cls: Class) -> Class:
+    """Replace the process-wide caches of the base class by the dictionary ``answers`` of each instance of ``cls``.
+
+    A method under ``functools.lru_cache`` would hold its environment, and every object that the environment refers
+    to, for the next few hundred calls of any environment (``get_implications``: forever).
+    """
+    for name, method in vars(cls.__mro__[1]).items():
+        if isinstance(method, _CACHED) and name not in vars(cls):
+            setattr(cls, name, _remembering(name, method.__wrapped__))
+    return cls
+
+
+def _remembering(name: str, compute: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(compute)
+    def method(self: Any, *args: Any, **settings: Any) -> Any:
+        key = name, args, tuple(settings.items())
+        found = self.answers.get(key, _MISSING)
+        if found is _MISSING:
+            found = self.answers[key] = compute(self, *args, **settings)
+        return found
+
+    return method
 
 
 @with_own_caches
@@ -70,7 +121,7 @@ class CaptureShapeEnv(ShapeEnv):
         self._lines = LineDecisions()
         self.floats = FloatArithmetic()
         self._overflow_guards = OverflowGuards(self.backed_var_to_val)
-        # ShapeEnv's other caches (see caches.py) are emptied when an environment with another version uses
+        # ShapeEnv's other caches are emptied when an environment with another version uses
         # them. Without a version of its own, this environment would stay in these caches forever.
         self._version_counter = id(self)
         self._needs_scalar_outputs = False

@@ -18,7 +18,7 @@ from fxstack_capture.shapes.contract_checks import check_contract
 from fxstack_capture.shapes.geometry import Geometry
 from fxstack_capture.shapes.symbolic.env import UserStack
 from fxstack_capture.shapes.symbolic.floats import as_functions
-from fxstack_capture.shapes.symbolic.words import at_line, readable, shown_name
+from fxstack_capture.shapes.symbolic.words import because, readable, shown_name
 from fxstack_capture.sources import Source
 from fxstack_capture.torch_compat import SymT, int_oo, symbol_is_type
 
@@ -88,10 +88,7 @@ def check_strict(geometry: Geometry) -> None:
 def _because(geometry: Geometry, symbol: sympy.Basic) -> str:
     if not symbol.is_Symbol:
         return ": sizes 0 and 1 are always specialised, because broadcasting depends on them."
-    for expr, stack in geometry.env.guard_stacks:
-        if symbol in expr.free_symbols and stack:
-            return f", because of{at_line(readable(geometry, expr, {}), stack)}"
-    return "."
+    return because(geometry, symbol) or "."
 
 
 def _specialised(geometry: Geometry) -> dict[sympy.Symbol, sympy.Basic]:

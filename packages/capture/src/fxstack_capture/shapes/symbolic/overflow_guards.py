@@ -1,6 +1,6 @@
 """Whether an integer expression can overflow 64 bits in a compiled guard. Such a guard would always fail.
 
-Python's integers are unbounded. The integers of compiled guards (``native/shape_program.c``) are not.
+Python's integers are unbounded. The integers of compiled guards (``native/guard_tree/shape_program.c``) are not.
 Therefore the trace specialises larger numbers (hashes, random number generators written in Python) to their
 present values.
 """
@@ -16,10 +16,8 @@ import sympy
 from fxstack_capture.torch_compat import LShift, PowByNatural
 
 _LIMIT = 1 << 62
-_APPEND_ONLY = (sympy.Add, sympy.Mul, sympy.Pow, PowByNatural, LShift)
-
-
-_MOST = 1 << 61
+_UNBOUNDED = (sympy.Add, sympy.Mul, sympy.Pow, PowByNatural, LShift)
+_MAX_GUARDED = 1 << 61
 
 
 def unbounded_parts(expr: sympy.Basic) -> list[sympy.Basic]:
@@ -27,14 +25,14 @@ def unbounded_parts(expr: sympy.Basic) -> list[sympy.Basic]:
 
     If these fit 64 bits, all of their parts do.
     """
-    if isinstance(expr, _APPEND_ONLY):
+    if isinstance(expr, _UNBOUNDED):
         return [expr]
     return [part for child in expr.args for part in unbounded_parts(child)]
 
 
 def fits(expr: sympy.Basic) -> sympy.Basic:
     """Return the condition that ``expr`` is far from the limits of 64 bits."""
-    return sympy.And(expr < _MOST, expr > -_MOST)
+    return sympy.And(expr < _MAX_GUARDED, expr > -_MAX_GUARDED)
 
 
 class OverflowGuards:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import sympy
 
 from fxstack_capture.shapes.geometry import Geometry
@@ -9,7 +12,9 @@ from fxstack_capture.shapes.symbolic.env import UserStack
 from fxstack_capture.sources import Size, Source
 
 
-def readable(geometry: Geometry, expr: sympy.Basic, names: dict[sympy.Symbol, Source]) -> str:
+def readable(
+    geometry: Geometry, expr: sympy.Basic, names: Mapping[sympy.Symbol, Source] = MappingProxyType({})
+) -> str:
     """Return the expression with the user's names in place of symbols."""
     shown = {
         symbol: sympy.Symbol(shown_name(geometry, source))
@@ -35,3 +40,14 @@ def at_line(text: str, stack: UserStack) -> str:
         return f"\n  {text}\n  (assumed by the backend)"
     file, line, function = stack[-1]
     return f'\n  {text}\n  File "{file}", line {line}, in {function}'
+
+
+def because(geometry: Geometry, *symbols: sympy.Basic) -> str:
+    """Return ", because of" and the first assumption about all of ``symbols``, or else about one of them; or ""."""
+    wanted = set(symbols)
+    stacks = [
+        (expr, stack) for expr, stack in geometry.env.guard_stacks if stack and wanted & expr.free_symbols
+    ]
+    for expr, stack in (*(pair for pair in stacks if wanted <= pair[0].free_symbols), *stacks):
+        return f", because of{at_line(readable(geometry, expr), stack)}"
+    return ""

@@ -245,7 +245,7 @@ class TorchTracer:
     def call(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """Call a function of torch: by the overrides of the program, by a rule, or as one node."""
         if self._entry_state is not None:
-            self._guard_state()
+            self._guard_state(self._entry_state)
         if self.arrays.has_scalars:
             args, kwargs = numpy_arrays.for_call(fn, args, kwargs)
         if self.overrides.concern(fn, args, kwargs):
@@ -283,13 +283,13 @@ class TorchTracer:
                 raise
         return self.trace.interp.call_function(fn, args, kwargs)
 
-    def _guard_state(self) -> None:
+    def _guard_state(self, state: TorchState) -> None:
         """Guard the global state of torch at the start of the trace."""
         # Suspended modes are wrapped with guards of their own, so this guard does not compare the mode
         # objects.
-        if self.outer_modes and self._entry_state is not None:
-            self._entry_state = replace(self._entry_state, function_modes=())
-        self.trace.guard(pinned(torch, "torch"), TorchStateIs(self._entry_state))
+        if self.outer_modes:
+            state = replace(state, function_modes=())
+        self.trace.guard(pinned(torch, "torch"), TorchStateIs(state))
         self._entry_state = None
         self.names.guard_operators()
 
@@ -478,8 +478,8 @@ class TorchTracer:
             aside = self.overrides.session(self.outer_modes)
             regions = self.regions.session()
             with state.session(self.state), state.hooks_aside(), self.transforms.session(), aside, regions:
-                if self.outer_modes:
-                    self._guard_state()
+                if self.outer_modes and self._entry_state is not None:
+                    self._guard_state(self._entry_state)
                 yield
         finally:
             self._set_memo(active=False)

@@ -1,0 +1,147 @@
+"""Guard records about the lengths and keys of containers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fxstack_capture.guards.accesses import is_instance_key
+from fxstack_capture.guards.records.check import Check, LoweredCheck, Reader
+from fxstack_capture.guards.text import short
+from fxstack_capture.sources import Source
+
+
+@dataclass(frozen=True, slots=True)
+class LengthIs(Check):
+    """C-level length of a list, tuple, dict, set, frozenset, deque or a subclass."""
+
+    length: int
+
+    cost = 2
+    kinds = ("SEQUENCE_LENGTH",)
+
+    def arguments(self) -> tuple[object, ...]:
+        return (self.length,)
+
+    def demand(self) -> str:
+        return f"must have length {self.length}"
+
+    def condition(self, name: str) -> str:
+        return f"len({name}) == {self.length}"
+
+    def describe(self, value: Any, _read: Reader) -> str:
+        try:
+            return f"its length is {len(value)}"
+        except Exception:
+            return "its length is unknown"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeysAre(Check):
+    """The keys of a dictionary in order. Constants are compared by type and value, other keys by identity.
+
+    With ``ordered=False`` the order is not compared. Two records are compared in the same way. Neither the
+    comparison nor the hash of a record runs ``__eq__`` or ``__hash__`` of a key, since these methods may be
+    the program's.
+    """
+
+    keys: tuple[object, ...]
+    ordered: bool = True
+
+    cost = 20
+    kinds = ("DICT_KEYS_MATCH",)
+    nanoseconds = 60
+    weak_tuples = ("keys",)
+
+    def _identity(self) -> tuple[object, ...]:
+        plain = ((type(key), key if type(key) in _PLAIN_KEYS else id(key)) for key in self.keys)
+        return self.ordered, *plain
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is KeysAre and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
+    def arguments(self) -> tuple[object, ...]:
+        return (self.keys, self.ordered)
+
+    def demand(self) -> str:
+        return f"must have the keys {short(self.keys)}" + (" in this order" if self.ordered else "")
+
+    def condition(self, name: str) -> str:
+        keys = ", ".join(map(short, self.keys))
+        return f"list({name}) == [{keys}]" if self.ordered else f"{name}.keys() == {{{keys}}}"
+
+    def describe(self, value: Any, _read: Reader) -> str:
+        keys = tuple(dict.keys(value)) if isinstance(value, dict) else tuple(value)
+        return f"the keys are {short(keys)}"
+
+
+_PLAIN_KEYS = frozenset({str, int})
+
+
+@dataclass(frozen=True, slots=True)
+class HasKey(Check):
+    """Whether a constant key is in a dictionary or set (C-level access)."""
+
+    key: object
+    present: bool
+
+    cost = 5
+    kinds = ("DICT_CONTAINS",)
+
+    def arguments(self) -> tuple[object, ...]:
+        return (self.key, self.present)
+
+    def lower(self, source: Source) -> LoweredCheck:
+        # Looking for an attribute need not materialise the dictionary of the instance.
+        if is_instance_key(source, self.key):
+            return source.base, "HasAttr", self.arguments()
+        return source, "HasKey", self.arguments()
+
+    def demand(self) -> str:
+        return f"must {'' if self.present else 'not '}have the key {self.key!r}"
+
+    def condition(self, name: str) -> str:
+        return f"{self.key!r} {'in' if self.present else 'not in'} {name}"
+
+    def describe(self, _value: object, _read: Reader) -> str:
+        return f"the key {'is missing' if self.present else 'exists'}"
+
+
+@dataclass(frozen=True, slots=True)
+class MembersAre(Check):
+    """No key of an instance dictionary is in ``absent``, and the values of ``empty`` are empty dicts.
+
+    The record combines the guards that every call of a module without hooks needs.
+    """
+
+    absent: tuple[str, ...]
+    empty: tuple[str, ...]
+
+    cost = 10
+    kinds = ("EMPTY_NN_MODULE_HOOKS_DICT", "DICT_CONTAINS")
+
+    def arguments(self) -> tuple[object, ...]:
+        return (self.absent, self.empty)
+
+    def lower(self, source: Source) -> LoweredCheck:
+        return source.base, "MembersAre", self.arguments()
+
+    def demand(self) -> str:
+        absent, empty = ", ".join(self.absent), ", ".join(self.empty)
+        return f"must not have the keys {absent}, and the dictionaries {empty} must be empty"
+
+    def condition(self, name: str) -> str:
+        parts = []
+        if self.absent:
+            parts.append(f"not {{{', '.join(map(repr, self.absent))}}} & {name}.keys()")
+        if self.empty:
+            parts.append(" == ".join([*(f"{name}[{key!r}]" for key in self.empty), "{}"]))
+        return " and ".join(parts)
+
+    def describe(self, value: Any, _read: Reader) -> str:
+        present = [f"the key {name} exists" for name in self.absent if name in value]
+        filled = [f"{name} is {short(value.get(name))}" for name in self.empty if value.get(name) != {}]
+        return ", ".join((*present, *filled)) or "the dictionary has changed back since the check"

@@ -1,0 +1,84 @@
+"""Weak references to the objects of the program that guards name.
+
+A tree lives as long as its entry, and keeps its guards for messages. If the guards held the classes, functions,
+modules and dictionary keys that they name, deleting a model would not free its memory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from typing import Any
+
+from fxstack_capture import sources
+from fxstack_capture.guards.text import short
+from fxstack_capture.native.class_flags import is_heap_type
+from fxstack_capture.sources import Source
+
+
+class Weakly:
+    """A weak reference to an object, and a text of the object for messages."""
+
+    __slots__ = ("_reference", "text")
+
+    def __init__(self, obj: object) -> None:
+        self._reference = weakref.ref(obj)
+        self.text = short(obj)
+
+    def __repr__(self) -> str:
+        return self.text
+
+    @property
+    def object(self) -> Any:
+        """The object, or None if the object no longer exists."""
+        return self._reference()
+
+
+def held(value: object) -> Any:
+    """Return the object of a ``Weakly``. Return any other value itself."""
+    return value.object if isinstance(value, Weakly) else value
+
+
+def weakly(value: object) -> Any:
+    """Return ``value`` in a weak reference if ``value`` supports weak references.
+
+    Classes of C code live as long as the process, so that they need no weak reference.
+    """
+    if isinstance(value, Weakly) or (isinstance(value, type) and not is_heap_type(value)):
+        return value
+    try:
+        return Weakly(value)
+    except TypeError:
+        return value
+
+
+class WeakSources:
+    """Rewrites the objects and sources in the guards of one tree. Each source is rewritten once."""
+
+    def __init__(self) -> None:
+        self._sources: dict[Source, Source] = {}
+
+    def rewrite(self, value: object) -> Any:
+        """Return the weak form of a source, or a weak reference to an object of the program."""
+        return self.source(value) if isinstance(value, Source) else weakly(value)
+
+    def source(self, source: Source) -> Source:
+        """Return the source with weak references in place of the objects that it holds."""
+        result = self._sources.get(source)
+        if result is None:
+            result = self._sources[source] = self._rewrite(source)
+        return result
+
+    def _rewrite(self, source: Source) -> Source:
+        if isinstance(source, sources.Pinned):
+            return dataclasses.replace(source, value=weakly(source.value))
+        if not isinstance(source, sources.Step):
+            return source
+        changes: dict[str, Any] = {"of": self.source(source.of)}
+        if isinstance(source, sources.SlotAttr):
+            changes["owner"] = weakly(source.owner)
+        if isinstance(source, sources.ItemAt):
+            changes["at"] = self.source(source.at)
+        if changes["of"] is source.of and len(changes) == 1:
+            return source
+        return dataclasses.replace(source, **changes)
