@@ -8,8 +8,9 @@ import torch._functorch.config as functorch
 import torch._inductor.config as inductor
 
 import fxstack
-from fxstack.settings import FUNCTORCH, INDUCTOR, make_options, with_torch_settings
-from fxstack_interchange.torch_facts.torch_settings import TABLES, meaning
+from fxstack.settings import make_options, with_torch_settings
+from fxstack_interchange.torch_facts.settings_table import FUNCTORCH, INDUCTOR, TABLES
+from fxstack_interchange.torch_facts.torch_settings import find_setting
 
 X = torch.randn(8, 8)
 RELEASE = tuple(int(part) for part in torch.__version__.split(".")[:2])
@@ -17,7 +18,7 @@ RELEASE = tuple(int(part) for part in torch.__version__.split(".")[:2])
 
 @pytest.mark.parametrize(("module", "config"), [(INDUCTOR, inductor), (FUNCTORCH, functorch)])
 def test_every_setting_has_a_row_and_every_row_a_setting(module, config):
-    assert [name for name in config._config if meaning(module, name) is None] == []
+    assert [name for name in config._config if find_setting(module, name) is None] == []
     if RELEASE < (2, 13):
         pytest.skip("older releases lack some of the settings")
     names, groups = set(TABLES[module]), {name for name in TABLES[module] if name.endswith("*")}

@@ -73,7 +73,8 @@ def compile(
         mode: See ``fxstack.settings.MODES``.
         options: ``partitioner``, and the fields of ``fxstack_capture.CaptureOptions``,
             ``fxstack_functionalize.AotOptions``, ``fxstack_partition.PartitionOptions`` and
-            ``fxstack_inductor.InductorOptions``.
+            ``fxstack_inductor.InductorOptions``: ``{"budget": 0.3}``, or under the name of the stage
+            ``{"partition": {"budget": 0.3}}``. An option precedes the argument of the same name.
         disable: Return the model unchanged. With ``TORCH_COMPILE_DISABLE=1`` in the environment, as for
             ``torch.compile``, the compiled callable runs everything in plain Python.
 
@@ -95,36 +96,32 @@ def compile(
         mode=mode,
         options=options,
     )
-    changes = {
-        "fullgraph": fullgraph,
-        "dynamic": dynamic,
-        "leave_unprofitable": _leaves_unprofitable(backend, options or {}, mode),
-    }
-    decorate = _decorator(backend, make_options(mode, options), changes, dynamic_shapes, again)
+    # Unprofitable code is left to Python only with the backend that is for speed. The mode "safe" decides itself,
+    # graph by graph.
+    is_for_speed = (get_default_backend() if backend is None else backend) == "inductor" and mode != "safe"
+    arguments = {"fullgraph": fullgraph, "dynamic": dynamic, "leave_unprofitable": is_for_speed}
+    decorate = _decorator(backend, make_options(mode, options, arguments), dynamic_shapes, again)
     return decorate if model is None else decorate(model)
 
 
 def _decorator(
-    backend: str | Backend | None,
-    made: CompileOptions,
-    changes: Mapping[str, Any],
-    dynamic_shapes: object,
-    again: Callable[..., Any],
+    backend: str | Backend | None, options: CompileOptions, dynamic_shapes: object, again: Callable[..., Any]
 ) -> Callable[[Any], Any]:
     """Return the function that compiles a callable. ``again`` calls ``compile`` for parts of the program."""
     log = CompileLog()
-    chosen = resolve_backend(backend, made, log)
+    chosen = resolve_backend(backend, options, log)
+    capture = replace(options.capture, leave_unprofitable=False) if CHECKS else options.capture
 
     def named_backend(forced: str | Backend) -> Backend:
         same = forced == (get_default_backend() if backend is None else backend)
-        return chosen if same else resolve_backend(forced, made, log)
+        return chosen if same else resolve_backend(forced, options, log)
 
     def decorate(fn: Callable[..., Any]) -> Any:
         if not callable(fn):
             raise TypeError(f"fxstack.compile: expected a function or module, got {fn!r}.")
         compiled = fxstack_capture.optimize(
             chosen,
-            options=replace(made.capture, **changes),
+            options=capture,
             observer=log,
             dynamic_shapes=dynamic_shapes,
             named_backend=named_backend,
@@ -134,15 +131,6 @@ def _decorator(
         return compiled
 
     return decorate
-
-
-def _leaves_unprofitable(backend: str | Backend | None, options: Mapping[str, Any], mode: str | None) -> bool:
-    """Whether unprofitable code is left to Python: by default only for our backend, which is for speed.
-
-    The mode ``safe`` decides itself, graph by graph.
-    """
-    own = (get_default_backend() if backend is None else backend) == "inductor" and mode != "safe"
-    return bool(options.get("leave_unprofitable", own)) and not CHECKS
 
 
 def optimize(backend: str | Backend = "inductor", **keywords: Any) -> Callable[[F], F]:

@@ -21,6 +21,8 @@ from fxstack_capture.trace.records import CapturedCode
 from fxstack_inductor import Failure, Lowered
 from fxstack_inductor.targets.triton_target import LoweredTriton
 from fxstack_interchange import Partition, StageGraph
+from fxstack_interchange.torch_facts.settings_table import FUNCTORCH, INDUCTOR
+from fxstack_interchange.torch_facts.torch_settings import warn_of_ignored
 
 Compiled = Callable[..., Any]
 
@@ -199,6 +201,8 @@ class CompileLog:
     # the observer interface of capture
 
     def on_start(self, code: CodeType) -> None:
+        for module in (INDUCTOR, FUNCTORCH):  # capture warns of the settings that it follows
+            warn_of_ignored(code, module)
         for listener in LISTENERS:
             listener.on_start(code)
 

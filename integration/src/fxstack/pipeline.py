@@ -18,7 +18,7 @@ from fxstack.settings import CompileOptions, with_torch_settings
 from fxstack_capture import disable
 from fxstack_capture.driver.backend import WANTS_FAKES
 from fxstack_capture.driver.reports.compilation import compiled_later, present_compilation
-from fxstack_functionalize import UnsupportedGraphError, aot
+from fxstack_functionalize import AotOptions, UnsupportedGraphError, aot
 from fxstack_inductor import NoCompilerError, compile_graph, decompositions
 from fxstack_inductor.errors import CudaError, NotLowered, TritonMissing
 from fxstack_interchange import Partition, StageGraph
@@ -209,9 +209,14 @@ class Compilation:
         self.log.on_partition(self.number, parts)
         return parts
 
-    def _with_attention(self) -> tuple[str, ...]:
-        """Return the devices for which inductor has attention kernels: all with the target ``cuda``."""
-        return ("cuda", "cpu") if self.options.inductor.target == "cuda" else ("cuda",)
+    def _functionalize_options(self, has_decompositions: bool) -> AotOptions:
+        """Return the options of functionalize, with the defaults that depend on other stages."""
+        options = self.options.functionalize
+        attention = options.whole_attention
+        if attention is None and has_decompositions:
+            # Inductor has attention kernels for CUDA, and for all devices with the target ``cuda``.
+            attention = ("cuda", "cpu") if self.options.inductor.target == "cuda" else ("cuda",)
+        return replace(options, on_error=options.on_error or self.on_error, whole_attention=attention)
 
     def ahead_of_time(
         self,
@@ -233,11 +238,7 @@ class Compilation:
             partitioner=disable(self.cut),
             inference_compiler=compilers.inference,
             decompositions=table,
-            options=replace(
-                self.options.functionalize,
-                on_error=self.on_error,
-                whole_attention=() if table is None else self._with_attention(),
-            ),
+            options=self._functionalize_options(table is not None),
             store=store,
         )
         spent = sum(map(self.log.seconds, inner)) - before

@@ -13,13 +13,14 @@ from typing import Annotated
 
 import typer
 
+from fxstack.cli.options import describe_settings
 from fxstack.cli.output import Json, fail, print_json, print_records, print_table
 from fxstack.cli.run import check_script, go_on_in_child, run_program
 from fxstack.debug.passes import PassRecord, all_passes, nearest_text
 from fxstack.log import LISTENERS
 from fxstack.report import write_folder
 from fxstack.report.figures import Figures
-from fxstack.torch_interop.described_settings import described_settings
+from fxstack.torch_options import names_of_torch
 from fxstack.trace import Session, TraceError, load_folder
 from fxstack.trace.counts import where
 from fxstack.trace.listener import TraceListener
@@ -138,9 +139,10 @@ def config(
     as_json: Json = False,
 ) -> None:
     """List the settings of torch's compiler (torch._dynamo.config and others), and what they do here."""
-    found = [known for known in described_settings() if name in f"{known.module}.{known.name}"]
+    settings = describe_settings(names_of_torch())
+    found = [known for known in settings if name in f"{known.module}.{known.name}"]
     if not found:
-        near = nearest_text(name, [known.name for known in described_settings()], "fxstack config")
+        near = nearest_text(name, [known.name for known in settings], "fxstack config")
         raise fail(f"no setting has {name!r} in its name. {near}")
     print_records(found, ("setting", "here"), lambda k: (f"{k.module}.{k.name}", k.text), as_json=as_json)
 
