@@ -16,7 +16,7 @@ from typing import Any
 
 from fxstack.minify.cases import Case, load_case
 from fxstack.minify.checking import Check, Found
-from fxstack.minify.compare import Failure, raised
+from fxstack.minify.compare import Failure, failure_of
 from fxstack.minify.forks import Send, end_text
 from fxstack.minify.programs import ProgramReduction
 from fxstack.minify.reduction import Reduction
@@ -133,7 +133,7 @@ class Minifier:
             except SystemExit as error:
                 end = end_text(error.code)
             except BaseException as error:
-                end = f"ends with {raised(error)}"
+                end = f"ends with {failure_of(error)}"
             counts = {"graphs": check.graphs, "calls": check.calls}
             return {**counts, "failure": check.failure, "end": end, "signal": ""}
 

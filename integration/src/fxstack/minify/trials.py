@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fxstack.minify.cases import Case, copies
-from fxstack.minify.compare import Failure, is_rounding, observe, raised, scale, tolerance
+from fxstack.minify.compare import Failure, failure_of, is_rounding, observe, scale, tolerance
 from fxstack.minify.forks import Ended, Forks
 from fxstack.minify.script import script_text
 from fxstack.minify.stages import Setup
@@ -57,7 +57,7 @@ def execute(text: str, names: dict[str, Any]) -> Failure | None:
     except SystemExit:
         return None
     except Exception as error:
-        return raised(error)
+        return failure_of(error)
     return None
 
 
