@@ -24,7 +24,7 @@ _OURS: dict[str, Callable[[CompileOptions, CompileLog], Backend]] = {
     "inductor": make_backend,
     "aot_eager": make_aot_eager_backend,
     "aot_eager_decomp_partition": lambda options, log: make_aot_eager_backend(options, log, LateTable()),
-    "eager": lambda _options, log: _counted(eager_backend, log),
+    "eager": lambda _options, log: _measure_time(eager_backend, log),
 }
 
 
@@ -97,8 +97,10 @@ def get_default_backend() -> str | Backend:
     """Return the default backend: that of ``set_default_backend``, else of torch's function of this name."""
     if _DEFAULT[0] is not None:
         return _DEFAULT[0]
-    told = getattr(sys.modules.get("torch._dynamo.backends.registry"), "get_default_backend", None)
-    return "inductor" if told is None else told()
+    get_torch_default = getattr(
+        sys.modules.get("torch._dynamo.backends.registry"), "get_default_backend", None
+    )
+    return "inductor" if get_torch_default is None else get_torch_default()
 
 
 def resolve_backend(backend: str | Backend | None, options: CompileOptions, log: CompileLog) -> Backend:
@@ -111,19 +113,19 @@ def resolve_backend(backend: str | Backend | None, options: CompileOptions, log:
     if backend is None:
         backend = get_default_backend()
     if isinstance(backend, str):
-        return _checked(_by_name(backend, options, log), log)
+        return _check_results(_by_name(backend, options, log), log)
     if not callable(backend):
         raise TypeError(
             f"fxstack.compile: backend must be a name or a callable "
             f"(GraphModule, example_inputs) -> callable, not {type(backend).__name__}."
         )
-    return _checked(_counted(backend, log), log)
+    return _check_results(_measure_time(backend, log), log)
 
 
 def _by_name(name: str, options: CompileOptions, log: CompileLog) -> Backend:
     if name in _OURS:
         return _OURS[name](options, log)
-    return _counted(_found(name), log)
+    return _measure_time(_load_foreign(name), log)
 
 
 def is_own(backend: str | Backend | None) -> bool:
@@ -137,23 +139,23 @@ def with_arguments(backend: str | Backend | None, arguments: dict[str, Any]) -> 
     chosen = get_default_backend() if backend is None else backend
     if not arguments:
         return chosen
-    called = _found(chosen) if isinstance(chosen, str) else chosen
+    called = _load_foreign(chosen) if isinstance(chosen, str) else chosen
     return update_wrapper(partial(called, **arguments), called)
 
 
-def _found(name: str) -> Backend:
+def _load_foreign(name: str) -> Backend:
     """Return the backend of another project."""
     if name in _REGISTERED:
         return _REGISTERED[name]
-    found = [entry.load for entry in entry_points(group=TORCH_GROUP) if entry.name == name]
-    if not found and name in _names_of_torch():
-        found = [partial(_registry_of_torch().lookup_backend, name)]
-    if not found:
+    loaders = [entry.load for entry in entry_points(group=TORCH_GROUP) if entry.name == name]
+    if not loaders and name in _names_of_torch():
+        loaders = [partial(_registry_of_torch().lookup_backend, name)]
+    if not loaders:
         raise UnknownBackendError(
             f"fxstack.compile: no backend named {name!r}. Known: {', '.join(list_backends())}. "
             f"Packages add backends through the entry-point group {TORCH_GROUP!r}."
         )
-    loaded: Backend = found[0]()
+    loaded: Backend = loaders[0]()
     return loaded
 
 
@@ -167,15 +169,15 @@ def _registry_of_torch() -> Any:
     return import_module("torch._dynamo.backends.registry")
 
 
-def _counted(backend: Backend, log: CompileLog) -> Backend:
+def _measure_time(backend: Backend, log: CompileLog) -> Backend:
     def counted(graph_module: Any, example_inputs: Any) -> Callable[..., Any]:
         with log.measure("backend", log.next_graph()):
             return backend(graph_module, example_inputs)
 
-    return _named(counted, backend)
+    return _copy_name(counted, backend)
 
 
-def _checked(backend: Backend, log: CompileLog) -> Backend:
+def _check_results(backend: Backend, log: CompileLog) -> Backend:
     """Return ``backend``, which compares its graphs with eager if ``fxstack minify`` or a setting asks for it."""
 
     def checked(graph_module: Any, example_inputs: Any) -> Callable[..., Any]:
@@ -190,11 +192,11 @@ def _checked(backend: Backend, log: CompileLog) -> Backend:
         compiled: Callable[..., Any] = check.compile(backend, graph_module, example_inputs, log.newest.place)
         return compiled
 
-    return _named(checked, backend)
+    return _copy_name(checked, backend)
 
 
-def _named(wrapper: Any, backend: Backend) -> Backend:
-    named = backend if hasattr(backend, "__qualname__") else type(backend)
-    wrapper.__name__, wrapper.__qualname__ = named.__name__, named.__qualname__
+def _copy_name(wrapper: Any, backend: Backend) -> Backend:
+    source = backend if hasattr(backend, "__qualname__") else type(backend)
+    wrapper.__name__, wrapper.__qualname__ = source.__name__, source.__qualname__
     setattr(wrapper, WANTS_FAKES, getattr(backend, WANTS_FAKES, False))
     return cast("Backend", wrapper)

@@ -12,7 +12,7 @@ from torch.fx import GraphModule
 
 from fxstack.disk import ProgramStore, program_store
 from fxstack.log import CompileLog
-from fxstack.refusals import eager_error, repeatable
+from fxstack.refusals import can_repeat, eager_error
 from fxstack.safe import Trial
 from fxstack.settings import CompileOptions, with_torch_settings
 from fxstack_capture import disable
@@ -48,14 +48,14 @@ def make_backend(options: CompileOptions, log: CompileLog) -> Backend:
         try:
             compilers = Compilers(graph.compile_forward, graph.compile_backward, graph.compile_inference)
             store = program_store(graph.options, log, graph.number, graph.repeats)
-            made = graph.ahead_of_time(graph_module, example_inputs, compilers, LateTable(), store)
+            compiled = graph.ahead_of_time(graph_module, example_inputs, compilers, LateTable(), store)
         except (UnsupportedGraphError, *UNAVAILABLE) as error:
-            return _in_eager(graph_module, example_inputs, error)
+            return _run_in_eager(graph_module, example_inputs, error)
         except StoppedAfterPass as stopped:
-            return _stopped(graph_module, stopped)
+            return _warn_of_stop(graph_module, stopped)
         if options.mode != "safe":
-            return made
-        return Trial(made, eager_backend(graph_module, ()), graph.number, log.on_choice)
+            return compiled
+        return Trial(compiled, eager_backend(graph_module, ()), graph.number, log.on_choice)
 
     setattr(inductor, WANTS_FAKES, True)
     return inductor
@@ -78,9 +78,9 @@ def make_aot_eager_backend(
             compilers = Compilers(run_in_eager, run_in_eager, run_in_eager)
             return graph.ahead_of_time(graph_module, example_inputs, compilers, table)
         except UnsupportedGraphError as error:
-            return _in_eager(graph_module, example_inputs, error)
+            return _run_in_eager(graph_module, example_inputs, error)
         except StoppedAfterPass as stopped:
-            return _stopped(graph_module, stopped)
+            return _warn_of_stop(graph_module, stopped)
 
     setattr(aot_eager, WANTS_FAKES, True)
     return aot_eager
@@ -95,13 +95,13 @@ def eager_backend(graph_module: GraphModule, _example_inputs: Sequence[Any]) -> 
 setattr(eager_backend, WANTS_FAKES, True)
 
 
-def _in_eager(graph_module: GraphModule, example_inputs: Sequence[Any], reason: Exception) -> Compiled:
+def _run_in_eager(graph_module: GraphModule, example_inputs: Sequence[Any], reason: Exception) -> Compiled:
     text = str(reason).rstrip(".")
     warn_user(f"fxstack: {text}. The captured graph runs in eager torch.", UserWarning)
     return eager_backend(graph_module, example_inputs)
 
 
-def _stopped(graph_module: GraphModule, stopped: StoppedAfterPass) -> Compiled:
+def _warn_of_stop(graph_module: GraphModule, stopped: StoppedAfterPass) -> Compiled:
     warn_user(f"fxstack: {stopped}. The graph runs in eager torch.", UserWarning)
     return eager_backend(graph_module, ())
 
@@ -144,14 +144,14 @@ class Compilation:
     """The compilation of the frame, to which the backward belongs too."""
 
     def compile_forward(self, graph_module: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
-        self.repeats.append(repeatable(graph_module))
+        self.repeats.append(can_repeat(graph_module))
         return self.compile_stage(graph_module, example_inputs)
 
     def compile_inference(self, graph_module: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
-        self.repeats.append(repeatable(graph_module))
-        made = self.compile_stage(graph_module, example_inputs, inference=True)
+        self.repeats.append(can_repeat(graph_module))
+        compiled = self.compile_stage(graph_module, example_inputs, inference=True)
         # With frozen weights it computes constants and may compile during user calls, with the frame hook on.
-        return disable(made) if self.options.inductor.freezing else made
+        return disable(compiled) if self.options.inductor.freezing else compiled
 
     def on_error(self, failure: Exception, eager: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """Raise eager's exception, if the graph can run again."""
@@ -172,7 +172,7 @@ class Compilation:
         inductor = self.options.inductor
         try:
             with self.log.measure("inductor", self.number):
-                made = compile_graph(
+                compiled = compile_graph(
                     graph_module,
                     example_inputs,
                     inductor,
@@ -182,9 +182,9 @@ class Compilation:
                     check_arguments=False,  # guards have checked them
                 )
         except NotLowered as error:
-            return _in_eager(graph_module, example_inputs, error)
+            return _run_in_eager(graph_module, example_inputs, error)
         role = "backward" if boxed else "inference" if inference else "forward"
-        return self.log.on_compiled(self.number, role, graph_module, made)
+        return self.log.on_compiled(self.number, role, graph_module, compiled)
 
     def compile_backward(self, graph_module: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
         """Compile a backward. The forward may have run, so without a compiler only this graph runs in eager.
@@ -196,9 +196,9 @@ class Compilation:
             with held_signals(), paused_collector(), working_on(place), compiled_later(self.context):
                 return self.compile_stage(graph_module, example_inputs, boxed=True)
         except UNAVAILABLE as error:
-            return _in_eager(graph_module, example_inputs, error)
+            return _run_in_eager(graph_module, example_inputs, error)
         except StoppedAfterPass as stopped:
-            return _stopped(graph_module, stopped)
+            return _warn_of_stop(graph_module, stopped)
 
     def cut(self, joint: StageGraph) -> Partition:
         self.log.keep(self.number, joint)
@@ -242,6 +242,6 @@ class Compilation:
             store=store,
         )
         spent = sum(map(self.log.seconds, inner)) - before
-        own = time.perf_counter() - start - spent
-        self.log.add_time("functionalize", self.number, own)
+        seconds = time.perf_counter() - start - spent
+        self.log.add_time("functionalize", self.number, seconds)
         return compiled

@@ -65,13 +65,13 @@ class Trial:
             return self.kept(*args)
         with self._lock:
             position, self._calls = self._calls, self._calls + 1
-        in_eager = self._in_eager(position)
+        in_eager = self._serves_eager(position)
         _wait(args)
         start = self.clock()
         self._finish_period(start)
         results = (self.eager if in_eager else self.compiled)(*args)
         counts = position >= WARM_UP
-        if trains(results):
+        if needs_backward(results):
             self._last = (in_eager, start, counts)
         else:
             self._last = None
@@ -79,7 +79,7 @@ class Trial:
             self._add(in_eager, self.clock() - start, counts)
         return results
 
-    def _in_eager(self, position: int) -> bool:
+    def _serves_eager(self, position: int) -> bool:
         if position < WARM_UP:
             return position >= WARM_UP // 2
         return bool((position - WARM_UP) >> (self.number % PATTERNS) & 1)
@@ -102,7 +102,7 @@ class Trial:
         self.decided(Choice(self.number, "eager" if slower else "compiled", compiled, eager))
 
 
-def trains(results: object) -> bool:
+def needs_backward(results: object) -> bool:
     """Whether a backward may follow."""
     leaves = pytree.tree_leaves(results)
     return torch.is_grad_enabled() and any(

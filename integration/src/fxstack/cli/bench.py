@@ -61,11 +61,11 @@ def compare(target: str, arguments: Sequence[str], tell: Callable[[str], None]) 
     results: list[Result] = []
     for system in SYSTEMS:
         tell(f"{system} ...")
-        results.append(_measured(system, target, arguments, results[0] if results else Result(system)))
+        results.append(_measure(system, target, arguments, results[0] if results else Result(system)))
     return results
 
 
-def _measured(system: str, target: str, arguments: Sequence[str], eager: Result) -> Result:
+def _measure(system: str, target: str, arguments: Sequence[str], eager: Result) -> Result:
     environment = {name: value for name, value in os.environ.items() if name != "FXSTACK"}
     if system == "fxstack":
         environment["FXSTACK"] = "1"
@@ -73,19 +73,19 @@ def _measured(system: str, target: str, arguments: Sequence[str], eager: Result)
         file = Path(folder) / "result.json"
         command = [sys.executable, "-m", "fxstack.cli.timed", system, str(file), target, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)  # noqa: S603
-        found = loads(file.read_text()) if file.exists() else {"seconds": []}
-    seconds = found["seconds"]
+        measured = loads(file.read_text()) if file.exists() else {"seconds": []}
+    seconds = measured["seconds"]
     if done.returncode:
         end = f"the program {end_text(done.returncode)}"
-        return _failed(system, found.get("error", end), found.get("line", ""), target, eager)
+        return _failure_result(system, measured.get("error", end), measured.get("line", ""), target, eager)
     if not seconds:
         return Result(system, error=_NOTHING, fix="let the program call what torch.compile returns")
     low, median, high = quartiles(seconds)
     ratio = (eager.median or median) / median
-    return Result(system, len(seconds), seconds[0], low, median, high, found["memory"], ratio)
+    return Result(system, len(seconds), seconds[0], low, median, high, measured["memory"], ratio)
 
 
-def _failed(system: str, error: str, line: str, target: str, eager: Result) -> Result:
+def _failure_result(system: str, error: str, line: str, target: str, eager: Result) -> Result:
     """Return the result of a run that failed, with what to do."""
     if system == "eager":
         fix = "mend the program: it fails in plain eager"

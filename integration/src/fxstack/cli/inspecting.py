@@ -55,13 +55,13 @@ def _explain(folder: Path, as_json: bool, _child: int, _code: int) -> None:
     figures = Figures(Session(tuple(event for session in sessions for event in session.events)))
     if as_json:
         counts = figures.counts
-        found = counts.breaks.most_common()
-        breaks = [{"at": where(record), "times": count, **asdict(record)} for record, count in found]
+        counted = counts.breaks.most_common()
+        breaks = [{"at": where(record), "times": count, **asdict(record)} for record, count in counted]
         print_json(
             {
                 "sentences": figures.sentences(),
                 "breaks": breaks,
-                "recompilations": [asdict(again) for again in counts.recompilations],
+                "recompilations": [asdict(recompilation) for recompilation in counts.recompilations],
                 "plain": counts.plain,
                 "seconds": counts.seconds,
             }
@@ -94,15 +94,19 @@ def passes(
     as_json: Json = False,
 ) -> None:
     """List the passes of all stages in order: what each does, and the file of its code."""
-    found = [known for known in all_passes() if name in f"{known.stage}:{known.name}"]
-    if not found:
-        near = nearest_text(name, [f"{known.stage}:{known.name}" for known in all_passes()], "fxstack passes")
+    matches = [record for record in all_passes() if name in f"{record.stage}:{record.name}"]
+    if not matches:
+        near = nearest_text(
+            name, [f"{record.stage}:{record.name}" for record in all_passes()], "fxstack passes"
+        )
         raise fail(f"no pass has {name!r} in its name. {near}")
     if examples and not as_json:
-        for known in found:
-            print_table(("",), [(f"{known.stage}:{known.name}  {known.sentence}",), (known.example,), ("",)])
+        for record in matches:
+            print_table(
+                ("",), [(f"{record.stage}:{record.name}  {record.sentence}",), (record.example,), ("",)]
+            )
     else:
-        print_records(found, ("stage", "pass", "what it does", "file"), _pass, as_json=as_json)
+        print_records(matches, ("stage", "pass", "what it does", "file"), _pass, as_json=as_json)
 
 
 def rule(
@@ -128,9 +132,9 @@ def rule(
         raise fail("\n".join(unknown))
 
 
-def _pass(known: PassRecord) -> tuple[str, ...]:
-    place = f"{known.file.partition('/src/')[2] or known.file}:{known.line}"
-    return (known.stage, known.name, known.sentence, place)
+def _pass(record: PassRecord) -> tuple[str, ...]:
+    location = f"{record.file.partition('/src/')[2] or record.file}:{record.line}"
+    return (record.stage, record.name, record.sentence, location)
 
 
 def config(
@@ -140,11 +144,11 @@ def config(
 ) -> None:
     """List the settings of torch's compiler (torch._dynamo.config and others), and what they do here."""
     settings = describe_settings(names_of_torch())
-    found = [known for known in settings if name in f"{known.module}.{known.name}"]
-    if not found:
-        near = nearest_text(name, [known.name for known in settings], "fxstack config")
+    matches = [setting for setting in settings if name in f"{setting.module}.{setting.name}"]
+    if not matches:
+        near = nearest_text(name, [setting.name for setting in settings], "fxstack config")
         raise fail(f"no setting has {name!r} in its name. {near}")
-    print_records(found, ("setting", "here"), lambda k: (f"{k.module}.{k.name}", k.text), as_json=as_json)
+    print_records(matches, ("setting", "here"), lambda k: (f"{k.module}.{k.name}", k.text), as_json=as_json)
 
 
 def add_commands(app: typer.Typer) -> None:

@@ -43,10 +43,10 @@ def describe_options() -> list[OptionRecord]:
 
 def field_docs(record: type) -> dict[str, str]:
     """Return the first paragraph of the string below each field of a dataclass, by the field's name."""
-    (made,) = ast.parse(textwrap.dedent(inspect.getsource(record))).body
-    assert isinstance(made, ast.ClassDef)
+    (class_node,) = ast.parse(textwrap.dedent(inspect.getsource(record))).body
+    assert isinstance(class_node, ast.ClassDef)
     docs: dict[str, str] = {}
-    for field, after in zip(made.body, made.body[1:], strict=False):
+    for field, after in zip(class_node.body, class_node.body[1:], strict=False):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
             match after:
                 case ast.Expr(ast.Constant(str() as text)):

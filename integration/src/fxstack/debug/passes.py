@@ -61,7 +61,7 @@ def _record(package: str, stage: str, step: Pass[object]) -> PassRecord:
 
 def is_pass(stage: str, name: str) -> bool:
     """Return whether there is a pass with this name, in ``stage`` or, if that is "", in any stage."""
-    return any(name == known.name and stage in ("", known.stage) for known in all_passes())
+    return any(name == record.name and stage in ("", record.stage) for record in all_passes())
 
 
 def nearest_text(name: str, known: Iterable[str], command: str) -> str:
@@ -72,22 +72,22 @@ def nearest_text(name: str, known: Iterable[str], command: str) -> str:
 
 def stops_after(stage: str, name: str) -> bool:
     """Return whether ``FXSTACK_STOP_AFTER`` names a pass, as ``name`` or ``stage:name``."""
-    asked = os.environ.get(STOP_VARIABLE, "")
-    return bool(asked) and _is_asked(asked, stage, name)
+    value = os.environ.get(STOP_VARIABLE, "")
+    return bool(value) and _is_asked(value, stage, name)
 
 
 @cache
-def _is_asked(asked: str, stage: str, name: str) -> bool:
-    warn_of_unknown_stop(asked)
-    of, _, named = asked.rpartition(":")
-    return named == name and of in ("", stage)
+def _is_asked(value: str, stage: str, name: str) -> bool:
+    warn_of_unknown_stop(value)
+    of, _, pass_name = value.rpartition(":")
+    return pass_name == name and of in ("", stage)
 
 
 @cache
-def warn_of_unknown_stop(asked: str) -> None:
+def warn_of_unknown_stop(value: str) -> None:
     """Warn once if a value of ``FXSTACK_STOP_AFTER`` names no pass."""
-    of, _, named = asked.rpartition(":")
-    if asked and not is_pass(of, named):
+    of, _, pass_name = value.rpartition(":")
+    if value and not is_pass(of, pass_name):
         known = {known.name: f"{known.stage}:{known.name}" for known in all_passes()}
-        near = nearest_text(asked, known.values() if of else known, "fxstack passes")
-        warn_user(f"{STOP_VARIABLE}: there is no pass {asked!r}. {near}", UserWarning)
+        near = nearest_text(value, known.values() if of else known, "fxstack passes")
+        warn_user(f"{STOP_VARIABLE}: there is no pass {value!r}. {near}", UserWarning)

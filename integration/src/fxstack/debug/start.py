@@ -10,7 +10,7 @@ from functools import partial
 from html import escape
 from pathlib import Path
 
-from fxstack.debug.artefacts import printed, report_folder, tell, trace_folders
+from fxstack.debug.artefacts import is_printed, report_folder, tell, trace_folders
 from fxstack.debug.listener import DebugListener
 from fxstack.debug.progress import Progress
 from fxstack.debug.summary import Summary
@@ -33,7 +33,7 @@ def start() -> Callable[[], None]:
     def write(body: Body) -> None:
         for folder in trace_folders():
             if writer.write(folder, body) and folder == report_folder():
-                _explain_records(Path(folder))
+                _write_unfinished_page(Path(folder))
 
     trace = TraceListener(lambda: bool(trace_folders()), write, lambda: bool(report_folder()))
     debug = DebugListener()
@@ -45,7 +45,7 @@ def start() -> Callable[[], None]:
     return partial(finish, summary, trace, writer)
 
 
-def _explain_records(folder: Path) -> None:
+def _write_unfinished_page(folder: Path) -> None:
     """Say in ``index.html``, until the report is there, how to get one from the records of a job that was killed."""
     with suppress(OSError), (folder / "index.html").open("x", encoding="utf-8") as file:
         text = (Path(__file__).parents[1] / "templates/unfinished.html").read_text(encoding="utf-8")
@@ -54,7 +54,7 @@ def _explain_records(folder: Path) -> None:
 
 def finish(summary: Summary, trace: TraceListener, writer: TraceWriter) -> None:
     """Print the closing table, and write the end of the record and the report, if the environment asks for them."""
-    if printed("summary"):
+    if is_printed("summary"):
         tell(summary.text())
     if not trace_folders():
         return

@@ -34,16 +34,16 @@ def cache_entries(original: Callable[[CodeType], list[Any]], code: object) -> li
     of = function.__code__ if isinstance(function, FunctionType) else code
     if not isinstance(of, CodeType):
         raise TypeError(f"expected a code object, got {code!r}")
-    found = native.entries(of) if native.AVAILABLE else []
-    return [*(CacheEntry(entry.code, _guards(of, entry)) for entry in found), *original(of)]
+    entries = native.entries(of) if native.AVAILABLE else []
+    return [*(CacheEntry(entry.code, _guards(of, entry)) for entry in entries), *original(of)]
 
 
 def _guards(code: CodeType, entry: native.Entry) -> Any:
     def holds(f_locals: Mapping[str, object]) -> bool:
-        functions = (found for found in gc.get_referrers(code) if isinstance(found, FunctionType))
+        functions = (function for function in gc.get_referrers(code) if isinstance(function, FunctionType))
         return entry.tree is None or first_failure(entry.tree, next(functions), dict(f_locals)) is None
 
-    made: Any = holds
-    made.check = holds
-    made.code_parts = [] if entry.tree is None else [repr(guard_text(guard)) for guard in entry.tree.meta]
-    return made
+    guards: Any = holds
+    guards.check = holds
+    guards.code_parts = [] if entry.tree is None else [repr(guard_text(guard)) for guard in entry.tree.meta]
+    return guards

@@ -61,14 +61,16 @@ def compile(
     if shapes_spec is not None:
         _has_no_effect("shapes_spec", "fxstack.compile takes a contract as dynamic_shapes")
     if not backends.is_own(backend):
-        kept = {key: chosen.pop(key) for key in _OF_FRONTEND if key in chosen}
-        given = {} if mode in (None, "default") else {"mode": mode}
-        backend = backends.with_arguments(backend, {**given, **({"options": chosen} if chosen else {})})
-        mode, chosen = None, kept
+        frontend_options = {key: chosen.pop(key) for key in _OF_FRONTEND if key in chosen}
+        mode_arguments = {} if mode in (None, "default") else {"mode": mode}
+        backend = backends.with_arguments(
+            backend, {**mode_arguments, **({"options": chosen} if chosen else {})}
+        )
+        mode, chosen = None, frontend_options
     if recompile_limit is not None:
         chosen["recompile_limit"] = recompile_limit
-    made: Any = api.compile
-    decorate = made(
+    api_compile: Any = api.compile
+    decorate = api_compile(
         fullgraph=fullgraph,
         dynamic=dynamic,
         backend=backend,
@@ -77,7 +79,7 @@ def compile(
         disable=disable,
     )
     how = fullgraph, dynamic, backend or backends.get_default_backend(), mode, tuple(sorted(chosen.items()))
-    shared = decorate if disable or isolate_recompiles else partial(entries.shared, how, decorate)
+    shared = decorate if disable or isolate_recompiles else partial(entries.compile_shared, how, decorate)
     return shared if model is None else shared(model)
 
 
@@ -136,8 +138,8 @@ def optimize(
 @unless_torchs_own
 def optimize_assert(backend: str | Backend, **keywords: Any) -> Callable[[Any], Any]:
     """``torch._dynamo.optimize_assert`` on fxstack: ``optimize`` for one whole graph."""
-    known = {name: value for name, value in keywords.items() if name in _OF_OPTIMIZE}
-    return optimize(backend, nopython=True, **known)
+    supported = {name: value for name, value in keywords.items() if name in _OF_OPTIMIZE}
+    return optimize(backend, nopython=True, **supported)
 
 
 _OF_OPTIMIZE = frozenset({"dynamic", "package", "recompile_limit", "isolate_recompiles", "shapes_spec"})

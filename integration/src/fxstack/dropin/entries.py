@@ -21,22 +21,22 @@ _KNOWN: Final[OrderedDict[Hashable, tuple[Callable[[Any], Any], Any]]] = Ordered
 """A decorator that shares entries, and the log, by code object and arguments."""
 
 
-def shared(how: Hashable, decorate: Callable[[Any], Any], fn: Callable[..., Any]) -> Any:
+def compile_shared(how: Hashable, decorate: Callable[[Any], Any], fn: Callable[..., Any]) -> Any:
     """Compile ``fn`` by ``decorate``, unless a function with its code was compiled by the same arguments (``how``)."""
     code = _code_of(fn)
     if code is None or not _is_hashable(how):
         return decorate(fn)
     key = code, how
-    known = _KNOWN.get(key)
-    if known is None:
+    entry = _KNOWN.get(key)
+    if entry is None:
         compiled = decorate(fn)
         _KNOWN[key] = sharing_entries(compiled), api.compile_log(compiled)
         if len(_KNOWN) > _MOST:
             _KNOWN.popitem(last=False)
         return compiled
     _KNOWN.move_to_end(key)
-    again, log = known
-    compiled = again(fn)
+    compile_sharing, log = entry
+    compiled = compile_sharing(fn)
     object.__setattr__(compiled, api.LOG_ATTRIBUTE, log)
     return compiled
 

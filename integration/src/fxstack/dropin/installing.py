@@ -15,7 +15,7 @@ from typing import Any, Final
 from fxstack import artifacts
 from fxstack.dropin import entrances, module_class
 from fxstack.dropin.cache_entries import cache_entries
-from fxstack.dropin.torchs_own import replacing, unless_torchs_own
+from fxstack.dropin.torchs_own import replace_by, unless_torchs_own
 from fxstack.log import LISTENERS
 from fxstack.torch_interop.counters import RECORDS, UTILS
 from fxstack_capture import comptime
@@ -48,15 +48,15 @@ class _Installation:
     def _changer(self, of: str) -> Change:
         def change(module: ModuleType) -> None:
             for name, replacement in _REPLACEMENTS[of].items():
-                found = getattr(module, name, _MISSING)
-                if found is _MISSING:
+                present = getattr(module, name, _MISSING)
+                if present is _MISSING:
                     continue
                 # A package imports what its submodules define, which may be replaced there already.
-                original, made = self._made.get(name, (found, None))
-                if found is not made:
-                    original, made = self._made[name] = found, replacement(found)
+                original, replaced = self._made.get(name, (present, None))
+                if present is not replaced:
+                    original, replaced = self._made[name] = present, replacement(present)
                 self._originals.append((module, name, original))
-                setattr(module, name, made)
+                setattr(module, name, replaced)
 
         return change
 
@@ -71,23 +71,23 @@ def _by(replacement: object) -> Callable[[object], object]:
 
 
 _COMPILING: Final[dict[str, Callable[[Any], object]]] = {
-    "optimize": replacing(entrances.optimize),
-    "optimize_assert": replacing(entrances.optimize_assert),
+    "optimize": replace_by(entrances.optimize),
+    "optimize_assert": replace_by(entrances.optimize_assert),
     "explain": _by(entrances.explain),
     "run": _by(entrances.run),
-    "OptimizedModule": module_class.both,
+    "OptimizedModule": module_class.accept_both,
 }
 
 _REPLACEMENTS: Final[dict[str, dict[str, Callable[[Any], object]]]] = {
-    "torch": {"compile": replacing(entrances.compile)},
+    "torch": {"compile": replace_by(entrances.compile)},
     "torch.compiler": {
         "reset": _by(entrances.reset),
         "list_backends": lambda original: partial(entrances.list_backends, original),
         "set_enable_guard_collectives": lambda original: partial(
             entrances.set_enable_guard_collectives, original
         ),
-        "save_cache_artifacts": replacing(unless_torchs_own(artifacts.save_cache_artifacts)),
-        "load_cache_artifacts": replacing(unless_torchs_own(artifacts.load_cache_artifacts)),
+        "save_cache_artifacts": replace_by(unless_torchs_own(artifacts.save_cache_artifacts)),
+        "load_cache_artifacts": replace_by(unless_torchs_own(artifacts.load_cache_artifacts)),
     },
     "torch._dynamo": {**_COMPILING, "reset": _by(entrances.reset), "run": _by(entrances.run)},
     "torch._dynamo.comptime": {"comptime": _by(comptime)},
@@ -108,9 +108,9 @@ def install() -> None:
     Calling it again does nothing. ``FXSTACK=1`` in the environment does the same when torch is imported.
     """
     if not _INSTALLED:
-        made = _Installation()
-        made.start()
-        _INSTALLED.append(made)
+        installation = _Installation()
+        installation.start()
+        _INSTALLED.append(installation)
         LISTENERS.append(RECORDS)
 
 

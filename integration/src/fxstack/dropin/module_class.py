@@ -22,10 +22,10 @@ class _Both(type):
         return cls._of_torch(*args, **kwargs)
 
 
-def both(of_torch: type) -> type:
+def accept_both(of_torch: type) -> type:
     """Return what stands for torch's class of compiled modules; calls of it make a module of torch's compiler."""
-    made = _Both(
+    cls = _Both(
         of_torch.__name__, (of_torch,), {"__module__": of_torch.__module__, "__doc__": of_torch.__doc__}
     )
-    made._of_torch = of_torch
-    return made
+    cls._of_torch = of_torch
+    return cls

@@ -67,13 +67,13 @@ class Check:
         case = make_case(checked.graph, inputs, checked.place)
         if self.only is not None:
             if self.only in ((checked.number, checked.calls), (checked.number, -1)):
-                self._found(case, None)
+                self._stop_program(case, None)
         elif isinstance(checked.compiled, Exception):
-            self._found(case, failure_of(checked.compiled))
+            self._stop_program(case, failure_of(checked.compiled))
         else:
             failure = difference(checked.compiled, case)
             if failure is not None:
-                self._found(case, failure)
+                self._stop_program(case, failure)
         self.calls += 1
         checked.calls += 1
 
@@ -81,7 +81,7 @@ class Check:
         """Return the results of a call for the program."""
         return checked.graph(*inputs)
 
-    def _found(self, case: Case, failure: Failure | None) -> None:
+    def _stop_program(self, case: Case, failure: Failure | None) -> None:
         self.failure = failure
         try:
             make_savable(case).save(self.folder / "case")

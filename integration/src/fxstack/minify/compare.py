@@ -49,8 +49,8 @@ class Failure:
 
 def failure_of(error: BaseException) -> Failure:
     """Return the failure for an exception of a compiler, of compiled code or of ``torch.testing.assert_close``."""
-    if isinstance(error, AssertionError) and (what := _aspect(str(error))):
-        return Failure("differs", what, str(error))
+    if isinstance(error, AssertionError) and (aspect := _aspect(str(error))):
+        return Failure("differs", aspect, str(error))
     root = error
     while root.__cause__ is not None:
         root = root.__cause__

@@ -81,8 +81,8 @@ def _minify(case: Case, failure: Failure) -> None:
         if _saved(case, path):
             command = [sys.executable, "-m", "fxstack", "minify", "--out", str(SCRIPT), str(path)]
             dropped = ("TORCHDYNAMO_REPRO", "FXSTACK=")
-            kept = {k: v for k, v in os.environ.items() if not f"{k}=".startswith(dropped)}
-            subprocess.run(command, check=False, stdout=sys.stderr.fileno(), env=kept)  # noqa: S603
+            environment = {k: v for k, v in os.environ.items() if not f"{k}=".startswith(dropped)}
+            subprocess.run(command, check=False, stdout=sys.stderr.fileno(), env=environment)  # noqa: S603
 
 
 def _saved(case: Case, path: Path) -> bool:

@@ -178,9 +178,9 @@ def _value(case: Case, node: Node, values: Mapping[str, Any]) -> Any:
     return values.get(node.name)
 
 
-def _have_same_metadata(one: object, other: object) -> bool:
-    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
-        return (one.shape, one.dtype, one.device) == (other.shape, other.dtype, other.device)
+def _have_same_metadata(value: object, other: object) -> bool:
+    if isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor):
+        return (value.shape, value.dtype, value.device) == (other.shape, other.dtype, other.device)
     return False
 
 

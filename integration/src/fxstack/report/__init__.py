@@ -60,7 +60,7 @@ def write_report(
 
 def _example(file: Path) -> Path:
     """Return a path that could be passed in place of ``file``."""
-    folder = next(place for place in (file, *file.absolute().parents) if place.is_dir())
+    folder = next(parent for parent in (file, *file.absolute().parents) if parent.is_dir())
     return (folder if os.access(folder, os.W_OK) else Path("out")) / "report.html"
 
 

@@ -110,8 +110,8 @@ class _Flame:
 
     def draw(self, parent: tuple[str, ...], start: float, scale: float) -> None:
         room = self.seconds[parent] if parent else float("inf")
-        known = sum(self.seconds[path] for path in self.below[parent])
-        scale *= min(1.0, room / known) if known else 1.0  # passes are timed inside of their stage
+        measured = sum(self.seconds[path] for path in self.below[parent])
+        scale *= min(1.0, room / measured) if measured else 1.0  # passes are timed inside of their stage
         for path in self.below[parent]:
             width = self.seconds[path] * scale
             if width >= 0.5:

@@ -101,9 +101,9 @@ def _utils() -> Any:
 
 
 def _write(utils: Any, metrics: Metrics, seconds: Seconds) -> None:
-    known = utils.CompilationMetrics.__dataclass_fields__
+    columns = utils.CompilationMetrics.__dataclass_fields__
     utils._compilation_metrics.append(
-        utils.CompilationMetrics.create({name: value for name, value in metrics.items() if name in known})
+        utils.CompilationMetrics.create({name: value for name, value in metrics.items() if name in columns})
     )
     for stage, (function, phase) in _TIMES.items():
         if stage in seconds:

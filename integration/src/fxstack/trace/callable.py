@@ -23,7 +23,11 @@ def _bodies(log: CompileLog) -> Iterator[Body]:
     from fxstack.trace.programs import program_of  # noqa: PLC0415 - torch's operation counts take 0.1 s to import
 
     yield from map(describe.break_of, log.breaks)
-    yield from (describe.recompilation_of(again) for again in log.recompilations if again.failures)
+    yield from (
+        describe.recompilation_of(recompilation)
+        for recompilation in log.recompilations
+        if recompilation.failures
+    )
     yield from (records.Looked(log.captured_of(number).number, found=True) for number in log.from_disk)
     for number, graph in log.graphs:
         yield describe.stage_graph(log.captured_of(number), graph, {})

@@ -107,7 +107,7 @@ class TraceListener(Listener):
         lowered = getattr(made, "lowered", None)
         if not self._wanted() or not isinstance(lowered, Lowered | LoweredTriton):
             return None
-        from fxstack.trace.measure import measuring  # noqa: PLC0415 - only a record needs the cost model
+        from fxstack.trace.measure import measure_calls  # noqa: PLC0415 - only a record needs the cost model
         from fxstack.trace.programs import program_of  # noqa: PLC0415 - torch's operation counts take 0.1 s to import
 
         if role == "inference":
@@ -115,7 +115,7 @@ class TraceListener(Listener):
             self._add(lambda: describe.graph_of(captured, "functional", graph_module, sources))
         self._add(lambda: program_of(captured, role, graph_module, lowered))
         if isinstance(lowered, Lowered) and self._in_full():
-            return measuring(made, lowered, captured.number, role, self._write)
+            return measure_calls(made, lowered, captured.number, role, self._write)
         return None
 
     def finish(self) -> None:

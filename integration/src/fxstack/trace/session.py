@@ -24,13 +24,13 @@ class Session:
     @cached_property
     def _indexed(self) -> dict[tuple[type, int | None], list[Any]]:
         """The bodies by kind, and by kind and graph: reports ask for those of each of hundreds of graphs."""
-        found: defaultdict[tuple[type, int | None], list[Any]] = defaultdict(list)
+        index: defaultdict[tuple[type, int | None], list[Any]] = defaultdict(list)
         for event in self.events:
             kind = type(event.body)
-            found[kind, None].append(event.body)
+            index[kind, None].append(event.body)
             if (graph := getattr(event.body, "graph", None)) is not None:
-                found[kind, graph].append(event.body)
-        return dict(found)
+                index[kind, graph].append(event.body)
+        return dict(index)
 
     def __repr__(self) -> str:
         return f"<Session of {len(self.events)} events>"
