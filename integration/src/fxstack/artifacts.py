@@ -51,20 +51,20 @@ def export_cache(path: Path, cache: Cache) -> CacheInfo:
 
 
 def import_cache(path: Path, cache: Cache) -> CacheInfo:
-    """Add the entries of a file of ``export_cache`` to a cache; return those that are new. Import only trusted files.
+    """Add the entries of a file of ``export_cache`` to a cache; return the new entries. Import only trusted files.
 
     Raises:
-        ValueError: if the file is none of this version.
+        ValueError: if the file has another format.
         OSError: if the file or the cache cannot be used.
     """
     return _add_to_cache(path.read_bytes(), cache)
 
 
 def load_cache_artifacts(artifacts: bytes, cache_dir: Path | None = None) -> CacheInfo | None:
-    """Put the result of ``save_cache_artifacts`` into the disk cache. Return the entries that are new.
+    """Put the result of ``save_cache_artifacts`` into the disk cache. Return the new entries.
 
-    The entries contain native code that will run: load only trusted data. ``cache_dir`` is that of the
-    environment by default. Unreadable data gives a warning, and None.
+    The entries contain native code that will run: load only trusted data. The default of
+    ``cache_dir`` is the folder of the environment. Unreadable data gives a warning, and None.
     """
     options = options_from_environment()
     cache = Cache(Path(cache_dir or options.cache_dir), options.cache_limit)

@@ -1,4 +1,4 @@
-"""Backends by name: this project's, and those registered by the program or in torch's entry-point group."""
+"""Backends by name: this project's backends, and backends of the program or of torch's entry-point group."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def lookup_backend(name: str) -> Backend:
     """Return the backend that ``compile(backend=name)`` uses, with default options.
 
     Raises:
-        ValueError: if there is none. The message lists the known backends.
+        ValueError: if no backend has the name. The message lists the known backends.
     """
     return resolve_backend(name, make_options(None, None), CompileLog())
 
@@ -94,7 +94,7 @@ def set_default_backend(backend: str | Backend | None) -> None:
 
 
 def get_default_backend() -> str | Backend:
-    """Return the default backend: that of ``set_default_backend``, else of torch's function of this name."""
+    """Return the backend of ``set_default_backend``, or else of torch's function of the same name."""
     if _DEFAULT[0] is not None:
         return _DEFAULT[0]
     get_torch_default = getattr(
@@ -129,7 +129,7 @@ def _by_name(name: str, options: CompileOptions, log: CompileLog) -> Backend:
 
 
 def is_own(backend: str | Backend | None) -> bool:
-    """Return whether a backend is one of this project's, which take ``mode`` and ``options`` from ``compile``."""
+    """Return whether a backend belongs to this project, so that it takes ``mode`` and ``options`` from ``compile``."""
     chosen = get_default_backend() if backend is None else backend
     return isinstance(chosen, str) and chosen in _OURS
 
@@ -160,7 +160,7 @@ def _load_foreign(name: str) -> Backend:
 
 
 def _names_of_torch() -> frozenset[str]:
-    """Return the backends that torch registers itself. They are parts of torch's compiler, which this loads."""
+    """Return the names of the backends that torch registers itself. The call loads torch's compiler."""
     return frozenset(_registry_of_torch().list_backends(exclude_tags=()))
 
 

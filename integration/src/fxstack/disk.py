@@ -1,4 +1,4 @@
-"""The store of compiled programs on disk: which programs may be stored, and on what they depend.
+"""The store of compiled programs on disk: which programs may be stored, and the key of the facts that they depend on.
 
 A program found there is neither traced nor lowered again: its wrapper is made from records, its compiled
 graphs are linked.

@@ -93,7 +93,7 @@ _NUMBERS = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class StageTime:
-    """The seconds of one stage for one captured graph (``graph``: its number in order of capture)."""
+    """The seconds that one stage spent on one captured graph. ``graph`` is the graph's number in order of capture."""
 
     stage: str
     graph: int
@@ -102,7 +102,7 @@ class StageTime:
 
 @dataclass(slots=True, repr=False)
 class CompileLog:
-    """Everything that one compiled callable compiled, in order. Several threads may append."""
+    """All compilations of one compiled callable, in order. Several threads may append."""
 
     times: list[StageTime] = field(default_factory=list)
     breaks: list[BreakRecord] = field(default_factory=list)

@@ -33,7 +33,7 @@ StageCompiler = Callable[[GraphModule, Sequence[Any]], Compiled]
 
 
 UNAVAILABLE = (NoCompilerError, TritonMissing, CudaError)
-"""Errors for tools that this machine lacks to compile a graph. Eager torch can still run the graph."""
+"""Errors of missing tools: eager torch runs the graph if the machine lacks a compiler, Triton or a driver."""
 
 
 def make_backend(options: CompileOptions, log: CompileLog) -> Backend:
@@ -139,7 +139,7 @@ class Compilation:
     log: CompileLog
     number: int
     repeats: list[bool] = field(default_factory=list)
-    """For each graph of a call except the backward, whether it may run twice."""
+    """For each graph of a call except the backward, whether the graph may run twice (``can_repeat``)."""
     context: object = field(default_factory=present_compilation)
     """The compilation of the frame, to which the backward belongs too."""
 

@@ -103,7 +103,7 @@ class Trial:
 
 
 def needs_backward(results: object) -> bool:
-    """Whether a backward may follow."""
+    """Return whether a backward may follow: some result requires a gradient."""
     leaves = pytree.tree_leaves(results)
     return torch.is_grad_enabled() and any(
         isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves
@@ -111,6 +111,6 @@ def needs_backward(results: object) -> bool:
 
 
 def _wait(args: tuple[Any, ...]) -> None:
-    """Wait for the GPU if an argument is on one."""
+    """Wait for the GPU if an argument is a tensor on a GPU."""
     if any(isinstance(arg, torch.Tensor) and arg.is_cuda for arg in args):
         torch.cuda.synchronize()

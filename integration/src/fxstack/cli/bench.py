@@ -17,15 +17,15 @@ from fxstack.minify.forks import end_text
 
 _NOTHING = "nothing compiled was called"
 WARMUP = 2
-"""Steps at the begin that the times leave out, because they compile."""
+"""Number of first steps that the times leave out, because they compile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The seconds of the first step, the quartiles of later steps, and the peak memory in bytes, of one system.
+    """The times and the peak memory (bytes) of one system: the first step, and the quartiles of later steps in seconds.
 
-    ``ratio`` is how many times as fast as eager's the median is. Of a failed run, ``error`` is the type and the message
-    of its error, ``line`` the line of the program, and ``fix`` what to do.
+    ``ratio`` is eager's median divided by this median. A failed run has the type and message of its ``error``, the
+    ``line`` of the program and a ``fix``.
     """
 
     system: str
@@ -86,7 +86,7 @@ def _measure(system: str, target: str, arguments: Sequence[str], eager: Result) 
 
 
 def _failure_result(system: str, error: str, line: str, target: str, eager: Result) -> Result:
-    """Return the result of a run that failed, with what to do."""
+    """Return the result of a failed run, with a fix that depends on the systems that fail."""
     if system == "eager":
         fix = "mend the program: it fails in plain eager"
     elif eager.error not in ("", _NOTHING):

@@ -1,4 +1,4 @@
-"""``fxstack doctor``: check what compiled programs need of this machine."""
+"""``fxstack doctor``: check the tools of this machine that compiled programs need."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PROBE = "#include <omp.h>\nint fxstack_probe(void) { return omp_get_max_threads
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check: what it is about, whether all is well, what was found, and how to mend it."""
+    """The result of one check: its subject, whether the check passed, the facts, and a fix."""
 
     name: str
     good: bool

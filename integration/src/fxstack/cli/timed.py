@@ -38,7 +38,7 @@ class Clock:
     _depth: int = 0
 
     def seconds(self) -> list[float]:
-        """Return the seconds of each step. The first one includes compilation."""
+        """Return the seconds of each step. The first step includes compilation."""
         if len(self.updates) < 2:
             return [end - start for start, end in self.calls]
         begin = min([self.updates[0], *(start for start, _ in self.calls[:1])])
@@ -46,7 +46,7 @@ class Clock:
         return [end - start for start, end in itertools.pairwise(ends)]
 
     def call(self, fn: Callable[..., Any], *args: object, **kwargs: object) -> Any:
-        """Call ``fn`` and keep when the call began and ended, unless it is inside of another one."""
+        """Call ``fn`` and keep the call's begin and end, unless the call is inside of another timed call."""
         self._depth += 1
         start = self.now()
         try:

@@ -22,8 +22,7 @@ _UNWRITABLE: Final[set[str]] = set()
 def emit(name: str, place: str, text: Callable[[], str], detail: str = "") -> Path | None:
     """Show the artefact ``name`` of the function ``place``; call ``text`` only if something asks for it.
 
-    ``detail`` says which of several artefacts of one kind it is, for example ``backward``. Return the file, if one is
-    written.
+    ``detail`` tells artefacts of one kind apart, for example ``backward``. Return the file that was written, if any.
     """
     artefact = BY_NAME[name]
     loggers, to_stderr = torch_loggers(artefact), is_printed(name)
@@ -52,7 +51,7 @@ def show_pass(done: PassDone) -> None:
 
 
 def _show(to_stderr: bool, name: str, title: str, body: str) -> Path | None:
-    """Show a text on stderr, if it is asked for there, and in the folder, if there is one; return its file."""
+    """Show a text on stderr (if ``to_stderr``) and write it into the folder, if there is a folder; return the file."""
     with _LOCK:  # lines of threads stay together
         if to_stderr:
             tell(f"== fxstack {title}\n{body}\n\n")

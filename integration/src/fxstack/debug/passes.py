@@ -1,4 +1,4 @@
-"""The passes of all stages: their list, and what ``FXSTACK_DEBUG=STAGE:after=PASS`` and ``FXSTACK_STOP_AFTER`` name."""
+"""The passes of all stages: their list, and their names in ``FXSTACK_DEBUG`` and ``FXSTACK_STOP_AFTER``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MODULES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class PassRecord:
-    """A pass of the pipeline: its stage and name, what it does, an example, and where its code is."""
+    """A pass of the pipeline: stage, name, description, example, and the file and line of the code."""
 
     package: str
     stage: str
@@ -65,7 +65,7 @@ def is_pass(stage: str, name: str) -> bool:
 
 
 def nearest_text(name: str, known: Iterable[str], command: str) -> str:
-    """Return the three known names that are nearest to an unknown one, and the command that lists all."""
+    """Return a text with the three known names nearest to ``name``, and the command that lists all names."""
     near = ", ".join(difflib.get_close_matches(name, known, n=3, cutoff=0.0))
     return f"The nearest are {near}; '{command}' lists all."
 

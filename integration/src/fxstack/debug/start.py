@@ -1,4 +1,4 @@
-"""Follow all compilations of the process, and close what the environment asks for when the process ends."""
+"""Start the listeners of all compilations, and write summary, record and report when the process ends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fxstack_interchange.passes import observe
 def start() -> Callable[[], None]:
     """Follow all compilations. Nothing is shown unless the environment or torch's logs ask for it.
 
-    Return what the end of the process calls.
+    Return the function that the end of the process calls.
     """
     summary = Summary()
     writer = TraceWriter()
@@ -46,7 +46,7 @@ def start() -> Callable[[], None]:
 
 
 def _write_unfinished_page(folder: Path) -> None:
-    """Say in ``index.html``, until the report is there, how to get one from the records of a job that was killed."""
+    """Write an ``index.html`` that says how to make the report of a job that is killed before the report is written."""
     with suppress(OSError), (folder / "index.html").open("x", encoding="utf-8") as file:
         text = (Path(__file__).parents[1] / "templates/unfinished.html").read_text(encoding="utf-8")
         file.write(text.replace("FOLDER", escape(shlex.quote(str(folder.absolute())))))

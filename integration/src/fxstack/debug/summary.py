@@ -11,11 +11,11 @@ from fxstack_capture.breaks import BreakRecord
 from fxstack_capture.driver.reports.records import FrameRecord
 
 MOST_ROWS = 20
-"""Functions, breaks and recompilations in the text; a line says how many more there are."""
+"""Maximum number of functions, breaks and recompilations in the text; a line gives the number of the rest."""
 
 
 class Summary(Listener):
-    """Counts the events of compilations as those of a record. Several threads may compile."""
+    """Counts the events of compilations for the closing table. Several threads may compile."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

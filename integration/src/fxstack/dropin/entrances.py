@@ -154,12 +154,12 @@ def explain(f: Callable[..., Any], *args: object, **kwargs: object) -> Any:
 def list_backends(
     original: Callable[..., list[str]], exclude_tags: tuple[str, ...] = ("debug", "experimental")
 ) -> list[str]:
-    """``torch.compiler.list_backends`` on fxstack: the backends here and those that torch registers."""
+    """``torch.compiler.list_backends`` on fxstack: the backends of both compilers."""
     return sorted({*backends.list_backends(), *original(exclude_tags)})
 
 
 def run(fn: Callable[..., Any] | None = None) -> Any:
-    """``torch._dynamo.run`` on fxstack: run what is compiled, and compile nothing more.
+    """``torch._dynamo.run`` on fxstack: run compiled code, and compile nothing more.
 
     Without ``fn``, return the decorator, which is also a context manager.
     """

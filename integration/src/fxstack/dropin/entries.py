@@ -15,7 +15,7 @@ from fxstack import api
 from fxstack_capture.api import sharing_entries
 
 _MOST: Final = 256
-"""How many functions, each with one set of arguments of ``torch.compile``, are kept; the oldest are dropped."""
+"""Maximum number of kept functions, each with one set of arguments of ``torch.compile``; the oldest are dropped."""
 
 _KNOWN: Final[OrderedDict[Hashable, tuple[Callable[[Any], Any], Any]]] = OrderedDict()
 """A decorator that shares entries, and the log, by code object and arguments."""
@@ -42,7 +42,7 @@ def compile_shared(how: Hashable, decorate: Callable[[Any], Any], fn: Callable[.
 
 
 def forget() -> None:
-    """Share nothing of what was compiled so far."""
+    """Forget the compiled functions that equal callables share."""
     _KNOWN.clear()
 
 

@@ -62,7 +62,7 @@ class _Installation:
 
 
 def _derive_errors(_module: ModuleType) -> None:
-    """Let ``except`` clauses with torch's classes catch errors of fxstack, even those raised before the import."""
+    """Let ``except`` clauses with torch's classes catch errors of fxstack, even errors raised before the import."""
     torch_errors.derive_from_torch()
 
 
@@ -97,7 +97,7 @@ _REPLACEMENTS: Final[dict[str, dict[str, Callable[[Any], object]]]] = {
         "_debug_get_cache_entry_list": lambda original: partial(cache_entries, original),
     },
 }
-"""For each module of torch the names that are replaced, with what makes the replacement from the original."""
+"""For each module of torch the replaced names, each with a function from the original to the replacement."""
 
 _INSTALLED: list[_Installation] = []
 
@@ -115,7 +115,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Give torch its compiler back. What fxstack has compiled stays compiled by fxstack."""
+    """Give torch its compiler back. Callables that fxstack has compiled stay compiled by fxstack."""
     if _INSTALLED:
         _INSTALLED.pop().undo()
         LISTENERS.remove(RECORDS)

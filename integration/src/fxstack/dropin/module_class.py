@@ -8,7 +8,7 @@ from fxstack_capture import OptimizedModule
 
 
 class _Both(type):
-    """The class of a class whose instances are torch's compiled modules and those of fxstack."""
+    """Metaclass that makes ``isinstance(m, OptimizedModule)`` true for fxstack modules too."""
 
     _of_torch: type
 
@@ -23,7 +23,7 @@ class _Both(type):
 
 
 def accept_both(of_torch: type) -> type:
-    """Return what stands for torch's class of compiled modules; calls of it make a module of torch's compiler."""
+    """Return a class that replaces torch's class of compiled modules. Calling the class makes a module of torch's compiler."""
     cls = _Both(
         of_torch.__name__, (of_torch,), {"__module__": of_torch.__module__, "__doc__": of_torch.__doc__}
     )

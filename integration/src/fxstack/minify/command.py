@@ -119,7 +119,7 @@ class Minifier:
     def _run_checked(
         self, program: Callable[[], None], folder: Path, only: tuple[int, int] | None
     ) -> dict[str, Any]:
-        """Run the program in a child that compares graphs; return what is known of its end."""
+        """Run the program in a child that compares graphs; return the counts, the failure and the way in which the child ends."""
 
         def run(_send: Send) -> dict[str, Any]:
             check = Check(folder, only)
@@ -230,7 +230,7 @@ class Minifier:
 
 
 def fails_in_eager(argv: Sequence[str], *, module: bool) -> Verdict | None:
-    """Run a program in plain eager; return the verdict on one that fails there, too."""
+    """Run a program in plain eager; return a verdict if the program fails in eager too, else None."""
     words = ["-m"] * module + [*argv]
     environment = {name: value for name, value in os.environ.items() if name != "FXSTACK"}
     done = subprocess.run(  # noqa: S603 - the user's own program

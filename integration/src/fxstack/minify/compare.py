@@ -29,9 +29,9 @@ Call = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How a compiled graph fails. Two failures with the same ``kind`` and ``what`` count as the same.
+    """The way in which a compiled graph fails. Failures with equal ``kind`` and ``what`` count as the same.
 
-    ``kind`` is ``differs``, ``raises``, ``dies`` or ``hangs``. ``what`` is what differs, the class of the
+    ``kind`` is ``differs``, ``raises``, ``dies`` or ``hangs``. ``what`` is the attribute that differs, the class of the
     exception with the function that raised it, or the signal. ``text`` is the whole message.
     """
 
@@ -60,7 +60,7 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def _aspect(text: str) -> str:
-    """Return what an error of ``assert_close`` is about; "" for another error."""
+    """Return the attribute that an error of ``assert_close`` names; "" for another error."""
     if "The values for attribute" in text:
         return text.partition("The values for attribute '")[2].partition("'")[0].removesuffix("()")
     if "not close!" in text or "not equal!" in text:

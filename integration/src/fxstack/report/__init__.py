@@ -1,6 +1,6 @@
 """HTML reports: of one compiled callable, and of everything that a job compiled (``FXSTACK_REPORT``).
 
-Begin reading in ``page``. ``figures`` computes what the page says from a record (``fxstack.trace``), ``charts`` draws.
+Begin reading in ``page``. ``figures`` computes the numbers of the page from a record (``fxstack.trace``), ``charts`` draws.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ INDEX = "index.html"
 
 
 class ReportError(OSError):
-    """A report cannot be written; the message says what to pass."""
+    """A report cannot be written. The message says which path to pass instead."""
 
 
 def stage_seconds(log: CompileLog) -> dict[str, float]:

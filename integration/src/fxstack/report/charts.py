@@ -96,7 +96,7 @@ def _stage_of(stage: str) -> str:
 
 
 class _Flame:
-    """Bars of paths, each above those of its parts. ``seconds`` of paths, ``below``: the paths that extend a path."""
+    """The bars of a flame chart. Each bar is a path: ``seconds`` has its time, ``below`` the paths that extend it by a part."""
 
     def __init__(self) -> None:
         self.seconds: defaultdict[tuple[str, ...], float] = defaultdict(float)

@@ -1,4 +1,4 @@
-"""What a report says in numbers, computed from a record: counts, shares of the step, bandwidth, seconds."""
+"""The numbers of a report, computed from a record: counts, shares of the step, bandwidth, seconds."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fxstack_inductor.cost.quantities import bytes_text
 
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "linear", "einsum", "matmul", "_int_mm", "_scaled_mm")
 MOST = 5
-"""Items of a kind that the first screen names."""
+"""Maximum number of items of a kind that the first screen names."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimedStep:
-    """A step of a program with its seconds. ``measured``: else they are predicted."""
+    """A step of a program with its seconds, which are ``measured`` or else predicted."""
 
     program: records.Program
     step: records.Step
@@ -75,7 +75,7 @@ class Figures:
         return timed
 
     def shares(self) -> dict[tuple[str, int], float]:
-        """Return the share of the steps' seconds that each line of the program takes, with what it calls."""
+        """Return the share of the steps' seconds that each line of the program takes, called functions included."""
         total = sum(step.seconds for step in self.steps) or 1.0
         by_line: defaultdict[tuple[str, int], float] = defaultdict(float)
         for step in self.steps:
@@ -88,7 +88,7 @@ class Figures:
     # --- the first screen ---------------------------------------------------------------------------------
 
     def sentences(self) -> list[str]:
-        """Return what matters, in plain words."""
+        """Return the most important facts of the session, in plain words."""
         return [*self.counts.sentences(MOST), *self._times(), *self._memory()]
 
     def _times(self) -> list[str]:

@@ -31,7 +31,7 @@ class SourceLine:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One captured graph of a function, and what became of it."""
+    """One captured graph of a function, with the graphs, programs and passes of later stages."""
 
     number: int
     graphs: list[records.Graph]

@@ -86,7 +86,7 @@ RECORDS: Final = TorchRecords()
 
 
 def reset() -> None:
-    """Forget what ``torch._dynamo.reset`` forgets: times, and callbacks of the program."""
+    """Delete the times and the callbacks of the program, as ``torch._dynamo.reset`` does."""
     utils, callbacks = _utils(), sys.modules.get("torch._dynamo.callback")
     if utils is not None:
         utils.reset_frame_count()

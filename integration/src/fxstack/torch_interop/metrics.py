@@ -1,4 +1,4 @@
-"""What torch's compiler records of a compilation (``CompilationMetrics``), from the events of fxstack."""
+"""Fill torch's records of compilations (``CompilationMetrics``) from the events of fxstack."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Seconds = defaultdict[str, float]
 
 
 class _Open(threading.local):
-    """The compilations of frames that this thread is in, and the seconds of what it compiles outside of one."""
+    """The frames that this thread is compiling, and the seconds of compilations outside of a frame."""
 
     def __init__(self) -> None:
         self.frames: list[Metrics] = []

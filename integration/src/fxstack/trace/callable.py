@@ -12,7 +12,7 @@ from fxstack_partition import PartitionOptions
 
 
 def events(log: CompileLog) -> Session:
-    """Return the record of a callable: what its log keeps. Frames, guards and passes are only in files.
+    """Return the record of a callable from its log. Frames, guards and passes are only in files.
 
     ``fxstack.compile_log(compiled)`` returns the log of a callable.
     """

@@ -1,4 +1,4 @@
-"""Count the events of a process: what was compiled, what was not, and where the time went; in numbers and in words."""
+"""Count the events of a process in numbers and in words: compiled functions, breaks, recompilations and seconds."""
 
 from __future__ import annotations
 

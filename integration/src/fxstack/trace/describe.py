@@ -1,4 +1,4 @@
-"""Describe what the stages made as records."""
+"""Describe frames, breaks, graphs and partitions of the stages as records."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def recompilation_of(recompilation: recompiling.Recompilation) -> records.Recomp
 
 
 def paths_of(code: CapturedCode) -> dict[str, str]:
-    """Return where the inputs of a captured graph come from, by name: ``blocks.0.weight``, ``x``, ``args[1]['k']``."""
+    """Return the paths of the inputs of a captured graph, by name: ``blocks.0.weight``, ``x``, ``args[1]['k']``."""
     nodes = code.graph_module.graph.find_nodes(op="placeholder")
     return {node.name: _path(source.name) for node, source in zip(nodes, code.inputs, strict=False)}
 
@@ -158,7 +158,7 @@ def _operation(node: Node) -> records.Operation:
 
 
 def stack_of(node: Node) -> tuple[records.Line, ...]:
-    """Return the program's lines of a node, outermost first, without those of torch."""
+    """Return the program's lines of a node, outermost first, without lines of torch."""
     return tuple(records.Line(*frame) for frame in user_stack(node) if not belongs_to_torch(frame[0]))
 
 
@@ -186,7 +186,7 @@ def cut_of(captured: Captured, parts: Partition, options: PartitionOptions) -> r
 
 
 def alternatives_of(captured: Captured, joint: StageGraph) -> records.Alternatives:
-    """Return what partitioners do with a joint graph; those that refuse it are left out."""
+    """Return the figures of other partitioners for a joint graph; partitioners that refuse the graph are left out."""
     rows = tuple(
         records.Alternative(row.label, row.saved_bytes, row.peak, row.recomputed_flops, row.step_seconds)
         for row in compare(joint).rows

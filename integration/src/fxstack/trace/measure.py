@@ -16,7 +16,7 @@ from fxstack_inductor.errors import InductorError
 from fxstack_inductor.targets.profile import profiled
 
 TIMED_CALL, MEMORY_CALL = 3, 4
-"""The calls that are measured: the first ones load code and fill caches."""
+"""Numbers of the measured calls: earlier calls load code and fill caches."""
 
 Compiled = Callable[..., Any]
 
@@ -24,10 +24,10 @@ Compiled = Callable[..., Any]
 def measure_calls(
     compiled: Compiled, lowered: Lowered, graph: int, role: str, tell: Callable[[Body], object]
 ) -> Compiled:
-    """Return ``made``; its third and fourth call are measured and call ``tell``.
+    """Return ``compiled`` with clocks: its third and fourth call are measured, and ``tell`` gets the records.
 
-    The third call computes the same results by the same kernels, with a clock around each step. Compiling these for it
-    takes as long as before, unless they are in the cache on disk.
+    The third call computes the same results by the same kernels, with a clock around each step. Compiling these kernels
+    again takes as long as before, unless they are in the cache on disk.
     """
     boxed = bool(vars(compiled).get("boxed", False))
     calls = itertools.count(1)  # next() is atomic, threads may call
