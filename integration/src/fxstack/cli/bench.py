@@ -13,7 +13,7 @@ from json import loads
 from pathlib import Path
 
 from fxstack.cli.timed import SYSTEMS
-from fxstack.minify.forks import end_text
+from fxstack.minify.trials import end_text
 
 _NOTHING = "nothing compiled was called"
 WARMUP = 2

@@ -21,7 +21,7 @@ from fxstack.debug.artefacts import (
     report_folder,
 )
 from fxstack.dropin.program import Program
-from fxstack.minify.forks import end_text
+from fxstack.minify.trials import end_text
 from fxstack.trace import TraceError, load
 from fxstack.trace.records import Ended
 

@@ -7,23 +7,73 @@ reported once, at the user's line. Calls that torch itself makes (``torchs_own``
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
-from typing import Any
+from types import CodeType, FunctionType, MethodType
+from typing import Any, Final
 
 import torch
 
 import fxstack_capture
 from fxstack import api, backends
-from fxstack.dropin import entries
 from fxstack.dropin.torchs_own import unless_torchs_own
 from fxstack.pipeline import Backend
 from fxstack.torch_interop import counters
+from fxstack_capture.api import sharing_entries
 from fxstack_capture.calls.marks.registered import register
 from fxstack_capture.calls.rules.torch.compiling import compiled_inside
 from fxstack_capture.driver.reports.explanation import Explanation
 from fxstack_interchange.torch_facts.compiled_autograd import MODULE
 from fxstack_interchange.user_warnings import warn_user
+
+_MAX_SHARED: Final = 256
+"""Maximum number of kept functions, each with one set of arguments of ``torch.compile``; the oldest are dropped."""
+
+_SHARED: Final[OrderedDict[Hashable, tuple[Callable[[Any], Any], Any]]] = OrderedDict()
+"""By code object and arguments of ``torch.compile``: a decorator that shares the compiled entries, and the log."""
+
+
+def compile_shared(how: Hashable, decorate: Callable[[Any], Any], fn: Callable[..., Any]) -> Any:
+    """Compile ``fn`` by ``decorate``, or share the code of an equal function that was compiled with equal arguments.
+
+    In torch, compiled code belongs to the code object. Programs compile a function where they use it: an optimizer in
+    each step, a module in each ``forward``. A module is compiled anew. ``how`` has the arguments of ``torch.compile``.
+    """
+    code = _code_of(fn)
+    if code is None or not _is_hashable(how):
+        return decorate(fn)
+    key = code, how
+    entry = _SHARED.get(key)
+    if entry is None:
+        compiled = decorate(fn)
+        _SHARED[key] = sharing_entries(compiled), api.compile_log(compiled)
+        if len(_SHARED) > _MAX_SHARED:
+            _SHARED.popitem(last=False)
+        return compiled
+    _SHARED.move_to_end(key)
+    compile_sharing, log = entry
+    compiled = compile_sharing(fn)
+    object.__setattr__(compiled, api.LOG_ATTRIBUTE, log)
+    return compiled
+
+
+def forget_shared() -> None:
+    """Forget the compiled functions that equal callables share."""
+    _SHARED.clear()
+
+
+def _code_of(fn: object) -> CodeType | None:
+    function = fn.__func__ if type(fn) is MethodType else fn
+    return function.__code__ if type(function) is FunctionType else None
+
+
+def _is_hashable(value: object) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
 
 
 @unless_torchs_own
@@ -79,7 +129,7 @@ def compile(
         disable=disable,
     )
     how = fullgraph, dynamic, backend or backends.get_default_backend(), mode, tuple(sorted(chosen.items()))
-    shared = decorate if disable or isolate_recompiles else partial(entries.compile_shared, how, decorate)
+    shared = decorate if disable or isolate_recompiles else partial(compile_shared, how, decorate)
     return shared if model is None else shared(model)
 
 
@@ -177,7 +227,7 @@ def set_enable_guard_collectives(original: Callable[[bool], bool], enabled: bool
 def reset() -> None:
     """``torch._dynamo.reset`` on fxstack: forget everything that was compiled, also graphs of backward passes."""
     fxstack_capture.reset()
-    entries.forget()
+    forget_shared()
     counters.reset()
     compiled_autograd = sys.modules.get(MODULE)
     if compiled_autograd is not None:

@@ -17,12 +17,11 @@ from typing import Any
 from fxstack.minify.cases import Case, load_case
 from fxstack.minify.checking import Check, Found
 from fxstack.minify.compare import Failure, failure_of
-from fxstack.minify.forks import Send, end_text
 from fxstack.minify.programs import ProgramReduction
 from fxstack.minify.reduction import Reduction
 from fxstack.minify.script import LINES
 from fxstack.minify.stages import CAPTURE, first_failing
-from fxstack.minify.trials import Trials
+from fxstack.minify.trials import Send, Trials, end_text
 from fxstack.settings import CHECKS
 
 NOTHING, WRITTEN, USAGE, UNWRITTEN, FAILS_ITSELF = range(5)

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from fxstack.minify.compare import Failure
-from fxstack.minify.forks import Send
-from fxstack.minify.trials import Trials, attempt_of, execute
+from fxstack.minify.trials import Send, Trials, attempt_of, execute
 
 # Limits: modules that run by -m, and differences that only printed text or attributes of objects show.
 
