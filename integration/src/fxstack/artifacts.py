@@ -87,6 +87,7 @@ def _add_to_cache(artifacts: bytes, cache: Cache) -> CacheInfo:
 
 
 def _pack(entries: Mapping[str, Mapping[str, bytes]]) -> bytes:
+    """Return entries as a ZIP file: a member for the format, then one for each file of an entry."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as packed:
         packed.writestr(_NAME, _FORMAT)
@@ -97,6 +98,7 @@ def _pack(entries: Mapping[str, Mapping[str, bytes]]) -> bytes:
 
 
 def _unpack(artifacts: bytes) -> Mapping[str, dict[str, bytes]]:
+    """Return the entries of a result of ``_pack``; members with other names are left out."""
     entries: defaultdict[str, dict[str, bytes]] = defaultdict(dict)
     with zipfile.ZipFile(io.BytesIO(artifacts)) as packed:
         if packed.read(_NAME) != _FORMAT:

@@ -67,6 +67,7 @@ class ProgramStore:
         self.cache.write(key, document)
 
     def pack(self, compiled: Callable[..., Any]) -> Any:
+        """Return a compiled graph as a record for the disk; None if the graph cannot be stored."""
         packed = self.cache.pack(compiled)
         if packed is None:
             return None
@@ -76,6 +77,7 @@ class ProgramStore:
         return {"graph": packed, "repeats": repeats}
 
     def unpack(self, record: Any, graph: Callable[[], torch.fx.GraphModule]) -> Callable[..., Any]:
+        """Return the callable of a record of ``pack``; ``graph`` makes the graph for a fallback."""
         with self.log.measure("inductor", self.number):
             tell = partial(self.log.on_failure, self.number)
             compiled = self.cache.unpack(record["graph"], graph, tell)

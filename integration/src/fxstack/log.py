@@ -112,7 +112,7 @@ class CompileLog:
     failures: list[tuple[int, Failure]] = field(default_factory=list)
     """Graphs or operators that ATen runs because of a defect of fxstack, with their captured graph."""
     from_disk: list[int] = field(default_factory=list)
-    """The captured graphs whose programs were found on disk, and neither traced nor lowered again."""
+    """Numbers of the captured graphs whose programs were found on disk, and neither traced nor lowered again."""
     captured: dict[int, Captured] = field(default_factory=dict)
     """The captured graphs, by their numbers in this log."""
     partitions: list[tuple[int, Partition]] = field(default_factory=list)
@@ -139,6 +139,7 @@ class CompileLog:
         )
 
     def next_graph(self) -> int:
+        """Return a number for the graph that a backend has just got, and tell the listeners."""
         for listener in LISTENERS:
             listener.on_backend()
         with self._lock:

@@ -201,6 +201,7 @@ class Compilation:
             return _warn_of_stop(graph_module, stopped)
 
     def cut(self, joint: StageGraph) -> Partition:
+        """Partition a joint graph, and log the joint graph and both parts."""
         self.log.keep(self.number, joint)
         with self.log.measure("partition", self.number):
             parts = partition(joint, self.options.partitioner, self.options.partition)
@@ -226,6 +227,7 @@ class Compilation:
         table: Mapping[Any, Callable[..., Any]] | None,
         store: ProgramStore | None = None,
     ) -> Compiled:
+        """Functionalize, partition and compile a captured graph; return the callable and log functionalize's own seconds."""
         inner = ("partition", "inductor")
         before = sum(map(self.log.seconds, inner))
         start = time.perf_counter()

@@ -61,6 +61,7 @@ def can_repeat(graph_module: GraphModule) -> bool:
 
 
 def _has_effects(node: Node) -> bool:
+    """Return whether a node mutates, draws random numbers or has other effects, assertions excepted."""
     if node.op != "call_function" or node.target in ASSERTIONS | RANGES:
         return False
     schema = getattr(node.target, "_schema", None)

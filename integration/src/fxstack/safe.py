@@ -90,6 +90,7 @@ class Trial:
             self._add(in_eager, now - start, counts)
 
     def _add(self, in_eager: bool, seconds: float, counts: bool) -> None:
+        """Keep a time. Once both sides have enough times, keep the faster side and report the choice."""
         with self._lock:
             if counts:
                 self._times[in_eager].append(seconds)

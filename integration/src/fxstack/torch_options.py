@@ -44,6 +44,7 @@ def names_of_torch() -> frozenset[str]:
 
 
 def _settings(body: Sequence[ast.stmt], prefix: str, classes: Mapping[str, ast.ClassDef]) -> Iterator[str]:
+    """Yield the dotted names that statements of a class or module assign, inherited names included."""
     for statement in body:
         if isinstance(statement, ast.ClassDef):
             bases = [classes[base.id] for base in statement.bases if isinstance(base, ast.Name)]

@@ -66,6 +66,7 @@ def compare(target: str, arguments: Sequence[str], tell: Callable[[str], None]) 
 
 
 def _measure(system: str, target: str, arguments: Sequence[str], eager: Result) -> Result:
+    """Run ``target`` on one system in a process of its own; ``eager`` is the result to compare with."""
     environment = {name: value for name, value in os.environ.items() if name != "FXSTACK"}
     if system == "fxstack":
         environment["FXSTACK"] = "1"

@@ -50,6 +50,7 @@ def explain(
 
 
 def _explain(folder: Path, as_json: bool, _child: int, _code: int) -> None:
+    """Print the record in ``folder`` as sentences or JSON, after the program has ended; remove the folder."""
     sessions = load_folder(folder) if any(folder.iterdir()) else [Session(())]
     shutil.rmtree(folder)
     figures = Figures(Session(tuple(event for session in sessions for event in session.events)))

@@ -210,6 +210,7 @@ _CARRYING = {
 
 
 def _carry(command: str, file: Path | None, folder: Path | None, *, as_json: bool) -> None:
+    """Run ``fxstack cache export`` or ``import``: move entries between the cache and ``file``."""
     if file is None:
         raise fail(f"fxstack cache {command} needs a file: fxstack cache {command} kernels.zip")
     options = options_from_environment()

@@ -23,7 +23,7 @@ PATIENCE: Final = 0.5
 """Seconds of a compilation without a line, on a terminal."""
 PATIENCE_OF_FILES: Final = 5.0
 FORGOTTEN: Final = 120.0
-"""Seconds without an event after which a compilation has ended, by an error that no event told."""
+"""Seconds without an event after which a compilation counts as ended: errors have no event."""
 _ERASE: Final = "\r\x1b[K"
 _WIDTH: Final = 100
 

@@ -113,6 +113,8 @@ class _Installation:
         self._originals.clear()
 
     def _changer(self, of: str) -> Change:
+        """Return the function that replaces the attributes of module ``of`` once the module is imported."""
+
         def change(module: ModuleType) -> None:
             for name, replacement in _REPLACEMENTS[of].items():
                 present = getattr(module, name, _MISSING)

@@ -50,7 +50,7 @@ class Case:
     place: str = ""
     """The function from which the graph was captured, with file and line."""
     lines: dict[str, str] = field(default_factory=dict)
-    """By the name of a node: file, line and text of the program's line."""
+    """File, line and text of the program's line, by the name of a node."""
 
     @property
     def size(self) -> int:
@@ -124,6 +124,7 @@ def program_line(node: Node) -> str:
 
 
 def _state() -> Iterator[str]:
+    """Yield the statements that change torch from its default state to the present state."""
     present = {getter.name: getter.read() for getter in GETTERS}
     for name, statement in _SETTERS.items():
         if present[name] != _DEFAULTS[name]:

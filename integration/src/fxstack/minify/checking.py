@@ -82,6 +82,7 @@ class Check:
         return checked.graph(*inputs)
 
     def _stop_program(self, case: Case, failure: Failure | None) -> None:
+        """Write the case (or the reason why it cannot be written), and raise ``Found``."""
         self.failure = failure
         try:
             make_savable(case).save(self.folder / "case")

@@ -122,6 +122,7 @@ class ProgramReduction:
         return None if failure is None or self._run(without_compiler) else failure
 
     def _run(self, text: str) -> Failure | None:
+        """Run a script in a child and return how it fails."""
         self.trials.count += 1
 
         def run(send: Send) -> Any:
@@ -200,6 +201,7 @@ def _bodies(tree: ast.Module) -> list[tuple[ast.AST, str]]:
 
 
 def _without(tree: ast.Module, index: int, start: int, size: int, new: Sequence[ast.stmt] = ()) -> ast.Module:
+    """Return the program with ``new`` in place of ``size`` statements of the body number ``index``."""
     changed = copy.deepcopy(tree)
     node, name = _bodies(changed)[index]
     body = getattr(node, name)
@@ -227,6 +229,7 @@ def _expressions(tree: ast.AST) -> list[tuple[ast.expr, list[ast.expr]]]:
 
 
 def _with(tree: ast.Module, index: int, new: ast.expr) -> ast.Module:
+    """Return the program with ``new`` in place of the compound expression number ``index``."""
     changed = copy.deepcopy(tree)
     old = _expressions(changed)[index][0]
 

@@ -85,6 +85,7 @@ def write_folder(folder: str | Path) -> Path:
 
 
 def _write_session(root: Path, session: Session) -> str:
+    """Write the page of one process; return its file name."""
     start = session.start
     process = 0 if start is None else start.process
     rank = "" if start is None or start.rank < 0 else f", rank {start.rank}"

@@ -92,6 +92,7 @@ class Figures:
         return [*self.counts.sentences(MOST), *self._times(), *self._memory()]
 
     def _times(self) -> list[str]:
+        """Return sentences about the seconds of steps, measured if possible: products, kernels, the slowest step."""
         timed = [step for step in self.steps if step.measured] or self.steps
         total = sum(step.seconds for step in timed)
         if not total:

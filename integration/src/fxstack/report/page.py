@@ -102,6 +102,7 @@ def _keys(stacks: Iterable[Sequence[records.Line]]) -> str:
 
 
 def _functions(figures: Figures) -> list[Function]:
+    """Return the functions of the program in the order of compilation, with the records about each."""
     shares = figures.shares()
     parts = _parts(figures)
     spent = figures.session.of(records.Spent)
@@ -159,6 +160,7 @@ def _parts(figures: Figures) -> dict[str, list[Part]]:
 def _memory(
     session: Session, number: int, cuts: Sequence[records.Cut], programs: Sequence[records.Program]
 ) -> Markup:
+    """Return the chart of the memory of one captured graph: predicted and measured."""
     series: list[tuple[str, Sequence[float]]] = [
         ("predicted, operator by operator", [moment.bytes for moment in cut.timeline]) for cut in cuts
     ]

@@ -101,6 +101,7 @@ def _utils() -> Any:
 
 
 def _write(utils: Any, metrics: Metrics, seconds: Seconds) -> None:
+    """Append the metrics and the seconds of a compilation to the records of ``torch._dynamo.utils``."""
     columns = utils.CompilationMetrics.__dataclass_fields__
     utils._compilation_metrics.append(
         utils.CompilationMetrics.create({name: value for name, value in metrics.items() if name in columns})

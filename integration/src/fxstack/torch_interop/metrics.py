@@ -104,6 +104,7 @@ class FrameMetrics(Listener):
         self._end(metrics, seconds)
 
     def _end(self, metrics: Metrics, seconds: Seconds) -> None:
+        """Complete the metrics of a compilation that ends now, and pass them to the receiver."""
         end = time.time_ns() // 1000
         spent = {name: int(seconds[stage] * 1e6) for stage, name in _COLUMNS.items() if stage in seconds}
         metrics.update(

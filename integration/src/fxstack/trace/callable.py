@@ -20,6 +20,7 @@ def events(log: CompileLog) -> Session:
 
 
 def _bodies(log: CompileLog) -> Iterator[Body]:
+    """Yield the records of a log, graphs and programs in the order of the captured graphs."""
     from fxstack.trace.programs import program_of  # noqa: PLC0415 - torch's operation counts take 0.1 s to import
 
     yield from map(describe.break_of, log.breaks)

@@ -79,6 +79,7 @@ def schema() -> dict[str, Any]:
 
 
 def _schema_of_kind(name: str, kind: type) -> dict[str, Any]:
+    """Return the schema of one line of the record: the fields of the body, and kind, time and thread."""
     schema_of_kind = _schema_of(kind)
     schema_of_kind["properties"] |= {
         "kind": {"const": name},

@@ -57,6 +57,7 @@ def measure_calls(
 def _measure_memory(
     compiled: Compiled, args: tuple[Any, ...], tell: Callable[[tuple[Allocated, ...]], object]
 ) -> Any:
+    """Call ``compiled`` under the memory profiler; ``tell`` gets each change of the allocated bytes."""
     os.environ.setdefault(
         "KINETO_LOG_LEVEL", "99"
     )  # the profiler of CUDA builds reports that there is no GPU

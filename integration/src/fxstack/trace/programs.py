@@ -53,6 +53,7 @@ def program_of(
 def _on_cpu(
     plan: Plan, nodes: Mapping[str, Node], sizes: Mapping[str, int], cpu: Cpu
 ) -> tuple[records.Step, ...]:
+    """Return the records of kernels and calls of a CPU program, with predicted seconds."""
     records_of_steps = []
     for step in plan.steps:
         if isinstance(step, KernelStep):
@@ -92,6 +93,7 @@ def _step(
     moved: Traffic,
     predicted: tuple[float, str],
 ) -> records.Step:
+    """Return the record of one kernel or call, with its traffic and its predicted seconds."""
     buffers: tuple[records.Buffer, ...] = ()
     if isinstance(step, KernelStep):
         kernel = step.kernel

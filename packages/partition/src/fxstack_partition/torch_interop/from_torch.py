@@ -164,6 +164,7 @@ def _tangent_spec(node: Node, index: int, outputs: list[Any]) -> InputSpec:
 
 
 def _forward_specs(output: Node, values: list[Any], primals: list[Node]) -> list[OutputSpec]:
+    """Return the specs of the forward's outputs; torch's descriptions tell outputs that are mutated inputs."""
     descriptions = list(output.meta.get("desc") or [None] * len(values))
     by_description = {str(n.meta.get("desc")): n.name for n in primals if n.meta.get("desc")}
     specs = []
@@ -175,6 +176,7 @@ def _forward_specs(output: Node, values: list[Any], primals: list[Node]) -> list
 
 
 def _symbols(primals: list[Node]) -> list[SymbolSpec]:
+    """Return the symbols in the shapes of the primals, with their hints."""
     symbols: dict[str, SymbolSpec] = {}
     for node in primals:
         value = node.meta.get("val")
@@ -222,6 +224,7 @@ def from_partition_fn(
 
 
 def _in_torch_form(facts: JointFacts) -> GraphModule:
+    """Return the joint graph with torch's names of inputs and torch's tags of forward and backward nodes."""
     graph = Graph()
     env: dict[Node, Node] = {}
     for word, nodes in (("primals", facts.primals), ("tangents", facts.tangents)):

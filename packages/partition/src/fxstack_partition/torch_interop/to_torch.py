@@ -66,6 +66,7 @@ def _forward(stage: StageGraph, descriptions: list[Any]) -> GraphModule:
 
 
 def _backward(stage: StageGraph, descriptions: list[Any]) -> GraphModule:
+    """Sort the backward's inputs in torch's order: saved symbols, saved tensors, tangents."""
     graph = stage.graph_module.graph
     placeholders = list(graph.find_nodes(op="placeholder"))
     pairs = list(zip(placeholders, stage.signature.inputs, strict=True))
