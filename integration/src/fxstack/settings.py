@@ -24,22 +24,18 @@ from fxstack_partition import PartitionOptions
 from fxstack_partition.mincut.solve import SOLVERS
 from fxstack_partition.registry import REGISTRY, UnknownPartitionerError
 
-MODES: dict[str, str] = {
-    "default": "",
-    "reduce-overhead": "CUDA graphs; on CPU the same as default, whose host program is already minimal",
-    "safe": "both the compiled graph and eager torch serve the first calls, and the faster is kept, graph by graph",
-    "max-autotune": "CUDA graphs, and kernels of matrix products chosen by measurement; on CPU "
-    "frozen weights in inference (see the option freezing)",
-    "max-autotune-no-cudagraphs": "the same without CUDA graphs",
-}
-
-
-_OF_MODES: dict[str, dict[str, bool]] = {
+MODES: Final[Mapping[str, Mapping[str, bool]]] = {
+    "default": {},
+    "safe": {},
     "reduce-overhead": {"cuda_graphs": True},
     "max-autotune": {"cuda_graphs": True, "autotune": True, "freezing": True},
     "max-autotune-no-cudagraphs": {"autotune": True, "freezing": True},
 }
-"""Options of inductor that a mode sets, unless ``options`` sets them."""
+"""The options of inductor that each mode sets, unless ``options`` sets them.
+
+``safe`` times the compiled graph and eager torch on the first calls and keeps the faster, graph by graph (``safe.py``).
+CUDA graphs have no effect on CPU; ``freezing`` has none on CUDA.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +107,7 @@ def make_options(
             raise OptionError(_unknown("partitioner", partitioner, REGISTRY.names())) from None
     by_stage["capture"] = {**(capture or {}), **by_stage["capture"]}
     # ``refusals`` runs the captured graph again, so inductor need not.
-    by_stage["inductor"] = {"rerun_refused": False, **_OF_MODES.get(mode or "default", {}), **inductor}
+    by_stage["inductor"] = {"rerun_refused": False, **MODES[mode or "default"], **inductor}
     defaults = CompileOptions(mode or "default", partitioner)
     records = {stage: replace(getattr(defaults, stage), **values) for stage, values in by_stage.items()}
     return replace(defaults, **records)
@@ -198,10 +194,10 @@ def list_mode_options(mode: str | None = None) -> dict[str, Any]:
         ValueError: if the mode is unknown.
     """
     if mode is None:
-        return {name: dict(_OF_MODES.get(name, {})) for name in MODES}
+        return {name: dict(options) for name, options in MODES.items()}
     if mode not in MODES:
         raise OptionError(_unknown("mode", mode, MODES))
-    return dict(_OF_MODES.get(mode, {}))
+    return dict(MODES[mode])
 
 
 def _unknown(kind: str, name: object, known: Iterable[object]) -> str:

@@ -71,32 +71,32 @@ class Clock:
         def compile(model: Any = None, **options: Any) -> Any:
             if model is None:
                 return functools.partial(compile, **options)
-            made = compiler(model, **options)
-            if isinstance(made, torch.nn.Module):
-                original = type(made)
+            compiled = compiler(model, **options)
+            if isinstance(compiled, torch.nn.Module):
+                original = type(compiled)
 
                 def call(module: object, *args: object, **kwargs: object) -> Any:
                     return self.call(original.__call__, module, *args, **kwargs)
 
-                made.__class__ = type(original.__name__, (original,), {"__slots__": (), "__call__": call})
-                return made
+                compiled.__class__ = type(original.__name__, (original,), {"__slots__": (), "__call__": call})
+                return compiled
 
-            @functools.wraps(made)
+            @functools.wraps(compiled)
             def called(*args: object, **kwargs: object) -> Any:
-                return self.call(made, *args, **kwargs)
+                return self.call(compiled, *args, **kwargs)
 
             return called
 
         return compile
 
 
-def _unchanged(model: object, **_: object) -> object:
-    return model
-
-
 def run(system: str, target: str, arguments: list[str], clock: Clock) -> None:
     """Run a script, or train or call the model ``MODULE:NAME``, whose arguments are expressions."""
-    compilers = {"eager": _unchanged, "torch.compile": torch.compile, "fxstack": fxstack_compile}
+    compilers = {
+        "eager": lambda model, **_: model,
+        "torch.compile": torch.compile,
+        "fxstack": fxstack_compile,
+    }
     torch.compile = clock.timed(compilers[system])
     register_optimizer_step_post_hook(clock.update)
     torch.manual_seed(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -41,13 +41,12 @@ class PassRecord:
 @cache
 def all_passes() -> tuple[PassRecord, ...]:
     """Return the passes of all stages, in the order in which stages and passes run."""
-    return tuple(_all())
-
-
-def _all() -> Iterator[PassRecord]:
-    for module in _MODULES:
-        for stage, passes in import_module(module).STAGES.items():
-            yield from (_record(module.partition(".")[0], stage, step) for step in passes)
+    return tuple(
+        _record(module.partition(".")[0], stage, step)
+        for module in _MODULES
+        for stage, passes in import_module(module).STAGES.items()
+        for step in passes
+    )
 
 
 def _record(package: str, stage: str, step: Pass[object]) -> PassRecord:

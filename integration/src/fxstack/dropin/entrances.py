@@ -102,7 +102,7 @@ def compile(
         )
     if torch.compiler.is_exporting():
         warn_user("torch.compile is ignored when called inside torch.export region", UserWarning)
-        return model if model is not None else _unchanged
+        return model if model is not None else lambda fn: fn
     chosen = dict(options or {})
     if chosen.pop("use_aoti", False):
         _has_no_effect("options={'use_aoti': True}", "compiled programs are stored on disk by themselves")
@@ -135,10 +135,6 @@ def compile(
 
 _OF_FRONTEND = ("guard_filter_fn", "guard_fail_fn", "guard_export_fn")
 """The options that torch does not pass to a backend."""
-
-
-def _unchanged(fn: Callable[..., Any]) -> Callable[..., Any]:
-    return fn
 
 
 @unless_torchs_own

@@ -100,15 +100,14 @@ def recompilation_of(recompilation: recompiling.Recompilation) -> records.Recomp
 def paths_of(code: CapturedCode) -> dict[str, str]:
     """Return the paths of the inputs of a captured graph, by name: ``blocks.0.weight``, ``x``, ``args[1]['k']``."""
     nodes = code.graph_module.graph.find_nodes(op="placeholder")
-    return {node.name: _path(source.name) for node, source in zip(nodes, code.inputs, strict=False)}
+    return {
+        node.name: _TABLE.sub(r".\1", source.name).removeprefix(".")
+        for node, source in zip(nodes, code.inputs, strict=False)
+    }
 
 
 _TABLE: Final = re.compile(r"(?:self)?\._(?:modules|parameters|buffers)\['([^']*)'\]")
-
-
-def _path(source: str) -> str:
-    """Return ``self._modules['blocks']._parameters['weight']`` as ``blocks.weight``."""
-    return _TABLE.sub(r".\1", source).removeprefix(".")
+"""An access to an attribute of a module: ``self._modules['blocks']._parameters['weight']`` is ``blocks.weight``."""
 
 
 def graph_of(
