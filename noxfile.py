@@ -327,6 +327,7 @@ def docs(session: nox.Session) -> None:
     install(session, *STAGES, "integration")  # the programs of the page of errors run
     session.run("python", "docs/generate_errors.py")
     session.run("python", "docs/generate_calls.py")
+    session.run("python", "docs/generate_options.py")
     session.run("mkdocs", "build", "--strict")
 
 

@@ -61,6 +61,7 @@ class AfterImport(MetaPathFinder):
 
 
 def _extend(loader: Any, change: Change) -> None:
+    """Make ``loader`` call ``change`` with the module after it has executed the module."""
     execute = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:
@@ -110,6 +111,7 @@ _WAITING: list[ModuleType] = []
 
 
 def _install(torch: ModuleType) -> None:
+    """Install fxstack now, or when the import of a package of fxstack that imported torch has ended."""
     _STARTED[0].stop()
     if _is_being_imported():
         _WAITING.append(torch)

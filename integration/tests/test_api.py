@@ -1,7 +1,6 @@
 """fxstack.compile: signature, backends, options, and the text of its errors."""
 
 import copy
-import dataclasses
 import inspect
 import io
 import pickle
@@ -15,8 +14,9 @@ import fxstack
 import fxstack_partition
 from fxstack.report import write_report
 from fxstack.settings import make_options
-from fxstack.torch_options import TORCH_OPTIONS, names_of_torch
+from fxstack.torch_options import names_of_torch
 from fxstack_inductor.errors import TRITON_HINT, CudaError, TritonMissing
+from fxstack_interchange.torch_facts.settings_table import INDUCTOR, TABLES
 
 
 def through_a_pickle(module):
@@ -160,17 +160,12 @@ def test_torchs_switches_are_true_or_false():
         fxstack.compile(f, options={"max_autotune": "x"})
 
 
-def test_torchs_options_exist():
-    known = torch._inductor.config._config
-    assert [name for name in TORCH_OPTIONS if name not in known and not name.endswith("*")] == []
-
-
 def test_names_of_torch_are_those_of_the_installed_torch():
     assert SETTINGS - names_of_torch() == set()
 
 
 SETTINGS = torch._inductor.config._config.keys() - {"TYPE_CHECKING"}  # a name that torch's module imports
-OTHERS = sorted(SETTINGS - TORCH_OPTIONS.keys() - set(fxstack.list_options()))
+OTHERS = sorted(SETTINGS - TABLES[INDUCTOR].keys() - set(fxstack.list_options()))
 
 
 def warns_of(name, value):
@@ -210,36 +205,6 @@ def test_what_is_unknown_is_an_error_of_both_compilers_at_once(mode, options, te
     for kind in (ValueError, RuntimeError, fxstack.OptionError):
         with pytest.raises(kind, match=text):
             fxstack.compile(f, mode=mode, options=options)
-
-
-GIVEN = {
-    bool: lambda value: not value,
-    int: lambda value: value + 1,
-    str: lambda value: value,
-    type(None): lambda _v: None,
-}
-
-
-def other_value(value):
-    return GIVEN.get(type(value), lambda same: same)(value)
-
-
-OF_FXSTACK = {"fullgraph", "dynamic", "on_error", "whole_attention"}
-"""Fields that arguments of compile, or fxstack itself, set."""
-
-
-@pytest.mark.parametrize("stage", ["capture", "functionalize", "partition", "inductor"])
-def test_every_option_of_every_stage_can_be_given(stage):
-    record = getattr(make_options(None, None), stage)
-    for field in dataclasses.fields(record):
-        value = {"budget": 0.3}.get(field.name, other_value(getattr(record, field.name)))
-        if field.name in OF_FXSTACK:
-            with pytest.raises(fxstack.OptionError):
-                make_options(None, {field.name: value})
-        else:
-            made = make_options(None, {field.name: value})
-            assert getattr(getattr(made, stage), field.name) == value
-            assert field.name in fxstack.list_options()
 
 
 def test_a_budget_reaches_the_partitioner():

@@ -92,7 +92,7 @@ def test_each_system_says_how_it_failed_and_what_to_do(monkeypatch, tmp_path, sy
     line, error, fix = ENDS[system]
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(f"import os\n{line}\n")
-    found = bench._measured(system, "train.py", (), bench.Result("eager"))
+    found = bench._measure(system, "train.py", (), bench.Result("eager"))
     assert found.error == error
     assert re.match(fix, found.fix)
     assert found.line == ("train.py:2 in <module>: 1 / 0" if "Zero" in error else "")

@@ -1,5 +1,6 @@
 """The command ``fxstack``: what it prints, its JSON and its exit statuses."""
 
+import dataclasses
 import json
 import os
 import re
@@ -14,7 +15,7 @@ from typer.testing import CliRunner
 import fxstack
 from fxstack.cli.main import app
 from fxstack.cli.options import describe_options
-from fxstack.settings import _layers
+from fxstack.settings import STAGES
 
 DOCS = Path(__file__).parents[2] / "docs/command-line.md"
 
@@ -128,9 +129,12 @@ def test_doctor_says_how_to_mend(monkeypatch, problem):
 
 
 def test_options_are_all_options_with_a_meaning():
-    described = {option.name: option for option in describe_options()}
-    assert described.keys() == {"partitioner"}.union(*_layers())
-    assert [option.name for option in described.values() if not option.meaning] == []
+    described = describe_options()
+    expected = [
+        (stage, field.name) for stage, record in STAGES.items() for field in dataclasses.fields(record)
+    ]
+    assert sorted((o.stage, o.name) for o in described) == sorted([("partition", "partitioner"), *expected])
+    assert [option.name for option in described if not option.meaning] == []
 
 
 def test_options_by_a_part_of_the_name():

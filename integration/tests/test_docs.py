@@ -22,7 +22,11 @@ from fxstack_partition.registry import REGISTRY
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-GENERATED = {"generate_errors": "errors/index.md", "generate_calls": "calls.md"}
+GENERATED = {
+    "generate_errors": "errors/index.md",
+    "generate_calls": "calls.md",
+    "generate_options": "options.md",
+}
 IS_NEWEST = torch.__version__.startswith("2.15") and sys.version_info[:2] == (3, 11)
 
 

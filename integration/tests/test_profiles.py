@@ -7,7 +7,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
 import fxstack
-from fxstack.refusals import repeatable
+from fxstack.refusals import can_repeat
 from fxstack_capture.calls.rules.torch.wrappers import _note_idle
 from fxstack_capture.guards.tensor_build import TENSOR_CHECKS
 
@@ -343,4 +343,4 @@ def test_graphs_with_ranges_may_run_again(options):
     for found, wanted in zip(gradients(compiled), gradients(two_results), strict=True):
         torch.testing.assert_close(found, wanted)
     for _, graph in fxstack.compile_log(compiled).graphs:
-        assert repeatable(graph.graph_module)
+        assert can_repeat(graph.graph_module)

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import fxstack
-from fxstack.refusals import eager_error, repeatable
+from fxstack.refusals import can_repeat, eager_error
 
 X = torch.linspace(-1, 1, 20).reshape(4, 5)
 BAD = torch.tensor([0, 1, 7, 2])
@@ -135,14 +135,14 @@ def module(function, *inputs):
 
 
 def test_a_wrong_compiled_graph_gives_eager_s_results_and_says_so():
-    assert repeatable(module(torch.sin, X))
+    assert can_repeat(module(torch.sin, X))
     with pytest.warns(UserWarning, match="a compiled graph raised ValueError: no; eager torch"):
         assert eager_error(ValueError("no"), lambda x: x + 1, (1,), repeats=True) == 2
 
 
 @pytest.mark.parametrize("function", [lambda x: x.add_(1), torch.rand_like, torch.bernoulli])
 def test_what_lasts_is_not_run_again(function):
-    assert not repeatable(module(function, X.abs()))
+    assert not can_repeat(module(function, X.abs()))
     with warnings.catch_warnings(), pytest.raises(ValueError, match="no"):
         warnings.simplefilter("error")
         eager_error(ValueError("no"), pytest.fail, ("ran again",), repeats=False)

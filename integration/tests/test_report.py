@@ -15,7 +15,7 @@ import fxstack
 from fxstack.report import ReportError, charts, write_folder, write_report
 from fxstack.trace import Event
 from fxstack.trace.codec import to_line
-from fxstack.trace.writer import started
+from fxstack.trace.writer import describe_process
 from fxstack_inductor.cost.quantities import bytes_text, seconds_text
 
 VOID = {"meta", "img", "link", "br", "rect", "circle", "path", "polyline"}
@@ -199,7 +199,7 @@ def test_processes_write_pages_side_by_side(tmp_path):
 
 def test_damaged_lines_of_a_record_are_named_on_the_page(tmp_path, capsys):
     path = tmp_path / "trace-1.jsonl"
-    path.write_text(to_line(Event(0.5, "main", started())) + "damaged\n")
+    path.write_text(to_line(Event(0.5, "main", describe_process())) + "damaged\n")
     page = write_folder(tmp_path).with_name(f"process-{os.getpid()}.html")
     assert "1 line or file of the record is left out: damaged" in Page(page).titles
     assert f"{path}, line 2: no event of a record" in Page(page).text

@@ -8,8 +8,9 @@ import torch._functorch.config as functorch
 import torch._inductor.config as inductor
 
 import fxstack
-from fxstack.settings import FUNCTORCH, INDUCTOR, make_options, with_torch_settings
-from fxstack_interchange.torch_facts.torch_settings import TABLES, meaning
+from fxstack.settings import make_options, stages_of, with_torch_settings
+from fxstack_interchange.torch_facts.settings_table import FUNCTORCH, INDUCTOR, TABLES
+from fxstack_interchange.torch_facts.torch_settings import find_setting
 
 X = torch.randn(8, 8)
 RELEASE = tuple(int(part) for part in torch.__version__.split(".")[:2])
@@ -17,13 +18,19 @@ RELEASE = tuple(int(part) for part in torch.__version__.split(".")[:2])
 
 @pytest.mark.parametrize(("module", "config"), [(INDUCTOR, inductor), (FUNCTORCH, functorch)])
 def test_every_setting_has_a_row_and_every_row_a_setting(module, config):
-    assert [name for name in config._config if meaning(module, name) is None] == []
+    assert [name for name in config._config if find_setting(module, name) is None] == []
     if RELEASE < (2, 13):
         pytest.skip("older releases lack some of the settings")
     names, groups = set(TABLES[module]), {name for name in TABLES[module] if name.endswith("*")}
     assert names - groups - config._config.keys() == set()
     members = {group: [name for name in config._config if name.startswith(group[:-1])] for group in groups}
     assert [group for group, found in members.items() if not found] == []
+
+
+def test_every_option_that_a_row_sets_belongs_to_one_stage():
+    options = {row.option for table in TABLES.values() for row in table.values() if row.option is not None}
+    minify = {"repro_after", "repro_level"}
+    assert {option: len(stages_of(option)) for option in options - minify} == dict.fromkeys(options - minify, 1)
 
 
 @pytest.mark.parametrize(

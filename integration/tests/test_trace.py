@@ -17,7 +17,7 @@ import fxstack
 from fxstack.trace import Event, TraceError, events, load, load_folder, records, schema
 from fxstack.trace.codec import KINDS, from_line, to_line
 from fxstack.trace.listener import TraceListener
-from fxstack.trace.writer import TraceWriter, started
+from fxstack.trace.writer import TraceWriter, describe_process
 
 PROGRAM = Path(__file__).with_name("train_gpt_like.py")
 
@@ -153,7 +153,7 @@ def write(path, *lines):
     return path
 
 
-GOOD = to_line(Event(0.5, "main", started())).rstrip("\n")
+GOOD = to_line(Event(0.5, "main", describe_process())).rstrip("\n")
 
 
 def test_a_cut_last_line_is_left_out(tmp_path):

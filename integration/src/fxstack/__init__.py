@@ -8,7 +8,7 @@ compiled. Begin with ``api``.
 
 import sys
 
-from fxstack.api import compile, compile_log, optimize
+from fxstack.api import compile, compile_log, optimize, repro
 from fxstack.artifacts import CacheInfo, load_cache_artifacts, save_cache_artifacts
 from fxstack.backends import (
     get_default_backend,
@@ -20,7 +20,6 @@ from fxstack.backends import (
 from fxstack.debug import follow as _follow
 from fxstack.dropin.installing import install, is_installed, uninstall
 from fxstack.log import CompileLog, StageTime
-from fxstack.scripts import repro
 from fxstack.settings import list_mode_options, list_options
 from fxstack.torch_options import OptionError
 from fxstack_capture import (

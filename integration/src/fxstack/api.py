@@ -5,7 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar, overload
+
+import torch
 
 import fxstack_capture
 from fxstack.backends import get_default_backend, resolve_backend
@@ -73,7 +76,8 @@ def compile(
         mode: See ``fxstack.settings.MODES``.
         options: ``partitioner``, and the fields of ``fxstack_capture.CaptureOptions``,
             ``fxstack_functionalize.AotOptions``, ``fxstack_partition.PartitionOptions`` and
-            ``fxstack_inductor.InductorOptions``.
+            ``fxstack_inductor.InductorOptions``: ``{"budget": 0.3}``, or under the name of the stage
+            ``{"partition": {"budget": 0.3}}``. An option precedes the argument of the same name.
         disable: Return the model unchanged. With ``TORCH_COMPILE_DISABLE=1`` in the environment, as for
             ``torch.compile``, the compiled callable runs everything in plain Python.
 
@@ -95,36 +99,32 @@ def compile(
         mode=mode,
         options=options,
     )
-    changes = {
-        "fullgraph": fullgraph,
-        "dynamic": dynamic,
-        "leave_unprofitable": _leaves_unprofitable(backend, options or {}, mode),
-    }
-    decorate = _decorator(backend, make_options(mode, options), changes, dynamic_shapes, again)
+    # Unprofitable code is left to Python only with the backend that is for speed. The mode "safe" decides itself,
+    # graph by graph.
+    is_for_speed = (get_default_backend() if backend is None else backend) == "inductor" and mode != "safe"
+    arguments = {"fullgraph": fullgraph, "dynamic": dynamic, "leave_unprofitable": is_for_speed}
+    decorate = _decorator(backend, make_options(mode, options, arguments), dynamic_shapes, again)
     return decorate if model is None else decorate(model)
 
 
 def _decorator(
-    backend: str | Backend | None,
-    made: CompileOptions,
-    changes: Mapping[str, Any],
-    dynamic_shapes: object,
-    again: Callable[..., Any],
+    backend: str | Backend | None, options: CompileOptions, dynamic_shapes: object, again: Callable[..., Any]
 ) -> Callable[[Any], Any]:
     """Return the function that compiles a callable. ``again`` calls ``compile`` for parts of the program."""
     log = CompileLog()
-    chosen = resolve_backend(backend, made, log)
+    chosen = resolve_backend(backend, options, log)
+    capture = replace(options.capture, leave_unprofitable=False) if CHECKS else options.capture
 
     def named_backend(forced: str | Backend) -> Backend:
         same = forced == (get_default_backend() if backend is None else backend)
-        return chosen if same else resolve_backend(forced, made, log)
+        return chosen if same else resolve_backend(forced, options, log)
 
     def decorate(fn: Callable[..., Any]) -> Any:
         if not callable(fn):
             raise TypeError(f"fxstack.compile: expected a function or module, got {fn!r}.")
         compiled = fxstack_capture.optimize(
             chosen,
-            options=replace(made.capture, **changes),
+            options=capture,
             observer=log,
             dynamic_shapes=dynamic_shapes,
             named_backend=named_backend,
@@ -134,15 +134,6 @@ def _decorator(
         return compiled
 
     return decorate
-
-
-def _leaves_unprofitable(backend: str | Backend | None, options: Mapping[str, Any], mode: str | None) -> bool:
-    """Whether unprofitable code is left to Python: by default only for our backend, which is for speed.
-
-    The mode ``safe`` decides itself, graph by graph.
-    """
-    own = (get_default_backend() if backend is None else backend) == "inductor" and mode != "safe"
-    return bool(options.get("leave_unprofitable", own)) and not CHECKS
 
 
 def optimize(backend: str | Backend = "inductor", **keywords: Any) -> Callable[[F], F]:
@@ -161,3 +152,40 @@ def compile_log(compiled: Callable[..., Any]) -> CompileLog:
     if not isinstance(log, CompileLog):
         raise TypeError(f"{compiled!r} was not returned by fxstack.compile.")
     return log
+
+
+def repro(fn: Callable[..., Any], *args: object, path: str | Path, **kwargs: object) -> list[Path]:
+    """Compile ``fn`` anew, call it once with these arguments, and write a script for each graph that runs.
+
+    A script has the graph's C kernels, its host program as Python, inputs with the layouts and ranges of the
+    call's inputs, a check against the ATen graph in eager torch, and a timer. Kernels of a backward are
+    written only when a backward runs, which ``repro`` does not do: ``compile(fn, options={"repro_dir":
+    path})`` writes them too.
+
+    Args:
+        fn: A function or module. It may come from ``compile``; then its options are not kept.
+        args: The arguments of the call.
+        path: A folder, which is created. Scripts get the next free names ``graph_N.py``.
+        kwargs: The keyword arguments of the call.
+
+    Returns:
+        The scripts, in the order of the calls; none if no part of ``fn`` could be captured.
+
+    Raises:
+        Exception: the exception of the call.
+    """
+    folder = Path(path)
+    before = set(folder.glob("graph_*.py"))
+    compile(_original(fn), options={"repro_dir": folder})(*args, **kwargs)
+    written = set(folder.glob("graph_*.py")) - before
+    return sorted(written, key=lambda file: int(file.stem.removeprefix("graph_")))
+
+
+def _original(fn: Any) -> Callable[..., Any]:
+    """Return ``fn`` as it was before it was compiled."""
+    if getattr(fn, LOG_ATTRIBUTE, None) is None:
+        original = fn
+    else:
+        original = fn._orig_mod if isinstance(fn, torch.nn.Module) else fn.__wrapped__
+    result: Callable[..., Any] = original
+    return result

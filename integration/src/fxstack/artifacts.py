@@ -33,43 +33,43 @@ class CacheInfo:
 
 def save_cache_artifacts() -> tuple[bytes, CacheInfo] | None:
     """Return all kernels and programs that this process read from or wrote to the disk cache, or None."""
-    found = dict(used_entries())
-    if not found:
+    entries = dict(used_entries())
+    if not entries:
         return None
-    return _packed(found), _info(found)
+    return _pack(entries), _describe(entries)
 
 
 def export_cache(path: Path, cache: Cache) -> CacheInfo:
     """Write all intact entries of a cache to the file ``path``."""
-    found = {}
+    entries = {}
     for entry in cache.entries():
         with suppress(FileNotFoundError):  # another process has evicted the entry
             if cache.state(entry.name) == INTACT:
-                found[entry.name] = cache.files(entry.name)
-    path.write_bytes(_packed(found))
-    return _info(found)
+                entries[entry.name] = cache.files(entry.name)
+    path.write_bytes(_pack(entries))
+    return _describe(entries)
 
 
 def import_cache(path: Path, cache: Cache) -> CacheInfo:
-    """Add the entries of a file of ``export_cache`` to a cache; return those that are new. Import only trusted files.
+    """Add the entries of a file of ``export_cache`` to a cache; return the new entries. Import only trusted files.
 
     Raises:
-        ValueError: if the file is none of this version.
+        ValueError: if the file has another format.
         OSError: if the file or the cache cannot be used.
     """
-    return _put(path.read_bytes(), cache)
+    return _add_to_cache(path.read_bytes(), cache)
 
 
 def load_cache_artifacts(artifacts: bytes, cache_dir: Path | None = None) -> CacheInfo | None:
-    """Put the result of ``save_cache_artifacts`` into the disk cache. Return the entries that are new.
+    """Put the result of ``save_cache_artifacts`` into the disk cache. Return the new entries.
 
-    The entries contain native code that will run: load only trusted data. ``cache_dir`` is that of the
-    environment by default. Unreadable data gives a warning, and None.
+    The entries contain native code that will run: load only trusted data. The default of
+    ``cache_dir`` is the folder of the environment. Unreadable data gives a warning, and None.
     """
     options = options_from_environment()
     cache = Cache(Path(cache_dir or options.cache_dir), options.cache_limit)
     try:
-        return _put(artifacts, cache)
+        return _add_to_cache(artifacts, cache)
     except (ValueError, OSError) as error:
         warn_user(
             f"load_cache_artifacts: these are no artifacts of this version, or cannot be kept in {cache.root}: {error}",
@@ -78,15 +78,16 @@ def load_cache_artifacts(artifacts: bytes, cache_dir: Path | None = None) -> Cac
         return None
 
 
-def _put(artifacts: bytes, cache: Cache) -> CacheInfo:
+def _add_to_cache(artifacts: bytes, cache: Cache) -> CacheInfo:
     try:
-        entries = _unpacked(artifacts)
+        entries = _unpack(artifacts)
     except (KeyError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
         raise ValueError(str(error)) from error
-    return _info({key: files for key, files in entries.items() if cache.put(key, files)})
+    return _describe({key: files for key, files in entries.items() if cache.put(key, files)})
 
 
-def _packed(entries: Mapping[str, Mapping[str, bytes]]) -> bytes:
+def _pack(entries: Mapping[str, Mapping[str, bytes]]) -> bytes:
+    """Return entries as a ZIP file: a member for the format, then one for each file of an entry."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as packed:
         packed.writestr(_NAME, _FORMAT)
@@ -96,7 +97,8 @@ def _packed(entries: Mapping[str, Mapping[str, bytes]]) -> bytes:
     return buffer.getvalue()
 
 
-def _unpacked(artifacts: bytes) -> Mapping[str, dict[str, bytes]]:
+def _unpack(artifacts: bytes) -> Mapping[str, dict[str, bytes]]:
+    """Return the entries of a result of ``_pack``; members with other names are left out."""
     entries: defaultdict[str, dict[str, bytes]] = defaultdict(dict)
     with zipfile.ZipFile(io.BytesIO(artifacts)) as packed:
         if packed.read(_NAME) != _FORMAT:
@@ -108,6 +110,6 @@ def _unpacked(artifacts: bytes) -> Mapping[str, dict[str, bytes]]:
     return entries
 
 
-def _info(entries: Mapping[str, Mapping[str, bytes]]) -> CacheInfo:
+def _describe(entries: Mapping[str, Mapping[str, bytes]]) -> CacheInfo:
     size = sum(len(content) for files in entries.values() for content in files.values())
     return CacheInfo(tuple(entries), size)

@@ -1,4 +1,4 @@
-"""Backends by name: this project's, and those registered by the program or in torch's entry-point group."""
+"""Backends by name: this project's backends, and backends of the program or of torch's entry-point group."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OURS: dict[str, Callable[[CompileOptions, CompileLog], Backend]] = {
     "inductor": make_backend,
     "aot_eager": make_aot_eager_backend,
     "aot_eager_decomp_partition": lambda options, log: make_aot_eager_backend(options, log, LateTable()),
-    "eager": lambda _options, log: _counted(eager_backend, log),
+    "eager": lambda _options, log: _measure_time(eager_backend, log),
 }
 
 
@@ -70,7 +70,7 @@ def lookup_backend(name: str) -> Backend:
     """Return the backend that ``compile(backend=name)`` uses, with default options.
 
     Raises:
-        ValueError: if there is none. The message lists the known backends.
+        ValueError: if no backend has the name. The message lists the known backends.
     """
     return resolve_backend(name, make_options(None, None), CompileLog())
 
@@ -94,11 +94,13 @@ def set_default_backend(backend: str | Backend | None) -> None:
 
 
 def get_default_backend() -> str | Backend:
-    """Return the default backend: that of ``set_default_backend``, else of torch's function of this name."""
+    """Return the backend of ``set_default_backend``, or else of torch's function of the same name."""
     if _DEFAULT[0] is not None:
         return _DEFAULT[0]
-    told = getattr(sys.modules.get("torch._dynamo.backends.registry"), "get_default_backend", None)
-    return "inductor" if told is None else told()
+    get_torch_default = getattr(
+        sys.modules.get("torch._dynamo.backends.registry"), "get_default_backend", None
+    )
+    return "inductor" if get_torch_default is None else get_torch_default()
 
 
 def resolve_backend(backend: str | Backend | None, options: CompileOptions, log: CompileLog) -> Backend:
@@ -111,23 +113,23 @@ def resolve_backend(backend: str | Backend | None, options: CompileOptions, log:
     if backend is None:
         backend = get_default_backend()
     if isinstance(backend, str):
-        return _checked(_by_name(backend, options, log), log)
+        return _check_results(_by_name(backend, options, log), log)
     if not callable(backend):
         raise TypeError(
             f"fxstack.compile: backend must be a name or a callable "
             f"(GraphModule, example_inputs) -> callable, not {type(backend).__name__}."
         )
-    return _checked(_counted(backend, log), log)
+    return _check_results(_measure_time(backend, log), log)
 
 
 def _by_name(name: str, options: CompileOptions, log: CompileLog) -> Backend:
     if name in _OURS:
         return _OURS[name](options, log)
-    return _counted(_found(name), log)
+    return _measure_time(_load_foreign(name), log)
 
 
 def is_own(backend: str | Backend | None) -> bool:
-    """Return whether a backend is one of this project's, which take ``mode`` and ``options`` from ``compile``."""
+    """Return whether a backend belongs to this project, so that it takes ``mode`` and ``options`` from ``compile``."""
     chosen = get_default_backend() if backend is None else backend
     return isinstance(chosen, str) and chosen in _OURS
 
@@ -137,28 +139,28 @@ def with_arguments(backend: str | Backend | None, arguments: dict[str, Any]) -> 
     chosen = get_default_backend() if backend is None else backend
     if not arguments:
         return chosen
-    called = _found(chosen) if isinstance(chosen, str) else chosen
+    called = _load_foreign(chosen) if isinstance(chosen, str) else chosen
     return update_wrapper(partial(called, **arguments), called)
 
 
-def _found(name: str) -> Backend:
+def _load_foreign(name: str) -> Backend:
     """Return the backend of another project."""
     if name in _REGISTERED:
         return _REGISTERED[name]
-    found = [entry.load for entry in entry_points(group=TORCH_GROUP) if entry.name == name]
-    if not found and name in _names_of_torch():
-        found = [partial(_registry_of_torch().lookup_backend, name)]
-    if not found:
+    loaders = [entry.load for entry in entry_points(group=TORCH_GROUP) if entry.name == name]
+    if not loaders and name in _names_of_torch():
+        loaders = [partial(_registry_of_torch().lookup_backend, name)]
+    if not loaders:
         raise UnknownBackendError(
             f"fxstack.compile: no backend named {name!r}. Known: {', '.join(list_backends())}. "
             f"Packages add backends through the entry-point group {TORCH_GROUP!r}."
         )
-    loaded: Backend = found[0]()
+    loaded: Backend = loaders[0]()
     return loaded
 
 
 def _names_of_torch() -> frozenset[str]:
-    """Return the backends that torch registers itself. They are parts of torch's compiler, which this loads."""
+    """Return the names of the backends that torch registers itself. The call loads torch's compiler."""
     return frozenset(_registry_of_torch().list_backends(exclude_tags=()))
 
 
@@ -167,15 +169,15 @@ def _registry_of_torch() -> Any:
     return import_module("torch._dynamo.backends.registry")
 
 
-def _counted(backend: Backend, log: CompileLog) -> Backend:
+def _measure_time(backend: Backend, log: CompileLog) -> Backend:
     def counted(graph_module: Any, example_inputs: Any) -> Callable[..., Any]:
         with log.measure("backend", log.next_graph()):
             return backend(graph_module, example_inputs)
 
-    return _named(counted, backend)
+    return _copy_name(counted, backend)
 
 
-def _checked(backend: Backend, log: CompileLog) -> Backend:
+def _check_results(backend: Backend, log: CompileLog) -> Backend:
     """Return ``backend``, which compares its graphs with eager if ``fxstack minify`` or a setting asks for it."""
 
     def checked(graph_module: Any, example_inputs: Any) -> Callable[..., Any]:
@@ -190,11 +192,11 @@ def _checked(backend: Backend, log: CompileLog) -> Backend:
         compiled: Callable[..., Any] = check.compile(backend, graph_module, example_inputs, log.newest.place)
         return compiled
 
-    return _named(checked, backend)
+    return _copy_name(checked, backend)
 
 
-def _named(wrapper: Any, backend: Backend) -> Backend:
-    named = backend if hasattr(backend, "__qualname__") else type(backend)
-    wrapper.__name__, wrapper.__qualname__ = named.__name__, named.__qualname__
+def _copy_name(wrapper: Any, backend: Backend) -> Backend:
+    source = backend if hasattr(backend, "__qualname__") else type(backend)
+    wrapper.__name__, wrapper.__qualname__ = source.__name__, source.__qualname__
     setattr(wrapper, WANTS_FAKES, getattr(backend, WANTS_FAKES, False))
     return cast("Backend", wrapper)

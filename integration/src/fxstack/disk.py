@@ -1,4 +1,4 @@
-"""The store of compiled programs on disk: which programs may be stored, and on what they depend.
+"""The store of compiled programs on disk: which programs may be stored, and the key of the facts that they depend on.
 
 A program found there is neither traced nor lowered again: its wrapper is made from records, its compiled
 graphs are linked.
@@ -23,7 +23,7 @@ import fxstack_interchange
 import fxstack_partition
 from fxstack import torch_compat
 from fxstack.log import LISTENERS, CompileLog
-from fxstack.refusals import repeatable
+from fxstack.refusals import can_repeat
 from fxstack.settings import CompileOptions
 from fxstack_capture.guards.torch_state import GETTERS
 from fxstack_capture.torch_side.global_state.state import ATTENTION_FLAGS
@@ -68,23 +68,25 @@ class ProgramStore:
         self.cache.write(key, document)
 
     def pack(self, compiled: Callable[..., Any]) -> Any:
-        found = self.cache.pack(compiled)
-        if found is None:
+        """Return a compiled graph as a record for the disk; None if the graph cannot be stored."""
+        packed = self.cache.pack(compiled)
+        if packed is None:
             return None
         # A forward from disk is stored again, with the first backward.
         lowered = getattr(compiled, "lowered", None)
-        repeats = vars(compiled)["repeats"] if lowered is None else repeatable(lowered.graph)
-        return {"graph": found, "repeats": repeats}
+        repeats = vars(compiled)["repeats"] if lowered is None else can_repeat(lowered.graph)
+        return {"graph": packed, "repeats": repeats}
 
     def unpack(self, record: Any, graph: Callable[[], torch.fx.GraphModule]) -> Callable[..., Any]:
+        """Return the callable of a record of ``pack``; ``graph`` makes the graph for a fallback."""
         with self.log.measure("inductor", self.number):
             tell = partial(self.log.on_failure, self.number)
-            made = self.cache.unpack(record["graph"], graph, tell)
+            compiled = self.cache.unpack(record["graph"], graph, tell)
         repeats = bool(record["repeats"])
-        if hasattr(made, "image"):  # else the graph runs in ATen, and is not stored
-            vars(made)["repeats"] = repeats
+        if hasattr(compiled, "image"):  # else the graph runs in ATen, and is not stored
+            vars(compiled)["repeats"] = repeats
         self.repeats.append(repeats)
-        return made
+        return compiled
 
     def used(self, remake: Callable[[], object]) -> None:
         self.log.keep_later(remake)
@@ -101,8 +103,8 @@ def program_store(
     unkept = unkept or any(listener.wants_stages() for listener in LISTENERS)
     if unkept or not sources_hash() or any(state[name] for name in MODES):
         return None
-    partitioner = _described(REGISTRY.get(made) if isinstance(made := options.partitioner, str) else made)
-    limits = _described(
+    partitioner = _describe(REGISTRY.get(made) if isinstance(made := options.partitioner, str) else made)
+    limits = _describe(
         {
             field.name: getattr(options.partition, field.name)
             for field in fields(options.partition)
@@ -120,21 +122,21 @@ def program_store(
         sorted(options.partition.static_inputs),
         sorted(state.items()),
         [(name, flag()) for name, flag in ATTENTION_FLAGS.items()],
-        _arithmetic(),
+        _arithmetic_settings(),
     )
     return ProgramStore(cached, repr(parts), log, number, repeats)
 
 
-def _described(given: object) -> Any:
+def _describe(value: object) -> Any:
     """Return a description as JSON of a partitioner or its options; None if code depends on mutable objects."""
     try:
-        return CodeReader().describe(given, "the partitioner")
+        return CodeReader().describe(value, "the partitioner")
     except SaveError as error:
         logger.debug("nothing is kept on disk: %s", error)
         return None
 
 
-def _arithmetic() -> tuple[Any, ...]:
+def _arithmetic_settings() -> tuple[Any, ...]:
     """Return torch's settings for the arithmetic of its own kernels."""
     return (
         torch.get_float32_matmul_precision(),
@@ -149,12 +151,12 @@ def _arithmetic() -> tuple[Any, ...]:
 @cache
 def sources_hash() -> str:
     """Return a hash of fxstack's sources ("" if none are found): versions do not identify working copies."""
-    digest, found = hashlib.sha256(), False
+    digest, has_sources = hashlib.sha256(), False
     for package in PACKAGES:
         root = Path(package.__path__[0])
         for path in sorted(root.rglob("*")):
             if path.suffix in {".py", ".h", ".c"}:
                 digest.update(path.relative_to(root).as_posix().encode())
                 digest.update(path.read_bytes())
-                found = True
-    return digest.hexdigest() if found else ""
+                has_sources = True
+    return digest.hexdigest() if has_sources else ""

@@ -21,6 +21,8 @@ from fxstack_capture.trace.records import CapturedCode
 from fxstack_inductor import Failure, Lowered
 from fxstack_inductor.targets.triton.artifact import LoweredTriton
 from fxstack_interchange import Partition, StageGraph
+from fxstack_interchange.torch_facts.settings_table import FUNCTORCH, INDUCTOR
+from fxstack_interchange.torch_facts.torch_settings import warn_of_ignored
 
 Compiled = Callable[..., Any]
 
@@ -91,7 +93,7 @@ _NUMBERS = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class StageTime:
-    """The seconds of one stage for one captured graph (``graph``: its number in order of capture)."""
+    """The seconds that one stage spent on one captured graph. ``graph`` is the graph's number in order of capture."""
 
     stage: str
     graph: int
@@ -100,7 +102,7 @@ class StageTime:
 
 @dataclass(slots=True, repr=False)
 class CompileLog:
-    """Everything that one compiled callable compiled, in order. Several threads may append."""
+    """All compilations of one compiled callable, in order. Several threads may append."""
 
     times: list[StageTime] = field(default_factory=list)
     breaks: list[BreakRecord] = field(default_factory=list)
@@ -110,7 +112,7 @@ class CompileLog:
     failures: list[tuple[int, Failure]] = field(default_factory=list)
     """Graphs or operators that ATen runs because of a defect of fxstack, with their captured graph."""
     from_disk: list[int] = field(default_factory=list)
-    """The captured graphs whose programs were found on disk, and neither traced nor lowered again."""
+    """Numbers of the captured graphs whose programs were found on disk, and neither traced nor lowered again."""
     captured: dict[int, Captured] = field(default_factory=dict)
     """The captured graphs, by their numbers in this log."""
     partitions: list[tuple[int, Partition]] = field(default_factory=list)
@@ -137,6 +139,7 @@ class CompileLog:
         )
 
     def next_graph(self) -> int:
+        """Return a number for the graph that a backend has just got, and tell the listeners."""
         for listener in LISTENERS:
             listener.on_backend()
         with self._lock:
@@ -199,6 +202,8 @@ class CompileLog:
     # the observer interface of capture
 
     def on_start(self, code: CodeType) -> None:
+        for module in (INDUCTOR, FUNCTORCH):  # capture warns of the settings that it follows
+            warn_of_ignored(code, module)
         for listener in LISTENERS:
             listener.on_start(code)
 

@@ -23,7 +23,7 @@ def compiled_memory(stage: StageGraph, options: PartitionOptions) -> StageMemory
         raise TypeError(msg)
     unknown = options.unbacked_hint
     symbols = {s.name: unknown if s.hint is None else s.hint for s in stage.signature.symbols}
-    found = memory_timeline(lowered.plan, symbols)
+    timeline = memory_timeline(lowered.plan, symbols)
     # The caller holds a forward's inputs; a backward gets a list that it empties.
-    released = found.released if stage.signature.stage is Stage.BACKWARD else {}
-    return StageMemory(found.steps, retained=found.arena, released=released)
+    released = timeline.released if stage.signature.stage is Stage.BACKWARD else {}
+    return StageMemory(timeline.steps, retained=timeline.arena, released=released)

@@ -12,13 +12,13 @@ from torch.fx import GraphModule
 
 from fxstack.disk import ProgramStore, program_store
 from fxstack.log import CompileLog
-from fxstack.refusals import eager_error, repeatable
+from fxstack.refusals import can_repeat, eager_error
 from fxstack.safe import Trial
 from fxstack.settings import CompileOptions, with_torch_settings
 from fxstack_capture import disable
 from fxstack_capture.driver.backend import WANTS_FAKES
 from fxstack_capture.driver.reports.compilation import compiled_later, present_compilation
-from fxstack_functionalize import UnsupportedGraphError, aot
+from fxstack_functionalize import AotOptions, UnsupportedGraphError, aot
 from fxstack_inductor import NoCompilerError, compile_graph, decompositions
 from fxstack_inductor.errors import CudaError, NotLowered, TritonMissing
 from fxstack_inductor.targets.all_targets import devices_with_attention
@@ -34,7 +34,7 @@ StageCompiler = Callable[[GraphModule, Sequence[Any]], Compiled]
 
 
 UNAVAILABLE = (NoCompilerError, TritonMissing, CudaError)
-"""Errors for tools that this machine lacks to compile a graph. Eager torch can still run the graph."""
+"""Errors of missing tools: eager torch runs the graph if the machine lacks a compiler, Triton or a driver."""
 
 
 def make_backend(options: CompileOptions, log: CompileLog) -> Backend:
@@ -49,14 +49,14 @@ def make_backend(options: CompileOptions, log: CompileLog) -> Backend:
         try:
             compilers = Compilers(graph.compile_forward, graph.compile_backward, graph.compile_inference)
             store = program_store(graph.options, log, graph.number, graph.repeats)
-            made = graph.ahead_of_time(graph_module, example_inputs, compilers, LateTable(), store)
+            compiled = graph.ahead_of_time(graph_module, example_inputs, compilers, LateTable(), store)
         except (UnsupportedGraphError, *UNAVAILABLE) as error:
-            return _in_eager(graph_module, example_inputs, error)
+            return _run_in_eager(graph_module, example_inputs, error)
         except StoppedAfterPass as stopped:
-            return _stopped(graph_module, stopped)
+            return _warn_of_stop(graph_module, stopped)
         if options.mode != "safe":
-            return made
-        return Trial(made, eager_backend(graph_module, ()), graph.number, log.on_choice)
+            return compiled
+        return Trial(compiled, eager_backend(graph_module, ()), graph.number, log.on_choice)
 
     setattr(inductor, WANTS_FAKES, True)
     return inductor
@@ -79,9 +79,9 @@ def make_aot_eager_backend(
             compilers = Compilers(run_in_eager, run_in_eager, run_in_eager)
             return graph.ahead_of_time(graph_module, example_inputs, compilers, table)
         except UnsupportedGraphError as error:
-            return _in_eager(graph_module, example_inputs, error)
+            return _run_in_eager(graph_module, example_inputs, error)
         except StoppedAfterPass as stopped:
-            return _stopped(graph_module, stopped)
+            return _warn_of_stop(graph_module, stopped)
 
     setattr(aot_eager, WANTS_FAKES, True)
     return aot_eager
@@ -96,13 +96,13 @@ def eager_backend(graph_module: GraphModule, _example_inputs: Sequence[Any]) -> 
 setattr(eager_backend, WANTS_FAKES, True)
 
 
-def _in_eager(graph_module: GraphModule, example_inputs: Sequence[Any], reason: Exception) -> Compiled:
+def _run_in_eager(graph_module: GraphModule, example_inputs: Sequence[Any], reason: Exception) -> Compiled:
     text = str(reason).rstrip(".")
     warn_user(f"fxstack: {text}. The captured graph runs in eager torch.", UserWarning)
     return eager_backend(graph_module, example_inputs)
 
 
-def _stopped(graph_module: GraphModule, stopped: StoppedAfterPass) -> Compiled:
+def _warn_of_stop(graph_module: GraphModule, stopped: StoppedAfterPass) -> Compiled:
     warn_user(f"fxstack: {stopped}. The graph runs in eager torch.", UserWarning)
     return eager_backend(graph_module, ())
 
@@ -140,19 +140,19 @@ class Compilation:
     log: CompileLog
     number: int
     repeats: list[bool] = field(default_factory=list)
-    """For each graph of a call except the backward, whether it may run twice."""
+    """For each graph of a call except the backward, whether the graph may run twice (``can_repeat``)."""
     context: object = field(default_factory=present_compilation)
     """The compilation of the frame, to which the backward belongs too."""
 
     def compile_forward(self, graph_module: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
-        self.repeats.append(repeatable(graph_module))
+        self.repeats.append(can_repeat(graph_module))
         return self.compile_stage(graph_module, example_inputs)
 
     def compile_inference(self, graph_module: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
-        self.repeats.append(repeatable(graph_module))
-        made = self.compile_stage(graph_module, example_inputs, inference=True)
+        self.repeats.append(can_repeat(graph_module))
+        compiled = self.compile_stage(graph_module, example_inputs, inference=True)
         # With frozen weights it computes constants and may compile during user calls, with the frame hook on.
-        return disable(made) if self.options.inductor.freezing else made
+        return disable(compiled) if self.options.inductor.freezing else compiled
 
     def on_error(self, failure: Exception, eager: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """Raise eager's exception, if the graph can run again."""
@@ -173,7 +173,7 @@ class Compilation:
         inductor = self.options.inductor
         try:
             with self.log.measure("inductor", self.number):
-                made = compile_graph(
+                compiled = compile_graph(
                     graph_module,
                     example_inputs,
                     inductor,
@@ -183,9 +183,9 @@ class Compilation:
                     check_arguments=False,  # guards have checked them
                 )
         except NotLowered as error:
-            return _in_eager(graph_module, example_inputs, error)
+            return _run_in_eager(graph_module, example_inputs, error)
         role = "backward" if boxed else "inference" if inference else "forward"
-        return self.log.on_compiled(self.number, role, graph_module, made)
+        return self.log.on_compiled(self.number, role, graph_module, compiled)
 
     def compile_backward(self, graph_module: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
         """Compile a backward. The forward may have run, so without a compiler only this graph runs in eager.
@@ -197,11 +197,12 @@ class Compilation:
             with held_signals(), paused_collector(), working_on(place), compiled_later(self.context):
                 return self.compile_stage(graph_module, example_inputs, boxed=True)
         except UNAVAILABLE as error:
-            return _in_eager(graph_module, example_inputs, error)
+            return _run_in_eager(graph_module, example_inputs, error)
         except StoppedAfterPass as stopped:
-            return _stopped(graph_module, stopped)
+            return _warn_of_stop(graph_module, stopped)
 
     def cut(self, joint: StageGraph) -> Partition:
+        """Partition a joint graph, and log the joint graph and both parts."""
         self.log.keep(self.number, joint)
         with self.log.measure("partition", self.number):
             parts = partition(joint, self.options.partitioner, self.options.partition)
@@ -210,9 +211,13 @@ class Compilation:
         self.log.on_partition(self.number, parts)
         return parts
 
-    def _with_attention(self) -> tuple[str, ...]:
-        """Return the devices for which inductor has attention kernels."""
-        return devices_with_attention(self.options.inductor.target)
+    def _functionalize_options(self, has_decompositions: bool) -> AotOptions:
+        """Return the options of functionalize, with the defaults that depend on other stages."""
+        options = self.options.functionalize
+        attention = options.whole_attention
+        if attention is None and has_decompositions:
+            attention = devices_with_attention(self.options.inductor.target)
+        return replace(options, on_error=options.on_error or self.on_error, whole_attention=attention)
 
     def ahead_of_time(
         self,
@@ -222,6 +227,7 @@ class Compilation:
         table: Mapping[Any, Callable[..., Any]] | None,
         store: ProgramStore | None = None,
     ) -> Compiled:
+        """Functionalize, partition and compile a captured graph; return the callable and log functionalize's own seconds."""
         inner = ("partition", "inductor")
         before = sum(map(self.log.seconds, inner))
         start = time.perf_counter()
@@ -234,14 +240,10 @@ class Compilation:
             partitioner=disable(self.cut),
             inference_compiler=compilers.inference,
             decompositions=table,
-            options=replace(
-                self.options.functionalize,
-                on_error=self.on_error,
-                whole_attention=() if table is None else self._with_attention(),
-            ),
+            options=self._functionalize_options(table is not None),
             store=store,
         )
         spent = sum(map(self.log.seconds, inner)) - before
-        own = time.perf_counter() - start - spent
-        self.log.add_time("functionalize", self.number, own)
+        seconds = time.perf_counter() - start - spent
+        self.log.add_time("functionalize", self.number, seconds)
         return compiled

@@ -55,12 +55,13 @@ def eager_error(
     return results
 
 
-def repeatable(graph_module: GraphModule) -> bool:
+def can_repeat(graph_module: GraphModule) -> bool:
     """Whether a functional ATen graph may run twice: without mutations, random numbers and effects."""
-    return not any(_lasts(node) for node in graph_module.graph.nodes)
+    return not any(_has_effects(node) for node in graph_module.graph.nodes)
 
 
-def _lasts(node: Node) -> bool:
+def _has_effects(node: Node) -> bool:
+    """Return whether a node mutates, draws random numbers or has other effects, assertions excepted."""
     if node.op != "call_function" or node.target in ASSERTIONS | RANGES:
         return False
     schema = getattr(node.target, "_schema", None)

@@ -65,13 +65,13 @@ class Trial:
             return self.kept(*args)
         with self._lock:
             position, self._calls = self._calls, self._calls + 1
-        in_eager = self._in_eager(position)
+        in_eager = self._serves_eager(position)
         _wait(args)
         start = self.clock()
         self._finish_period(start)
         results = (self.eager if in_eager else self.compiled)(*args)
         counts = position >= WARM_UP
-        if trains(results):
+        if needs_backward(results):
             self._last = (in_eager, start, counts)
         else:
             self._last = None
@@ -79,7 +79,7 @@ class Trial:
             self._add(in_eager, self.clock() - start, counts)
         return results
 
-    def _in_eager(self, position: int) -> bool:
+    def _serves_eager(self, position: int) -> bool:
         if position < WARM_UP:
             return position >= WARM_UP // 2
         return bool((position - WARM_UP) >> (self.number % PATTERNS) & 1)
@@ -90,6 +90,7 @@ class Trial:
             self._add(in_eager, now - start, counts)
 
     def _add(self, in_eager: bool, seconds: float, counts: bool) -> None:
+        """Keep a time. Once both sides have enough times, keep the faster side and report the choice."""
         with self._lock:
             if counts:
                 self._times[in_eager].append(seconds)
@@ -102,8 +103,8 @@ class Trial:
         self.decided(Choice(self.number, "eager" if slower else "compiled", compiled, eager))
 
 
-def trains(results: object) -> bool:
-    """Whether a backward may follow."""
+def needs_backward(results: object) -> bool:
+    """Return whether a backward may follow: some result requires a gradient."""
     leaves = pytree.tree_leaves(results)
     return torch.is_grad_enabled() and any(
         isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves
@@ -111,6 +112,6 @@ def trains(results: object) -> bool:
 
 
 def _wait(args: tuple[Any, ...]) -> None:
-    """Wait for the GPU if an argument is on one."""
+    """Wait for the GPU if an argument is a tensor on a GPU."""
     if any(isinstance(arg, torch.Tensor) and arg.is_cuda for arg in args):
         torch.cuda.synchronize()

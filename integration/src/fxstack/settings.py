@@ -1,88 +1,102 @@
 """All options of ``fxstack.compile``, checked once, in one frozen record.
 
-Settings of ``torch._inductor.config`` and ``torch._functorch.config`` are read when a graph is compiled. An option that
-was given to ``compile`` precedes the setting.
+The options of a stage are the fields of its record; no list repeats their names. Settings of
+``torch._inductor.config`` and ``torch._functorch.config`` are read when a graph is compiled. An option that was given
+to ``compile`` precedes the setting.
 """
 
 from __future__ import annotations
 
 import difflib
-import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Final
+from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
+from typing import Any, Final, get_type_hints
 
-from fxstack.torch_options import INDUCTOR, TORCH_MODES, TORCH_OPTIONS, OptionError, in_our_words
+from fxstack.torch_options import TORCH_MODES, OptionError, translate_options
 from fxstack_capture import CaptureOptions
 from fxstack_functionalize import AotOptions
 from fxstack_inductor import InductorOptions, options_from_environment
-from fxstack_interchange.torch_facts.torch_settings import NoEffect, Ours, Table, options_from_torch, register
+from fxstack_interchange.torch_facts.settings_table import DYNAMO, FUNCTORCH, INDUCTOR, TABLES
+from fxstack_interchange.torch_facts.torch_settings import options_from_environment as torch_variables
+from fxstack_interchange.torch_facts.torch_settings import options_from_torch, with_unset_options
 from fxstack_interchange.user_warnings import warn_user
 from fxstack_partition import PartitionOptions
 from fxstack_partition.mincut.solve import SOLVERS
 from fxstack_partition.registry import REGISTRY, UnknownPartitionerError
 
-MODES: dict[str, str] = {
-    "default": "",
-    "reduce-overhead": "CUDA graphs; on CPU the same as default, whose host program is already minimal",
-    "safe": "both the compiled graph and eager torch serve the first calls, and the faster is kept, graph by graph",
-    "max-autotune": "CUDA graphs, and kernels of matrix products chosen by measurement; on CPU "
-    "frozen weights in inference (see the option freezing)",
-    "max-autotune-no-cudagraphs": "the same without CUDA graphs",
-}
-
-
-_OF_MODES: dict[str, dict[str, bool]] = {
+MODES: Final[Mapping[str, Mapping[str, bool]]] = {
+    "default": {},
+    "safe": {},
     "reduce-overhead": {"cuda_graphs": True},
     "max-autotune": {"cuda_graphs": True, "autotune": True, "freezing": True},
     "max-autotune-no-cudagraphs": {"autotune": True, "freezing": True},
 }
-"""Options that a mode sets, unless ``options`` sets them."""
-_OFF = {"cuda_graphs": False, "autotune": False, "freezing": False}
+"""The options of inductor that each mode sets, unless ``options`` sets them.
+
+``safe`` times the compiled graph and eager torch on the first calls and keeps the faster, graph by graph (``safe.py``).
+CUDA graphs have no effect on CPU; ``freezing`` has none on CUDA.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """The options of all stages. ``partitioner`` is a registered name or a callable."""
+    """The options of all stages."""
 
     mode: str = "default"
     partitioner: str | Callable[..., Any] = "min_cut"
+    """A registered name or a callable."""
     capture: CaptureOptions = field(default_factory=CaptureOptions)
-    inductor: InductorOptions = field(default_factory=options_from_environment)
     functionalize: AotOptions = field(default_factory=AotOptions)
     partition: PartitionOptions = field(default_factory=PartitionOptions)
+    inductor: InductorOptions = field(default_factory=options_from_environment)
 
 
-def make_options(mode: str | None, options: Mapping[str, Any] | None) -> CompileOptions:
+STAGES: Final[Mapping[str, type]] = {
+    name: record
+    for name, record in get_type_hints(CompileOptions).items()
+    if isinstance(record, type) and is_dataclass(record)
+}
+"""The record of options of each stage, by the stage's name."""
+
+OPTIONS: Final[Mapping[str, Mapping[str, Field[Any]]]] = {
+    stage: {option.name: option for option in fields(record)} for stage, record in STAGES.items()
+}
+"""The options of each stage, by name: ``compile(options=)`` takes all of them."""
+
+_PARTITIONER: Final = "partitioner"
+"""The option of ``compile`` that is no field of a stage's record. It belongs to the stage ``partition``."""
+
+
+def make_options(
+    mode: str | None, options: Mapping[str, Any] | None, capture: Mapping[str, Any] | None = None
+) -> CompileOptions:
     """Return the record for ``compile(mode=, options=)``.
 
-    ``options`` may have ``partitioner`` and any field of ``CaptureOptions`` (except ``fullgraph`` and
-    ``dynamic``, which are arguments of ``compile``), ``AotOptions``, ``PartitionOptions`` and
-    ``InductorOptions``, or options of ``torch.compile`` (see ``torch_options``). A budget without a
-    partitioner is one for the partitioner ``"budget"``.
+    ``options`` has ``partitioner`` and fields of the stages' records, either by their names (``{"budget": 0.3}``) or
+    under the name of the stage (``{"partition": {"budget": 0.3}}``), and options of ``torch.compile`` (see
+    ``torch_options``). ``capture`` has options of capture that precede their defaults. A budget without a partitioner
+    requests the partitioner ``"budget"``.
 
     Raises:
-        OptionError: if a mode, option or partitioner is unknown. The message lists the known ones and the
-            closest match.
+        OptionError: if a mode, option or partitioner is unknown, or a name belongs to several stages. The message has
+            the closest names.
+        TypeError: if a value has another type than the option's field declares.
     """
     if mode is not None and mode in TORCH_MODES:
         warn_user(f"fxstack.compile: mode={mode!r} has no effect here: {TORCH_MODES[mode]}.", UserWarning)
         mode = None
     if mode is not None and mode not in MODES:
         raise OptionError(_unknown("mode", mode, MODES))
-    capture, inductor, functionalize, partition = _layers()
-    known = {"partitioner"} | capture | inductor | functionalize | partition
-    given = in_our_words(options or {}, frozenset(known))
-    for name in given:
-        if name not in known:
-            raise OptionError(_unknown("option", name, known))
-    _check_types(given)
-    bounded = any(given.get(name) is not None for name in ("budget", "time_overhead"))
-    partitioner = given.get("partitioner", "budget" if bounded else "min_cut")
+    by_stage = _sort_by_stage(options or {})
+    for stage, values in by_stage.items():
+        _check_types(stage, values)
+    partition, inductor = by_stage["partition"], by_stage["inductor"]
+    is_bounded = any(partition.get(name) is not None for name in ("budget", "time_overhead"))
+    partitioner = partition.pop(_PARTITIONER, "budget" if is_bounded else "min_cut")
     for kind, name, names in (
-        ("solver", given.get("solver", "scipy"), SOLVERS),
-        ("target", given.get("target", "cpu"), ("cpu", "cuda", None)),
-        ("host", given.get("host", "native"), ("native", "python")),
+        ("solver", partition.get("solver", "scipy"), SOLVERS),
+        ("target", inductor.get("target", "cpu"), ("cpu", "cuda", None)),
+        ("host", inductor.get("host", "native"), ("native", "python")),
     ):
         if name not in names:
             raise OptionError(_unknown(kind, name, names))
@@ -91,33 +105,60 @@ def make_options(mode: str | None, options: Mapping[str, Any] | None) -> Compile
             REGISTRY.get(partitioner)
         except UnknownPartitionerError:
             raise OptionError(_unknown("partitioner", partitioner, REGISTRY.names())) from None
-    given = {**_OFF, **_OF_MODES.get(mode or "default", {}), **given}
-    return CompileOptions(
-        mode or "default",
-        partitioner,
-        CaptureOptions(**{name: given[name] for name in capture & given.keys()}),
-        replace(
-            options_from_environment(),
-            # ``refusals`` runs the captured graph again instead.
-            **{"rerun_refused": False, **{name: given[name] for name in inductor & given.keys()}},
-        ),
-        AotOptions(**{name: given[name] for name in functionalize & given.keys()}),
-        PartitionOptions(**{name: given[name] for name in partition & given.keys()}),
-    )
+    by_stage["capture"] = {**(capture or {}), **by_stage["capture"]}
+    # ``refusals`` runs the captured graph again, so inductor need not.
+    by_stage["inductor"] = {"rerun_refused": False, **MODES[mode or "default"], **inductor}
+    defaults = CompileOptions(mode or "default", partitioner)
+    records = {stage: replace(getattr(defaults, stage), **values) for stage, values in by_stage.items()}
+    return replace(defaults, **records)
 
 
-def _check_types(given: Mapping[str, Any]) -> None:
+def _sort_by_stage(options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the options of each stage by name, from both spellings.
+
+    Raises:
+        OptionError: if an option is unknown, belongs to several stages or is given in both spellings.
+    """
+    by_stage: dict[str, dict[str, Any]] = {stage: {} for stage in STAGES}
+    for stage in STAGES:
+        values = options.get(stage, {})
+        if not isinstance(values, Mapping):
+            raise TypeError(f"fxstack.compile: option {stage!r} must be a dict of options, not {values!r}.")
+        for name, value in values.items():
+            if stage not in stages_of(name):
+                raise OptionError(_unknown_option(name, stage))
+            by_stage[stage][name] = value
+    flat = {name: value for name, value in options.items() if name not in STAGES}
+    for name, value in translate_options(flat, list_own_options()).items():
+        stages = stages_of(name)
+        if not stages:
+            raise OptionError(_unknown_option(name))
+        if len(stages) > 1:
+            spellings = " or ".join(f"{{{stage!r}: {{{name!r}: {value!r}}}}}" for stage in stages)
+            places = " and ".join(stages)
+            raise OptionError(f"fxstack.compile: {places} have an option {name!r}. Write {spellings}.")
+        if name in by_stage[stages[0]]:
+            raise OptionError(f"fxstack.compile: option {name!r} of {stages[0]} is given twice.")
+        by_stage[stages[0]][name] = value
+    return by_stage
+
+
+def stages_of(option: str) -> list[str]:
+    """Return the names of the stages that have an option of this name."""
+    if option == _PARTITIONER:
+        return ["partition"]
+    return [stage for stage, names in OPTIONS.items() if option in names]
+
+
+def _check_types(stage: str, values: Mapping[str, Any]) -> None:
     """Raise TypeError for an option whose value has another type than the option's record declares."""
-    declared = {
-        option.name: str(option.type).split(" | ") for record in _RECORDS for option in fields(record)
-    }
-    for name, value in given.items():
-        wanted = declared.get(name, [])
-        if not _PLAIN.keys() >= set(wanted) or not wanted:
+    for name, value in values.items():
+        declared = str(OPTIONS[stage][name].type).split(" | ") if name in OPTIONS[stage] else []
+        if not declared or not _PLAIN.keys() >= set(declared):
             continue  # callables and records are checked where they are used
-        if not any(_is_a(value, _PLAIN[word]) for word in wanted):
+        if not any(_is_a(value, _PLAIN[word]) for word in declared):
             raise TypeError(
-                f"fxstack.compile: option {name!r} must be {' or '.join(wanted)},"
+                f"fxstack.compile: option {name!r} must be {' or '.join(declared)},"
                 f" not {value!r} of type {type(value).__name__}."
             )
 
@@ -130,67 +171,49 @@ def _is_a(value: object, kind: type) -> bool:
 
 
 _PLAIN = {"bool": bool, "int": int, "float": float, "str": str, "None": type(None)}
-_RECORDS = (CaptureOptions, AotOptions, InductorOptions, PartitionOptions)
+"""Types whose values can be checked, by their names in the annotations of the records."""
+
+_OF_TORCH = sorted(name for name in TABLES[INDUCTOR] if not name.endswith("*"))
+"""Options of ``torch.compile`` with a row of their own in the table of settings."""
 
 
-def _layers() -> tuple[set[str], ...]:
-    """Return the names of the options of capture, inductor, functionalize and partition."""
-    return (
-        {f.name for f in fields(CaptureOptions)} - {"fullgraph", "dynamic"},
-        {f.name for f in fields(InductorOptions)},
-        {f.name for f in fields(AotOptions)} - {"on_error", "whole_attention"},
-        {f.name for f in fields(PartitionOptions)},
-    )
-
-
-_EXAMPLES = frozenset(name for name in TORCH_OPTIONS if not name.endswith("*"))
-"""Options of torch with a row of their own."""
+def list_own_options() -> list[str]:
+    """Return the names of the options of all stages."""
+    return sorted({_PARTITIONER}.union(*OPTIONS.values()))
 
 
 def list_options() -> list[str]:
-    """Return the names for ``compile(options=...)``: ours, then supported ones of ``torch.compile``."""
-    return [*sorted(set().union({"partitioner"}, *_layers())), *sorted(_EXAMPLES)]
+    """Return the names for ``compile(options=...)``: options of the stages, then options of ``torch.compile``."""
+    return [*list_own_options(), *_OF_TORCH]
 
 
 def list_mode_options(mode: str | None = None) -> dict[str, Any]:
-    """Return the options that each mode of ``compile`` sets, by mode; with ``mode`` those of this mode.
+    """Return the options that each mode of ``compile`` sets, by mode; with ``mode`` the options of this mode.
 
     Raises:
         ValueError: if the mode is unknown.
     """
     if mode is None:
-        return {name: dict(_OF_MODES.get(name, {})) for name in MODES}
+        return {name: dict(options) for name, options in MODES.items()}
     if mode not in MODES:
         raise OptionError(_unknown("mode", mode, MODES))
-    return dict(_OF_MODES.get(mode, {}))
+    return dict(MODES[mode])
 
 
 def _unknown(kind: str, name: object, known: Iterable[object]) -> str:
-    candidates = [*map(str, known), *(_EXAMPLES if kind == "option" else ())]
-    close = difflib.get_close_matches(str(name), candidates, n=1)
+    close = difflib.get_close_matches(str(name), map(str, known), n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     return f"fxstack.compile: unknown {kind} {name!r}.{hint} Known: {', '.join(sorted(map(str, known)))}."
 
 
-FUNCTORCH: Final = "torch._functorch.config"
-
-_OF_FUNCTORCH: Table = {
-    "activation_memory_budget": Ours(
-        "budget", because="the budget is a share of the memory of a simulated step"
-    ),
-    "activation_memory_budget_*": NoEffect("the solver is exact on a frontier of simulated steps"),
-    "functionalize_rng_ops": NoEffect("the option functional_random makes draws functions of a state"),
-    "enable_autograd_cache": NoEffect("the option use_cache turns the cache off"),
-    "recompute_views": NoEffect("views are recomputed where this frees memory"),
-    "aggressive_recomputation": NoEffect("activation_memory_budget asks for more recomputation"),
-    "*": NoEffect("it configures the autograd frontend of torch's compiler, which does not run"),
-}
-
-register(FUNCTORCH, _OF_FUNCTORCH)
-
-DYNAMO: Final = "torch._dynamo.config"
-_MINIFIES = "the first call of each graph is checked, and fxstack minify writes a script"
-register(DYNAMO, {name: Ours(name, because=_MINIFIES) for name in ("repro_after", "repro_level")})
+def _unknown_option(name: object, stage: str | None = None) -> str:
+    """Return the error text for a name that is no option (of ``stage``), with similar names and their stages."""
+    close = difflib.get_close_matches(str(name), list_options(), n=3)
+    similar = [" of ".join([repr(match), *stages_of(match)[:1]]) for match in close]
+    hint = f" Did you mean {' or '.join(similar)}?" if similar else ""
+    known = f"{', '.join(STAGES)}; the command fxstack options lists their options"
+    where = "" if stage is None else f" of {stage}"
+    return f"fxstack.compile: unknown option {name!r}{where}.{hint} Stages: {known}."
 
 
 CHECKS: Final[list[Any]] = []
@@ -210,36 +233,28 @@ class ReproRequest:
 
 
 def repro_request() -> ReproRequest | None:
-    """Return what the program, or else the environment, says about minifying.
+    """Return the request of the program, or else of the environment, to minify failing graphs.
 
     Raises:
-        ValueError: it is neither ``dynamo`` nor ``aot``.
+        ValueError: ``repro_after`` is neither ``dynamo`` nor ``aot``.
     """
-    found = options_from_torch(DYNAMO)
-    after = found.get("repro_after", os.environ.get("TORCHDYNAMO_REPRO_AFTER"))
+    values = {**torch_variables(DYNAMO), **options_from_torch(DYNAMO)}
+    after = values.get("repro_after")
     if not after:
         return None
     if after not in ("dynamo", "aot"):
         raise ValueError(f"TORCHDYNAMO_REPRO_AFTER must be dynamo or aot, not {after!r}")
-    return ReproRequest(after, int(found.get("repro_level", os.environ.get("TORCHDYNAMO_REPRO_LEVEL", "2"))))
+    return ReproRequest(after, values.get("repro_level", 2))
 
 
 def with_torch_settings(options: CompileOptions) -> CompileOptions:
-    """Return ``options`` with what the settings of torch say of those that have their default value."""
-    defaults = options_from_environment()
+    """Return ``options`` with the values of torch's settings for options that have their default value."""
+    inductor = options.inductor
     if repro_request() is not None:
-        options = replace(options, inductor=replace(options.inductor, raise_failures=True))
-    known = {field.name for field in fields(InductorOptions)}
-    found = options_from_torch(INDUCTOR)
-    new = {
-        name: value
-        for name, value in found.items()
-        if name in known and getattr(options.inductor, name) == getattr(defaults, name)
-    }
-    if new:
-        options = replace(options, inductor=replace(options.inductor, **new))
+        inductor = replace(inductor, raise_failures=True)
+    inductor = with_unset_options(inductor, options_from_environment(), options_from_torch(INDUCTOR))
+    partition, partitioner = options.partition, options.partitioner
     budget = options_from_torch(FUNCTORCH).get("budget")
-    if budget is not None and options.partitioner == "min_cut":
-        bounded = replace(options.partition, budget=budget)
-        options = replace(options, partitioner="budget", partition=bounded)
-    return options
+    if budget is not None and partitioner == "min_cut":
+        partition, partitioner = replace(partition, budget=budget), "budget"
+    return replace(options, inductor=inductor, partition=partition, partitioner=partitioner)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fxstack.minify.command import fails_itself
+from fxstack.minify.command import fails_in_eager
 
 from .planting import FAULTS, minified, python
 
@@ -96,7 +96,7 @@ def test_a_program_that_fails_by_itself(tmp_path, end):
     line, text, stderr = ENDS[end]
     script = tmp_path / "program.py"
     script.write_text(f"import os, signal, sys\n{line}\n")
-    verdict = fails_itself([str(script), "--lr", "0.1"], module=False)
+    verdict = fails_in_eager([str(script), "--lr", "0.1"], module=False)
     assert verdict.status == 4
     assert f"in plain eager it {text}. Mend it" in verdict.summary
     assert verdict.summary.endswith(f": TORCH_COMPILE_DISABLE=1 python {script} --lr 0.1")

@@ -1,1 +1,1 @@
-"""The command ``fxstack`` (also ``python -m fxstack``): one module for each command, ``main`` puts them together."""
+"""The command ``fxstack`` (also ``python -m fxstack``): one module for each command; ``main`` is the program."""

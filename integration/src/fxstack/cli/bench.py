@@ -13,19 +13,19 @@ from json import loads
 from pathlib import Path
 
 from fxstack.cli.timed import SYSTEMS
-from fxstack.minify.forks import end_text
+from fxstack.minify.trials import end_text
 
 _NOTHING = "nothing compiled was called"
 WARMUP = 2
-"""Steps at the begin that the times leave out, because they compile."""
+"""Number of first steps that the times leave out, because they compile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The seconds of the first step, the quartiles of later steps, and the peak memory in bytes, of one system.
+    """The times and the peak memory (bytes) of one system: the first step, and the quartiles of later steps in seconds.
 
-    ``ratio`` is how many times as fast as eager's the median is. Of a failed run, ``error`` is the type and the message
-    of its error, ``line`` the line of the program, and ``fix`` what to do.
+    ``ratio`` is eager's median divided by this median. A failed run has the type and message of its ``error``, the
+    ``line`` of the program and a ``fix``.
     """
 
     system: str
@@ -61,11 +61,12 @@ def compare(target: str, arguments: Sequence[str], tell: Callable[[str], None]) 
     results: list[Result] = []
     for system in SYSTEMS:
         tell(f"{system} ...")
-        results.append(_measured(system, target, arguments, results[0] if results else Result(system)))
+        results.append(_measure(system, target, arguments, results[0] if results else Result(system)))
     return results
 
 
-def _measured(system: str, target: str, arguments: Sequence[str], eager: Result) -> Result:
+def _measure(system: str, target: str, arguments: Sequence[str], eager: Result) -> Result:
+    """Run ``target`` on one system in a process of its own; ``eager`` is the result to compare with."""
     environment = {name: value for name, value in os.environ.items() if name != "FXSTACK"}
     if system == "fxstack":
         environment["FXSTACK"] = "1"
@@ -73,20 +74,20 @@ def _measured(system: str, target: str, arguments: Sequence[str], eager: Result)
         file = Path(folder) / "result.json"
         command = [sys.executable, "-m", "fxstack.cli.timed", system, str(file), target, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)  # noqa: S603
-        found = loads(file.read_text()) if file.exists() else {"seconds": []}
-    seconds = found["seconds"]
+        measured = loads(file.read_text()) if file.exists() else {"seconds": []}
+    seconds = measured["seconds"]
     if done.returncode:
         end = f"the program {end_text(done.returncode)}"
-        return _failed(system, found.get("error", end), found.get("line", ""), target, eager)
+        return _failure_result(system, measured.get("error", end), measured.get("line", ""), target, eager)
     if not seconds:
         return Result(system, error=_NOTHING, fix="let the program call what torch.compile returns")
     low, median, high = quartiles(seconds)
     ratio = (eager.median or median) / median
-    return Result(system, len(seconds), seconds[0], low, median, high, found["memory"], ratio)
+    return Result(system, len(seconds), seconds[0], low, median, high, measured["memory"], ratio)
 
 
-def _failed(system: str, error: str, line: str, target: str, eager: Result) -> Result:
-    """Return the result of a run that failed, with what to do."""
+def _failure_result(system: str, error: str, line: str, target: str, eager: Result) -> Result:
+    """Return the result of a failed run, with a fix that depends on the systems that fail."""
     if system == "eager":
         fix = "mend the program: it fails in plain eager"
     elif eager.error not in ("", _NOTHING):

@@ -1,4 +1,4 @@
-"""``fxstack doctor``: check what compiled programs need of this machine."""
+"""``fxstack doctor``: check the tools of this machine that compiled programs need."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PROBE = "#include <omp.h>\nint fxstack_probe(void) { return omp_get_max_threads
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check: what it is about, whether all is well, what was found, and how to mend it."""
+    """The result of one check: its subject, whether the check passed, the facts, and a fix."""
 
     name: str
     good: bool
@@ -38,10 +38,10 @@ class Finding:
 
 def findings() -> list[Finding]:
     """Run every check. A check that fails unexpectedly is a finding, too."""
-    return [_checked(check) for check in _CHECKS]
+    return [_run_check(check) for check in _CHECKS]
 
 
-def _checked(check: Callable[[], Finding]) -> Finding:
+def _run_check(check: Callable[[], Finding]) -> Finding:
     try:
         return check()
     except Exception as error:
@@ -50,10 +50,10 @@ def _checked(check: Callable[[], Finding]) -> Finding:
 
 
 def _in_range(
-    name: str, version: tuple[int, int], known: tuple[tuple[int, int], tuple[int, int]], text: str
+    name: str, version: tuple[int, int], supported: tuple[tuple[int, int], tuple[int, int]], text: str
 ) -> Finding:
-    low, high = (f"{major}.{minor}" for major, minor in known)
-    good = known[0] <= version <= known[1]
+    low, high = (f"{major}.{minor}" for major, minor in supported)
+    good = supported[0] <= version <= supported[1]
     return Finding(name, good, text, "" if good else f"use {name} {low} to {high}")
 
 
@@ -128,9 +128,9 @@ def _gpu() -> Finding:
 
 
 def _variables() -> Finding:
-    given = sorted(name for name in os.environ if name.startswith("FXSTACK"))
+    names = sorted(name for name in os.environ if name.startswith("FXSTACK"))
     return Finding(
-        "environment", True, ", ".join(f"{n}={os.environ[n]}" for n in given) or "no FXSTACK variables"
+        "environment", True, ", ".join(f"{n}={os.environ[n]}" for n in names) or "no FXSTACK variables"
     )
 
 

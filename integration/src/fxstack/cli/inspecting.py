@@ -13,13 +13,14 @@ from typing import Annotated
 
 import typer
 
+from fxstack.cli.options import describe_settings
 from fxstack.cli.output import Json, fail, print_json, print_records, print_table
 from fxstack.cli.run import check_script, go_on_in_child, run_program
 from fxstack.debug.passes import PassRecord, all_passes, nearest_text
 from fxstack.log import LISTENERS
 from fxstack.report import write_folder
 from fxstack.report.figures import Figures
-from fxstack.torch_interop.described_settings import described_settings
+from fxstack.torch_options import names_of_torch
 from fxstack.trace import Session, TraceError, load_folder
 from fxstack.trace.counts import where
 from fxstack.trace.listener import TraceListener
@@ -49,18 +50,19 @@ def explain(
 
 
 def _explain(folder: Path, as_json: bool, _child: int, _code: int) -> None:
+    """Print the record in ``folder`` as sentences or JSON, after the program has ended; remove the folder."""
     sessions = load_folder(folder) if any(folder.iterdir()) else [Session(())]
     shutil.rmtree(folder)
     figures = Figures(Session(tuple(event for session in sessions for event in session.events)))
     if as_json:
         counts = figures.counts
-        found = counts.breaks.most_common()
-        breaks = [{"at": where(record), "times": count, **asdict(record)} for record, count in found]
+        counted = counts.breaks.most_common()
+        breaks = [{"at": where(record), "times": count, **asdict(record)} for record, count in counted]
         print_json(
             {
                 "sentences": figures.sentences(),
                 "breaks": breaks,
-                "recompilations": [asdict(again) for again in counts.recompilations],
+                "recompilations": [asdict(recompilation) for recompilation in counts.recompilations],
                 "plain": counts.plain,
                 "seconds": counts.seconds,
             }
@@ -93,15 +95,19 @@ def passes(
     as_json: Json = False,
 ) -> None:
     """List the passes of all stages in order: what each does, and the file of its code."""
-    found = [known for known in all_passes() if name in f"{known.stage}:{known.name}"]
-    if not found:
-        near = nearest_text(name, [f"{known.stage}:{known.name}" for known in all_passes()], "fxstack passes")
+    matches = [record for record in all_passes() if name in f"{record.stage}:{record.name}"]
+    if not matches:
+        near = nearest_text(
+            name, [f"{record.stage}:{record.name}" for record in all_passes()], "fxstack passes"
+        )
         raise fail(f"no pass has {name!r} in its name. {near}")
     if examples and not as_json:
-        for known in found:
-            print_table(("",), [(f"{known.stage}:{known.name}  {known.sentence}",), (known.example,), ("",)])
+        for record in matches:
+            print_table(
+                ("",), [(f"{record.stage}:{record.name}  {record.sentence}",), (record.example,), ("",)]
+            )
     else:
-        print_records(found, ("stage", "pass", "what it does", "file"), _pass, as_json=as_json)
+        print_records(matches, ("stage", "pass", "what it does", "file"), _pass, as_json=as_json)
 
 
 def rule(
@@ -127,9 +133,9 @@ def rule(
         raise fail("\n".join(unknown))
 
 
-def _pass(known: PassRecord) -> tuple[str, ...]:
-    place = f"{known.file.partition('/src/')[2] or known.file}:{known.line}"
-    return (known.stage, known.name, known.sentence, place)
+def _pass(record: PassRecord) -> tuple[str, ...]:
+    location = f"{record.file.partition('/src/')[2] or record.file}:{record.line}"
+    return (record.stage, record.name, record.sentence, location)
 
 
 def config(
@@ -138,11 +144,12 @@ def config(
     as_json: Json = False,
 ) -> None:
     """List the settings of torch's compiler (torch._dynamo.config and others), and what they do here."""
-    found = [known for known in described_settings() if name in f"{known.module}.{known.name}"]
-    if not found:
-        near = nearest_text(name, [known.name for known in described_settings()], "fxstack config")
+    settings = describe_settings(names_of_torch())
+    matches = [setting for setting in settings if name in f"{setting.module}.{setting.name}"]
+    if not matches:
+        near = nearest_text(name, [setting.name for setting in settings], "fxstack config")
         raise fail(f"no setting has {name!r} in its name. {near}")
-    print_records(found, ("setting", "here"), lambda k: (f"{k.module}.{k.name}", k.text), as_json=as_json)
+    print_records(matches, ("setting", "here"), lambda k: (f"{k.module}.{k.name}", k.text), as_json=as_json)
 
 
 def add_commands(app: typer.Typer) -> None:

@@ -154,9 +154,9 @@ def _row(result: Result) -> tuple[str, ...]:
 @app.command()
 def doctor(as_json: Json = False) -> None:
     """Check Python, torch, C compiler, OpenMP, caches, GPU and Triton; say how to mend what is wrong."""
-    found = findings()
-    print_records(found, ("", "", ""), _finding, as_json=as_json)
-    raise typer.Exit(0 if all(finding.good for finding in found) else 1)
+    checks = findings()
+    print_records(checks, ("", "", ""), _finding, as_json=as_json)
+    raise typer.Exit(0 if all(finding.good for finding in checks) else 1)
 
 
 @app.command()
@@ -165,13 +165,13 @@ def options(
     as_json: Json = False,
 ) -> None:
     """List what ``fxstack.compile(options={...})`` takes: stage, name, type, default, meaning."""
-    found = [option for option in describe_options() if name in option.name]
-    if not found:
+    matches = [option for option in describe_options() if name in option.name]
+    if not matches:
         near = nearest_text(name, [option.name for option in describe_options()], "fxstack options")
         raise fail(f"no option has {name!r} in its name. {near}")
     header = ("stage", "option", "type and default", "meaning")
     row = lambda o: (o.stage, o.name, f"{o.type} = {o.default}", o.meaning)  # noqa: E731
-    print_records(found, header, row, as_json=as_json)
+    print_records(matches, header, row, as_json=as_json)
 
 
 @app.command()
@@ -210,6 +210,7 @@ _CARRYING = {
 
 
 def _carry(command: str, file: Path | None, folder: Path | None, *, as_json: bool) -> None:
+    """Run ``fxstack cache export`` or ``import``: move entries between the cache and ``file``."""
     if file is None:
         raise fail(f"fxstack cache {command} needs a file: fxstack cache {command} kernels.zip")
     options = options_from_environment()

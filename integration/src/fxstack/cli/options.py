@@ -1,25 +1,18 @@
-"""The options of all stages as data: name, type, default, and the meaning from the records' docstrings."""
+"""The options of all stages and the settings of torch's compiler as data, for ``fxstack options`` and ``config``."""
 
 from __future__ import annotations
 
 import ast
 import inspect
 import textwrap
-from dataclasses import MISSING, Field, dataclass, fields
+from collections.abc import Iterable
+from dataclasses import MISSING, Field, dataclass
+from enum import Enum
 from typing import Any
 
-from fxstack.settings import list_options
-from fxstack_capture import CaptureOptions
-from fxstack_functionalize import AotOptions
-from fxstack_inductor import InductorOptions
-from fxstack_partition import PartitionOptions
-
-_STAGES = {
-    "capture": CaptureOptions,
-    "functionalize": AotOptions,
-    "partition": PartitionOptions,
-    "inductor": InductorOptions,
-}
+from fxstack.settings import OPTIONS, STAGES
+from fxstack_interchange.torch_facts.settings_table import INDUCTOR, TABLES, Setting
+from fxstack_interchange.torch_facts.torch_settings import find_setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,28 +28,25 @@ class OptionRecord:
 
 def describe_options() -> list[OptionRecord]:
     """Return the options of fxstack's own, by stage."""
-    known = set(list_options())
-    found = [
-        OptionRecord(
-            "partition", "partitioner", "str | Callable", "'min_cut'", "A registered name or a callable."
-        )
-    ]
-    for stage, record in _STAGES.items():
-        meanings = field_docs(record)
-        found += [
-            OptionRecord(stage, field.name, str(field.type), _default(field), meanings.get(field.name, ""))
-            for field in fields(record)
-            if field.name in known
+    records = []
+    for stage, names in OPTIONS.items():
+        if stage == "partition":
+            meaning = "A registered name or a callable."
+            records.append(OptionRecord(stage, "partitioner", "str | Callable", "'min_cut'", meaning))
+        meanings = field_docs(STAGES[stage])
+        records += [
+            OptionRecord(stage, name, str(option.type), _default(option), meanings.get(name, ""))
+            for name, option in names.items()
         ]
-    return found
+    return records
 
 
 def field_docs(record: type) -> dict[str, str]:
     """Return the first paragraph of the string below each field of a dataclass, by the field's name."""
-    (made,) = ast.parse(textwrap.dedent(inspect.getsource(record))).body
-    assert isinstance(made, ast.ClassDef)
+    (class_node,) = ast.parse(textwrap.dedent(inspect.getsource(record))).body
+    assert isinstance(class_node, ast.ClassDef)
     docs: dict[str, str] = {}
-    for field, after in zip(made.body, made.body[1:], strict=False):
+    for field, after in zip(class_node.body, class_node.body[1:], strict=False):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
             match after:
                 case ast.Expr(ast.Constant(str() as text)):
@@ -64,7 +54,40 @@ def field_docs(record: type) -> dict[str, str]:
     return docs
 
 
-def _default(field: Field[Any]) -> str:
-    if field.default is not MISSING:
-        return repr(field.default)
-    return repr(field.default_factory()) if field.default_factory is not MISSING else ""
+def _default(option: Field[Any]) -> str:
+    value = option.default
+    if value is MISSING and option.default_factory is not MISSING:
+        value = option.default_factory()
+    if isinstance(value, frozenset):  # the order of a set differs from process to process
+        return f"{{{', '.join(sorted(map(str, value)))}}}"
+    return repr(value.value if isinstance(value, Enum) else value)
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedSetting:
+    """A setting of torch, or a group of settings (``triton.*``), and its effect in fxstack."""
+
+    module: str
+    name: str
+    has_effect: bool
+    text: str
+
+
+def describe_settings(inductor_settings: Iterable[str] = ()) -> list[DescribedSetting]:
+    """Return the rows of the table by module, and the row that each of ``inductor_settings`` belongs to."""
+    by_module = {module: set(table) for module, table in TABLES.items()}
+    by_module[INDUCTOR].update(inductor_settings)
+    return [
+        DescribedSetting(module, name, row.option is not None, _effect(row))
+        for module, settings in by_module.items()
+        for name in sorted(settings)
+        if (row := find_setting(module, name)) is not None
+    ]
+
+
+def _effect(row: Setting) -> str:
+    if row.option is not None:
+        return f"sets the option {row.option}" + (f": {row.because}" if row.because else "")
+    if row.fixed is not None:
+        return f"no effect unless it is {row.fixed!r}, which is what happens here: {row.because}"
+    return f"no effect: {row.because}"

@@ -33,13 +33,13 @@ def print_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Non
 
 
 def print_records(
-    found: Sequence[Any], header: tuple[str, ...], row: Callable[[Any], tuple[str, ...]], *, as_json: bool
+    records: Sequence[Any], header: tuple[str, ...], row: Callable[[Any], tuple[str, ...]], *, as_json: bool
 ) -> None:
     """Print records as JSON, or each as a row of a table."""
     if as_json:
-        print_json([asdict(record) for record in found])
+        print_json([asdict(record) for record in records])
     else:
-        print_table(header, [row(record) for record in found])
+        print_table(header, [row(record) for record in records])
 
 
 def tell(text: str) -> None:

@@ -13,9 +13,15 @@ from pathlib import Path
 
 import typer
 
-from fxstack.debug.artefacts import DEBUG_VARIABLE, FOLDER_VARIABLE, REPORT_VARIABLE, printed, report_folder
+from fxstack.debug.artefacts import (
+    DEBUG_VARIABLE,
+    FOLDER_VARIABLE,
+    REPORT_VARIABLE,
+    is_printed,
+    report_folder,
+)
 from fxstack.dropin.program import Program
-from fxstack.minify.forks import end_text
+from fxstack.minify.trials import end_text
 from fxstack.trace import TraceError, load
 from fxstack.trace.records import Ended
 
@@ -46,18 +52,22 @@ def run_program(
     # Children inherit these: FXSTACK installs fxstack when they start.
     os.environ["FXSTACK"] = "1"
     os.environ.setdefault(DEBUG_VARIABLE, debug)
-    for variable, given in ((FOLDER_VARIABLE, folder), (REPORT_VARIABLE, report)):
-        if given:
-            os.environ[variable] = given
+    for variable, value in ((FOLDER_VARIABLE, folder), (REPORT_VARIABLE, report)):
+        if value:
+            os.environ[variable] = value
     if report_folder():
         go_on_in_child(partial(_write_missing, Path(report_folder())))
     try:
         Program(script, tuple(arguments), module).run()
     except Exception as error:
-        own = error.__traceback__
-        while own is not None and own.tb_next is not None and _is_ours(own.tb_frame.f_code.co_filename):
-            own = own.tb_next
-        sys.excepthook(type(error), error.with_traceback(own), own)
+        traceback = error.__traceback__
+        while (
+            traceback is not None
+            and traceback.tb_next is not None
+            and _is_ours(traceback.tb_frame.f_code.co_filename)
+        ):
+            traceback = traceback.tb_next
+        sys.excepthook(type(error), error.with_traceback(traceback), traceback)
         raise typer.Exit(1) from None
 
 
@@ -96,7 +106,7 @@ def _write_missing(folder: Path, child: int, code: int) -> None:
         from fxstack.report import write_folder  # noqa: PLC0415 - Jinja takes 50 ms to import
         from fxstack.report.figures import Figures  # noqa: PLC0415 - the same
 
-        if printed("summary"):
+        if is_printed("summary"):
             sys.stderr.write("\n".join(["== fxstack summary", *Figures(session).sentences(), ""]))
         index = write_folder(folder)
     except (OSError, TraceError) as error:

@@ -38,7 +38,7 @@ class Clock:
     _depth: int = 0
 
     def seconds(self) -> list[float]:
-        """Return the seconds of each step. The first one includes compilation."""
+        """Return the seconds of each step. The first step includes compilation."""
         if len(self.updates) < 2:
             return [end - start for start, end in self.calls]
         begin = min([self.updates[0], *(start for start, _ in self.calls[:1])])
@@ -46,7 +46,7 @@ class Clock:
         return [end - start for start, end in itertools.pairwise(ends)]
 
     def call(self, fn: Callable[..., Any], *args: object, **kwargs: object) -> Any:
-        """Call ``fn`` and keep when the call began and ended, unless it is inside of another one."""
+        """Call ``fn`` and keep the call's begin and end, unless the call is inside of another timed call."""
         self._depth += 1
         start = self.now()
         try:
@@ -71,32 +71,32 @@ class Clock:
         def compile(model: Any = None, **options: Any) -> Any:
             if model is None:
                 return functools.partial(compile, **options)
-            made = compiler(model, **options)
-            if isinstance(made, torch.nn.Module):
-                original = type(made)
+            compiled = compiler(model, **options)
+            if isinstance(compiled, torch.nn.Module):
+                original = type(compiled)
 
                 def call(module: object, *args: object, **kwargs: object) -> Any:
                     return self.call(original.__call__, module, *args, **kwargs)
 
-                made.__class__ = type(original.__name__, (original,), {"__slots__": (), "__call__": call})
-                return made
+                compiled.__class__ = type(original.__name__, (original,), {"__slots__": (), "__call__": call})
+                return compiled
 
-            @functools.wraps(made)
+            @functools.wraps(compiled)
             def called(*args: object, **kwargs: object) -> Any:
-                return self.call(made, *args, **kwargs)
+                return self.call(compiled, *args, **kwargs)
 
             return called
 
         return compile
 
 
-def _unchanged(model: object, **_: object) -> object:
-    return model
-
-
 def run(system: str, target: str, arguments: list[str], clock: Clock) -> None:
     """Run a script, or train or call the model ``MODULE:NAME``, whose arguments are expressions."""
-    compilers = {"eager": _unchanged, "torch.compile": torch.compile, "fxstack": fxstack_compile}
+    compilers = {
+        "eager": lambda model, **_: model,
+        "torch.compile": torch.compile,
+        "fxstack": fxstack_compile,
+    }
     torch.compile = clock.timed(compilers[system])
     register_optimizer_step_post_hook(clock.update)
     torch.manual_seed(0)

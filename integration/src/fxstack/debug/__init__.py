@@ -1,4 +1,4 @@
-"""What a compilation did, as text: on stderr, in a folder, in torch's logs, as a closing table and as a report.
+"""Show compilations as text: on stderr, in a folder, in torch's logs, as a closing table and as a report.
 
 Begin reading in ``artefacts`` (what there is to see), then ``listener`` (events of compilations to text) and
 ``output`` (where the text goes). May import ``fxstack.log`` and the stages; the pipeline imports nothing of this folder.
@@ -14,11 +14,11 @@ from typing import Final
 from fxstack.log import AT_FIRST
 
 _FINISH: Final[list[Callable[[], None]]] = []
-"""What the end of the process calls, once something is followed."""
+"""Functions that the end of the process calls: empty until the first compilation."""
 
 
 def follow() -> None:
-    """Follow all compilations, from the first one on. Warn now if the environment asks for what does not exist.
+    """Follow all compilations from the first on. Warn now if the environment names unknown artefacts or passes.
 
     Folders become absolute, because the program and its child processes may change directories.
     """
@@ -40,7 +40,7 @@ def _start() -> None:
 
 
 def _finish() -> None:
-    """Say what was compiled, also if this is nothing."""
+    """Print the summary and write the report, even if nothing was compiled."""
     if not _FINISH and {"FXSTACK_DEBUG", "FXSTACK_REPORT", "FXSTACK_TRACE"} & os.environ.keys():
         _start()
     for finish in _FINISH:

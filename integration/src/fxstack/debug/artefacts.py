@@ -78,7 +78,7 @@ BY_NAME: Final = {artefact.name: artefact for artefact in ARTEFACTS}
 
 
 @cache
-def _named(text: str) -> set[str]:
+def _known_names(text: str) -> set[str]:
     """Return the artefacts and passes that a value of ``FXSTACK_DEBUG`` names. Warn once about unknown names."""
     for unknown in unknown_names(DEBUG_VARIABLE, text):
         warn_user(unknown, UserWarning)
@@ -108,26 +108,26 @@ def _nearest(name: str) -> str:
 
 def check_names() -> None:
     """Warn about unknown names in ``FXSTACK_DEBUG`` and ``FXSTACK_STOP_AFTER``."""
-    _named(os.environ.get(DEBUG_VARIABLE, ""))
+    _known_names(os.environ.get(DEBUG_VARIABLE, ""))
     warn_of_unknown_stop(os.environ.get(STOP_VARIABLE, ""))
 
 
-def printed(name: str) -> bool:
+def is_printed(name: str) -> bool:
     """Return whether ``FXSTACK_DEBUG`` asks for an artefact now; programs may change the variable."""
-    return name in _named(os.environ.get(DEBUG_VARIABLE, ""))
+    return name in _known_names(os.environ.get(DEBUG_VARIABLE, ""))
 
 
-def printed_after(stage: str, name: str) -> bool:
+def is_printed_after(stage: str, name: str) -> bool:
     """Return whether ``FXSTACK_DEBUG`` asks for the state after a pass, as ``stage:after=name``."""
     text = os.environ.get(DEBUG_VARIABLE, "")
-    return AFTER in text and f"{stage}{AFTER}{name}" in _named(text)
+    return AFTER in text and f"{stage}{AFTER}{name}" in _known_names(text)
 
 
 def folder() -> str:
     """Return the folder of ``FXSTACK_DEBUG_DIR``, that of torch under ``TORCH_COMPILE_DEBUG=1``, or ""."""
-    given = os.environ.get(FOLDER_VARIABLE, "")
-    if given or os.environ.get("TORCH_COMPILE_DEBUG") != "1":
-        return given
+    chosen = os.environ.get(FOLDER_VARIABLE, "")
+    if chosen or os.environ.get("TORCH_COMPILE_DEBUG") != "1":
+        return chosen
     return _folder_of_run(os.environ.get("TORCH_COMPILE_DEBUG_DIR", ""), os.getpid())
 
 
@@ -135,9 +135,9 @@ def folder() -> str:
 def _folder_of_run(root: str, process: int) -> str:
     """Return the folder that torch's compiler would use, and say once where it is."""
     now = datetime.now().strftime("%Y_%m_%d_%H_%M_%S_%f")  # noqa: DTZ005 - local time, as torch
-    found = str(Path(root).absolute() / "torch_compile_debug" / f"run_{now}-pid_{process}" / "fxstack")
-    tell(f"fxstack: TORCH_COMPILE_DEBUG: what is compiled is written into {found}\n")
-    return found
+    path = str(Path(root).absolute() / "torch_compile_debug" / f"run_{now}-pid_{process}" / "fxstack")
+    tell(f"fxstack: TORCH_COMPILE_DEBUG: what is compiled is written into {path}\n")
+    return path
 
 
 def tell(text: str) -> None:
@@ -153,8 +153,8 @@ def report_folder() -> str:
 
 def trace_folders() -> list[str]:
     """Return the folders into which the record of the process is written."""
-    found = (report_folder(), os.environ.get(TRACE_VARIABLE, ""))
-    return [folder for folder in dict.fromkeys(found) if folder]
+    folders = (report_folder(), os.environ.get(TRACE_VARIABLE, ""))
+    return [folder for folder in dict.fromkeys(folders) if folder]
 
 
 def torch_loggers(artefact: Artefact) -> list[logging.Logger]:
@@ -173,12 +173,12 @@ def _torch_loggers(artefact: Artefact) -> list[logging.Logger]:
     return [getArtifactLogger(f"{artefact.logger}.fxstack", name) for name in artefact.torch_names]
 
 
-def wanted(name: str) -> bool:
+def is_wanted(name: str) -> bool:
     """Return whether anything shows an artefact now."""
-    return printed(name) or bool(folder()) or bool(torch_loggers(BY_NAME[name]))
+    return is_printed(name) or bool(folder()) or bool(torch_loggers(BY_NAME[name]))
 
 
-def any_of_stages() -> bool:
+def needs_stage_graphs() -> bool:
     """Return whether anything shows an artefact that programs from the disk cache do not have."""
-    shown = any(wanted(artefact.name) for artefact in ARTEFACTS if artefact.of_stages)
-    return shown or AFTER in os.environ.get(DEBUG_VARIABLE, "") or bool(os.environ.get(STOP_VARIABLE))
+    has_artefact = any(is_wanted(artefact.name) for artefact in ARTEFACTS if artefact.of_stages)
+    return has_artefact or AFTER in os.environ.get(DEBUG_VARIABLE, "") or bool(os.environ.get(STOP_VARIABLE))

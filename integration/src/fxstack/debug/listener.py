@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch.fx import GraphModule
 
-from fxstack.debug.artefacts import any_of_stages
+from fxstack.debug.artefacts import needs_stage_graphs
 from fxstack.debug.output import emit, show_pass
 from fxstack.debug.passes import stops_after
 from fxstack.log import Captured, Compiled, Listener
@@ -25,7 +25,7 @@ class DebugListener(Listener):
     """Shows the artefacts and passes that are asked for, in the order in which they are made."""
 
     def wants_stages(self) -> bool:
-        return any_of_stages()
+        return needs_stage_graphs()
 
     def on_pass(self, done: PassDone) -> None:
         """Show a pass. End the stage if ``FXSTACK_STOP_AFTER`` says so."""
@@ -42,7 +42,9 @@ class DebugListener(Listener):
         if record.recompilation is not None:
             emit("recompiles", place, lambda: record.recompilation.message if record.recompilation else "")
         if record.guards:
-            emit("guards", place, lambda: "\n".join(guard_text(one, record.names) for one in record.guards))
+            emit(
+                "guards", place, lambda: "\n".join(guard_text(guard, record.names) for guard in record.guards)
+            )
         if record.emitted is not None:
             emit("resume" if record.resumed else "bytecode", place, lambda: record.code)
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from fxstack.debug.artefacts import BY_NAME, folder, printed, printed_after, tell, torch_loggers
+from fxstack.debug.artefacts import BY_NAME, folder, is_printed, is_printed_after, tell, torch_loggers
 from fxstack_interchange.passes import PassDone
 from fxstack_interchange.user_warnings import warn_user
 
@@ -22,11 +22,10 @@ _UNWRITABLE: Final[set[str]] = set()
 def emit(name: str, place: str, text: Callable[[], str], detail: str = "") -> Path | None:
     """Show the artefact ``name`` of the function ``place``; call ``text`` only if something asks for it.
 
-    ``detail`` says which of several artefacts of one kind it is, for example ``backward``. Return the file, if one is
-    written.
+    ``detail`` tells artefacts of one kind apart, for example ``backward``. Return the file that was written, if any.
     """
     artefact = BY_NAME[name]
-    loggers, to_stderr = torch_loggers(artefact), printed(name)
+    loggers, to_stderr = torch_loggers(artefact), is_printed(name)
     if not (loggers or to_stderr or folder()):
         return None
     title, body = f"{f'{name} {detail}'.rstrip()} of {place}", text().rstrip("\n")
@@ -40,10 +39,10 @@ def emit(name: str, place: str, text: Callable[[], str], detail: str = "") -> Pa
 def show_pass(done: PassDone) -> None:
     """Show a pass: on stderr if ``FXSTACK_DEBUG`` names it, and as a file of its own in the folder."""
     place = done.subject or "a function"
-    if printed("passes"):
+    if is_printed("passes"):
         note = f", nothing to do: {done.why}" if done.why else ""
         tell(f"fxstack {done.stage}:{done.name} {done.seconds * 1e3:.2f} ms{note}  # {place}\n")
-    to_stderr = printed_after(done.stage, done.name)
+    to_stderr = is_printed_after(done.stage, done.name)
     if to_stderr or folder():
         note = f": nothing to do, {done.why}" if done.why else ""
         title = f"{done.stage} after {done.name} of {place}{note}"
@@ -52,7 +51,7 @@ def show_pass(done: PassDone) -> None:
 
 
 def _show(to_stderr: bool, name: str, title: str, body: str) -> Path | None:
-    """Show a text on stderr, if it is asked for there, and in the folder, if there is one; return its file."""
+    """Show a text on stderr (if ``to_stderr``) and write it into the folder, if there is a folder; return the file."""
     with _LOCK:  # lines of threads stay together
         if to_stderr:
             tell(f"== fxstack {title}\n{body}\n\n")

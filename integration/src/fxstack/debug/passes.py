@@ -1,11 +1,11 @@
-"""The passes of all stages: their list, and what ``FXSTACK_DEBUG=STAGE:after=PASS`` and ``FXSTACK_STOP_AFTER`` name."""
+"""The passes of all stages: their list, and their names in ``FXSTACK_DEBUG`` and ``FXSTACK_STOP_AFTER``."""
 
 from __future__ import annotations
 
 import difflib
 import inspect
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -27,7 +27,7 @@ _MODULES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class PassRecord:
-    """A pass of the pipeline: its stage and name, what it does, an example, and where its code is."""
+    """A pass of the pipeline: stage, name, description, example, and the file and line of the code."""
 
     package: str
     stage: str
@@ -41,13 +41,12 @@ class PassRecord:
 @cache
 def all_passes() -> tuple[PassRecord, ...]:
     """Return the passes of all stages, in the order in which stages and passes run."""
-    return tuple(_all())
-
-
-def _all() -> Iterator[PassRecord]:
-    for module in _MODULES:
-        for stage, passes in import_module(module).STAGES.items():
-            yield from (_record(module.partition(".")[0], stage, step) for step in passes)
+    return tuple(
+        _record(module.partition(".")[0], stage, step)
+        for module in _MODULES
+        for stage, passes in import_module(module).STAGES.items()
+        for step in passes
+    )
 
 
 def _record(package: str, stage: str, step: Pass[object]) -> PassRecord:
@@ -61,33 +60,33 @@ def _record(package: str, stage: str, step: Pass[object]) -> PassRecord:
 
 def is_pass(stage: str, name: str) -> bool:
     """Return whether there is a pass with this name, in ``stage`` or, if that is "", in any stage."""
-    return any(name == known.name and stage in ("", known.stage) for known in all_passes())
+    return any(name == record.name and stage in ("", record.stage) for record in all_passes())
 
 
 def nearest_text(name: str, known: Iterable[str], command: str) -> str:
-    """Return the three known names that are nearest to an unknown one, and the command that lists all."""
+    """Return a text with the three known names nearest to ``name``, and the command that lists all names."""
     near = ", ".join(difflib.get_close_matches(name, known, n=3, cutoff=0.0))
     return f"The nearest are {near}; '{command}' lists all."
 
 
 def stops_after(stage: str, name: str) -> bool:
     """Return whether ``FXSTACK_STOP_AFTER`` names a pass, as ``name`` or ``stage:name``."""
-    asked = os.environ.get(STOP_VARIABLE, "")
-    return bool(asked) and _is_asked(asked, stage, name)
+    value = os.environ.get(STOP_VARIABLE, "")
+    return bool(value) and _is_asked(value, stage, name)
 
 
 @cache
-def _is_asked(asked: str, stage: str, name: str) -> bool:
-    warn_of_unknown_stop(asked)
-    of, _, named = asked.rpartition(":")
-    return named == name and of in ("", stage)
+def _is_asked(value: str, stage: str, name: str) -> bool:
+    warn_of_unknown_stop(value)
+    of, _, pass_name = value.rpartition(":")
+    return pass_name == name and of in ("", stage)
 
 
 @cache
-def warn_of_unknown_stop(asked: str) -> None:
+def warn_of_unknown_stop(value: str) -> None:
     """Warn once if a value of ``FXSTACK_STOP_AFTER`` names no pass."""
-    of, _, named = asked.rpartition(":")
-    if asked and not is_pass(of, named):
+    of, _, pass_name = value.rpartition(":")
+    if value and not is_pass(of, pass_name):
         known = {known.name: f"{known.stage}:{known.name}" for known in all_passes()}
-        near = nearest_text(asked, known.values() if of else known, "fxstack passes")
-        warn_user(f"{STOP_VARIABLE}: there is no pass {asked!r}. {near}", UserWarning)
+        near = nearest_text(value, known.values() if of else known, "fxstack passes")
+        warn_user(f"{STOP_VARIABLE}: there is no pass {value!r}. {near}", UserWarning)

@@ -23,15 +23,15 @@ PATIENCE: Final = 0.5
 """Seconds of a compilation without a line, on a terminal."""
 PATIENCE_OF_FILES: Final = 5.0
 FORGOTTEN: Final = 120.0
-"""Seconds without an event after which a compilation has ended, by an error that no event told."""
+"""Seconds without an event after which a compilation counts as ended: errors have no event."""
 _ERASE: Final = "\r\x1b[K"
 _WIDTH: Final = 100
 
 
 def is_shown(stream: TextIO) -> bool:
     """Return whether the environment asks for a line on ``stream``."""
-    asked = os.environ.get(VARIABLE, "")
-    return asked != "0" if asked else is_terminal(stream)
+    value = os.environ.get(VARIABLE, "")
+    return value != "0" if value else is_terminal(stream)
 
 
 def is_terminal(stream: TextIO) -> bool:
@@ -86,7 +86,7 @@ class Progress(Listener):
     def on_end(self, _error: BaseException | None) -> None:
         self._end()
 
-    def _draw(self, place: str, what: str, *, begins: bool = True) -> None:
+    def _draw(self, place: str, action: str, *, begins: bool = True) -> None:
         """Write the line. An event that does not begin a compilation may come after its end, without a line."""
         if not is_shown(self.stream):
             return
@@ -102,7 +102,7 @@ class Progress(Listener):
                 return
             where = re.sub(r"[^\s(]*/", "", place)  # folders would fill the line
             seconds, graph = now - self._began, max(self._graphs, 1)
-            text = f"fxstack: compiling {where}: graph {graph}, {what}{self._stored}, {seconds:.0f} s"
+            text = f"fxstack: compiling {where}: graph {graph}, {action}{self._stored}, {seconds:.0f} s"
             if terminal:
                 self._write(f"{_ERASE}{text[:_WIDTH]}")
             elif not self._drawn:

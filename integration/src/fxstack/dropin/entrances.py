@@ -7,23 +7,73 @@ reported once, at the user's line. Calls that torch itself makes (``torchs_own``
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
-from typing import Any
+from types import CodeType, FunctionType, MethodType
+from typing import Any, Final
 
 import torch
 
 import fxstack_capture
 from fxstack import api, backends
-from fxstack.dropin import entries
 from fxstack.dropin.torchs_own import unless_torchs_own
 from fxstack.pipeline import Backend
 from fxstack.torch_interop import counters
+from fxstack_capture.api import sharing_entries
 from fxstack_capture.calls.marks.registered import register
 from fxstack_capture.calls.rules.torch.compiling import compiled_inside
 from fxstack_capture.driver.reports.explanation import Explanation
 from fxstack_interchange.torch_facts.compiled_autograd import MODULE
 from fxstack_interchange.user_warnings import warn_user
+
+_MAX_SHARED: Final = 256
+"""Maximum number of kept functions, each with one set of arguments of ``torch.compile``; the oldest are dropped."""
+
+_SHARED: Final[OrderedDict[Hashable, tuple[Callable[[Any], Any], Any]]] = OrderedDict()
+"""By code object and arguments of ``torch.compile``: a decorator that shares the compiled entries, and the log."""
+
+
+def compile_shared(how: Hashable, decorate: Callable[[Any], Any], fn: Callable[..., Any]) -> Any:
+    """Compile ``fn`` by ``decorate``, or share the code of an equal function that was compiled with equal arguments.
+
+    In torch, compiled code belongs to the code object. Programs compile a function where they use it: an optimizer in
+    each step, a module in each ``forward``. A module is compiled anew. ``how`` has the arguments of ``torch.compile``.
+    """
+    code = _code_of(fn)
+    if code is None or not _is_hashable(how):
+        return decorate(fn)
+    key = code, how
+    entry = _SHARED.get(key)
+    if entry is None:
+        compiled = decorate(fn)
+        _SHARED[key] = sharing_entries(compiled), api.compile_log(compiled)
+        if len(_SHARED) > _MAX_SHARED:
+            _SHARED.popitem(last=False)
+        return compiled
+    _SHARED.move_to_end(key)
+    compile_sharing, log = entry
+    compiled = compile_sharing(fn)
+    object.__setattr__(compiled, api.LOG_ATTRIBUTE, log)
+    return compiled
+
+
+def forget_shared() -> None:
+    """Forget the compiled functions that equal callables share."""
+    _SHARED.clear()
+
+
+def _code_of(fn: object) -> CodeType | None:
+    function = fn.__func__ if type(fn) is MethodType else fn
+    return function.__code__ if type(function) is FunctionType else None
+
+
+def _is_hashable(value: object) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
 
 
 @unless_torchs_own
@@ -52,7 +102,7 @@ def compile(
         )
     if torch.compiler.is_exporting():
         warn_user("torch.compile is ignored when called inside torch.export region", UserWarning)
-        return model if model is not None else _unchanged
+        return model if model is not None else lambda fn: fn
     chosen = dict(options or {})
     if chosen.pop("use_aoti", False):
         _has_no_effect("options={'use_aoti': True}", "compiled programs are stored on disk by themselves")
@@ -61,14 +111,16 @@ def compile(
     if shapes_spec is not None:
         _has_no_effect("shapes_spec", "fxstack.compile takes a contract as dynamic_shapes")
     if not backends.is_own(backend):
-        kept = {key: chosen.pop(key) for key in _OF_FRONTEND if key in chosen}
-        given = {} if mode in (None, "default") else {"mode": mode}
-        backend = backends.with_arguments(backend, {**given, **({"options": chosen} if chosen else {})})
-        mode, chosen = None, kept
+        frontend_options = {key: chosen.pop(key) for key in _OF_FRONTEND if key in chosen}
+        mode_arguments = {} if mode in (None, "default") else {"mode": mode}
+        backend = backends.with_arguments(
+            backend, {**mode_arguments, **({"options": chosen} if chosen else {})}
+        )
+        mode, chosen = None, frontend_options
     if recompile_limit is not None:
         chosen["recompile_limit"] = recompile_limit
-    made: Any = api.compile
-    decorate = made(
+    api_compile: Any = api.compile
+    decorate = api_compile(
         fullgraph=fullgraph,
         dynamic=dynamic,
         backend=backend,
@@ -77,16 +129,12 @@ def compile(
         disable=disable,
     )
     how = fullgraph, dynamic, backend or backends.get_default_backend(), mode, tuple(sorted(chosen.items()))
-    shared = decorate if disable or isolate_recompiles else partial(entries.shared, how, decorate)
+    shared = decorate if disable or isolate_recompiles else partial(compile_shared, how, decorate)
     return shared if model is None else shared(model)
 
 
 _OF_FRONTEND = ("guard_filter_fn", "guard_fail_fn", "guard_export_fn")
 """The options that torch does not pass to a backend."""
-
-
-def _unchanged(fn: Callable[..., Any]) -> Callable[..., Any]:
-    return fn
 
 
 @unless_torchs_own
@@ -136,8 +184,8 @@ def optimize(
 @unless_torchs_own
 def optimize_assert(backend: str | Backend, **keywords: Any) -> Callable[[Any], Any]:
     """``torch._dynamo.optimize_assert`` on fxstack: ``optimize`` for one whole graph."""
-    known = {name: value for name, value in keywords.items() if name in _OF_OPTIMIZE}
-    return optimize(backend, nopython=True, **known)
+    supported = {name: value for name, value in keywords.items() if name in _OF_OPTIMIZE}
+    return optimize(backend, nopython=True, **supported)
 
 
 _OF_OPTIMIZE = frozenset({"dynamic", "package", "recompile_limit", "isolate_recompiles", "shapes_spec"})
@@ -152,12 +200,12 @@ def explain(f: Callable[..., Any], *args: object, **kwargs: object) -> Any:
 def list_backends(
     original: Callable[..., list[str]], exclude_tags: tuple[str, ...] = ("debug", "experimental")
 ) -> list[str]:
-    """``torch.compiler.list_backends`` on fxstack: the backends here and those that torch registers."""
+    """``torch.compiler.list_backends`` on fxstack: the backends of both compilers."""
     return sorted({*backends.list_backends(), *original(exclude_tags)})
 
 
 def run(fn: Callable[..., Any] | None = None) -> Any:
-    """``torch._dynamo.run`` on fxstack: run what is compiled, and compile nothing more.
+    """``torch._dynamo.run`` on fxstack: run compiled code, and compile nothing more.
 
     Without ``fn``, return the decorator, which is also a context manager.
     """
@@ -175,7 +223,7 @@ def set_enable_guard_collectives(original: Callable[[bool], bool], enabled: bool
 def reset() -> None:
     """``torch._dynamo.reset`` on fxstack: forget everything that was compiled, also graphs of backward passes."""
     fxstack_capture.reset()
-    entries.forget()
+    forget_shared()
     counters.reset()
     compiled_autograd = sys.modules.get(MODULE)
     if compiled_autograd is not None:

@@ -7,20 +7,87 @@ reads, so torch's own functions stay. Callables that torch's compiler made befor
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
-from types import ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
 from fxstack import artifacts
-from fxstack.dropin import entrances, module_class
-from fxstack.dropin.cache_entries import cache_entries
-from fxstack.dropin.torchs_own import replacing, unless_torchs_own
+from fxstack.dropin import entrances
+from fxstack.dropin.torchs_own import replace_by, unless_torchs_own
 from fxstack.log import LISTENERS
 from fxstack.torch_interop.counters import RECORDS, UTILS
-from fxstack_capture import comptime
+from fxstack_capture import OptimizedModule, comptime, native
+from fxstack_capture.guards.explain import first_failure, guard_text
 from fxstack_interchange.torch_facts import torch_errors
 from fxstack_startup import AfterImport, Change
+
+
+class _Both(type):
+    """Metaclass that makes ``isinstance(m, OptimizedModule)`` true for fxstack modules too."""
+
+    _of_torch: type
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, (OptimizedModule, cls._of_torch))
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return issubclass(subclass, (OptimizedModule, cls._of_torch))
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        return cls._of_torch(*args, **kwargs)
+
+
+def accept_both(of_torch: type) -> type:
+    """Return a class that replaces torch's class of compiled modules, for ``isinstance``.
+
+    Calling the class makes a module of torch's compiler.
+    """
+    cls = _Both(
+        of_torch.__name__, (of_torch,), {"__module__": of_torch.__module__, "__doc__": of_torch.__doc__}
+    )
+    cls._of_torch = of_torch
+    return cls
+
+
+@dataclass(frozen=True, slots=True)
+class CacheEntry:
+    """An entry as debuggers of torch's compiler read it: the replacement code, and a function that checks the guards.
+
+    ``guard_manager`` has the text of each guard as a string literal in ``code_parts``; ``check`` is the function itself.
+    """
+
+    code: CodeType
+    guard_manager: Any
+
+    @property
+    def check_fn(self) -> Any:
+        """The name of ``guard_manager`` in older releases of torch."""
+        return self.guard_manager
+
+
+def cache_entries(original: Callable[[CodeType], list[Any]], code: object) -> list[Any]:
+    """``torch._dynamo.eval_frame._debug_get_cache_entry_list``: the entries of both compilers, ours first."""
+    function = code.__func__ if isinstance(code, MethodType) else code
+    of = function.__code__ if isinstance(function, FunctionType) else code
+    if not isinstance(of, CodeType):
+        raise TypeError(f"expected a code object, got {code!r}")
+    entries = native.entries(of) if native.AVAILABLE else []
+    return [*(CacheEntry(entry.code, _guards(of, entry)) for entry in entries), *original(of)]
+
+
+def _guards(code: CodeType, entry: native.Entry) -> Any:
+    def holds(f_locals: Mapping[str, object]) -> bool:
+        functions = (function for function in gc.get_referrers(code) if isinstance(function, FunctionType))
+        return entry.tree is None or first_failure(entry.tree, next(functions), dict(f_locals)) is None
+
+    guards: Any = holds
+    guards.check = holds
+    guards.code_parts = [] if entry.tree is None else [repr(guard_text(guard)) for guard in entry.tree.meta]
+    return guards
+
 
 _MISSING: Final = object()
 
@@ -46,23 +113,25 @@ class _Installation:
         self._originals.clear()
 
     def _changer(self, of: str) -> Change:
+        """Return the function that replaces the attributes of module ``of`` once the module is imported."""
+
         def change(module: ModuleType) -> None:
             for name, replacement in _REPLACEMENTS[of].items():
-                found = getattr(module, name, _MISSING)
-                if found is _MISSING:
+                present = getattr(module, name, _MISSING)
+                if present is _MISSING:
                     continue
                 # A package imports what its submodules define, which may be replaced there already.
-                original, made = self._made.get(name, (found, None))
-                if found is not made:
-                    original, made = self._made[name] = found, replacement(found)
+                original, replaced = self._made.get(name, (present, None))
+                if present is not replaced:
+                    original, replaced = self._made[name] = present, replacement(present)
                 self._originals.append((module, name, original))
-                setattr(module, name, made)
+                setattr(module, name, replaced)
 
         return change
 
 
 def _derive_errors(_module: ModuleType) -> None:
-    """Let ``except`` clauses with torch's classes catch errors of fxstack, even those raised before the import."""
+    """Let ``except`` clauses with torch's classes catch errors of fxstack, even errors raised before the import."""
     torch_errors.derive_from_torch()
 
 
@@ -71,23 +140,23 @@ def _by(replacement: object) -> Callable[[object], object]:
 
 
 _COMPILING: Final[dict[str, Callable[[Any], object]]] = {
-    "optimize": replacing(entrances.optimize),
-    "optimize_assert": replacing(entrances.optimize_assert),
+    "optimize": replace_by(entrances.optimize),
+    "optimize_assert": replace_by(entrances.optimize_assert),
     "explain": _by(entrances.explain),
     "run": _by(entrances.run),
-    "OptimizedModule": module_class.both,
+    "OptimizedModule": accept_both,
 }
 
 _REPLACEMENTS: Final[dict[str, dict[str, Callable[[Any], object]]]] = {
-    "torch": {"compile": replacing(entrances.compile)},
+    "torch": {"compile": replace_by(entrances.compile)},
     "torch.compiler": {
         "reset": _by(entrances.reset),
         "list_backends": lambda original: partial(entrances.list_backends, original),
         "set_enable_guard_collectives": lambda original: partial(
             entrances.set_enable_guard_collectives, original
         ),
-        "save_cache_artifacts": replacing(unless_torchs_own(artifacts.save_cache_artifacts)),
-        "load_cache_artifacts": replacing(unless_torchs_own(artifacts.load_cache_artifacts)),
+        "save_cache_artifacts": replace_by(unless_torchs_own(artifacts.save_cache_artifacts)),
+        "load_cache_artifacts": replace_by(unless_torchs_own(artifacts.load_cache_artifacts)),
     },
     "torch._dynamo": {**_COMPILING, "reset": _by(entrances.reset), "run": _by(entrances.run)},
     "torch._dynamo.comptime": {"comptime": _by(comptime)},
@@ -97,7 +166,7 @@ _REPLACEMENTS: Final[dict[str, dict[str, Callable[[Any], object]]]] = {
         "_debug_get_cache_entry_list": lambda original: partial(cache_entries, original),
     },
 }
-"""For each module of torch the names that are replaced, with what makes the replacement from the original."""
+"""For each module of torch the replaced names, each with a function from the original to the replacement."""
 
 _INSTALLED: list[_Installation] = []
 
@@ -108,14 +177,14 @@ def install() -> None:
     Calling it again does nothing. ``FXSTACK=1`` in the environment does the same when torch is imported.
     """
     if not _INSTALLED:
-        made = _Installation()
-        made.start()
-        _INSTALLED.append(made)
+        installation = _Installation()
+        installation.start()
+        _INSTALLED.append(installation)
         LISTENERS.append(RECORDS)
 
 
 def uninstall() -> None:
-    """Give torch its compiler back. What fxstack has compiled stays compiled by fxstack."""
+    """Give torch its compiler back. Callables that fxstack has compiled stay compiled by fxstack."""
     if _INSTALLED:
         _INSTALLED.pop().undo()
         LISTENERS.remove(RECORDS)

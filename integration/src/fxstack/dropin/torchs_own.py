@@ -27,7 +27,7 @@ def unless_torchs_own(entrance: _F) -> _F:
     @functools.wraps(entrance)
     def function(*args: object, **kwargs: object) -> Any:
         original = _ORIGINALS.get(entrance.__name__)
-        if original is None or not (_INSIDE.get() or _is_torchs(sys._getframe(1).f_globals)):
+        if original is None or not (_INSIDE.get() or _belongs_to_torch(sys._getframe(1).f_globals)):
             return entrance(*args, **kwargs)
         before = _INSIDE.set(True)
         try:
@@ -38,7 +38,7 @@ def unless_torchs_own(entrance: _F) -> _F:
     return function  # type: ignore[return-value]
 
 
-def replacing(entrance: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def replace_by(entrance: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return the function that takes torch's original and returns ``entrance`` in its place."""
 
     def replacement(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -49,6 +49,6 @@ def replacing(entrance: Callable[..., Any]) -> Callable[[Callable[..., Any]], Ca
     return replacement
 
 
-def _is_torchs(scope: dict[str, Any]) -> bool:
+def _belongs_to_torch(scope: dict[str, Any]) -> bool:
     name = scope.get("__name__")
     return isinstance(name, str) and f"{name}.".startswith(_PACKAGES)

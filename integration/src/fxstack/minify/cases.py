@@ -5,19 +5,20 @@ from __future__ import annotations
 import copy
 import sysconfig
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, GraphModule, Node
 
 from fxstack_capture.guards.torch_state import GETTERS
 from fxstack_interchange.format.encoding.bare import graph_from_json, graph_to_json
 from fxstack_interchange.format.encoding.targets import name_of
 from fxstack_interchange.format.errors import SaveError
 from fxstack_interchange.format.metadata import frames
+from fxstack_interchange.modules import make_graph_module
 
 _PACKAGES = tuple({sysconfig.get_paths()[key] for key in ("stdlib", "purelib", "platlib")})
 _SETTERS = {
@@ -49,7 +50,7 @@ class Case:
     place: str = ""
     """The function from which the graph was captured, with file and line."""
     lines: dict[str, str] = field(default_factory=dict)
-    """By the name of a node: file, line and text of the program's line."""
+    """File, line and text of the program's line, by the name of a node."""
 
     @property
     def size(self) -> int:
@@ -74,6 +75,7 @@ class Case:
 
 
 def load_case(path: Path) -> Case:
+    """Return the case that ``Case.save`` has written into a file."""
     record = torch.load(path, weights_only=True)
     return Case(
         graph_from_json(record["graph"]),
@@ -93,14 +95,24 @@ def make_case(graph: GraphModule, inputs: Sequence[object], place: str) -> Case:
     return Case(graph, copies(inputs), copied, tuple(_state()), place, lines)
 
 
+def edit_copy(graph_module: GraphModule, edit: Callable[[Node], None]) -> GraphModule:
+    """Return a copy of a graph module. ``edit`` changes each node of the copy as soon as the node is made."""
+    graph = Graph()
+    env: dict[Node, Any] = {}
+    for node in graph_module.graph.nodes:
+        env[node] = graph.node_copy(node, env.__getitem__)
+        edit(env[node])
+    return make_graph_module(graph_module, graph)
+
+
 def copies(inputs: Sequence[object]) -> tuple[Any, ...]:
     """Return the inputs with copies of tensors, which are leaves and share memory as the originals do."""
     plain: list[Any] = [x.detach() if isinstance(x, torch.Tensor) else x for x in inputs]
-    made = copy.deepcopy(plain)
-    for copied, original in zip(made, inputs, strict=True):
+    copied = copy.deepcopy(plain)
+    for value, original in zip(copied, inputs, strict=True):
         if isinstance(original, torch.Tensor) and original.requires_grad:
-            copied.requires_grad_()
-    return tuple(made)
+            value.requires_grad_()
+    return tuple(copied)
 
 
 def program_line(node: Node) -> str:
@@ -112,6 +124,7 @@ def program_line(node: Node) -> str:
 
 
 def _state() -> Iterator[str]:
+    """Yield the statements that change torch from its default state to the present state."""
     present = {getter.name: getter.read() for getter in GETTERS}
     for name, statement in _SETTERS.items():
         if present[name] != _DEFAULTS[name]:
@@ -122,7 +135,7 @@ def _state() -> Iterator[str]:
 
 
 def is_foreign(node: Node) -> bool:
-    """Return whether a node calls what only the program defines: an operator or a function that is not torch's."""
+    """Return whether a node calls an operator or a function that only the program defines."""
     if node.op != "call_function":
         return False
     namespace = getattr(node.target, "namespace", None)

@@ -11,8 +11,8 @@ from typing import Any
 from torch.fx import GraphModule
 
 from fxstack.minify.cases import Case, is_foreign, make_case
-from fxstack.minify.compare import Failure, difference, raised
-from fxstack.minify.surgery import calls, node_values, rebuilt
+from fxstack.minify.compare import Failure, difference, failure_of
+from fxstack.minify.surgery import calls, node_values, rebuild
 from fxstack_interchange.format.errors import SaveError
 from fxstack_interchange.modules import make_graph_module
 
@@ -43,16 +43,16 @@ class Check:
         """Compile a graph by ``backend`` and return a callable that compares each call."""
         number = self.graphs
         self.graphs += 1
-        kept = make_graph_module(graph, copy.deepcopy(graph.graph))  # a backend may change its graph
+        original = make_graph_module(graph, copy.deepcopy(graph.graph))  # a backend may change its graph
         self.mark(number, -1)
         if self.only is not None and self.only[0] == number:
-            made: Compiled | Exception = kept.forward
+            compiled: Compiled | Exception = original.forward
         else:
             try:
-                made = backend(graph, fakes)
+                compiled = backend(graph, fakes)
             except Exception as error:
-                made = error
-        return CheckedGraph(self, kept, made, number, place, kept.forward)
+                compiled = error
+        return CheckedGraph(self, original, compiled, number, place, original.forward)
 
     def mark(self, graph: int, call: int) -> None:
         (self.folder / "current").write_text(f"{graph} {call} {self.graphs} {self.calls}")
@@ -67,24 +67,25 @@ class Check:
         case = make_case(checked.graph, inputs, checked.place)
         if self.only is not None:
             if self.only in ((checked.number, checked.calls), (checked.number, -1)):
-                self._found(case, None)
-        elif isinstance(checked.made, Exception):
-            self._found(case, raised(checked.made))
+                self._stop_program(case, None)
+        elif isinstance(checked.compiled, Exception):
+            self._stop_program(case, failure_of(checked.compiled))
         else:
-            failure = difference(checked.made, case)
+            failure = difference(checked.compiled, case)
             if failure is not None:
-                self._found(case, failure)
+                self._stop_program(case, failure)
         self.calls += 1
         checked.calls += 1
 
     def run(self, checked: CheckedGraph, inputs: tuple[Any, ...]) -> Any:
-        """Return what the program gets from a call."""
+        """Return the results of a call for the program."""
         return checked.graph(*inputs)
 
-    def _found(self, case: Case, failure: Failure | None) -> None:
+    def _stop_program(self, case: Case, failure: Failure | None) -> None:
+        """Write the case (or the reason why it cannot be written), and raise ``Found``."""
         self.failure = failure
         try:
-            savable(case).save(self.folder / "case")
+            make_savable(case).save(self.folder / "case")
         except SaveError as error:
             (self.folder / "why").write_text(str(error))
         raise Found
@@ -92,15 +93,15 @@ class Check:
 
 @dataclass
 class CheckedGraph:
-    """A graph that a program calls. ``made`` is the compiled graph or the exception of its compiler."""
+    """A graph that a program calls. ``compiled`` is the compiled graph or the exception of its compiler."""
 
     check: Check
     graph: GraphModule
-    made: Compiled | Exception
+    compiled: Compiled | Exception
     number: int
     place: str
     reference: Compiled
-    """What the compiled graph is compared with: the graph in eager."""
+    """The callable whose results the compiled graph must have: the graph in eager."""
     calls: int = 0
 
     def __call__(self, *inputs: object) -> Any:
@@ -108,10 +109,10 @@ class CheckedGraph:
         return self.check.run(self, inputs)
 
 
-def savable(case: Case) -> Case:
-    """Return the case with inputs in the place of operations that only the program defines."""
+def make_savable(case: Case) -> Case:
+    """Return the case with inputs in place of operations that only the program defines."""
     foreign = [node for node in calls(case) if is_foreign(node)]
     if not foreign:
         return case
     values = node_values(case)
-    return rebuilt(case, values={node: values[node.name] for node in foreign if node.name in values})
+    return rebuild(case, values={node: values[node.name] for node in foreign if node.name in values})

@@ -16,13 +16,12 @@ from typing import Any
 
 from fxstack.minify.cases import Case, load_case
 from fxstack.minify.checking import Check, Found
-from fxstack.minify.compare import Failure, raised
-from fxstack.minify.forks import Send, end_text
+from fxstack.minify.compare import Failure, failure_of
 from fxstack.minify.programs import ProgramReduction
 from fxstack.minify.reduction import Reduction
 from fxstack.minify.script import LINES
 from fxstack.minify.stages import CAPTURE, first_failing
-from fxstack.minify.trials import Trials
+from fxstack.minify.trials import Send, Trials, end_text
 from fxstack.settings import CHECKS
 
 NOTHING, WRITTEN, USAGE, UNWRITTEN, FAILS_ITSELF = range(5)
@@ -82,21 +81,21 @@ class Minifier:
         """
         with tempfile.TemporaryDirectory(prefix="fxstack-") as name:
             folder = Path(name)
-            known = self._checked(run, folder, None)
-            if known["end"] and (own := fails_itself(argv, module=module)) is not None:
-                return own
-            if known["signal"] and (folder / "current").exists():
+            outcome = self._run_checked(run, folder, None)
+            if outcome["end"] and (own_failure := fails_in_eager(argv, module=module)) is not None:
+                return own_failure
+            if outcome["signal"] and (folder / "current").exists():
                 graph, call = map(int, (folder / "current").read_text().split()[:2])
                 failure: Failure | None = Failure(
-                    "dies", known["signal"], f"the process ends by {known['signal']}"
+                    "dies", outcome["signal"], f"the process ends by {outcome['signal']}"
                 )
                 self.tell(f"{failure}; the program runs again up to this call")
-                known |= self._checked(run, folder, (graph, call))
+                outcome |= self._run_checked(run, folder, (graph, call))
             else:
-                failure = known["failure"]
+                failure = outcome["failure"]
             if failure is None:
-                verdict = self.python_side(argv, known, module=module)
-                verdict.graphs, verdict.calls = known["graphs"], known["calls"]
+                verdict = self.python_side(argv, outcome, module=module)
+                verdict.graphs, verdict.calls = outcome["graphs"], outcome["calls"]
                 return verdict
             if not (folder / "case").exists():
                 file = folder / "why"
@@ -112,14 +111,14 @@ class Minifier:
                 )
             verdict = self.case(case, failure)
             if verdict.stage == "" and failure.kind == "dies":  # not in the graph that was in work
-                verdict = self.python_side(argv, known, module=module)
-        verdict.graphs, verdict.calls = known["graphs"], known["calls"]
+                verdict = self.python_side(argv, outcome, module=module)
+        verdict.graphs, verdict.calls = outcome["graphs"], outcome["calls"]
         return verdict
 
-    def _checked(
+    def _run_checked(
         self, program: Callable[[], None], folder: Path, only: tuple[int, int] | None
     ) -> dict[str, Any]:
-        """Run the program in a child that compares graphs; return what is known of its end."""
+        """Run the program in a child that compares graphs; return the counts, the failure and the way in which the child ends."""
 
         def run(_send: Send) -> dict[str, Any]:
             check = Check(folder, only)
@@ -133,7 +132,7 @@ class Minifier:
             except SystemExit as error:
                 end = end_text(error.code)
             except BaseException as error:
-                end = f"ends with {raised(error)}"
+                end = f"ends with {failure_of(error)}"
             counts = {"graphs": check.graphs, "calls": check.calls}
             return {**counts, "failure": check.failure, "end": end, "signal": ""}
 
@@ -156,21 +155,21 @@ class Minifier:
     def saved(self, path: Path) -> Verdict:
         """Minify a graph from a file."""
         case = load_case(path)
-        found = first_failing(lambda setup: self.trials.attempt(case, setup).failure)
+        failing = first_failing(lambda setup: self.trials.attempt(case, setup).failure)
         return (
-            self.case(case, found[1])
-            if found
+            self.case(case, failing[1])
+            if failing
             else Verdict(NOTHING, "nothing is wrong: the graph is eager's", 1, 1)
         )
 
-    def python_side(self, argv: Sequence[str], known: dict[str, Any], *, module: bool) -> Verdict:
+    def python_side(self, argv: Sequence[str], outcome: dict[str, Any], *, module: bool) -> Verdict:
         """Minify a program of which all graphs agree."""
-        agree = f"{known['calls']} calls of {known['graphs']} graphs are eager's"
-        if known["end"]:
-            agree += f" (the program {known['end']}, and ends without an error in plain eager)"
+        agree = f"{outcome['calls']} calls of {outcome['graphs']} graphs are eager's"
+        if outcome["end"]:
+            agree += f" (the program {outcome['end']}, and ends without an error in plain eager)"
         status, begin = (
             (UNWRITTEN, "no script: the program fails only on fxstack, but")
-            if known["end"]
+            if outcome["end"]
             else (NOTHING, "nothing is wrong:")
         )
         if module:
@@ -189,13 +188,13 @@ class Minifier:
     def case(self, case: Case, failure: Failure) -> Verdict:
         """Minify a graph that fails."""
         self.tell(f"{failure} in a graph of {case.size} operations, captured from {case.place}")
-        found = first_failing(
+        failing = first_failing(
             lambda setup: self.trials.attempt(case, setup).failure, strides=failure.what == "stride"
         )
-        if found is None:
+        if failing is None:
             text = "no script: the graph fails in the program, and does not fail alone"
             return Verdict(UNWRITTEN, text, failure=str(failure), function=case.place)
-        setup, failure = found
+        setup, failure = failing
         self.tell(f"the first stage that fails: {setup.stage}")
         reduction = Reduction(case, setup, failure, self.trials, self.tell)
         reduction.run()
@@ -210,13 +209,13 @@ class Minifier:
         )
         verdict.lines = list(dict.fromkeys(case.lines[n] for n in verdict.operations if n in case.lines))
         if inputs is not None:
-            attempt = self.trials.attempt(reduction.case, setup, inputs, about(verdict))
+            attempt = self.trials.attempt(reduction.case, setup, inputs, docstring_of(verdict))
             self._write(attempt.text, failure, verdict)
         return verdict
 
     def _write(self, text: str, failure: Failure, verdict: Verdict) -> None:
         """Write the script if it is short enough and fails alone in the same way."""
-        text = formatted(text)
+        text = fit_lines(text)
         count = text.count("\n")
         if count > LINES:
             verdict.summary = f"the script has {count} lines instead of at most {LINES}: {self.out}"
@@ -229,8 +228,8 @@ class Minifier:
             verdict.summary = f"no script: {self.out} does not fail alone"
 
 
-def fails_itself(argv: Sequence[str], *, module: bool) -> Verdict | None:
-    """Run a program in plain eager; return the verdict on one that fails there, too."""
+def fails_in_eager(argv: Sequence[str], *, module: bool) -> Verdict | None:
+    """Run a program in plain eager; return a verdict if the program fails in eager too, else None."""
     words = ["-m"] * module + [*argv]
     environment = {name: value for name, value in os.environ.items() if name != "FXSTACK"}
     done = subprocess.run(  # noqa: S603 - the user's own program
@@ -252,14 +251,14 @@ def fails_itself(argv: Sequence[str], *, module: bool) -> Verdict | None:
     return Verdict(FAILS_ITSELF, summary, stderr=done.stderr.rstrip().splitlines()[-_LAST_LINES:])
 
 
-def about(verdict: Verdict) -> str:
+def docstring_of(verdict: Verdict) -> str:
     """Return the docstring of a script."""
     kind, _, rest = verdict.failure.partition("\n")[0].partition(": ")
     lines = [f"On fxstack this {kind}: {rest}", "", f"Stage: {verdict.stage}. From {verdict.function}."]
     return "\n".join([*lines, *verdict.lines[:2]]).replace("\\", "/").replace('"""', "'''") + "\n"
 
 
-def formatted(text: str) -> str:
+def fit_lines(text: str) -> str:
     """Return the script with two empty lines around functions, or without any, as the limit of lines allows."""
     spaced = re.sub(r"\n\n(def |expected)", r"\n\n\n\1", text)
     if spaced.count("\n") <= LINES:

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.fx import Graph, Node
+from torch.fx import Node
 
-from fxstack.minify.cases import Case, copies
+from fxstack.minify.cases import Case, copies, edit_copy
 from fxstack.torch_compat import pytree
 from fxstack_capture.torch_side.global_state import state
-from fxstack_interchange.modules import make_graph_module
 
 # Limits: aliasing among outputs is not compared, nor are second derivatives.
 
@@ -30,9 +29,9 @@ Call = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How a compiled graph fails. Two failures with the same ``kind`` and ``what`` count as the same.
+    """The way in which a compiled graph fails. Failures with equal ``kind`` and ``what`` count as the same.
 
-    ``kind`` is ``differs``, ``raises``, ``dies`` or ``hangs``. ``what`` is what differs, the class of the
+    ``kind`` is ``differs``, ``raises``, ``dies`` or ``hangs``. ``what`` is the attribute that differs, the class of the
     exception with the function that raised it, or the signal. ``text`` is the whole message.
     """
 
@@ -48,10 +47,10 @@ class Failure:
         return f"{self.kind}: {self.what}{f' ({first})' if first and first != self.what else ''}"
 
 
-def raised(error: BaseException) -> Failure:
+def failure_of(error: BaseException) -> Failure:
     """Return the failure for an exception of a compiler, of compiled code or of ``torch.testing.assert_close``."""
-    if isinstance(error, AssertionError) and (what := _aspect(str(error))):
-        return Failure("differs", what, str(error))
+    if isinstance(error, AssertionError) and (aspect := _aspect(str(error))):
+        return Failure("differs", aspect, str(error))
     root = error
     while root.__cause__ is not None:
         root = root.__cause__
@@ -61,7 +60,7 @@ def raised(error: BaseException) -> Failure:
 
 
 def _aspect(text: str) -> str:
-    """Return what an error of ``assert_close`` is about; "" for another error."""
+    """Return the attribute that an error of ``assert_close`` names; "" for another error."""
     if "The values for attribute" in text:
         return text.partition("The values for attribute '")[2].partition("'")[0].removesuffix("()")
     if "not close!" in text or "not equal!" in text:
@@ -79,10 +78,10 @@ def observe(call: Call, case: Case) -> list[tuple[str, Any]]:
     finally:
         state.put_back(before)
     outputs = pytree.tree_leaves(results)
-    wanted = [x for x in outputs if isinstance(x, torch.Tensor) and x.requires_grad]
-    if wanted:
+    differentiable = [x for x in outputs if isinstance(x, torch.Tensor) and x.requires_grad]
+    if differentiable:
         torch.manual_seed(1)
-        torch.autograd.backward(wanted, [torch.randn_like(x) for x in wanted])
+        torch.autograd.backward(differentiable, [torch.randn_like(x) for x in differentiable])
     seen = [(f"output {i}", x) for i, x in enumerate(outputs)]
     seen += [(f"input {i} after the call", x) for i, x in enumerate(arguments)]
     tensors = [(i, x) for i, x in enumerate(leaves) if isinstance(x, torch.Tensor) and x.requires_grad]
@@ -100,16 +99,16 @@ def difference(compiled: Call, case: Case, reference: Call | None = None) -> Fai
         if error is not None and failure is not None and type(error) is type(failure):
             return None
         if failure is not None:
-            return raised(failure)
+            return failure_of(failure)
         return Failure("differs", "exception", f"eager raises {error!r}, the compiled graph does not")
-    for (name, value), (_, wanted) in zip(actual, expected, strict=False):
+    for (name, value), (_, right) in zip(actual, expected, strict=False):
         try:
-            _assert_close(value, wanted, tolerance(case, expected))
+            _assert_close(value, right, tolerance(case, expected))
         except AssertionError as mismatch:
-            found = raised(AssertionError(f"{name}: {mismatch}"))
-            if found.what == "values" and is_rounding(case, actual, expected):
+            mismatched = failure_of(AssertionError(f"{name}: {mismatch}"))
+            if mismatched.what == "values" and is_rounding(case, actual, expected):
                 continue
-            return found
+            return mismatched
     return None
 
 
@@ -121,23 +120,24 @@ def _attempt(call: Call, case: Case) -> tuple[list[tuple[str, Any]], Exception |
             return [], error
 
 
-def _assert_close(value: object, wanted: object, limit: float) -> None:
-    if isinstance(wanted, torch.Tensor) and isinstance(value, torch.Tensor):
-        if wanted.layout is torch.strided and _strides(value) != _strides(wanted):
+def _assert_close(value: object, expected: object, limit: float) -> None:
+    """Raise AssertionError if ``value`` differs from ``expected`` in metadata, or by more than ``limit``, relatively."""
+    if isinstance(expected, torch.Tensor) and isinstance(value, torch.Tensor):
+        if expected.layout is torch.strided and _strides(value) != _strides(expected):
             raise AssertionError(
-                f"The values for attribute 'stride()' do not match: {value.stride()} != {wanted.stride()}."
+                f"The values for attribute 'stride()' do not match: {value.stride()} != {expected.stride()}."
             )
-        if value.requires_grad != wanted.requires_grad:
+        if value.requires_grad != expected.requires_grad:
             raise AssertionError(
                 f"The values for attribute 'requires_grad' do not match: {value.requires_grad}."
             )
-    elif not isinstance(wanted, (bool, int, float, complex, type(None), torch.Tensor)):
-        if value != wanted:
-            raise AssertionError(f"mismatch: {value!r} instead of {wanted!r}")
+    elif not isinstance(expected, (bool, int, float, complex, type(None), torch.Tensor)):
+        if value != expected:
+            raise AssertionError(f"mismatch: {value!r} instead of {expected!r}")
         return
-    exact = isinstance(wanted, torch.Tensor) and not (wanted.is_floating_point() or wanted.is_complex())
-    bounds = {"rtol": 0.0, "atol": 0.0} if exact else {"rtol": limit, "atol": limit * scale([wanted])}
-    torch.testing.assert_close(value, wanted, **bounds, equal_nan=True)
+    exact = isinstance(expected, torch.Tensor) and not (expected.is_floating_point() or expected.is_complex())
+    bounds = {"rtol": 0.0, "atol": 0.0} if exact else {"rtol": limit, "atol": limit * scale([expected])}
+    torch.testing.assert_close(value, expected, **bounds, equal_nan=True)
 
 
 def _strides(tensor: torch.Tensor) -> tuple[int, ...]:
@@ -182,11 +182,13 @@ def is_rounding(case: Case, actual: Sequence[tuple[str, Any]], expected: Sequenc
             exact = observe(*_in_double(case))
     except Exception:
         return False
-    for (_, found), (_, eager), (_, right) in zip(actual, expected, exact, strict=True):
+    for (_, compiled), (_, eager), (_, right) in zip(actual, expected, exact, strict=True):
         if not isinstance(eager, torch.Tensor) or not eager.is_floating_point() or not eager.numel():
             continue
         size = scale([right])
-        allowed, error = (float((x.detach().double() - right.detach()).abs().max()) for x in (eager, found))
+        allowed, error = (
+            float((x.detach().double() - right.detach()).abs().max()) for x in (eager, compiled)
+        )
         # Random numbers of another precision are others: then eager is far from the exact results.
         if not allowed < 0.05 * size or not error <= 4 * allowed + tolerance(case, expected) * size:
             return False
@@ -194,19 +196,18 @@ def is_rounding(case: Case, actual: Sequence[tuple[str, Any]], expected: Sequenc
 
 
 def _in_double(case: Case) -> tuple[Call, Case]:
+    """Return the graph and the case in double precision: inputs, dtypes in arguments, and conversions."""
+
     def wide(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
-            made = value.detach().to(_WIDE.get(value.dtype, value.dtype))
-            return made.requires_grad_(value.requires_grad)
+            widened = value.detach().to(_WIDE.get(value.dtype, value.dtype))
+            return widened.requires_grad_(value.requires_grad)
         return _WIDE.get(value, value) if isinstance(value, torch.dtype) else value
 
-    graph = Graph()
-    made: dict[Node, Any] = {}
-    for node in case.graph.graph.nodes:
-        made[node] = graph.node_copy(node, made.__getitem__)
-        made[node].args, made[node].kwargs = pytree.tree_map(wide, (made[node].args, made[node].kwargs))
+    def widen(node: Node) -> None:
+        node.args, node.kwargs = pytree.tree_map(wide, (node.args, node.kwargs))
         if node.op == "call_method":
-            made[node].target = _WIDER_METHODS.get(node.target, node.target)
-    inputs = tuple(wide(x) for x in case.inputs)
-    module = make_graph_module(case.graph, graph)
-    return module, Case(module, inputs, case.copied)
+            node.target = _WIDER_METHODS.get(str(node.target), node.target)
+
+    module = edit_copy(case.graph, widen)
+    return module, Case(module, tuple(map(wide, case.inputs)), case.copied)

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from fxstack.minify.compare import Failure
-from fxstack.minify.forks import Send
-from fxstack.minify.trials import Trials, attempt_of, execute
+from fxstack.minify.trials import Send, Trials, attempt_of, execute
 
 # Limits: modules that run by -m, and differences that only printed text or attributes of objects show.
 
@@ -92,7 +91,7 @@ class ProgramReduction:
         direct = _direct(ast.unparse(self.tree))
         program = (
             direct
-            if self.failure and self.failure.is_like(self._checked(direct))
+            if self.failure and self.failure.is_like(self._failure_of_compiler(direct))
             else self._script(self.tree)
         )
         return f"# {about}\n{program}\n"
@@ -103,26 +102,27 @@ class ProgramReduction:
 
     def functions(self) -> str:
         """Return the functions that are left, with their places in the program."""
-        found = [node for node in ast.walk(self.tree) if isinstance(node, (ast.FunctionDef, ast.Lambda))]
-        names = (f"{getattr(node, 'name', '<lambda>')} ({self.argv[0]}:{node.lineno})" for node in found)
+        nodes = [node for node in ast.walk(self.tree) if isinstance(node, (ast.FunctionDef, ast.Lambda))]
+        names = (f"{getattr(node, 'name', '<lambda>')} ({self.argv[0]}:{node.lineno})" for node in nodes)
         return ", ".join(names)
 
     def lines(self) -> list[str]:
         """Return the lines of the program's functions that are left."""
         inside = [n for f in ast.walk(self.tree) if isinstance(f, ast.FunctionDef) for n in f.body]
-        found = {n.lineno: ast.unparse(n).splitlines()[0] for n in inside if hasattr(n, "lineno")}
-        return [f"{self.argv[0]}:{line}: {text}" for line, text in sorted(found.items())]
+        texts = {n.lineno: ast.unparse(n).splitlines()[0] for n in inside if hasattr(n, "lineno")}
+        return [f"{self.argv[0]}:{line}: {text}" for line, text in sorted(texts.items())]
 
     def _attempt(self, tree: ast.Module) -> Failure | None:
         """Return how the script fails. A script that fails without a compiler, too, says nothing."""
-        return None if undefined(tree) else self._checked(self._script(tree))
+        return None if undefined_names(tree) else self._failure_of_compiler(self._script(tree))
 
-    def _checked(self, text: str) -> Failure | None:
+    def _failure_of_compiler(self, text: str) -> Failure | None:
         failure = self._run(text)
         without_compiler = re.sub(r"made = fxstack[._]compile\(", "made = (lambda fn, **_: fn)(", text)
         return None if failure is None or self._run(without_compiler) else failure
 
     def _run(self, text: str) -> Failure | None:
+        """Run a script in a child and return how it fails."""
         self.trials.count += 1
 
         def run(send: Send) -> Any:
@@ -144,22 +144,22 @@ def _direct(program: str) -> str:
     return HARNESS + re.sub(r"\b(torch|fxstack)\.compile\b", "checked", program)
 
 
-def undefined(tree: ast.Module) -> set[str]:
+def undefined_names(tree: ast.Module) -> set[str]:
     """Return names that the program loads and that nothing in it defines."""
-    known = {*dir(builtins), "torch", "fxstack", "copy", "__name__", "__file__"}
+    defined = {*dir(builtins), "torch", "fxstack", "copy", "__name__", "__file__"}
     loaded: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
-            (loaded if isinstance(node.ctx, ast.Load) else known).add(node.id)
+            (loaded if isinstance(node.ctx, ast.Load) else defined).add(node.id)
         elif isinstance(node, ast.arg):
-            known.add(node.arg)
+            defined.add(node.arg)
         elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            known.add(node.name)
+            defined.add(node.name)
         elif isinstance(node, ast.alias):
-            known.add((node.asname or node.name).partition(".")[0])
+            defined.add((node.asname or node.name).partition(".")[0])
         elif isinstance(node, ast.ExceptHandler) and node.name:
-            known.add(node.name)
-    return loaded - known
+            defined.add(node.name)
+    return loaded - defined
 
 
 Change = Callable[[], ast.Module]
@@ -201,18 +201,19 @@ def _bodies(tree: ast.Module) -> list[tuple[ast.AST, str]]:
 
 
 def _without(tree: ast.Module, index: int, start: int, size: int, new: Sequence[ast.stmt] = ()) -> ast.Module:
-    made = copy.deepcopy(tree)
-    node, name = _bodies(made)[index]
+    """Return the program with ``new`` in place of ``size`` statements of the body number ``index``."""
+    changed = copy.deepcopy(tree)
+    node, name = _bodies(changed)[index]
     body = getattr(node, name)
     body[start : start + size] = copy.deepcopy(list(new))
     if not body and name == "body" and not isinstance(node, ast.Module):
         body.append(ast.Pass())
-    return made
+    return changed
 
 
 def _expressions(tree: ast.AST) -> list[tuple[ast.expr, list[ast.expr]]]:
     """Return the compound expressions, each with the parameters of the function around it."""
-    found: list[tuple[ast.expr, list[ast.expr]]] = []
+    compound: list[tuple[ast.expr, list[ast.expr]]] = []
 
     def visit(node: ast.AST, names: list[ast.expr]) -> None:
         if isinstance(node, (ast.FunctionDef, ast.Lambda)):
@@ -220,20 +221,21 @@ def _expressions(tree: ast.AST) -> list[tuple[ast.expr, list[ast.expr]]]:
         for child in ast.iter_child_nodes(node):
             loads = isinstance(child, ast.expr) and isinstance(getattr(child, "ctx", ast.Load()), ast.Load)
             if isinstance(child, ast.expr) and loads and not isinstance(child, (ast.Name, ast.Constant)):
-                found.append((child, names))
+                compound.append((child, names))
             visit(child, names)
 
     visit(tree, [])
-    return found
+    return compound
 
 
 def _with(tree: ast.Module, index: int, new: ast.expr) -> ast.Module:
-    made = copy.deepcopy(tree)
-    old = _expressions(made)[index][0]
+    """Return the program with ``new`` in place of the compound expression number ``index``."""
+    changed = copy.deepcopy(tree)
+    old = _expressions(changed)[index][0]
 
     class Replace(ast.NodeTransformer):
         def visit(self, node: ast.AST) -> Any:
             return copy.deepcopy(new) if node is old else self.generic_visit(node)
 
-    replaced: ast.Module = Replace().visit(made)
+    replaced: ast.Module = Replace().visit(changed)
     return replaced

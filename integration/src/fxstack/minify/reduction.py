@@ -7,9 +7,17 @@ from dataclasses import dataclass
 
 from fxstack.minify.cases import Case
 from fxstack.minify.compare import Failure
-from fxstack.minify.script import expressions, renamed, shared_memory
+from fxstack.minify.script import expressions, rename_inputs, shared_memory
 from fxstack.minify.stages import Setup
-from fxstack.minify.surgery import calls, detached, node_values, simpler, since, smaller, until
+from fxstack.minify.surgery import (
+    calls,
+    drop_one,
+    first_calls,
+    node_values,
+    shrink_sizes,
+    without_first_calls,
+    without_gradients,
+)
 from fxstack.minify.trials import Trials
 
 # Limits: sizes shrink only where all dimensions and numbers of one size can be less together.
@@ -27,14 +35,14 @@ class Reduction:
 
     def run(self) -> None:
         """Reduce until no operation of ``surgery`` leaves a case that fails in the same way."""
-        self.fails(detached(self.case))
+        self.fails(without_gradients(self.case))
         self._shorten()
         self._cut()
-        self.fails(detached(self.case))
-        self._each(lambda: simpler(self.case, self._values()))
-        self._each(lambda: smaller(self.case))
-        self._each(lambda: simpler(self.case, self._values()))
-        self.case = renamed(self.case)
+        self.fails(without_gradients(self.case))
+        self._each(lambda: drop_one(self.case, self._values()))
+        self._each(lambda: shrink_sizes(self.case))
+        self._each(lambda: drop_one(self.case, self._values()))
+        self.case = rename_inputs(self.case)
 
     def fails(self, case: Case, inputs: list[str] | None = None) -> bool:
         """Return whether ``case`` fails in the same way. If so and its inputs are its own, it is the new case."""
@@ -48,15 +56,15 @@ class Reduction:
 
     def _values(self) -> dict[str, object]:
         case = self.case
-        found: dict[str, object] = self.trials.forks.run(lambda _send: node_values(case)).value or {}
-        return found
+        values: dict[str, object] = self.trials.forks.run(lambda _send: node_values(case)).value or {}
+        return values
 
     def _shorten(self) -> None:
         """Find the least number of operations from the beginning that fails."""
         whole, low, high = self.case, 0, len(calls(self.case))
         while high - low > 1:
             middle = (low + high) // 2
-            if self.fails(until(whole, middle)):
+            if self.fails(first_calls(whole, middle)):
                 high = middle
             else:
                 low = middle
@@ -67,7 +75,7 @@ class Reduction:
         low, high = 0, len(calls(whole))
         while high - low > 1:
             middle = (low + high) // 2
-            case = since(whole, middle, values)
+            case = without_first_calls(whole, middle, values)
             if case is not None and self.fails(case):
                 low = middle
             else:
@@ -79,7 +87,7 @@ class Reduction:
             pass
 
     def inputs(self) -> list[str] | None:
-        """Return an expression for each input with which the case still fails; None if there are none."""
+        """Return an expression for each input with which the case still fails; None if no expressions fail."""
         shared = shared_memory(self.case.inputs)
         choices = [expressions(value, shared) for value in self.case.inputs]
         chosen = [options[0] for options in choices]
@@ -90,8 +98,8 @@ class Reduction:
             return None
         for position, options in enumerate(choices):
             for option in options[:-1]:
-                tried = [*chosen[:position], option, *chosen[position + 1 :]]
-                if self.fails(self.case, tried):
-                    chosen = tried
+                candidate = [*chosen[:position], option, *chosen[position + 1 :]]
+                if self.fails(self.case, candidate):
+                    chosen = candidate
                     break
         return chosen

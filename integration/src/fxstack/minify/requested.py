@@ -14,8 +14,8 @@ from typing import Any
 from torch.fx import GraphModule
 
 from fxstack.minify.cases import Case, make_case
-from fxstack.minify.checking import Backend, Check, CheckedGraph, Compiled, savable
-from fxstack.minify.compare import Failure, difference, raised
+from fxstack.minify.checking import Backend, Check, CheckedGraph, Compiled, make_savable
+from fxstack.minify.compare import Failure, difference, failure_of
 from fxstack.settings import ReproRequest
 from fxstack_capture import WrongResultError
 from fxstack_interchange.format.errors import SaveError
@@ -33,11 +33,11 @@ class RequestedCheck(Check):
     aot_eager: Callable[[], Backend] = field(kw_only=True)
 
     def compile(self, backend: Backend, graph: GraphModule, fakes: Sequence[Any], place: str) -> Compiled:
-        made = super().compile(backend, graph, fakes, place)
-        assert isinstance(made, CheckedGraph)
+        checked = super().compile(backend, graph, fakes, place)
+        assert isinstance(checked, CheckedGraph)
         if self.request.after == "aot":
-            made.reference = self.aot_eager()(graph, fakes)
-        return made
+            checked.reference = self.aot_eager()(graph, fakes)
+        return checked
 
     def compare(self, checked: CheckedGraph, inputs: tuple[Any, ...]) -> None:
         """Check the first call, and minify if it is wrong.
@@ -54,10 +54,10 @@ class RequestedCheck(Check):
             if _saved(case, path):
                 _say(f"the graph captured from {case.place} is in {path}; run: fxstack minify {path}")
             return
-        if isinstance(checked.made, Exception):
-            failure: Failure | None = raised(checked.made)
+        if isinstance(checked.compiled, Exception):
+            failure: Failure | None = failure_of(checked.compiled)
         else:
-            failure = difference(checked.made, case, checked.reference)
+            failure = difference(checked.compiled, case, checked.reference)
         if failure is None or (failure.kind != "raises" and self.request.level < 4):
             return
         _minify(case, failure)
@@ -65,9 +65,9 @@ class RequestedCheck(Check):
             raise WrongResultError(f"the code compiled from {case.place} is wrong: {failure}")
 
     def run(self, checked: CheckedGraph, inputs: tuple[Any, ...]) -> Any:
-        if isinstance(checked.made, Exception):
-            raise checked.made
-        return checked.made(*inputs)
+        if isinstance(checked.compiled, Exception):
+            raise checked.compiled
+        return checked.compiled(*inputs)
 
     def mark(self, graph: int, call: int) -> None:
         """Do nothing: level 3 is for graphs at which the process dies."""
@@ -80,17 +80,14 @@ def _minify(case: Case, failure: Failure) -> None:
         path = Path(folder) / "graph.case"
         if _saved(case, path):
             command = [sys.executable, "-m", "fxstack", "minify", "--out", str(SCRIPT), str(path)]
-            kept = {
-                k: v
-                for k, v in os.environ.items()
-                if not k.startswith("TORCHDYNAMO_REPRO") and k != "FXSTACK"
-            }
-            subprocess.run(command, check=False, stdout=sys.stderr.fileno(), env=kept)  # noqa: S603
+            dropped = ("TORCHDYNAMO_REPRO", "FXSTACK=")
+            environment = {k: v for k, v in os.environ.items() if not f"{k}=".startswith(dropped)}
+            subprocess.run(command, check=False, stdout=sys.stderr.fileno(), env=environment)  # noqa: S603
 
 
 def _saved(case: Case, path: Path) -> bool:
     try:
-        savable(case).save(path)
+        make_savable(case).save(path)
     except SaveError as error:
         _say(f"the graph captured from {case.place} cannot be written: {error}")
         return False

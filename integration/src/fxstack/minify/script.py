@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import GraphModule, Node
 
-from fxstack.minify.cases import Case
+from fxstack.minify.cases import Case, edit_copy
 from fxstack.minify.stages import Setup
 from fxstack_inductor.repro.script import global_text
 from fxstack_inductor.repro.values import text_of
 
 LINES = 30
-"""The most lines of a script."""
+"""Maximum number of lines of a script."""
 LITERAL = 64
-"""The most elements of a tensor that is written out while random elements would do as well for people."""
+"""Square root of the maximum number of elements of a tensor that a script writes out."""
 _DELETIONS = re.compile(r";  (\w+ = )+None$")
 _COMPARE = "torch.testing.assert_close(actual, expected, {bounds}, equal_nan=True{more})"
 
@@ -35,20 +37,20 @@ def script_text(
         about: The text of the docstring.
     """
     body = _functions(case.graph, "f")
-    made = ["    inputs = given()"] if inputs is None else _inputs(case, inputs)
+    making = ["    inputs = given()"] if inputs is None else _inputs(case, inputs)
     trains = any(isinstance(x, torch.Tensor) and x.requires_grad for x in case.inputs)
     rtol, atol = tolerance
     more = ", check_stride=True" if setup.strides else ""
     parts = [
         f'"""{about}"""' if about else "",
-        *_imports(case.graph, "\n".join([*body, *made])),
+        *_imports(case.graph, "\n".join([*body, *making])),
         *case.state,
         "",
         *body,
         "",
         "def run(call):",
         "    torch.manual_seed(0)",
-        *made,
+        *making,
         *_call(case),
         *(_BACKWARD if trains else ()),
         f"    return [*outputs, *{'arguments' if case.copied else 'inputs'}{_GRADIENTS if trains else ''}]",
@@ -119,39 +121,37 @@ def shared_memory(inputs: Sequence[object]) -> dict[int, str]:
     for x in inputs:
         if isinstance(x, torch.Tensor) and x.layout is torch.strided:
             owners.setdefault(x.untyped_storage().data_ptr(), []).append(x)
-    found: dict[int, str] = {}
+    statements: dict[int, str] = {}
     for address, tensors in owners.items():
         if address and len(tensors) > 1:
             first = tensors[0]
             count = first.untyped_storage().nbytes() // first.element_size()
-            found[address] = f"memory{len(found)} = {_random(first.as_strided((count,), (1,), 0))}"
-    return found
+            dense = first.as_strided((count,), (1,), 0)
+            statements[address] = f"memory{len(statements)} = {_random(dense)}"
+    return statements
 
 
 def expressions(value: object, shared: Mapping[int, str]) -> list[str]:
-    """Return expressions for an input, the one that says least about its elements first."""
+    """Return expressions for an input, in the order of how much they say about its elements."""
     if not isinstance(value, torch.Tensor):
         return [text_of(value)]
     statement = shared.get(value.untyped_storage().data_ptr()) if value.layout is torch.strided else None
     end = ".requires_grad_()" if value.requires_grad else ""
     if statement is not None:
-        name, place = (
-            statement.partition(" ")[0],
-            (tuple(value.shape), value.stride(), value.storage_offset()),
-        )
-        return [f"{name}.detach().as_strided{place}{end}"]
+        window = (tuple(value.shape), value.stride(), value.storage_offset())
+        return [f"{statement.partition(' ')[0]}.detach().as_strided{window}{end}"]
     shape, stride = tuple(value.shape), value.stride()
     plain = value.is_contiguous()
     count = 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
     flat = value.detach() if plain else value.detach().as_strided((count,), (1,))
-    window = "" if plain else f".as_strided({shape}, {stride})"
-    found = [f"{_random(flat)}{window}{end}"]
+    slice_ = "" if plain else f".as_strided({shape}, {stride})"
+    texts = [f"{_random(flat)}{slice_}{end}"]
     if value.is_floating_point():
-        found.append(f"{_random(flat, 'rand')}{window}{end}")
+        texts.append(f"{_random(flat, 'rand')}{slice_}{end}")
     if flat.numel() <= LITERAL * LITERAL:
         device = "" if flat.device.type == "cpu" else f", device={str(flat.device)!r}"
-        found.append(f"torch.tensor({flat.tolist()}, dtype={flat.dtype}{device}){window}{end}")
-    return found
+        texts.append(f"torch.tensor({flat.tolist()}, dtype={flat.dtype}{device}){slice_}{end}")
+    return texts
 
 
 def _random(flat: torch.Tensor, function: str = "randn") -> str:
@@ -167,14 +167,12 @@ def _random(flat: torch.Tensor, function: str = "randn") -> str:
     return f"torch.randint({low}, {high + 1}, {shape}, dtype={flat.dtype}{device})"
 
 
-def renamed(case: Case) -> Case:
+def rename_inputs(case: Case) -> Case:
     """Return the case with the inputs named ``x0``, ``x1``, ..."""
-    graph = Graph()
-    made: dict[Node, Any] = {}
-    count = 0
-    for node in case.graph.graph.nodes:
-        made[node] = graph.node_copy(node, made.__getitem__)
+    names = (f"x{number}" for number in itertools.count())
+
+    def rename(node: Node) -> None:
         if node.op == "placeholder":
-            made[node].target = made[node].name = f"x{count}"
-            count += 1
-    return Case(GraphModule(case.graph, graph), case.inputs, case.copied, case.state, case.place, case.lines)
+            node.target = node.name = next(names)
+
+    return replace(case, graph=edit_copy(case.graph, rename))

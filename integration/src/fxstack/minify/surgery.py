@@ -12,7 +12,7 @@ import torch
 from torch.fx import Graph, Interpreter, Node
 from torch.fx.node import map_arg
 
-from fxstack.minify.cases import Case, copies
+from fxstack.minify.cases import Case, copies, edit_copy
 from fxstack.torch_compat import pytree
 from fxstack_capture.torch_side.global_state.state import sets_state
 from fxstack_interchange.modules import make_graph_module
@@ -26,13 +26,13 @@ def calls(case: Case) -> list[Node]:
 
 
 def outputs(case: Case) -> list[Any]:
-    """Return what the graph returns."""
+    """Return the results of the graph."""
     (output,) = case.graph.graph.find_nodes(op="output")
-    found = output.args[0]
-    return list(found) if isinstance(found, (tuple, list)) else [found]
+    values = output.args[0]
+    return list(values) if isinstance(values, (tuple, list)) else [values]
 
 
-def rebuilt(
+def rebuild(
     case: Case,
     *,
     keep: Callable[[Node], bool] = lambda _node: True,
@@ -44,23 +44,24 @@ def rebuilt(
 
     Args:
         case: The case.
-        keep: Whether an operation stays. One that goes has no users that stay, or is in ``values`` or ``aliases``.
-        results: What the new graph returns; the default is what the old one returns.
-        values: Operations that become inputs, with the values of these.
-        aliases: Operations whose place an earlier node or a constant takes.
+        keep: Whether an operation stays. An operation that goes has no users that stay, or is in ``values`` or
+            ``aliases``.
+        results: The results of the new graph; None: the results of the old graph.
+        values: Operations that become inputs, with the values of the inputs.
+        aliases: Operations that are replaced, each with the earlier node or constant that replaces it.
     """
     values, aliases = values or {}, aliases or {}
-    wanted = outputs(case) if results is None else list(results)
+    new_results = outputs(case) if results is None else list(results)
     graph = Graph()
-    made: dict[Node, Any] = {}
+    env: dict[Node, Any] = {}
     inputs: list[Any] = []
     copied: set[int] = set()
     old = case.graph.graph.find_nodes(op="placeholder")
-    used = _live(case, keep, wanted, values, aliases)
+    used = _needed_nodes(case, keep, new_results, values, aliases)
     for position, (node, value) in enumerate([*zip(old, case.inputs, strict=True), *values.items()]):
         if node not in used:
             continue
-        made[node] = graph.placeholder(node.name)
+        env[node] = graph.placeholder(node.name)
         if position in case.copied if position < len(old) else _is_written(node, value):
             copied.add(len(inputs))
         inputs.append(value)
@@ -68,34 +69,34 @@ def rebuilt(
         if node in values or node not in used:
             continue
         if node in aliases:
-            made[node] = map_arg(aliases[node], made.__getitem__)
+            env[node] = map_arg(aliases[node], env.__getitem__)
         else:
-            made[node] = graph.node_copy(node, made.__getitem__)
-    graph.output(tuple(map_arg(wanted, made.__getitem__)))
+            env[node] = graph.node_copy(node, env.__getitem__)
+    graph.output(tuple(map_arg(new_results, env.__getitem__)))
     module = make_graph_module(case.graph, graph)
     return replace(case, graph=module, inputs=tuple(inputs), copied=frozenset(copied))
 
 
-def _live(
+def _needed_nodes(
     case: Case,
     keep: Callable[[Node], bool],
-    wanted: list[Any],
+    results: list[Any],
     values: Mapping[Node, Any],
     aliases: Mapping[Node, Any],
 ) -> set[Node]:
     """Return the nodes that the new graph needs: for its results, for writes into tensors and for torch's state."""
-    found: set[Node] = set()
-    map_arg(wanted, found.add)
+    needed: set[Node] = set()
+    map_arg(results, needed.add)
     for node in reversed(calls(case)):
         if node in values:
             continue
         if node in aliases:
-            if node in found:
-                map_arg(aliases[node], found.add)
-        elif node in found or (keep(node) and (_writes(node) or sets_state(node) or node.is_impure())):
-            found.add(node)
-            map_arg((node.args, node.kwargs), found.add)
-    return found
+            if node in needed:
+                map_arg(aliases[node], needed.add)
+        elif node in needed or (keep(node) and (_writes(node) or sets_state(node) or node.is_impure())):
+            needed.add(node)
+            map_arg((node.args, node.kwargs), needed.add)
+    return needed
 
 
 def _is_written(node: Node, value: object) -> bool:
@@ -117,58 +118,58 @@ def is_value(value: object) -> bool:
 
 def node_values(case: Case) -> dict[str, Any]:
     """Return the values of the operations of the graph in eager, by name: copies from when they were computed."""
-    found: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}
 
     class Recording(Interpreter):
         def run_node(self, n: Node) -> Any:
             value = super().run_node(n)
             if n.op.startswith("call") and is_value(value):
-                found[n.name] = copies([value])[0]
+                by_name[n.name] = copies([value])[0]
             return value
 
     torch.manual_seed(0)
     arguments = [x.clone() if i in case.copied else x for i, x in enumerate(copies(case.inputs))]
     Recording(case.graph, garbage_collect_values=False).run(*arguments)
-    return found
+    return by_name
 
 
-def until(case: Case, count: int) -> Case:
+def first_calls(case: Case, count: int) -> Case:
     """Return the first ``count`` operations; the graph returns what later operations and results use of them."""
     first = dict.fromkeys(calls(case)[:count])
     ends = [node for node in first if not node.users or any(user not in first for user in node.users)]
-    return rebuilt(case, keep=first.__contains__, results=ends)
+    return rebuild(case, keep=first.__contains__, results=ends)
 
 
-def since(case: Case, count: int, values: Mapping[str, Any]) -> Case | None:
-    """Return the graph without its first ``count`` operations, whose values become inputs. None if one cannot be."""
-    gone = calls(case)[:count]
-    ended, kept = set(gone), set(gone)
-    crossing = [n for n in gone if any(user not in ended for user in n.users)]
+def without_first_calls(case: Case, count: int, values: Mapping[str, Any]) -> Case | None:
+    """Return the case without its first ``count`` operations, whose values become inputs; None if a value cannot be."""
+    first = calls(case)[:count]
+    removed = set(first)
+    crossing = [n for n in first if any(user not in removed for user in n.users)]
     if any(node.name not in values for node in crossing):
         return None
-    states = {node for node in gone if node.name not in values and not node.users}
-    return rebuilt(
+    states = {node for node in first if node.name not in values and not node.users}
+    return rebuild(
         case,
-        keep=lambda node: node not in kept or node in states,
+        keep=lambda node: node not in removed or node in states,
         values={n: values[n.name] for n in crossing},
     )
 
 
-def simpler(case: Case, values: Mapping[str, Any]) -> Iterator[Case]:
+def drop_one(case: Case, values: Mapping[str, Any]) -> Iterator[Case]:
     """Return cases with an operation less, or a result less."""
     results = outputs(case)
     for position in range(len(results)):
         if len(results) > 1:
-            yield rebuilt(case, results=results[:position] + results[position + 1 :])
+            yield rebuild(case, results=results[:position] + results[position + 1 :])
     for node in reversed(calls(case)):
         if not node.users:
-            yield rebuilt(case, keep=partial(is_not, node))
+            yield rebuild(case, keep=partial(is_not, node))
             continue
         for other in dict.fromkeys(node.all_input_nodes):
-            if _alike(values.get(node.name), _value(case, other, values)):
-                yield rebuilt(case, aliases={node: other})
+            if _have_same_metadata(values.get(node.name), _value(case, other, values)):
+                yield rebuild(case, aliases={node: other})
         if node.name in values:
-            yield rebuilt(case, values={node: values[node.name]})
+            yield rebuild(case, values={node: values[node.name]})
 
 
 def _value(case: Case, node: Node, values: Mapping[str, Any]) -> Any:
@@ -177,29 +178,31 @@ def _value(case: Case, node: Node, values: Mapping[str, Any]) -> Any:
     return values.get(node.name)
 
 
-def _alike(one: object, other: object) -> bool:
-    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
-        return (one.shape, one.dtype, one.device) == (other.shape, other.dtype, other.device)
+def _have_same_metadata(value: object, other: object) -> bool:
+    if isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor):
+        return (value.shape, value.dtype, value.device) == (other.shape, other.dtype, other.device)
     return False
 
 
-def detached(case: Case) -> Case:
+def without_gradients(case: Case) -> Case:
     """Return the case without gradients."""
     inputs = [x.detach() if isinstance(x, torch.Tensor) else x for x in case.inputs]
     return replace(case, inputs=tuple(inputs), copied=frozenset())
 
 
-def smaller(case: Case) -> Iterator[Case]:
+def shrink_sizes(case: Case) -> Iterator[Case]:
     """Return cases in which every size of some number is less, in inputs and in arguments of operations."""
     tensors = [x for x in case.inputs if isinstance(x, torch.Tensor)]
     sizes = sorted({n for x in tensors for n in x.shape if n > 1}, reverse=True)
     for size in sizes:
         for new in dict.fromkeys((1, 2, 3, size // 2)):
             if 0 < new < size:
-                yield _resized(case, size, new)
+                yield _resize(case, size, new)
 
 
-def _resized(case: Case, size: int, new: int) -> Case:
+def _resize(case: Case, size: int, new: int) -> Case:
+    """Return the case with ``new`` in place of ``size``, in the shapes of inputs and in arguments of operations."""
+
     def fewer(value: Any) -> Any:
         return new if type(value) is int and value == size else value
 
@@ -207,13 +210,10 @@ def _resized(case: Case, size: int, new: int) -> Case:
         if not isinstance(value, torch.Tensor) or size not in value.shape:
             return fewer(value)
         part = value.detach()[tuple(slice(new) if n == size else slice(None) for n in value.shape)]
-        made = part.clone(memory_format=torch.preserve_format)
-        return made.requires_grad_(value.requires_grad)
+        return part.clone(memory_format=torch.preserve_format).requires_grad_(value.requires_grad)
 
-    graph = Graph()
-    made: dict[Node, Any] = {}
-    for node in case.graph.graph.nodes:
-        made[node] = graph.node_copy(node, made.__getitem__)
+    def shrink(node: Node) -> None:
         if node.op.startswith("call"):
-            made[node].args, made[node].kwargs = pytree.tree_map(fewer, (made[node].args, made[node].kwargs))
-    return replace(case, graph=make_graph_module(case.graph, graph), inputs=tuple(map(cut, case.inputs)))
+            node.args, node.kwargs = pytree.tree_map(fewer, (node.args, node.kwargs))
+
+    return replace(case, graph=edit_copy(case.graph, shrink), inputs=tuple(map(cut, case.inputs)))

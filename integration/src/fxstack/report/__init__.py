@@ -1,6 +1,6 @@
 """HTML reports: of one compiled callable, and of everything that a job compiled (``FXSTACK_REPORT``).
 
-Begin reading in ``page``. ``figures`` computes what the page says from a record (``fxstack.trace``), ``charts`` draws.
+Begin reading in ``page``. ``figures`` computes the numbers of the page from a record (``fxstack.trace``), ``charts`` draws.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ INDEX = "index.html"
 
 
 class ReportError(OSError):
-    """A report cannot be written; the message says what to pass."""
+    """A report cannot be written. The message says which path to pass instead."""
 
 
 def stage_seconds(log: CompileLog) -> dict[str, float]:
@@ -60,7 +60,7 @@ def write_report(
 
 def _example(file: Path) -> Path:
     """Return a path that could be passed in place of ``file``."""
-    folder = next(place for place in (file, *file.absolute().parents) if place.is_dir())
+    folder = next(parent for parent in (file, *file.absolute().parents) if parent.is_dir())
     return (folder if os.access(folder, os.W_OK) else Path("out")) / "report.html"
 
 
@@ -85,6 +85,7 @@ def write_folder(folder: str | Path) -> Path:
 
 
 def _write_session(root: Path, session: Session) -> str:
+    """Write the page of one process; return its file name."""
     start = session.start
     process = 0 if start is None else start.process
     rank = "" if start is None or start.rank < 0 else f", rank {start.rank}"

@@ -96,7 +96,7 @@ def _stage_of(stage: str) -> str:
 
 
 class _Flame:
-    """Bars of paths, each above those of its parts. ``seconds`` of paths, ``below``: the paths that extend a path."""
+    """The bars of a flame chart. Each bar is a path: ``seconds`` has its time, ``below`` the paths that extend it by a part."""
 
     def __init__(self) -> None:
         self.seconds: defaultdict[tuple[str, ...], float] = defaultdict(float)
@@ -110,8 +110,8 @@ class _Flame:
 
     def draw(self, parent: tuple[str, ...], start: float, scale: float) -> None:
         room = self.seconds[parent] if parent else float("inf")
-        known = sum(self.seconds[path] for path in self.below[parent])
-        scale *= min(1.0, room / known) if known else 1.0  # passes are timed inside of their stage
+        measured = sum(self.seconds[path] for path in self.below[parent])
+        scale *= min(1.0, room / measured) if measured else 1.0  # passes are timed inside of their stage
         for path in self.below[parent]:
             width = self.seconds[path] * scale
             if width >= 0.5:

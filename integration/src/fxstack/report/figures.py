@@ -1,4 +1,4 @@
-"""What a report says in numbers, computed from a record: counts, shares of the step, bandwidth, seconds."""
+"""The numbers of a report, computed from a record: counts, shares of the step, bandwidth, seconds."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fxstack_inductor.cost.quantities import bytes_text
 
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "linear", "einsum", "matmul", "_int_mm", "_scaled_mm")
 MOST = 5
-"""Items of a kind that the first screen names."""
+"""Maximum number of items of a kind that the first screen names."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimedStep:
-    """A step of a program with its seconds. ``measured``: else they are predicted."""
+    """A step of a program with its seconds, which are ``measured`` or else predicted."""
 
     program: records.Program
     step: records.Step
@@ -51,10 +51,10 @@ class Figures:
     @cached_property
     def graphs(self) -> dict[int, list[records.Graph]]:
         """Return the graphs of each captured graph, by its number."""
-        found: defaultdict[int, list[records.Graph]] = defaultdict(list)
+        by_number: defaultdict[int, list[records.Graph]] = defaultdict(list)
         for graph in self.session.of(records.Graph):
-            found[graph.graph].append(graph)
-        return dict(found)
+            by_number[graph.graph].append(graph)
+        return dict(by_number)
 
     @cached_property
     def steps(self) -> list[TimedStep]:
@@ -64,34 +64,35 @@ class Figures:
             for each in self.session.of(records.Measured)
             for step in each.steps
         }
-        found = []
+        timed = []
         for program in self.session.of(records.Program):
             for step in program.steps:
                 seconds = measured.get((program.graph, program.role, step.name))
                 known = seconds is not None
-                found.append(
+                timed.append(
                     TimedStep(program, step, seconds if seconds is not None else step.predicted, known)
                 )
-        return found
+        return timed
 
     def shares(self) -> dict[tuple[str, int], float]:
-        """Return the share of the steps' seconds that each line of the program takes, with what it calls."""
+        """Return the share of the steps' seconds that each line of the program takes, called functions included."""
         total = sum(step.seconds for step in self.steps) or 1.0
-        found: defaultdict[tuple[str, int], float] = defaultdict(float)
+        by_line: defaultdict[tuple[str, int], float] = defaultdict(float)
         for step in self.steps:
             stacks = step.step.stacks
             for stack in stacks:
                 for file, line in {(line.file, line.line) for line in stack}:
-                    found[file, line] += step.seconds / total / len(stacks)
-        return dict(found)
+                    by_line[file, line] += step.seconds / total / len(stacks)
+        return dict(by_line)
 
     # --- the first screen ---------------------------------------------------------------------------------
 
     def sentences(self) -> list[str]:
-        """Return what matters, in plain words."""
+        """Return the most important facts of the session, in plain words."""
         return [*self.counts.sentences(MOST), *self._times(), *self._memory()]
 
     def _times(self) -> list[str]:
+        """Return sentences about the seconds of steps, measured if possible: products, kernels, the slowest step."""
         timed = [step for step in self.steps if step.measured] or self.steps
         total = sum(step.seconds for step in timed)
         if not total:
@@ -119,9 +120,9 @@ class Figures:
         if not cuts:
             return []
         saved = sum(value.bytes for cut in cuts for value in cut.saved)
-        again = sum(len(cut.recomputed) for cut in cuts)
+        recomputed = sum(len(cut.recomputed) for cut in cuts)
         return [
-            f"The forward saves {bytes_text(saved)} for the backward; {many(again, 'tensor')} recomputed."
+            f"The forward saves {bytes_text(saved)} for the backward; {many(recomputed, 'tensor')} recomputed."
         ]
 
 

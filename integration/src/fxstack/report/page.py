@@ -31,7 +31,7 @@ class SourceLine:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One captured graph of a function, and what became of it."""
+    """One captured graph of a function, with the graphs, programs and passes of later stages."""
 
     number: int
     graphs: list[records.Graph]
@@ -102,18 +102,19 @@ def _keys(stacks: Iterable[Sequence[records.Line]]) -> str:
 
 
 def _functions(figures: Figures) -> list[Function]:
+    """Return the functions of the program in the order of compilation, with the records about each."""
     shares = figures.shares()
     parts = _parts(figures)
     spent = figures.session.of(records.Spent)
-    found = []
+    functions = []
     for place in figures.counts.places:
         frames = [frame for frame in figures.frames if frame.place == place]
-        own = [frame for frame in frames if not frame.resumed] or frames
-        breaks = sum(count for record, count in figures.counts.breaks.items() if _is_in(record, own))
+        whole_frames = [frame for frame in frames if not frame.resumed] or frames
+        breaks = sum(count for record, count in figures.counts.breaks.items() if _is_in(record, whole_frames))
         seconds = sum(each.seconds for each in spent if each.place == place)
         lines = _lines(parts.get(place, []), shares)
-        found.append(Function(place, frames, lines, parts.get(place, []), breaks, seconds))
-    return found
+        functions.append(Function(place, frames, lines, parts.get(place, []), breaks, seconds))
+    return functions
 
 
 def _is_in(record: records.Break, frames: Sequence[records.Frame]) -> bool:
@@ -124,17 +125,17 @@ def _is_in(record: records.Break, frames: Sequence[records.Frame]) -> bool:
 def _lines(parts: Sequence[Part], shares: Mapping[tuple[str, int], float]) -> list[SourceLine]:
     """Return the lines of the function and of the functions that it calls."""
     sources = dict.fromkeys(source for part in parts for graph in part.graphs for source in graph.sources)
-    found = []
+    lines = []
     for source in sources:
         for number, text in enumerate(source.text.splitlines(), source.line):
             share = shares.get((source.file, number), 0.0)
-            found.append(SourceLine(f"{source.file}:{number}", number, text, share))
-    return found
+            lines.append(SourceLine(f"{source.file}:{number}", number, text, share))
+    return lines
 
 
 def _parts(figures: Figures) -> dict[str, list[Part]]:
     """Return the captured graphs by function."""
-    found: dict[str, list[Part]] = {}
+    by_place: dict[str, list[Part]] = {}
     session = figures.session
     steps: defaultdict[int, list[TimedStep]] = defaultdict(list)
     for step in figures.steps:
@@ -152,13 +153,14 @@ def _parts(figures: Figures) -> dict[str, list[Part]]:
             memory=_memory(session, number, cuts, [program for program, _ in programs]),
             pareto=charts.scatter(rows),
         )
-        found.setdefault(graphs[0].place, []).append(part)
-    return found
+        by_place.setdefault(graphs[0].place, []).append(part)
+    return by_place
 
 
 def _memory(
     session: Session, number: int, cuts: Sequence[records.Cut], programs: Sequence[records.Program]
 ) -> Markup:
+    """Return the chart of the memory of one captured graph: predicted and measured."""
     series: list[tuple[str, Sequence[float]]] = [
         ("predicted, operator by operator", [moment.bytes for moment in cut.timeline]) for cut in cuts
     ]

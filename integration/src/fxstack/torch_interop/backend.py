@@ -22,5 +22,5 @@ def fxstack(
     mode: str | None = None,
     options: dict[str, Any] | None = None,
 ) -> Compiled:
-    """A backend in torch.compile's convention. ``mode`` and ``options`` are those of ``fxstack.compile``."""
+    """Compile a graph in torch.compile's convention for backends. ``mode`` and ``options`` are as in ``fxstack.compile``."""
     return make_backend(make_options(mode, options), CompileLog())(graph_module, example_inputs)

@@ -86,7 +86,7 @@ RECORDS: Final = TorchRecords()
 
 
 def reset() -> None:
-    """Forget what ``torch._dynamo.reset`` forgets: times, and callbacks of the program."""
+    """Delete the times and the callbacks of the program, as ``torch._dynamo.reset`` does."""
     utils, callbacks = _utils(), sys.modules.get("torch._dynamo.callback")
     if utils is not None:
         utils.reset_frame_count()
@@ -101,9 +101,10 @@ def _utils() -> Any:
 
 
 def _write(utils: Any, metrics: Metrics, seconds: Seconds) -> None:
-    known = utils.CompilationMetrics.__dataclass_fields__
+    """Append the metrics and the seconds of a compilation to the records of ``torch._dynamo.utils``."""
+    columns = utils.CompilationMetrics.__dataclass_fields__
     utils._compilation_metrics.append(
-        utils.CompilationMetrics.create({name: value for name, value in metrics.items() if name in known})
+        utils.CompilationMetrics.create({name: value for name, value in metrics.items() if name in columns})
     )
     for stage, (function, phase) in _TIMES.items():
         if stage in seconds:

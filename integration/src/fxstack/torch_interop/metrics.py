@@ -1,4 +1,4 @@
-"""What torch's compiler records of a compilation (``CompilationMetrics``), from the events of fxstack."""
+"""Fill torch's records of compilations (``CompilationMetrics``) from the events of fxstack."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Seconds = defaultdict[str, float]
 
 
 class _Open(threading.local):
-    """The compilations of frames that this thread is in, and the seconds of what it compiles outside of one."""
+    """The frames that this thread is compiling, and the seconds of compilations outside of a frame."""
 
     def __init__(self) -> None:
         self.frames: list[Metrics] = []
@@ -43,8 +43,8 @@ class FrameMetrics(Listener):
 
     def on_start(self, code: CodeType) -> None:
         self._frames += 1
-        made = {
-            **_of_process(),
+        metrics = {
+            **_process_metrics(),
             "frame_key": str(self._frames),
             "co_name": code.co_qualname,
             "co_filename": code.co_filename,
@@ -55,7 +55,7 @@ class FrameMetrics(Listener):
             "restart_reasons": set(),
             "seconds": Seconds(float),
         }
-        self._open.frames.append(made)
+        self._open.frames.append(metrics)
 
     def on_break(self, record: BreakRecord) -> None:
         self._breaks += 1
@@ -65,17 +65,19 @@ class FrameMetrics(Listener):
     def on_frame(self, record: FrameRecord) -> None:
         if not self._open.frames:
             return  # a frame that is not compiled
-        made = self._open.frames[-1]
-        made["has_guarded_code"] = record.verdict is not Verdict.PLAIN
-        made["guard_count"] = len(record.guards)
+        metrics = self._open.frames[-1]
+        metrics["has_guarded_code"] = record.verdict is not Verdict.PLAIN
+        metrics["guard_count"] = len(record.guards)
         if record.verdict is Verdict.PLAIN:
-            made["fail_reason"] = record.why
-        again = record.recompilation
-        made["cache_size"] = made["accumulated_cache_size"] = 0 if again is None else len(again.failures)
-        if again is not None:
-            made["recompile_reason"] = again.failures[0].message
+            metrics["fail_reason"] = record.why
+        recompilation = record.recompilation
+        metrics["cache_size"] = metrics["accumulated_cache_size"] = (
+            0 if recompilation is None else len(recompilation.failures)
+        )
+        if recompilation is not None:
+            metrics["recompile_reason"] = recompilation.failures[0].message
         if record.graph is not None:
-            made.update(_of_graph(record.graph))
+            metrics.update(_graph_metrics(record.graph))
 
     def on_time(self, _captured: Captured, time: StageTime) -> None:
         seconds = self._open.frames[-1]["seconds"] if self._open.frames else self._open.seconds
@@ -89,19 +91,20 @@ class FrameMetrics(Listener):
         seconds, self._open.seconds = self._open.seconds, Seconds(float)
         spent = sum(seconds.values())
         start = time.time_ns() // 1000 - int(spent * 1e6)
-        metrics = {**_of_process(), "is_forward": role != "backward", "start_time_us": start}
+        metrics = {**_process_metrics(), "is_forward": role != "backward", "start_time_us": start}
         seconds[role] = spent
         self._end(metrics, seconds)
 
     def on_end(self, error: BaseException | None) -> None:
-        made = self._open.frames.pop()
+        metrics = self._open.frames.pop()
         if error is not None:
-            made.update(fail_type=type(error).__qualname__, fail_reason=str(error))
-        seconds = made.pop("seconds")
-        seconds["frame"] = time.time_ns() / 1e9 - made["start_time_us"] / 1e6
-        self._end(made, seconds)
+            metrics.update(fail_type=type(error).__qualname__, fail_reason=str(error))
+        seconds = metrics.pop("seconds")
+        seconds["frame"] = time.time_ns() / 1e9 - metrics["start_time_us"] / 1e6
+        self._end(metrics, seconds)
 
     def _end(self, metrics: Metrics, seconds: Seconds) -> None:
+        """Complete the metrics of a compilation that ends now, and pass them to the receiver."""
         end = time.time_ns() // 1000
         spent = {name: int(seconds[stage] * 1e6) for stage, name in _COLUMNS.items() if stage in seconds}
         metrics.update(
@@ -121,7 +124,7 @@ _COLUMNS = {
 """The fields of torch that hold the time of a stage."""
 
 
-def _of_process() -> Metrics:
+def _process_metrics() -> Metrics:
     return {
         "compile_id": CompileContext.current_compile_id(),
         "is_runtime": False,
@@ -131,7 +134,7 @@ def _of_process() -> Metrics:
     }
 
 
-def _of_graph(graph_module: GraphModule) -> Metrics:
+def _graph_metrics(graph_module: GraphModule) -> Metrics:
     nodes = list(graph_module.graph.nodes)
     return {
         "graph_op_count": sum(node.op.startswith("call_") for node in nodes),

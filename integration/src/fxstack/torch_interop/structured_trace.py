@@ -63,14 +63,16 @@ class StructuredTrace(FrameMetrics):
 
     def on_frame(self, record: FrameRecord) -> None:
         super().on_frame(record)
-        again = record.recompilation
-        if again is not None:
-            _artifact("recompile_reasons", lambda: [failure.message for failure in again.failures], "json")
+        recompilation = record.recompilation
+        if recompilation is not None:
+            _artifact(
+                "recompile_reasons", lambda: [failure.message for failure in recompilation.failures], "json"
+            )
         if record.guards:
             _write(
                 "dynamo_cpp_guards_str",
                 {},
-                lambda: "\n".join(guard_text(one, record.names) for one in record.guards),
+                lambda: "\n".join(guard_text(guard, record.names) for guard in record.guards),
             )
             _write("dynamo_guards", {}, lambda: list(map(_guard, record.guards)))
         if record.emitted is not None:

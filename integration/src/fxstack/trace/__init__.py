@@ -1,8 +1,8 @@
-"""The record of what a process compiled: one frozen record for each event, written as JSON lines while it happens.
+"""The record of the compilations of a process: one frozen record for each event, written as JSON lines at once.
 
 ``FXSTACK_TRACE=folder`` (or ``FXSTACK_REPORT=folder``) writes ``folder/trace-PID.jsonl``; a process that crashes leaves
-what came before. ``load`` reads such files, ``events`` makes the records of one compiled callable. ``records`` defines
-what there is, ``schema()`` the same as a JSON schema. The version grows when the meaning of a field changes.
+the events before. ``load`` reads such files, ``events`` makes the records of one compiled callable. ``records`` defines
+the events, ``schema()`` returns their JSON schema. The version grows when the meaning of a field changes.
 """
 
 from fxstack.trace.callable import events

@@ -12,7 +12,7 @@ from fxstack_partition import PartitionOptions
 
 
 def events(log: CompileLog) -> Session:
-    """Return the record of a callable: what its log keeps. Frames, guards and passes are only in files.
+    """Return the record of a callable from its log. Frames, guards and passes are only in files.
 
     ``fxstack.compile_log(compiled)`` returns the log of a callable.
     """
@@ -20,10 +20,15 @@ def events(log: CompileLog) -> Session:
 
 
 def _bodies(log: CompileLog) -> Iterator[Body]:
+    """Yield the records of a log, graphs and programs in the order of the captured graphs."""
     from fxstack.trace.programs import program_of  # noqa: PLC0415 - torch's operation counts take 0.1 s to import
 
     yield from map(describe.break_of, log.breaks)
-    yield from (describe.recompilation_of(again) for again in log.recompilations if again.failures)
+    yield from (
+        describe.recompilation_of(recompilation)
+        for recompilation in log.recompilations
+        if recompilation.failures
+    )
     yield from (records.Looked(log.captured_of(number).number, found=True) for number in log.from_disk)
     for number, graph in log.graphs:
         yield describe.stage_graph(log.captured_of(number), graph, {})

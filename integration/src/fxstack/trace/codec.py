@@ -79,10 +79,15 @@ def schema() -> dict[str, Any]:
 
 
 def _schema_of_kind(name: str, kind: type) -> dict[str, Any]:
-    made = _schema_of(kind)
-    made["properties"] |= {"kind": {"const": name}, "time": {"type": "number"}, "thread": {"type": "string"}}
-    made["required"] = ["kind", "time", "thread", *made["required"]]
-    return made
+    """Return the schema of one line of the record: the fields of the body, and kind, time and thread."""
+    schema_of_kind = _schema_of(kind)
+    schema_of_kind["properties"] |= {
+        "kind": {"const": name},
+        "time": {"type": "number"},
+        "thread": {"type": "string"},
+    }
+    schema_of_kind["required"] = ["kind", "time", "thread", *schema_of_kind["required"]]
+    return schema_of_kind
 
 
 def _schema_of(kind: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Count the events of a process: what was compiled, what was not, and where the time went; in numbers and in words."""
+"""Count the events of a process in numbers and in words: compiled functions, breaks, recompilations and seconds."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class Counts:
         """Return the counts in plain words, with at most ``most`` functions, breaks and recompilations."""
         functions, graphs = many(len(self.places), "function"), many(len(self.graphs), "graph")
         breaks = many(self.breaks.total(), "graph break")
-        again = many(len(self.recompilations), "recompilation")
-        lines = [f"{functions} compiled into {graphs}, with {breaks} and {again}."]
+        recompilations = many(len(self.recompilations), "recompilation")
+        lines = [f"{functions} compiled into {graphs}, with {breaks} and {recompilations}."]
         if stored := self.stored[True]:
             lines.append(f"{many(stored, 'program')} came from the cache on disk.")
         plain = [f"In plain Python: {at}: {why.partition(chr(10))[0]}" for at, why in self.plain.items()]

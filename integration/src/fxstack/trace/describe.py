@@ -1,4 +1,4 @@
-"""Describe what the stages made as records."""
+"""Describe frames, breaks, graphs and partitions of the stages as records."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def frame_of(record: FrameRecord, graph: int, *, in_full: bool = True) -> record
 def _sources(nodes: Iterable[Node]) -> tuple[records.Source, ...]:
     """Return the functions of the program from which nodes come, outermost first, each once."""
     lines = dict.fromkeys(line for node in nodes for line in stack_of(node))
-    found = dict.fromkeys(_source(line.file, line.line) for line in lines)
-    return tuple(source for source in found if source is not None)
+    functions = dict.fromkeys(_source(line.file, line.line) for line in lines)
+    return tuple(source for source in functions if source is not None)
 
 
 @cache
@@ -85,27 +85,29 @@ def break_of(record: BreakRecord) -> records.Break:
     return records.Break(record.reason.id, record.title, record.reason.why, record.reason.fix, stack)
 
 
-def recompilation_of(again: recompiling.Recompilation) -> records.Recompilation:
+def recompilation_of(recompilation: recompiling.Recompilation) -> records.Recompilation:
     """Return the record of a recompilation."""
-    gone = "an object that no longer exists"
+    dead_object = "an object that no longer exists"
     failures = tuple(
-        records.FailedGuard(f.source_name or gone, f.demanded, f.found, f.user_line) for f in again.failures
+        records.FailedGuard(f.source_name or dead_object, f.demanded, f.found, f.user_line)
+        for f in recompilation.failures
     )
-    return records.Recompilation(f"{again.name} ({again.file}:{again.line})", failures)
+    return records.Recompilation(
+        f"{recompilation.name} ({recompilation.file}:{recompilation.line})", failures
+    )
 
 
 def paths_of(code: CapturedCode) -> dict[str, str]:
-    """Return where the inputs of a captured graph come from, by name: ``blocks.0.weight``, ``x``, ``args[1]['k']``."""
+    """Return the paths of the inputs of a captured graph, by name: ``blocks.0.weight``, ``x``, ``args[1]['k']``."""
     nodes = code.graph_module.graph.find_nodes(op="placeholder")
-    return {node.name: _path(source.name) for node, source in zip(nodes, code.inputs, strict=False)}
+    return {
+        node.name: _TABLE.sub(r".\1", source.name).removeprefix(".")
+        for node, source in zip(nodes, code.inputs, strict=False)
+    }
 
 
 _TABLE: Final = re.compile(r"(?:self)?\._(?:modules|parameters|buffers)\['([^']*)'\]")
-
-
-def _path(source: str) -> str:
-    """Return ``self._modules['blocks']._parameters['weight']`` as ``blocks.weight``."""
-    return _TABLE.sub(r".\1", source).removeprefix(".")
+"""An access to an attribute of a module: ``self._modules['blocks']._parameters['weight']`` is ``blocks.weight``."""
 
 
 def graph_of(
@@ -129,8 +131,8 @@ def stage_graph(captured: Captured, graph: StageGraph, sources: Mapping[str, str
     placeholders = graph.graph_module.graph.find_nodes(op="placeholder")
     inputs = []
     for spec, node in zip(signature.inputs, placeholders, strict=True):
-        found = sources.get(spec.target or spec.name) or sources.get(spec.name)
-        source = found or spec.target or spec.source or ""
+        path = sources.get(spec.target or spec.name) or sources.get(spec.name)
+        source = path or spec.target or spec.source or ""
         layout = value_text(node.meta.get("val"))
         inputs.append(records.GraphInput(spec.name, spec.kind.value, source, layout))
     symbols = tuple(
@@ -155,7 +157,7 @@ def _operation(node: Node) -> records.Operation:
 
 
 def stack_of(node: Node) -> tuple[records.Line, ...]:
-    """Return the program's lines of a node, outermost first, without those of torch."""
+    """Return the program's lines of a node, outermost first, without lines of torch."""
     return tuple(records.Line(*frame) for frame in user_stack(node) if not belongs_to_torch(frame[0]))
 
 
@@ -171,10 +173,11 @@ def _bytes(value: object) -> int:
 
 def cut_of(captured: Captured, parts: Partition, options: PartitionOptions) -> records.Cut:
     """Return the record of a partition."""
-    told = explain(parts, options)
-    saved = tuple(records.SavedValue(s.name, s.bytes, s.rule, s.line or "") for s in told.saved)
+    explanation = explain(parts, options)
+    saved = tuple(records.SavedValue(s.name, s.bytes, s.rule, s.line or "") for s in explanation.saved)
     recomputed = tuple(
-        records.RecomputedValue(r.name, r.chain, r.flops, r.seconds, r.line or "") for r in told.recomputed
+        records.RecomputedValue(r.name, r.chain, r.flops, r.seconds, r.line or "")
+        for r in explanation.recomputed
     )
     moments = simulate(parts, options).moments
     timeline = tuple(records.Moment(m.stage, m.name, m.bytes) for m in moments)
@@ -182,7 +185,7 @@ def cut_of(captured: Captured, parts: Partition, options: PartitionOptions) -> r
 
 
 def alternatives_of(captured: Captured, joint: StageGraph) -> records.Alternatives:
-    """Return what partitioners do with a joint graph; those that refuse it are left out."""
+    """Return the figures of other partitioners for a joint graph; partitioners that refuse the graph are left out."""
     rows = tuple(
         records.Alternative(row.label, row.saved_bytes, row.peak, row.recomputed_flops, row.step_seconds)
         for row in compare(joint).rows
@@ -193,5 +196,5 @@ def alternatives_of(captured: Captured, joint: StageGraph) -> records.Alternativ
 
 def stacks_of(origins: Iterable[str], nodes: Mapping[str, Node]) -> tuple[tuple[records.Line, ...], ...]:
     """Return the stacks of some nodes, each once."""
-    found = dict.fromkeys(stack_of(nodes[name]) for name in origins if name in nodes)
-    return tuple(stack for stack in found if stack)
+    stacks = dict.fromkeys(stack_of(nodes[name]) for name in origins if name in nodes)
+    return tuple(stack for stack in stacks if stack)

@@ -24,7 +24,7 @@ from fxstack_interchange.user_warnings import warn_user
 from fxstack_partition import PartitionOptions
 
 MOST_ALTERNATIVES = 20
-"""Joint graphs that are cut by other partitioners, too, when the process ends."""
+"""Maximum number of joint graphs that other partitioners cut too, when the process ends."""
 MOST_NODES = 2000
 _DEFAULTS = PartitionOptions()
 
@@ -53,7 +53,7 @@ class TraceListener(Listener):
         self.joint: list[tuple[Captured, StageGraph]] = []
 
     def _add(self, described: Callable[[], records.Body]) -> None:
-        """Write a record. What cannot be described is reported once: a record must not end the program."""
+        """Write a record. Warn once if an event cannot be described, because a record must not end the program."""
         try:
             body = described()
         except Exception as error:
@@ -107,7 +107,7 @@ class TraceListener(Listener):
         lowered = getattr(made, "lowered", None)
         if not self._wanted() or not isinstance(lowered, Lowered | LoweredTriton):
             return None
-        from fxstack.trace.measure import measuring  # noqa: PLC0415 - only a record needs the cost model
+        from fxstack.trace.measure import measure_calls  # noqa: PLC0415 - only a record needs the cost model
         from fxstack.trace.programs import program_of  # noqa: PLC0415 - torch's operation counts take 0.1 s to import
 
         if role == "inference":
@@ -115,11 +115,11 @@ class TraceListener(Listener):
             self._add(lambda: describe.graph_of(captured, "functional", graph_module, sources))
         self._add(lambda: program_of(captured, role, graph_module, lowered))
         if isinstance(lowered, Lowered) and self._in_full():
-            return measuring(made, lowered, captured.number, role, self._write)
+            return measure_calls(made, lowered, captured.number, role, self._write)
         return None
 
     def finish(self) -> None:
-        """Record what other partitioners would do, which nothing has to wait for."""
+        """Record the figures of other partitioners. The end of the process calls it, so that no compilation waits."""
         for captured, joint in self.joint:
             if self._wanted() and len(joint.graph_module.graph.nodes) <= MOST_NODES:
                 self._add(partial(describe.alternatives_of, captured, joint))
@@ -130,12 +130,12 @@ class TraceListener(Listener):
             self._write(records.Spent(captured.number, captured.place, time.stage, time.seconds))
 
     def on_stage(self, stage: str, text: Callable[[], str]) -> None:
-        """Keep the text in front of the first pass, to tell what that pass changes."""
+        """Keep the text of the stage's state before its first pass, for the changes of this pass."""
         if self._wanted() and self._in_full():
             self._texts[threading.get_ident(), stage] = text()
 
     def on_pass(self, done: PassDone) -> None:
-        """Record a pass, with what it changed in the text of the stage's state."""
+        """Record a pass, with its changes to the text of the stage's state."""
         if not self._wanted():
             return
         captured = getattr(self._current, "captured", NOT_CAPTURED)
@@ -147,7 +147,7 @@ class TraceListener(Listener):
         )
 
     def _changes(self, done: PassDone) -> str:
-        """Return what a pass has changed in the text of its stage, as a unified diff."""
+        """Return the changes of a pass to the text of its stage's state, as a unified diff."""
         key = threading.get_ident(), done.stage
         before, after = self._texts.get(key, ""), done.text()
         self._texts[key] = after

@@ -16,20 +16,20 @@ from fxstack_inductor.errors import InductorError
 from fxstack_inductor.targets.c.profile import profiled
 
 TIMED_CALL, MEMORY_CALL = 3, 4
-"""The calls that are measured: the first ones load code and fill caches."""
+"""Numbers of the measured calls: earlier calls load code and fill caches."""
 
 Compiled = Callable[..., Any]
 
 
-def measuring(
-    made: Compiled, lowered: Lowered, graph: int, role: str, tell: Callable[[Body], object]
+def measure_calls(
+    compiled: Compiled, lowered: Lowered, graph: int, role: str, tell: Callable[[Body], object]
 ) -> Compiled:
-    """Return ``made``; its third and fourth call are measured and call ``tell``.
+    """Return ``compiled`` with clocks: its third and fourth call are measured, and ``tell`` gets the records.
 
-    The third call computes the same results by the same kernels, with a clock around each step. Compiling these for it
-    takes as long as before, unless they are in the cache on disk.
+    The third call computes the same results by the same kernels, with a clock around each step. Compiling these kernels
+    again takes as long as before, unless they are in the cache on disk.
     """
-    boxed = bool(vars(made).get("boxed", False))
+    boxed = bool(vars(compiled).get("boxed", False))
     calls = itertools.count(1)  # next() is atomic, threads may call
 
     def run(*args: Any) -> Any:
@@ -38,7 +38,7 @@ def measuring(
             try:
                 timed = profiled(lowered, boxed=boxed)
             except InductorError:  # the machine has lost its compiler: what is compiled still runs
-                return made(*args)
+                return compiled(*args)
             start = perf_counter()
             results = timed.run(*args)
             spent = perf_counter() - start
@@ -47,19 +47,22 @@ def measuring(
             return results
         # A backward frees what it has got: the profiler warns of memory that it has not seen allocated.
         if number == MEMORY_CALL and not boxed and not torch.autograd._profiler_enabled():
-            return _watched(made, args, lambda moments: tell(MeasuredMemory(graph, role, moments)))
-        return made(*args)
+            return _measure_memory(compiled, args, lambda moments: tell(MeasuredMemory(graph, role, moments)))
+        return compiled(*args)
 
-    vars(run).update(vars(made))
+    vars(run).update(vars(compiled))
     return run
 
 
-def _watched(made: Compiled, args: tuple[Any, ...], tell: Callable[[tuple[Allocated, ...]], object]) -> Any:
+def _measure_memory(
+    compiled: Compiled, args: tuple[Any, ...], tell: Callable[[tuple[Allocated, ...]], object]
+) -> Any:
+    """Call ``compiled`` under the memory profiler; ``tell`` gets each change of the allocated bytes."""
     os.environ.setdefault(
         "KINETO_LOG_LEVEL", "99"
     )  # the profiler of CUDA builds reports that there is no GPU
     with torch.autograd.profiler.profile(use_cpu=True, profile_memory=True) as profile:
-        results = made(*args)
+        results = compiled(*args)
     changes = [event for event in profile.kineto_results.events() if event.name() == "[memory]"]
     changes.sort(key=lambda event: event.start_ns())
     begin = changes[0].start_ns() if changes else 0

@@ -54,7 +54,8 @@ def program_of(
 def _on_cpu(
     plan: Plan, nodes: Mapping[str, Node], sizes: Mapping[str, int], cpu: Cpu
 ) -> tuple[records.Step, ...]:
-    found = []
+    """Return the records of kernels and calls of a CPU program, with predicted seconds."""
+    records_of_steps = []
     for step in plan.steps:
         if isinstance(step, KernelStep):
             moved = kernel_traffic(step.kernel, sizes)
@@ -62,8 +63,8 @@ def _on_cpu(
             moved = call_traffic(step, sizes)
         else:
             continue
-        found.append(_step(step, nodes, sizes, moved, cpu.seconds(moved)))
-    return tuple(found)
+        records_of_steps.append(_step(step, nodes, sizes, moved, cpu.seconds(moved)))
+    return tuple(records_of_steps)
 
 
 def _on_gpu(
@@ -77,13 +78,13 @@ def _on_gpu(
         bandwidth = gpu_of(lowered.target).bandwidth * REACHED_BANDWIDTH
     except ValueError:
         return (), 0.0
-    found = []
+    records_of_steps = []
     for step in lowered.plan.steps:
         name = step.kernel.name if isinstance(step, KernelStep) else getattr(step, "name", "")
         if (cost := costs.get(name)) is not None:
             moved = Traffic(cost.read, cost.written, cost.operations)
-            found.append(_step(step, nodes, sizes, moved, (cost.seconds, cost.bound)))
-    return tuple(found), bandwidth
+            records_of_steps.append(_step(step, nodes, sizes, moved, (cost.seconds, cost.bound)))
+    return tuple(records_of_steps), bandwidth
 
 
 def _step(
@@ -93,11 +94,12 @@ def _step(
     moved: Traffic,
     predicted: tuple[float, str],
 ) -> records.Step:
+    """Return the record of one kernel or call, with its traffic and its predicted seconds."""
     buffers: tuple[records.Buffer, ...] = ()
     if isinstance(step, KernelStep):
         kernel = step.kernel
         name, origins, is_kernel = kernel.name, tuple(kernel.origins), True
-        shown = origins
+        shown_origins = origins
         buffers = tuple(
             records.Buffer(
                 ref.name, ref.name in kernel.written, size_of(ref.numel, sizes) * ref.dtype.itemsize
@@ -106,12 +108,12 @@ def _step(
         )
     else:
         call: Any = step
-        name, shown, is_kernel = call.name, (target_text(call.target),), False
+        name, shown_origins, is_kernel = call.name, (target_text(call.target),), False
         origins = (getattr(call, "origin", "") or name,)
     return records.Step(
         name=name,
         kernel=is_kernel,
-        origins=shown,
+        origins=shown_origins,
         stacks=stacks_of(origins, nodes),
         buffers=buffers,
         read_bytes=moved.read,

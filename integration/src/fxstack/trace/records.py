@@ -85,7 +85,7 @@ class Break(_Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class FailedGuard(_Record):
-    """Why an entry did not fit: what the guard demanded of ``source``, what it found, the line that needed the guard."""
+    """A guard that failed: the demanded and the found value of ``source``, and the line that needed the guard."""
 
     source: str
     demanded: str
@@ -95,7 +95,7 @@ class FailedGuard(_Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Recompilation(_Record):
-    """A function was compiled again. ``failures`` has one failed guard for each entry, that of the newest entry first."""
+    """A function was compiled again. ``failures`` has one failed guard for each entry, the newest entry first."""
 
     place: str
     failures: tuple[FailedGuard, ...]
@@ -164,9 +164,7 @@ class Graph(_Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PassRun(_Record):
-    """A pass has run. ``why``: why it did nothing, or "". ``changes``: what it changed, as a
-    unified diff, in the records of reports.
-    """
+    """A pass has run. ``why``: the reason why it did nothing, or "". ``changes``: a unified diff, in records of reports."""
 
     graph: int
     place: str
@@ -200,7 +198,7 @@ class RecomputedValue(_Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Alternative(_Record):
-    """What another partitioner would do with the same joint graph: bytes, arithmetic operations, seconds."""
+    """The figures of another partitioner for the same joint graph: bytes, arithmetic operations, seconds."""
 
     partitioner: str
     saved_bytes: int
@@ -231,7 +229,7 @@ class Cut(_Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Alternatives(_Record):
-    """What other partitioners would do with the joint graph of ``graph``."""
+    """The figures of other partitioners for the joint graph of ``graph``."""
 
     graph: int
     place: str
@@ -252,7 +250,7 @@ class Step(_Record):
     """A kernel, or a call of ATen (``kernel`` is False), in order of execution.
 
     ``origins``: the operators that it computes. ``stacks``: their stacks, each once. ``predicted``: seconds by the roofline
-    model of this machine or GPU, and ``bound``, what bounds them.
+    model of this machine or GPU, and ``bound``, the resource that limits them.
     """
 
     name: str
@@ -377,7 +375,7 @@ Body = (
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Event(_Record):
-    """One line of a record: seconds since the start of the process's record, the thread, and what happened."""
+    """One line of a record: seconds since the start of the process's record, the thread, and the event."""
 
     time: float
     thread: str

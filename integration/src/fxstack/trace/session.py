@@ -16,21 +16,21 @@ Kind = TypeVar("Kind")
 
 @dataclass(frozen=True)
 class Session:
-    """The events of one process, in order of time. ``skipped``: what could not be read, with files and lines."""
+    """The events of one process, in order of time. ``skipped``: unreadable lines and files, with the reason."""
 
     events: tuple[Event, ...]
     skipped: tuple[str, ...] = ()
 
     @cached_property
     def _indexed(self) -> dict[tuple[type, int | None], list[Any]]:
-        """The bodies by kind, and by kind and graph: reports ask for those of each of hundreds of graphs."""
-        found: defaultdict[tuple[type, int | None], list[Any]] = defaultdict(list)
+        """The bodies by kind, and by kind and graph: reports look up the bodies of each of hundreds of graphs."""
+        index: defaultdict[tuple[type, int | None], list[Any]] = defaultdict(list)
         for event in self.events:
             kind = type(event.body)
-            found[kind, None].append(event.body)
+            index[kind, None].append(event.body)
             if (graph := getattr(event.body, "graph", None)) is not None:
-                found[kind, graph].append(event.body)
-        return dict(found)
+                index[kind, graph].append(event.body)
+        return dict(index)
 
     def __repr__(self) -> str:
         return f"<Session of {len(self.events)} events>"
@@ -41,7 +41,7 @@ class Session:
         return next(iter(self.of(Started)), None)
 
     def of(self, kind: type[Kind], graph: int | None = None) -> list[Kind]:
-        """Return the bodies of one kind, of all graphs or of one."""
+        """Return the bodies of one kind, of all graphs or of ``graph``."""
         return list(self._indexed.get((kind, graph), ()))
 
 
@@ -76,7 +76,7 @@ def load(path: str | Path) -> Session:
 def load_folder(folder: str | Path) -> list[Session]:
     """Return the records of all processes in a folder, by rank and process.
 
-    Files that cannot be read are ``skipped`` in the first one; empty ones are those of processes that were killed.
+    Files that cannot be read are ``skipped`` in the first session. Processes that were killed leave empty files.
 
     Raises:
         TraceError: the folder has no record of this version.

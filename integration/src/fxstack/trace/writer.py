@@ -19,7 +19,7 @@ from fxstack.trace.records import VERSION, Body, Event, Started
 from fxstack_interchange.user_warnings import warn_user
 
 
-def started() -> Started:
+def describe_process() -> Started:
     """Return the first record of this process."""
     rank = os.environ.get("RANK", "")
     return Started(
@@ -70,7 +70,7 @@ class TraceWriter:
         if key not in self._files:
             Path(folder).mkdir(parents=True, exist_ok=True)
             file = (Path(folder) / f"trace-{os.getpid()}.jsonl").open("a", encoding="utf-8")
-            file.write(self._line(started()))
+            file.write(self._line(describe_process()))
             self._files[key] = file
         return self._files[key]
 

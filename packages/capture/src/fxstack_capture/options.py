@@ -1,12 +1,18 @@
-"""All options of capture, in one frozen record."""
+"""All options of capture, in one frozen record, and the settings of torch that set them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from fxstack_capture.guards.filtering import GuardFilter
+from fxstack_interchange.torch_facts.settings_table import DYNAMO
+from fxstack_interchange.torch_facts.torch_settings import (
+    options_from_environment,
+    options_from_torch,
+    with_unset_options,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,16 +22,16 @@ class CaptureOptions:
     fullgraph: bool = False
     """Raise an error instead of breaking the graph."""
     dynamic: bool | None = None
-    """True: sizes and numbers are symbolic from the start; False: never; None: when they change."""
+    """True: sizes and numbers are symbolic from the first call; False: never; None: from their first change on."""
     recompile_limit: int = 8
     """Maximum number of entries per code object, backend and torch state (grad mode, autocast).
 
     Beyond the limit, new kinds of arguments run in plain Python.
     """
     accumulated_recompile_limit: int = 256
-    """The same limit for a count that includes removed entries."""
+    """Maximum number of entries as for ``recompile_limit``, where removed entries count too."""
     fail_on_recompile_limit: bool = False
-    """Raise an error when a limit is reached. ``fullgraph`` has the same effect."""
+    """Raise an error when a limit of entries is reached. ``fullgraph`` has the same effect."""
     error_on_recompile: bool = False
     """Raise ``RecompileError`` with the reason instead of compiling a function again."""
     capture_scalar_outputs: bool = False
@@ -33,25 +39,25 @@ class CaptureOptions:
     capture_dynamic_output_shape_ops: bool = False
     """Results of ``nonzero`` and similar operators get unbacked sizes instead of a graph break."""
     automatic_dynamic: bool = True
-    """A size or number that changes becomes symbolic; False: only those that are marked or chosen are."""
+    """A size or number that changes becomes symbolic; False: only marked or chosen sizes and numbers are symbolic."""
     specialize_int: bool = False
     """Integers that the program passes are constants of the graph, also when they change."""
     specialize_float: bool = False
-    """The same for floating-point numbers."""
+    """Floating-point numbers that the program passes are constants of the graph, also when they change."""
     compiled_autograd: bool = False
-    """Calls run under torch's compiled autograd, and the graphs of backward passes are compiled in the same way."""
+    """Run calls under torch's compiled autograd, and compile the graphs of backward passes by the same backend."""
     profiler_ranges: bool = False
-    """Ranges of ``torch.profiler.record_function`` are in the graph and in profiles. No kernel crosses their ends."""
+    """Keep ranges of ``torch.profiler.record_function`` in the graph and in profiles. No kernel crosses their ends."""
     disable: bool = False
     """Run everything in plain Python."""
     suppress_errors: bool = False
     """A frame whose graph the backend refuses runs in plain Python, after a warning."""
     reorderable_functions: frozenset[Callable[..., Any]] = frozenset()
-    """Functions such as ``print`` whose calls happen behind the graph instead of ending it."""
+    """Functions such as ``print`` whose calls run after the graph instead of breaking it."""
     ignored_functions: frozenset[Callable[..., Any]] = frozenset()
     """Functions whose calls do nothing in compiled code, and give None."""
     only_compliant_operators: bool = False
-    """An operator without ``torch.Tag.pt2_compliant_tag`` ends the graph."""
+    """Break the graph at an operator without ``torch.Tag.pt2_compliant_tag``."""
     inline_limit: int = 400
     """Maximum depth of inlined Python calls. Beyond the limit, tracing gives up the frame."""
     verify_correctness: bool = False
@@ -67,12 +73,12 @@ class CaptureOptions:
     If plain calls are faster, the callable runs in plain Python.
     """
     guard_filter_fn: GuardFilter | None = None
-    """Selects the guards that an entry keeps (``guards.filtering``).
+    """Function that selects the guards that an entry keeps (``guards.filtering``).
 
     The program is responsible for the removed guards.
     """
     guard_fail_fn: Callable[[Any], object] | None = None
-    """Called for each entry that does not fit when a function is compiled again: with ``reason``, ``orig_code``."""
+    """Called at a recompilation for each entry whose guards failed, with a record of ``reason`` and ``orig_code``."""
     guard_export_fn: Callable[[Any], object] | None = None
     """Called with the guards of each entry that has a graph, as a ``torch._guards.GuardsSet``."""
     dynamic_sources: str = ""
@@ -81,4 +87,27 @@ class CaptureOptions:
     Commas separate the names: ``"L['x'], L['y']:0"``.
     """
     unbacked_sources: str = ""
-    """The same for unbacked sizes, as after ``mark_unbacked``."""
+    """Names of tensors and numbers, as in ``dynamic_sources``, whose sizes are unbacked, as after ``mark_unbacked``."""
+
+
+_DEFAULTS: Final = CaptureOptions()
+
+
+def with_settings(options: CaptureOptions) -> CaptureOptions:
+    """Return ``options`` with the values of ``torch._dynamo.config`` for options that have their default value."""
+    return with_unset_options(options, _DEFAULTS, options_from_torch(DYNAMO))
+
+
+def with_environment(options: CaptureOptions) -> CaptureOptions:
+    """Return ``options`` with the values of torch's environment variables for options with their default value."""
+    return with_unset_options(options, _DEFAULTS, options_from_environment(DYNAMO))
+
+
+def with_fullgraph(options: CaptureOptions) -> CaptureOptions:
+    """Return ``options`` in which ``fullgraph`` implies symbols for numbers and sizes that depend on data.
+
+    A break is an error there, and torch captures them under ``fullgraph`` too.
+    """
+    if not options.fullgraph:
+        return options
+    return replace(options, capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True)

@@ -141,7 +141,7 @@ def aot(
         gradients=True,
         keep_mutations=options.keep_inference_mutations,
         replay_views=options.replay_views,
-        whole_attention=options.whole_attention,
+        whole_attention=options.whole_attention or (),
     )
     if options.functional_random and is_random(trace(captured, request, decompositions).stage_graph):
         pure_module, inputs = with_random_state(gm, example_inputs)

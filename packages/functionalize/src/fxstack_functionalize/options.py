@@ -37,8 +37,11 @@ class AotOptions:
     """Make graphs with CPU random operators pure: the generator's state is an input and an output."""
     verify: bool = False
     """Check every traced graph and both graphs of the partitioner against the interchange format."""
-    whole_attention: tuple[str, ...] = ()
-    """Device types on which ``flex_attention`` stays one operator, for a compiler that has kernels for it."""
+    whole_attention: tuple[str, ...] | None = None
+    """Device types on which ``flex_attention`` stays one operator, for a compiler that has kernels for it.
+
+    None: no device type here; ``fxstack.compile`` chooses the types for which inductor has kernels.
+    """
     on_error: Callable[[Exception, Callable[..., Any], tuple[Any, ...]], Any] | None = None
     """Handler for exceptions of a compiled forward: gets the exception, the captured graph and the arguments.
 

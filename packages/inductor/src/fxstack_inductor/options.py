@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from typing import Final
 
 import platformdirs
 
-from fxstack_interchange.user_warnings import warn_user
+from fxstack_interchange.environment import Variable, read_environment
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +52,11 @@ class InductorOptions:
     The choices are saved in ``cache_dir``.
     """
     verify: bool = True
-    """Check kernels after each pass over their loops."""
+    """Check the invariants of kernels after each pass over their loops."""
     rerun_refused: bool = True
     """After an index out of range, run the graph again by ATen's operators, which raise eager's error.
 
-    Otherwise ``IndexOutOfRange`` is raised, for a caller that has the original program (boxed graphs always rerun).
+    False: raise ``IndexOutOfRange``, for a caller that has the original program (boxed graphs always rerun).
     """
     freezing: bool = False
     """In CPU graphs without gradients, compute what depends on parameters and buffers alone once.
@@ -73,7 +71,7 @@ class InductorOptions:
     The host program is Python. Intermediate results that share one block of memory are not checked.
     """
     raise_failures: bool = False
-    """Raise an exception that is a defect of this package, instead of a warning and a run by ATen.
+    """Raise exceptions that are defects of this package, instead of a warning and a run of the graph by ATen.
 
     Such defects are rejected generated code, a failing assertion and a failing lowering rule.
     """
@@ -81,28 +79,21 @@ class InductorOptions:
     """Folder in which each CPU graph writes a standalone script at its first call (see ``write_repro``)."""
 
 
-ENVIRONMENT: Mapping[str, tuple[str, Callable[[str], Any]]] = MappingProxyType(
-    {
-        "FXSTACK_INDUCTOR_CACHE_DIR": ("cache_dir", Path),
-        "FXSTACK_INDUCTOR_CACHE_LIMIT": ("cache_limit", int),
-        "FXSTACK_INDUCTOR_NO_CACHE": ("use_cache", lambda text: text in {"", "0"}),
-        "FXSTACK_CC": ("compiler", str),
-        "FXSTACK_RAISE_FAILURES": ("raise_failures", lambda text: text not in {"", "0"}),
-        "FXSTACK_REPRO_DIR": ("repro_dir", Path),
-    }
+def _is_on(text: str) -> bool:
+    return text not in {"", "0"}
+
+
+ENVIRONMENT: Final = (
+    Variable("FXSTACK_INDUCTOR_CACHE_DIR", "cache_dir", Path),
+    Variable("FXSTACK_INDUCTOR_CACHE_LIMIT", "cache_limit", int, "a number of bytes"),
+    Variable("FXSTACK_INDUCTOR_NO_CACHE", "use_cache", lambda text: not _is_on(text)),
+    Variable("FXSTACK_CC", "compiler", str),
+    Variable("FXSTACK_RAISE_FAILURES", "raise_failures", _is_on),
+    Variable("FXSTACK_REPRO_DIR", "repro_dir", Path),
 )
-"""Environment variables and the options that they set."""
+"""Environment variables that set options."""
 
 
 def options_from_environment(environ: Mapping[str, str] | None = None) -> InductorOptions:
-    """Return the default options, changed by the environment."""
-    source = os.environ if environ is None else environ
-    changes = {}
-    for variable, (name, parse) in ENVIRONMENT.items():
-        try:
-            if variable in source:
-                changes[name] = parse(source[variable])
-        except ValueError:
-            text = f"fxstack: the environment variable {variable} is {source[variable][:100]!r}, which is not a whole number. "
-            warn_user(f"{text}The default is used: set it to a number of bytes, or unset it.", UserWarning)
-    return InductorOptions(**changes)
+    """Return the default options, changed by the variables in ``environ`` (None: the environment of this process)."""
+    return InductorOptions(**read_environment(ENVIRONMENT, environ))

@@ -30,7 +30,7 @@ NAMES = {
     "tracing torch's operators": {
         "torch._C": "TensorBase",
         "torch._ops": "OpOverload OpOverloadPacket OperatorBase",
-        "torch._subclasses.fake_tensor": "FakeTensor FakeTensorMode",
+        "torch._subclasses.fake_tensor": "FakeTensor",
         "torch.fx.node": "_get_qualified_name",
         "torch.utils._python_dispatch": "_disable_current_modes",
     },

@@ -37,11 +37,6 @@ from fxstack_capture.driver.errors import (
 from fxstack_capture.driver.frame_of_call import real_frame
 from fxstack_capture.driver.frame_policy import builtins_in_use
 from fxstack_capture.driver.frame_policy.disabling import disabled_code, is_disabled, is_skipping
-from fxstack_capture.driver.frame_policy.dynamo_settings import (
-    with_environment,
-    with_fullgraph,
-    with_settings,
-)
 from fxstack_capture.driver.frame_policy.fullgraph import demand_compiled
 from fxstack_capture.driver.frame_policy.policy import (
     foreign_state,
@@ -80,7 +75,7 @@ from fxstack_capture.emit.resume import Resumptions
 from fxstack_capture.guards.accesses import RealFrame
 from fxstack_capture.guards.records import Guard
 from fxstack_capture.interpreter.program import ProgramTable
-from fxstack_capture.options import CaptureOptions
+from fxstack_capture.options import CaptureOptions, with_environment, with_fullgraph, with_settings
 from fxstack_capture.shapes.contract import ShapeContractError
 from fxstack_capture.shapes.symbolic.guards import is_demand_of_unbacked
 from fxstack_capture.stance import current_stance, with_changes

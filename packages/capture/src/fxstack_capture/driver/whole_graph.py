@@ -31,6 +31,8 @@ from fxstack_capture.guards.explain import GuardFailure, first_failure
 from fxstack_capture.guards.records import Guard
 from fxstack_capture.guards.tree import compile_guards
 from fxstack_capture.options import CaptureOptions
+from fxstack_capture.guards.words import demand
+from fxstack_capture.options import CaptureOptions, with_environment, with_fullgraph, with_settings
 from fxstack_capture.shapes.contract import ShapeContract, ShapeContractError, demand_general
 from fxstack_capture.shapes.history import FrameHistory
 from fxstack_capture.sources import Source

@@ -24,6 +24,7 @@ from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.torch_compat import FakeTensor, FakeTensorMode
 from fxstack_interchange import InputKind
+from fxstack_interchange.fake_mode import make_fake_mode
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -110,8 +111,7 @@ def fake_mode_of(values: Sequence[Any], results: Iterable[Any] = ()) -> FakeTens
     for value in () if env is None else results:
         if isinstance(value, FakeTensor) and value.fake_mode.shape_env is env:
             return value.fake_mode
-    shape_env = ShapeEnv() if env is None else env
-    return FakeTensorMode(shape_env=shape_env, static_shapes=True, allow_non_fake_inputs=True)
+    return make_fake_mode(ShapeEnv() if env is None else env, static_shapes=True)
 
 
 def prepare(graph_module: GraphModule, example_inputs: Sequence[Any]) -> Captured:

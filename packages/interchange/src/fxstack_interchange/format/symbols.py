@@ -10,6 +10,7 @@ import sympy
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from fxstack_interchange.fake_mode import make_fake_mode
 from fxstack_interchange.format.errors import LoadError
 from fxstack_interchange.format.expressions import from_text
 from fxstack_interchange.torch_compat import FakeTensorMode, ValueRanges, int_oo
@@ -113,7 +114,7 @@ def declare(records: list[dict[str, Any]]) -> SymbolTable:
     """Make a ShapeEnv that declares the described symbols, with their ranges and hints."""
     # Making a ShapeEnv imports torch modules, which takes seconds. A graph without symbols does not need one.
     if not records:
-        return SymbolTable({}, None, FakeTensorMode())
+        return SymbolTable({}, None, make_fake_mode())
     shape_env = ShapeEnv()
     table: dict[str, sympy.Symbol] = {}
     hints = _hints(shape_env)
@@ -128,7 +129,7 @@ def declare(records: list[dict[str, Any]]) -> SymbolTable:
         if record["hint"] is not None:
             number = sympy.Float if is_float else sympy.Integer
             hints[symbol] = number(record["hint"])
-    return SymbolTable(table, shape_env, FakeTensorMode(shape_env=shape_env))
+    return SymbolTable(table, shape_env, make_fake_mode(shape_env))
 
 
 def _range(record: dict[str, Any], is_float: bool) -> Any:

@@ -19,6 +19,7 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from fxstack_interchange.fake_mode import make_fake_mode
 from fxstack_interchange.operators.flex import POSITIONS
 from fxstack_interchange.torch_compat import FakeTensorMode
 
@@ -179,7 +180,7 @@ class _Tracer:
         return _with_additions(_traced(mode, call, arguments), wanted, self.buffers)
 
     def _examples(self) -> tuple[FakeTensorMode, list[torch.Tensor]]:
-        mode = FakeTensorMode(allow_non_fake_inputs=True)
+        mode = make_fake_mode()
         device = self.device
         with mode:
             score = torch.zeros((), device=device, requires_grad=True)

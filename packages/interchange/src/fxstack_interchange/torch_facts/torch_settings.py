@@ -1,61 +1,30 @@
-"""What the settings of torch's compiler mean here, and which of them the program has changed.
+"""Read the settings of torch's compiler that the program has changed, and translate them by ``settings_table``.
 
 ``torch._dynamo.config``, ``torch._inductor.config`` and ``torch._functorch.config`` are modules of settings that
-programs change: by assignment, by ``config.patch`` as context manager or decorator, or in the environment. Each
-package that follows some of them registers a table with one ``Meaning`` for every setting. A setting is read when
-code is compiled, and only if somebody has loaded the module that holds it, which no package of ours does.
+programs change: by assignment, by ``config.patch`` as context manager or decorator, or in the environment. A setting
+is read when code is compiled, and only if the program has loaded its module, which no package of fxstack does.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextvars import ContextVar, copy_context
-from dataclasses import dataclass
+from dataclasses import fields, replace
 from functools import cache
 from types import CodeType, ModuleType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from fxstack_interchange.environment import Variable, read_environment
+from fxstack_interchange.torch_facts.settings_table import DYNAMO, TABLES, Setting
 
-def _same(value: Any) -> Any:
-    return value
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
+    T = TypeVar("T", bound=DataclassInstance)
 
-@dataclass(frozen=True, slots=True)
-class Same:
-    """The setting does here what it does in torch: it sets ``option`` to what ``convert`` makes of its value."""
-
-    option: str
-    convert: Callable[[Any], Any] = _same
-    variable: str = ""
-    """The environment variable that turns the setting on with the value 1, if torch has one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ours(Same):
-    """The setting sets an option that serves the same purpose in another way, which ``because`` says."""
-
-    because: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class NoEffect:
-    """The setting changes nothing here, for the reason ``because``."""
-
-    because: str
-    except_for: object = None
-    """The value that asks for what happens here anyway."""
-
-
-Meaning = Same | NoEffect
-Table = Mapping[str, Meaning]
-
-TABLES: Final[dict[str, Table]] = {}
-"""The registered tables, by the name of the module of settings."""
-
-_UNKNOWN: Final = NoEffect("this version of fxstack does not know it")
+_UNKNOWN: Final = Setting(None, because="this version of fxstack does not know it")
 
 # Settings about which the program has been warned, with their values.
 _WARNED: Final[set[tuple[str, str, str]]] = set()
@@ -65,15 +34,10 @@ class SettingWarning(UserWarning):
     """The program has changed a setting of torch's compiler that has no effect here."""
 
 
-def register(module: str, table: Table) -> None:
-    """Add the meanings of settings of ``module``. A package calls this when it is imported."""
-    TABLES[module] = {**TABLES.get(module, {}), **table}
+def find_setting(module: str, name: str) -> Setting | None:
+    """Return the row of a setting: its own row, or the row of the longest group that the setting belongs to.
 
-
-def meaning(module: str, name: str) -> Meaning | None:
-    """Return the row for a setting: its own, or that of the longest group that it belongs to.
-
-    A group is named by its beginning: ``prefix.*``, ``prefix_*``, or ``*`` for all.
+    The name of a group is ``prefix.*``, ``prefix_*``, or ``*`` for all settings of the module.
     """
     table = TABLES.get(module, {})
     if name in table:
@@ -83,19 +47,41 @@ def meaning(module: str, name: str) -> Meaning | None:
 
 
 def options_from_torch(module: str) -> dict[str, Any]:
-    """Return the options that the program has set through settings of ``module``, by the options' names here."""
+    """Return the options that the program has set through settings of ``module``, by the options' names."""
     table = TABLES.get(module, {})
-    rows = ((table.get(name), value) for name, value in changed(module).items())
-    return {row.option: row.convert(value) for row, value in rows if isinstance(row, Same)}
+    rows = ((table.get(name), value) for name, value in changed_settings(module).items())
+    return {
+        row.option: row.convert(value) for row, value in rows if row is not None and row.option is not None
+    }
 
 
 def options_from_environment(module: str) -> dict[str, Any]:
-    """Return the options that variables of the environment set, which torch reads when the module is imported."""
-    rows = (row for row in TABLES.get(module, {}).values() if isinstance(row, Same) and row.variable)
-    return {row.option: row.convert(True) for row in rows if os.environ.get(row.variable) == "1"}
+    """Return the options that environment variables set. Torch reads the variables when it imports ``module``."""
+    variables = (
+        Variable(row.variable, row.option, row.parse)
+        for row in TABLES.get(module, {}).values()
+        if row.variable and row.option is not None
+    )
+    return read_environment(variables)
 
 
-def changed(module: str) -> dict[str, Any]:
+def with_unset_options(options: T, defaults: T, values: Mapping[str, Any]) -> T:
+    """Return the record ``options`` with ``values`` for fields that have their value in ``defaults``.
+
+    An option that the program gives to the compiler precedes a setting of torch. ``values`` may have names of options
+    of other records.
+    """
+    if not values:
+        return options
+    unset = {
+        field.name
+        for field in fields(options)
+        if getattr(options, field.name) == getattr(defaults, field.name)
+    }
+    return replace(options, **{name: value for name, value in values.items() if name in unset})
+
+
+def changed_settings(module: str) -> dict[str, Any]:
     """Return the settings of ``module`` that the program has set to another value than torch's default."""
     config = sys.modules.get(module)
     entries = getattr(config, "_config", None)
@@ -104,7 +90,7 @@ def changed(module: str) -> dict[str, Any]:
     overrides = _overridden(config, entries)
     found = {name: value for name, value in overrides.items() if not _equal(value, entries[name].default)}
     for name, other, its_name in _aliases(module):
-        elsewhere = changed(other)
+        elsewhere = changed_settings(other)
         if its_name in elsewhere:
             found[name] = elsewhere[its_name]
     return found
@@ -143,17 +129,16 @@ def _context_variables(module: str) -> dict[ContextVar[Any], str]:
     return {variable: name for variable, name in found if isinstance(variable, ContextVar)}
 
 
-def warn_of_ignored(code: CodeType) -> None:
-    """Warn once for each setting with another value than its default that has no effect here.
+def warn_of_ignored(code: CodeType, module: str = DYNAMO) -> None:
+    """Warn once for each setting of ``module`` with another value than its default that has no effect here.
 
     The warning points at ``code``, the function of the program that is compiled.
     """
-    for module in TABLES:
-        for name, value in changed(module).items():
-            row = meaning(module, name) or _UNKNOWN
-            key = (module, name, repr(value))
-            if not isinstance(row, NoEffect) or key in _WARNED or _equal(value, row.except_for):
-                continue
-            _WARNED.add(key)
-            text = f"{module}.{name} = {value!r} has no effect in fxstack: {row.because}."
-            warnings.warn_explicit(text, SettingWarning, code.co_filename, code.co_firstlineno)
+    for name, value in changed_settings(module).items():
+        row = find_setting(module, name) or _UNKNOWN
+        key = (module, name, repr(value))
+        if row.option is not None or key in _WARNED or _equal(value, row.fixed):
+            continue
+        _WARNED.add(key)
+        text = f"{module}.{name} = {value!r} has no effect in fxstack: {row.because}."
+        warnings.warn_explicit(text, SettingWarning, code.co_filename, code.co_firstlineno)

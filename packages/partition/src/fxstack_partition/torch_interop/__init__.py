@@ -1,5 +1,5 @@
 """Joint graphs and partitioners of torch's own ahead-of-time layer.
 
-``from_torch`` reads them, ``to_torch`` offers ours to torch. ``keep_inputs`` and ``keep_states`` repair
-partitions from elsewhere. The folder imports ``api`` and ``extraction``. Begin with ``from_torch``.
+``from_torch`` reads torch's, ``to_torch`` offers this package's to torch, ``repairs`` makes partitions from outside
+complete. The folder imports ``api`` and ``extraction``. Begin with ``from_torch``.
 """

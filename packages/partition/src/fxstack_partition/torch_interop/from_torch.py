@@ -1,4 +1,4 @@
-"""Convert joint graphs and partitioners of torch's ahead-of-time layer to those of this package."""
+"""Convert joint graphs and partitioners of torch's ahead-of-time layer to this package's records."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ from fxstack_partition.extraction.copying import copy_node
 from fxstack_partition.joint.joint import LATE, JointFacts, JointGraphError, analyze
 from fxstack_partition.options import PartitionOptions
 from fxstack_partition.registry import Partitioner
-from fxstack_partition.torch_interop.keep_inputs import keep_inputs
-from fxstack_partition.torch_interop.keep_states import keep_states
+from fxstack_partition.torch_interop.repairs import save_copies_of_inputs, save_generator_states
 
 
 class JointGraph(StageGraph):
@@ -54,8 +53,8 @@ class JointGraph(StageGraph):
         """
         graph = Graph()
         env: dict[Node, Node] = {}
-        added = _bind_symbols(graph, list(joint_module.graph.find_nodes(op="placeholder")))
         placeholders = list(joint_module.graph.find_nodes(op="placeholder"))
+        added = _bind_symbols(graph, placeholders)
         rest = [node for node in joint_module.graph.nodes if node.op != "placeholder"]
         for node in (*sorted(placeholders, key=_rank), *rest):
             env[node] = copy_node(graph, node, env)
@@ -111,27 +110,29 @@ def sign_joint(module: GraphModule, count: int, static: Sequence[int]) -> StageG
             raise JointGraphError(msg)
     primals, seeds, tangents, late = ([n for n in placeholders if _rank(n) == rank] for rank in range(4))
     output = module.graph.output_node()
-    values = _flat_outputs(output)
+    values = flat_outputs(output)
     outputs = _forward_specs(output, values[:count], primals)
-    known = {n: _primal_spec(n, index in set(static)) for index, n in enumerate(primals)}
-    known |= {n: _tangent_spec(n, i, values[:count]) for i, n in enumerate(tangents)}
-    known |= {n: InputSpec(InputKind.RNG_STATE, n.name, "forward") for n in seeds}
-    known |= {n: InputSpec(InputKind.RNG_STATE, n.name, LATE) for n in late}
-    given = [*primals, *late[-1:]]
+    specs = {n: _primal_spec(n, index in set(static)) for index, n in enumerate(primals)}
+    specs |= {n: _tangent_spec(n, i, values[:count]) for i, n in enumerate(tangents)}
+    specs |= {n: InputSpec(InputKind.RNG_STATE, n.name, "forward") for n in seeds}
+    specs |= {n: InputSpec(InputKind.RNG_STATE, n.name, LATE) for n in late}
+    # The last gradients belong to the last inputs; the backward's new offset is the very last result.
+    sources = [*primals, *late[-1:]]
     gradients = [
-        OutputSpec(OutputKind.GRADIENT, value.name if isinstance(value, Node) else None, primal.name)
-        for value, primal in zip(values[count:], given[len(given) - len(values) + count :], strict=True)
+        OutputSpec(OutputKind.GRADIENT, _name(value), source.name)
+        for value, source in zip(values[count:], sources[len(sources) - len(values) + count :], strict=True)
     ]
     signature = GraphSignature(
         Stage.JOINT,
-        tuple(known[node] for node in placeholders),
+        tuple(specs[node] for node in placeholders),
         (*outputs, *gradients),
         tuple(_symbols(primals)),
     )
     return StageGraph(module, signature)
 
 
-def _flat_outputs(output: Node) -> list[Any]:
+def flat_outputs(output: Node) -> list[Any]:
+    """Return the outputs of a graph in order: torch groups the outputs of a joint graph by forward and backward."""
     values = output.args[0]
     if isinstance(values, tuple | list) and all(isinstance(v, tuple | list) for v in values):
         return [item for part in values for item in part]
@@ -147,9 +148,8 @@ def _primal_spec(node: Node, static: bool) -> InputSpec:
 
 
 def _tangent_spec(node: Node, index: int, outputs: list[Any]) -> InputSpec:
-    """Return the spec of a tangent. torch may name its output; else it is the next differentiable one."""
-    described = getattr(node.meta.get("desc"), "output", None)
-    place = getattr(described, "idx", None)
+    """Return the spec of a tangent. torch may name the tangent's output; if not, the outputs with gradients count."""
+    position = getattr(getattr(node.meta.get("desc"), "output", None), "idx", None)
     differentiable = [
         value
         for value in outputs
@@ -157,34 +157,35 @@ def _tangent_spec(node: Node, index: int, outputs: list[Any]) -> InputSpec:
         and isinstance(value.meta.get("val"), torch.Tensor)
         and value.meta["val"].dtype.is_floating_point | value.meta["val"].dtype.is_complex
     ]
-    if isinstance(place, int) and place < len(outputs) and isinstance(outputs[place], Node):
-        return InputSpec(InputKind.TANGENT, node.name, outputs[place].name)
+    if isinstance(position, int) and position < len(outputs) and isinstance(outputs[position], Node):
+        return InputSpec(InputKind.TANGENT, node.name, outputs[position].name)
     target = differentiable[index].name if index < len(differentiable) else None
     return InputSpec(InputKind.TANGENT, node.name, target)
 
 
 def _forward_specs(output: Node, values: list[Any], primals: list[Node]) -> list[OutputSpec]:
+    """Return the specs of the forward's outputs; torch's descriptions tell outputs that are mutated inputs."""
     descriptions = list(output.meta.get("desc") or [None] * len(values))
     by_description = {str(n.meta.get("desc")): n.name for n in primals if n.meta.get("desc")}
     specs = []
     for value, description in zip(values, descriptions, strict=False):
-        name = value.name if isinstance(value, Node) else None
         mutated = by_description.get(str(getattr(description, "mutated_input", None)))
         kind = OutputKind.USER_OUTPUT if mutated is None else OutputKind.MUTATED_INPUT
-        specs.append(OutputSpec(kind, name, mutated))
+        specs.append(OutputSpec(kind, _name(value), mutated))
     return specs
 
 
 def _symbols(primals: list[Node]) -> list[SymbolSpec]:
-    found: dict[str, SymbolSpec] = {}
+    """Return the symbols in the shapes of the primals, with their hints."""
+    symbols: dict[str, SymbolSpec] = {}
     for node in primals:
         value = node.meta.get("val")
         sizes = value.shape if isinstance(value, torch.Tensor) else (value,)
         for size in sizes:
             if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
                 hint = size.node.hint if size.node.has_hint() else None
-                found.setdefault(str(size.node.expr), SymbolSpec(str(size.node.expr), hint))
-    return list(found.values())
+                symbols.setdefault(str(size.node.expr), SymbolSpec(str(size.node.expr), hint))
+    return list(symbols.values())
 
 
 def from_partition_fn(
@@ -194,7 +195,7 @@ def from_partition_fn(
 
     ``partition_fn(joint_module, joint_inputs, *, num_fwd_outputs, static_lifetime_input_indices)`` gets the
     joint graph with torch's names (``primals_1``, ``tangents_1``) and tags. If its backward draws random
-    numbers again, as torch's partitioner does under budgets, the forward saves the generator's state for it.
+    numbers again, as torch's partitioner does under budgets, the forward saves the generator's state (``repairs``).
     Inputs that the forward updates are saved as copies. ``check`` refuses wrong results; turn it off to
     compare figures alone.
     """
@@ -211,9 +212,9 @@ def from_partition_fn(
             num_fwd_outputs=len(facts.forward_outputs),
             static_lifetime_input_indices=static,
         )
-        keep_states(forward, backward)
-        keep_inputs(facts, forward, backward)
-        _name_back(facts, forward, backward)
+        save_generator_states(forward, backward)
+        save_copies_of_inputs(facts, forward, backward)
+        _restore_names(facts, forward, backward)
         part = _from_modules(facts, forward, backward)
         if check:
             check_partition(joint, part)
@@ -223,6 +224,7 @@ def from_partition_fn(
 
 
 def _in_torch_form(facts: JointFacts) -> GraphModule:
+    """Return the joint graph with torch's names of inputs and torch's tags of forward and backward nodes."""
     graph = Graph()
     env: dict[Node, Node] = {}
     for word, nodes in (("primals", facts.primals), ("tangents", facts.tangents)):
@@ -242,7 +244,7 @@ def _in_torch_form(facts: JointFacts) -> GraphModule:
     return make_graph_module(facts.graph.graph_module, graph)
 
 
-def _name_back(facts: JointFacts, *modules: GraphModule) -> None:
+def _restore_names(facts: JointFacts, *modules: GraphModule) -> None:
     """Give the inputs their names in the joint graph, by which a runtime knows them."""
     names: dict[str, str] = {}
     for word, nodes in (("primals", facts.primals), ("tangents", facts.tangents)):
@@ -275,14 +277,14 @@ def _from_modules(facts: JointFacts, forward: GraphModule, backward: GraphModule
         (*forward_specs, *(OutputSpec(OutputKind.SAVED, _name(v)) for v in saved)),
         symbols,
     )
-    module, received = _reordered(backward, [n.name for n in saved])
-    tangents = [facts.input_specs[n] for n in facts.tangents]
-    placeholders = [n.name for n in module.graph.find_nodes(op="placeholder")]
-    specs = [InputSpec(InputKind.SAVED, n, n) for n in received]
-    specs += [
-        InputSpec(spec.kind, n, spec.target)
-        for n, spec in zip(placeholders[len(received) :], tangents, strict=True)
-    ]
+    placeholders = {n.name: n for n in backward.graph.find_nodes(op="placeholder")}
+    received = [n.name for n in saved if n.name in placeholders]
+    tangents = [name for name in placeholders if name not in set(received)]
+    module = reorder_inputs(backward, [placeholders[name] for name in (*received, *tangents)])
+    specs = [InputSpec(InputKind.SAVED, name, name) for name in received]
+    for name, node in zip(tangents, facts.tangents, strict=True):
+        spec = facts.input_specs[node]
+        specs.append(InputSpec(spec.kind, name, spec.target))
     values: Any = module.graph.output_node().args[0]
     gradients = [
         OutputSpec(OutputKind.GRADIENT, _name(value), spec.target)
@@ -298,16 +300,10 @@ def _name(value: object) -> str | None:
     return value.name if isinstance(value, Node) else None
 
 
-def _reordered(module: GraphModule, saved: list[str]) -> tuple[GraphModule, list[str]]:
-    """Put the backward's placeholders in the order of ``saved``, and tangents last."""
+def reorder_inputs(module: GraphModule, placeholders: Sequence[Node]) -> GraphModule:
+    """Return a copy of the module that has its placeholders in this order."""
     graph = Graph()
     env: dict[Node, Node] = {}
-    placeholders = {n.name: n for n in module.graph.find_nodes(op="placeholder")}
-    received = [name for name in saved if name in placeholders]
-    rest = [name for name in placeholders if name not in set(received)]
-    for node in (
-        *(placeholders[name] for name in (*received, *rest)),
-        *(n for n in module.graph.nodes if n.op != "placeholder"),
-    ):
+    for node in (*placeholders, *(n for n in module.graph.nodes if n.op != "placeholder")):
         env[node] = copy_node(graph, node, env)
-    return make_graph_module(module, graph), received
+    return make_graph_module(module, graph)

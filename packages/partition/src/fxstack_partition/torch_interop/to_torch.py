@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import GraphModule
 
 from fxstack_interchange import InputKind, OutputKind, StageGraph
-from fxstack_interchange.modules import make_graph_module
 from fxstack_partition.api import partition
-from fxstack_partition.extraction.copying import copy_node
 from fxstack_partition.options import PartitionOptions
 from fxstack_partition.registry import Partitioner
-from fxstack_partition.torch_interop.from_torch import sign_joint
+from fxstack_partition.torch_interop.from_torch import flat_outputs, reorder_inputs, sign_joint
 
 _DEFAULTS = PartitionOptions()
 
@@ -59,15 +57,16 @@ def _forward(stage: StageGraph, descriptions: list[Any]) -> GraphModule:
     """Sort saved values in torch's order: tensors with a version check, tensors without, symbols."""
     graph = stage.graph_module.graph
     output = graph.output_node()
-    values = list(_outputs(output))
+    values = flat_outputs(output)
     count = len(values) - len(stage.signature.outputs_of(OutputKind.SAVED))
     saved = sorted(values[count:], key=_saved_rank)
     output.args = ((*values[:count], *saved),)
     output.meta["desc"] = [*descriptions, *([None] * len(saved))]
-    return _rebuilt(stage.graph_module, list(graph.find_nodes(op="placeholder")))
+    return reorder_inputs(stage.graph_module, list(graph.find_nodes(op="placeholder")))
 
 
 def _backward(stage: StageGraph, descriptions: list[Any]) -> GraphModule:
+    """Sort the backward's inputs in torch's order: saved symbols, saved tensors, tangents."""
     graph = stage.graph_module.graph
     placeholders = list(graph.find_nodes(op="placeholder"))
     pairs = list(zip(placeholders, stage.signature.inputs, strict=True))
@@ -79,7 +78,7 @@ def _backward(stage: StageGraph, descriptions: list[Any]) -> GraphModule:
     for node in graph.nodes:
         if node.op in ("call_function", "get_attr"):
             node.meta["autograd_backward"] = True
-    return _rebuilt(stage.graph_module, [*symbols, *tensors, *tangents])
+    return reorder_inputs(stage.graph_module, [*symbols, *tensors, *tangents])
 
 
 _SYMBOL = 2
@@ -90,17 +89,3 @@ def _saved_rank(node: Any) -> int:
     if not hasattr(value, "shape"):
         return _SYMBOL
     return int(bool(node.meta.get("saved_tensor_with_no_vc_check", False)))
-
-
-def _outputs(output: Node) -> tuple[Any, ...]:
-    values = output.args[0]
-    return tuple(values) if isinstance(values, tuple | list) else (values,)
-
-
-def _rebuilt(module: GraphModule, placeholders: list[Node]) -> GraphModule:
-    """Return the module with its placeholders in this order."""
-    graph = Graph()
-    env: dict[Node, Node] = {}
-    for node in (*placeholders, *(n for n in module.graph.nodes if n.op != "placeholder")):
-        env[node] = copy_node(graph, node, env)
-    return make_graph_module(module, graph)

@@ -45,6 +45,7 @@ from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.templates.attention.kernel import attention_step
 from fxstack_inductor.templates.attention.records import AttentionCall, Modifier
 from fxstack_inductor.torch_compat import FakeTensorMode
+from fxstack_interchange.fake_mode import make_fake_mode
 from fxstack_interchange.operators.attention import Attention
 from fxstack_interchange.operators.attention_operators import attention_of, changed
 from fxstack_interchange.operators.flex import POSITIONS
@@ -267,10 +268,7 @@ def modifier(  # noqa: PLR0917
         NotLowered: ``module`` needs more than pointwise loops and views.
     """
     number = torch.empty((), dtype=torch.int64, device="meta")
-    mode = FakeTensorMode(
-        shape_env=leading[0].fake_mode.shape_env,
-        allow_non_fake_inputs=True,  # constants of the graph
-    )
+    mode = make_fake_mode(leading[0].fake_mode.shape_env)
     device = leading[0].device
     given = (*leading, *(number if fake is None else fake for fake, _ in rest))
     with mode:
