@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
-from fxstack_capture import torch_compat
 from fxstack_capture.guards.records import (
     AllDistinct,
     Check,
@@ -58,9 +57,8 @@ class RecreatedFunctions:
 
     def _is_plain(self, fn: FunctionType) -> bool:
         """Whether only the code of ``fn`` and the names that it reads define its meaning."""
-        calls: Any = self.objects.trace.calls
-        is_known = id(fn) in calls.rules or calls.is_leaf(fn) or torch_compat.is_allowed_by_torch(fn)
-        return not is_known and not fn.__dict__ and type(fn.__module__) is str
+        is_named = not fn.__dict__ and type(fn.__module__) is str
+        return is_named and self.objects.trace.calls.is_interpreted(fn)
 
     def pin(self, values: tuple[Any, ...]) -> None:
         """Guard the identity of each recreated function in ``values``, since the trace depends on it."""

@@ -23,9 +23,7 @@ def fill(
     tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Apply the rule for ``Tensor.fill_diagonal_``."""
-    owner = getattr(fn, "__self__", None)
-    given = (owner, *args) if isinstance(owner, torch.Tensor) else args
-    plain = _plain(*given, **kwargs) if len(given) <= 3 and kwargs.keys() <= _NAMES else None
+    plain = _plain(*args, **kwargs) if len(args) <= 3 and kwargs.keys() <= _NAMES else None
     if plain is None:
         return tracer.record(fn, args, kwargs)
     tensor, value = plain

@@ -11,15 +11,13 @@ import torch
 
 from fxstack_capture.callers import plainly
 from fxstack_capture.calls.native_run import run
-from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.calls.rules import RULES
 from fxstack_capture.interpreter.frame_rules import python_type_of
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.trace.constants import PLAIN_TYPES, is_constant_key
 from fxstack_capture.trace.registry import NEW_CLASS_MARK
-from fxstack_capture.trace.state import Trace
-
-RULES: RuleTable = RuleTable()
+from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 
 def class_of(trace: Trace, value: Any) -> type:
@@ -33,7 +31,7 @@ def class_of(trace: Trace, value: Any) -> type:
 
 
 @RULES.rule(type)
-def _type(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _type(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 1 and not kwargs:
         return class_of(trace, args[0])
     if len(args) == 3:
@@ -103,7 +101,7 @@ def new_class(trace: Trace, maker: Callable[..., Any], args: tuple[Any, ...], kw
 
 
 @RULES.rule(type.__new__)
-def _type_new(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> type:
+def _type_new(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> type:
     """The rule for metaclasses written in Python, which create their classes with ``type.__new__``."""
     if len(args) != 4:
         result: type = plainly(type.__new__, args, kwargs)
@@ -112,7 +110,7 @@ def _type_new(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ty
     return new_class(trace, type.__new__, args, kwargs)
 
 
-@RULES.positional(isinstance, 2)
+@RULES.unpacked(isinstance, count=(2, 2))
 def _isinstance(trace: Trace, value: Any, classes: Any) -> Any:
     if type(value) is Scalar:
         value = value.example  # the result depends on the class alone
@@ -199,7 +197,7 @@ def _instance_check(trace: Trace, cls: object) -> Any:
 
 
 @RULES.rule(type.__instancecheck__)
-def _plain_instance_check(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _plain_instance_check(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 2 and isinstance(args[1], torch.Tensor) and isinstance(args[0], type):
         shown = trace.torch.python_type(args[1])
         return type.__subclasscheck__(args[0], shown)
@@ -212,7 +210,7 @@ def _note_bases(trace: Trace, cls: object) -> None:
 
 
 @RULES.rule(issubclass)
-def _issubclass(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _issubclass(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     if args:
         _note_bases(trace, args[0])
     return run(trace, issubclass, args, kwargs)

@@ -13,16 +13,14 @@ from typing import Any
 
 from torch.utils.hooks import RemovableHandle
 
-from fxstack_capture.calls.table import RuleTable
-from fxstack_capture.trace.state import Trace
-
-RULES: RuleTable = RuleTable()
+from fxstack_capture.calls.rules import RULES
+from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 _IDS = itertools.count(1 << 40)
 
 
 @RULES.rule(RemovableHandle.__init__)
-def _make(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _make(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
     trace.interp.call_function(_init, (next(_IDS), *args), kwargs)
 
 

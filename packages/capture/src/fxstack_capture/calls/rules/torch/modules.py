@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from types import CodeType
 from typing import Any, NoReturn
 
@@ -14,14 +15,13 @@ from torch.utils.hooks import BackwardHook
 
 from fxstack_capture import native, torch_compat
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.calls.rules import RULES
 from fxstack_capture.guards.records import Guard, HasKey, MembersAre
 from fxstack_capture.sources import InstanceDict, pinned
 from fxstack_capture.torch_compat import BackwardHookFunction
 from fxstack_capture.trace.lazy_dict import ABSENT
-from fxstack_capture.trace.state import Trace
-
-RULES: RuleTable = RuleTable()
+from fxstack_capture.trace.rule_registry import Request
+from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 _GLOBAL_HOOKS = (
     "_global_backward_pre_hooks",
@@ -39,7 +39,7 @@ _CALL_CODE = _CALL_IMPL.__code__
 
 
 @RULES.rule(torch.nn.Module.__getattr__)
-def module_getattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def module_getattr(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     self, name = args
     objects = trace.objects
     own = objects.own_dict(self)
@@ -53,9 +53,7 @@ def module_getattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 @RULES.forward(torch.nn.Module.__call__)
-def module_call(
-    trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+def module_call(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Request:
     """The call that ``_wrapped_call_impl`` and ``_call_impl`` make."""
     self = args[0]
     objects = trace.objects
@@ -130,23 +128,23 @@ _WAITING = "_initialize_hook"
 
 
 @RULES.rule(LazyModuleMixin._infer_parameters)
-def _infer_parameters(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _infer_parameters(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Run the call in plain Python as a whole: random numbers are drawn in eager's order."""
     lazy = trace.objects.original_of(args[0])
     if not trace.may_defer or lazy is args[0]:
-        return trace.interp.call_function(LazyModuleMixin._infer_parameters, args, kwargs)
+        return trace.interp.call_function(fn, args, kwargs)
     reason = graph_break("plain-python", f"the first call of a {type(lazy).__qualname__}")
     reason.until = while_lazy(lazy)
     raise reason
 
 
 @RULES.rule(torch_compat.get_tracing_state)
-def _no_tracing_state(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _no_tracing_state(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
     return None
 
 
 @RULES.rule(BackwardHook, BackwardHook.setup_input_hook, BackwardHook.setup_output_hook)
-def _backward_hooks(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
+def _backward_hooks(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> NoReturn:
     """Break the graph: backward hooks attach to autograd nodes, which differ in compiled code."""
     raise graph_break("unsupported-call", "a module's backward hooks")
 
