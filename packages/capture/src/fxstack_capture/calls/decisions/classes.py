@@ -65,7 +65,7 @@ def construct(trace: Trace, cls: type, args: Args, kwargs: Kwargs, *, resumable:
     return obj
 
 
-def _native_new(calls: Calls, cls: type, new: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _native_new(calls: Calls, cls: type, new: Any, args: Args, kwargs: Kwargs) -> Any:
     if calls.is_leaf(new):
         return calls.call(new, (cls, *args), kwargs)
     if not policy.is_pure_type(new.__self__):

@@ -84,7 +84,8 @@ def _interpret(trace: Trace, fn: types.FunctionType, args: Args, kwargs: Kwargs)
 
 
 def _tracer_rule(calls: Calls, fn: Any) -> Rule | None:
-    return table.rule_of(fn) if calls.is_leaf(fn) else None
+    rule = table.rule_of(fn)
+    return rule if rule is not None and calls.is_leaf(fn) else None
 
 
 def _inner(fn: Any) -> object:

@@ -32,7 +32,7 @@ from fxstack_capture.torch_side.numbers import (
 )
 from fxstack_capture.torch_side.recording.execution import name_of
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
-from fxstack_capture.torch_side.rules import copying, diagonals, profiler_ranges, running_statistics, storages
+from fxstack_capture.torch_side.rules import copying, profiler_ranges, storages, symbolic_arguments
 from fxstack_capture.torch_side.subclasses import override_rules
 from fxstack_capture.trace.rule_registry import Registry, Rule
 from fxstack_capture.trace.state import Args, Kwargs
@@ -286,21 +286,16 @@ _METHODS: dict[str, Rule] = {
     "tolist": to_list,
     **dict.fromkeys(
         (
-            "__reduce_ex__",
-            "__setstate__",
-            "__dlpack__",
-            "__array_wrap__",
-            "const_data_ptr",
-            "storage",
-            "_typed_storage",
-            "share_memory_",
-            "is_shared",
-            "is_pinned",
-            "module_load",
-            "_use_count",
-            "apply_",
-            "map_",
-            "map2_",
+            *(
+                "__reduce_ex__",
+                "__setstate__",
+                "__dlpack__",
+                "__array_wrap__",
+                "const_data_ptr",
+                "_use_count",
+            ),
+            *("storage", "_typed_storage", "share_memory_", "is_shared", "is_pinned", "module_load"),
+            *("apply_", "map_", "map2_"),
         ),
         outside_of_graph,
     ),
@@ -313,7 +308,7 @@ _METHODS: dict[str, Rule] = {
     "__setitem__": symbolic_indices.write,
     "__iter__": iterate,
     "__len__": length,
-    "fill_diagonal_": diagonals.fill,
+    "fill_diagonal_": symbolic_arguments.fill_diagonal,
     "as_subclass": override_rules.AS_SUBCLASS,
     "backward": gradients.method,
     "register_hook": tensor_hooks.register,
@@ -323,53 +318,38 @@ _METHODS: dict[str, Rule] = {
 }
 
 _QUERIES = (
-    torch.is_grad_enabled,
-    torch.is_inference_mode_enabled,
-    torch.is_autocast_enabled,
-    torch.is_autocast_cpu_enabled,
-    torch.is_autocast_cache_enabled,
-    torch.get_autocast_dtype,
-    torch.get_autocast_cpu_dtype,
-    torch.get_autocast_gpu_dtype,
-    torch.get_default_dtype,
-    torch.get_num_threads,
-    torch.finfo,
-    torch.iinfo,
-    torch.promote_types,
-    torch.can_cast,
-    torch.device,
-    torch.cuda.is_available,
-    torch.cuda.device_count,
-    torch.backends.mps.is_available,
-    torch_compat.accelerator_getAccelerator,
-    torch.amp.is_autocast_available,
-    torch_compat.is_tracing,
-    torch_compat.get_tracing_state,
-    torch_compat.is_any_autocast_enabled,
-    torch_compat.is_autocast_available,
-    torch_compat.get_deterministic_algorithms,
-    torch_compat.get_deterministic_algorithms_warn_only,
-    torch_compat.len_torch_dispatch_stack,
-    torch_compat.get_privateuse1_backend_name,
-    torch_compat.accelerator_getAccelerator,
-    torch_compat.group_tensors_by_device_and_dtype,
-    torch_compat.peek_interpreter_stack,
-    torch_compat.maybe_current_level,
-    torch_compat.is_functorch_wrapped_tensor,
+    *(torch.is_grad_enabled, torch.is_inference_mode_enabled, torch.get_default_dtype, torch.get_num_threads),
+    *(torch.is_autocast_enabled, torch.is_autocast_cpu_enabled, torch.is_autocast_cache_enabled),
+    *(torch.get_autocast_dtype, torch.get_autocast_cpu_dtype, torch.get_autocast_gpu_dtype),
+    *(
+        torch.amp.is_autocast_available,
+        torch_compat.is_autocast_available,
+        torch_compat.is_any_autocast_enabled,
+    ),
+    *(torch.finfo, torch.iinfo, torch.promote_types, torch.can_cast, torch.device),
+    *(torch.cuda.is_available, torch.cuda.device_count, torch.backends.mps.is_available),
+    *(torch_compat.accelerator_getAccelerator, torch_compat.get_privateuse1_backend_name),
+    *(torch_compat.is_tracing, torch_compat.get_tracing_state, torch_compat.len_torch_dispatch_stack),
+    *(torch_compat.get_deterministic_algorithms, torch_compat.get_deterministic_algorithms_warn_only),
+    *(torch_compat.peek_interpreter_stack, torch_compat.maybe_current_level),
+    *(torch_compat.is_functorch_wrapped_tensor, torch_compat.group_tensors_by_device_and_dtype),
     torch_compat.saved_tensors_hooks_is_enabled,
 )
 
 _SETTERS = (
-    torch_compat.set_grad_enabled,
-    torch.set_autocast_enabled,
-    torch.set_autocast_dtype,
-    torch.set_autocast_cpu_enabled,
-    torch.set_autocast_cpu_dtype,
-    torch.set_autocast_gpu_dtype,
-    torch.set_autocast_cache_enabled,
+    *(
+        torch_compat.set_grad_enabled,
+        torch_compat.set_default_dtype,
+        torch_compat.set_deterministic_algorithms,
+    ),
+    *(torch.set_autocast_enabled, torch.set_autocast_dtype, torch.set_autocast_cpu_enabled),
+    *(torch.set_autocast_cpu_dtype, torch.set_autocast_gpu_dtype, torch.set_autocast_cache_enabled),
     torch.clear_autocast_cache,
-    torch_compat.set_default_dtype,
-    torch_compat.set_deterministic_algorithms,
+)
+
+_CHECKS = (
+    *(torch_compat.check, torch_compat.check_is_size, torch_compat.check_index),
+    *(torch_compat.check_value, torch_compat.check_type),
 )
 
 _READS_DATA = (
@@ -420,14 +400,10 @@ _FUNCTIONS: dict[Any, Rule] = {
     **storages.FUNCTIONS,
     **profiler_ranges.RULES,
     torch.as_strided: reads_offset,
-    torch.batch_norm: running_statistics.batch_norm,
+    torch.batch_norm: symbolic_arguments.batch_norm,
     operator.getitem: symbolic_indices.read,
     operator.setitem: symbolic_indices.write,
-    torch_compat.check: nested_checks.check_number,
-    torch_compat.check_is_size: nested_checks.check_number,
-    torch_compat.check_index: nested_checks.check_number,
-    torch_compat.check_value: nested_checks.check_number,
-    torch_compat.check_type: nested_checks.check_number,
+    **dict.fromkeys(_CHECKS, nested_checks.check_number),
     **{getattr(torch.Tensor, name): rule for name, rule in _METHODS.items() if hasattr(torch.Tensor, name)},
 }
 

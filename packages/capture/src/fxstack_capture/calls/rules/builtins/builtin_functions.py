@@ -303,7 +303,7 @@ def _is_computed(trace: Trace, value: object) -> bool:
     return isinstance(value, torch.Tensor) or trace.torch.is_symbolic(value)
 
 
-def _may_select(args: Args, kwargs: dict[str, Any]) -> bool:
+def _may_select(args: Args, kwargs: Kwargs) -> bool:
     """Whether the items of ``min`` or ``max`` may be tensors, of which the graph selects one."""
     if len(args) == 1 and kwargs.keys() <= {"default"}:
         (items,) = args

@@ -43,7 +43,7 @@ def _type(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     return run(trace, type, args, kwargs)
 
 
-def _with_module(trace: Trace, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _with_module(trace: Trace, args: Args) -> tuple[Any, ...]:
     """Add ``__module__`` to the namespace of a new class, which CPython takes from the calling frame."""
     _, bases, namespace = args
     caller = trace.interp.current_frame().globals
@@ -55,7 +55,7 @@ def _with_module(trace: Trace, args: tuple[Any, ...]) -> tuple[Any, ...]:
     return *args[:2], {**namespace, "__module__": caller["__name__"]}
 
 
-def _note_recipe(trace: Trace, made: type, args: tuple[Any, ...]) -> None:
+def _note_recipe(trace: Trace, made: type, args: Args) -> None:
     """Let the class leave the trace, if no code of the program runs when the class is made anew.
 
     Descriptors of slots are parts of one class, by which the values in slots are kept. Objects with a
@@ -73,7 +73,7 @@ def _is_made_anew(value: object) -> bool:
     return is_constant_key(value) or (type(value) is types.FunctionType and value.__closure__ is None)
 
 
-def make_class(trace: Trace, meta: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> type:
+def make_class(trace: Trace, meta: type, args: Args, kwargs: Kwargs) -> type:
     """Create a class of the program.
 
     The namespace already belongs to the trace. Hooks of the class are interpreted.
@@ -82,7 +82,7 @@ def make_class(trace: Trace, meta: type, args: tuple[Any, ...], kwargs: dict[str
     return new_class(trace, meta, args, kwargs)
 
 
-def new_class(trace: Trace, maker: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> type:
+def new_class(trace: Trace, maker: Callable[..., Any], args: Args, kwargs: Kwargs) -> type:
     """Call ``maker(..., namespace)``.
 
     Hooks such as ``__set_name__`` get the class before this function returns. The class therefore carries a

@@ -57,8 +57,8 @@ class _Entry:
     """A call ``fn(*args, **kwargs)``, with the source of its result in the cache of ``fn``."""
 
     fn: Any
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    args: Args
+    kwargs: Kwargs
     source: Cached
 
     @property
@@ -136,9 +136,7 @@ def _postponed(trace: Trace, entry: _Entry) -> GraphBreak:
     return ending
 
 
-def _entry(
-    calls: Calls, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> _Entry | None:
+def _entry(calls: Calls, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> _Entry | None:
     if not keyword_mark() or not all(map(functools.partial(_is_known, calls), (*args, *kwargs.values()))):
         return None
     typed = is_typed(fn)

@@ -93,7 +93,7 @@ def _write(
     logger: logging.Logger,
     level: int,
     message: str,
-    args: tuple[Any, ...],
+    args: Args,
     *,
     extra: dict[str, Any] | None,
 ) -> None:
@@ -131,7 +131,7 @@ def _is_heard_by_the_program(logger: Any) -> bool:
     return False
 
 
-def defer(trace: Trace, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def defer(trace: Trace, fn: object, args: Args, kwargs: Kwargs) -> None:
     """Call ``fn`` for real after the graph.
 
     The receiver must be from outside, and other arguments plain data.
@@ -150,7 +150,7 @@ def _is_plain(value: Any) -> bool:
     return kind in IMMUTABLE_TYPES or is_constant_key(value)
 
 
-def is_log_once(fn: Callable[..., Any], args: tuple[Any, ...]) -> bool:
+def is_log_once(fn: Callable[..., Any], args: Args) -> bool:
     """Whether ``fn`` is a cached function of a logger, such as ``warning_once``.
 
     The cache decides at run time whether such a function logs again.

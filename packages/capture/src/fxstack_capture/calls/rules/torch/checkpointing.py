@@ -134,7 +134,7 @@ def _is_pair(contexts: object) -> bool:
     return contexts[0].policy is contexts[1].policy
 
 
-def _is_ordinary(trace: Trace, kwargs: dict[str, Any], inputs: tuple[Any, ...]) -> bool:
+def _is_ordinary(trace: Trace, kwargs: Kwargs, inputs: tuple[Any, ...]) -> bool:
     reentrant = kwargs.get("use_reentrant")
     context_fn = kwargs.get("context_fn", _checkpoint.noop_context_fn)
     return (
@@ -146,7 +146,7 @@ def _is_ordinary(trace: Trace, kwargs: dict[str, Any], inputs: tuple[Any, ...]) 
     )
 
 
-def _is_reentrant(kwargs: dict[str, Any], inputs: tuple[Any, ...]) -> bool:
+def _is_reentrant(kwargs: Kwargs, inputs: tuple[Any, ...]) -> bool:
     """Whether autograd sees this reentrant checkpoint, and eager accepts the checkpoint without a warning."""
     if not kwargs.keys() <= _OWN:
         return False

@@ -1,7 +1,9 @@
-"""``torch.nn.Module``: call ``forward`` directly if there are no hooks, and look up members directly."""
+"""``torch.nn.Module``: call ``forward`` directly if there are no hooks, and look up members directly; handles of hooks."""
 
 from __future__ import annotations
 
+import itertools
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from types import CodeType
@@ -11,7 +13,7 @@ import torch
 from torch.autograd.function import FunctionCtx
 from torch.nn.modules import module as _module
 from torch.nn.modules.lazy import LazyModuleMixin
-from torch.utils.hooks import BackwardHook
+from torch.utils.hooks import BackwardHook, RemovableHandle
 
 from fxstack_capture import native, torch_compat
 from fxstack_capture.breaks import graph_break
@@ -147,6 +149,28 @@ def _no_tracing_state(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> 
 def _backward_hooks(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> NoReturn:
     """Break the graph: backward hooks attach to autograd nodes, which differ in compiled code."""
     raise graph_break("unsupported-call", "a module's backward hooks")
+
+
+# Torch counts handles in a class attribute. The attribute is not guarded: compiled code would write the same number in
+# every call and so reset the count. Ids from tracing are larger than any count of torch. The ids are keys of
+# dictionaries, and these dictionaries are guarded, so an id never collides with an id in use.
+_IDS = itertools.count(1 << 40)
+
+
+@RULES.rule(RemovableHandle.__init__)
+def _make_handle(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
+    trace.interp.call_function(_init_handle, (next(_IDS), *args), kwargs)
+
+
+def _init_handle(number: int, self: Any, hooks_dict: Any, *, extra_dict: Any = None) -> None:
+    """``RemovableHandle.__init__`` with this number as the id."""
+    self.hooks_dict_ref = weakref.ref(hooks_dict)
+    self.id = number
+    self.extra_dict_ref = ()
+    if isinstance(extra_dict, dict):
+        self.extra_dict_ref = (weakref.ref(extra_dict),)
+    elif isinstance(extra_dict, list):
+        self.extra_dict_ref = tuple(weakref.ref(d) for d in extra_dict)
 
 
 if native.AVAILABLE:  # these functions hold nothing to compile

@@ -57,7 +57,7 @@ def _make(trace: Trace, cls: Any, args: Args, kwargs: Kwargs) -> Any:
     raise graph_break("unsupported-call", f"the class {cls.__module__}.{cls.__name__}")
 
 
-def _without_device(kwargs: dict[str, Any]) -> dict[str, Any]:
+def _without_device(kwargs: Kwargs) -> dict[str, Any]:
     """The keywords without ``device``, if the device is the CPU, on which these classes make tensors."""
     device = kwargs.get("device")
     plain = isinstance(device, (str, torch.device)) and str(device) == "cpu"
