@@ -23,6 +23,8 @@ from fxstack.torch_interop import counters
 from fxstack_capture.api import sharing_entries
 from fxstack_capture.calls.marks.registered import register
 from fxstack_capture.calls.rules.torch.compiling import compiled_inside
+from fxstack_capture.calls.marks.program_rules import register
+from fxstack_capture.calls.rules.torch.compiler_functions import compiled_inside
 from fxstack_capture.driver.reports.explanation import Explanation
 from fxstack_interchange.torch_facts.compiled_autograd import MODULE
 from fxstack_interchange.user_warnings import warn_user

@@ -22,7 +22,7 @@ from torch.fx import Graph
 
 from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.calls.marks.registered import register
+from fxstack_capture.calls.marks.program_rules import register
 from fxstack_capture.driver.errors import ComptimeError
 from fxstack_capture.guards.explain import guard_text
 from fxstack_capture.guards.records import Guard
@@ -277,7 +277,7 @@ class _Comptime:
     def sleep(self, seconds: float) -> None: ...
 
 
-def _called(trace: Trace, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
+def _called(trace: Trace, _fn: object, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
     _run(_outside(trace, args[1]), ComptimeContext(trace))
 
 
@@ -305,16 +305,14 @@ def _outside(trace: Trace, fn: object) -> Any:
     return made
 
 
-def _shown_and_returned(trace: Trace, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+def _shown_and_returned(trace: Trace, _fn: object, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
     _run(ComptimeContext(trace).print_value_stack)
     return args[1]
 
 
-def _short(name: str) -> Callable[[Trace, tuple[Any, ...], dict[str, Any]], None]:
-    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        _run(getattr(ComptimeContext(trace), name), *args[1:], **kwargs)
-
-    return rule
+def _short(trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Call the method of the context that has the name of ``fn``."""
+    _run(getattr(ComptimeContext(trace), fn.__name__), *args[1:], **kwargs)
 
 
 for _name, _method in vars(_Comptime).items():
@@ -323,6 +321,6 @@ for _name, _method in vars(_Comptime).items():
     elif _name == "print_value_stack_and_return":
         register(_method, _shown_and_returned)
     elif not _name.startswith("_"):
-        register(_method, _short(_name))
+        register(_method, _short)
 
 comptime = _Comptime()

@@ -9,11 +9,11 @@ from typing import Any, TypeVar, cast
 
 from fxstack_capture.annotations import check_callable
 from fxstack_capture.calls.marks.nonstrict import as_operations
-from fxstack_capture.calls.marks.registered import (
-    as_one_node,
-    called_once,
+from fxstack_capture.calls.marks.program_rules import (
+    call_once,
     ending_the_graph,
     label_of,
+    record_as_node,
     register,
     traced_as,
 )
@@ -27,7 +27,7 @@ def allow_in_graph(fn: object) -> Any:
     ``fn`` must depend only on its tensor arguments, and must run on fake tensors. Also takes a list. Returns
     its argument.
     """
-    return _each(fn, "allow_in_graph", lambda f: register(f, as_one_node(f)))
+    return _each(fn, "allow_in_graph", lambda f: register(f, record_as_node))
 
 
 def nonstrict_trace(fn: F) -> F:
@@ -53,7 +53,7 @@ def disallow_in_graph(fn: object) -> Any:
 
     Also takes a list. Returns its argument.
     """
-    return _each(fn, "disallow_in_graph", lambda f: register(f, ending_the_graph(f, "disallowed")))
+    return _each(fn, "disallow_in_graph", lambda f: register(f, ending_the_graph("disallowed")))
 
 
 def forbid_in_graph(fn: object) -> Any:
@@ -61,7 +61,7 @@ def forbid_in_graph(fn: object) -> Any:
 
     Also takes a list. Returns its argument.
     """
-    return _each(fn, "forbid_in_graph", lambda f: register(f, ending_the_graph(f, "forbidden")))
+    return _each(fn, "forbid_in_graph", lambda f: register(f, ending_the_graph("forbidden")))
 
 
 def assume_constant_result(fn: F) -> F:
@@ -70,7 +70,7 @@ def assume_constant_result(fn: F) -> F:
     No guard checks that the result stays the same. The caller must ensure it.
     """
     check_callable(fn, "assume_constant_result")
-    register(fn, called_once(fn))
+    register(fn, call_once)
     return fn
 
 

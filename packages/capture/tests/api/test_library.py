@@ -18,7 +18,7 @@ import torch
 from beside import breaks_beside_plain
 
 from fxstack_capture import disable, graph_break, native, optimize
-from fxstack_capture.calls.rules.joined import RULES
+from fxstack_capture.calls.rules import RULES
 
 pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="needs the frame hook")
 OUT = io.StringIO()
@@ -163,10 +163,10 @@ done = []
 def test_control_c_stops_the_tracer_and_leaves_the_program_untouched(monkeypatch):
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background
 
-    def interrupt(trace, args, kwargs):
+    def interrupt(trace, fn, args, kwargs):
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setitem(RULES._rules, id(math.hypot), (math.hypot, interrupt))
+    monkeypatch.setitem(RULES.objects, id(math.hypot), interrupt)
     try:
         with pytest.raises(KeyboardInterrupt):
             optimize()(busy)(torch.ones(2))

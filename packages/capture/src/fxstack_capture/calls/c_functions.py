@@ -72,29 +72,16 @@ class Taken:
 
 # --- callables and iterables among the arguments -------------------------------------------------
 
-_KEY = Taken(keywords=("key",))
-_CALLBACKS: tuple[tuple[Callable[..., Any], Taken], ...] = (
-    (map, Taken((0,))),
-    (filter, Taken((0,))),
-    (functools.reduce, Taken((0,))),
-    (functools.cmp_to_key, Taken((0,), ("mycmp",))),
-    (sorted, _KEY),
-    (list.sort, _KEY),
-    (min, _KEY),
-    (max, _KEY),
-    (itertools.accumulate, Taken((1,), ("func",))),
-    (itertools.groupby, Taken((1,), ("key",))),
-    (itertools.takewhile, Taken((0,))),
-    (itertools.dropwhile, Taken((0,))),
-    (itertools.filterfalse, Taken((0,))),
-    (itertools.starmap, Taken((0,))),
-    (bisect.bisect_left, _KEY),
-    (bisect.bisect_right, _KEY),
-    (bisect.insort_left, _KEY),
-    (bisect.insort_right, _KEY),
-    (heapq.merge, _KEY),
+_FIRST_ARGUMENT = (map, filter, functools.reduce, itertools.takewhile, itertools.dropwhile)
+_BY_KEY = (sorted, list.sort, min, max, heapq.merge, bisect.bisect_left, bisect.bisect_right)
+_CALLBACKS: tuple[tuple[Taken, tuple[Callable[..., Any], ...]], ...] = (
+    (Taken((0,)), (*_FIRST_ARGUMENT, itertools.filterfalse, itertools.starmap)),
+    (Taken((0,), ("mycmp",)), (functools.cmp_to_key,)),
+    (Taken(keywords=("key",)), (*_BY_KEY, bisect.insort_left, bisect.insort_right)),
+    (Taken((1,), ("func",)), (itertools.accumulate,)),
+    (Taken((1,), ("key",)), (itertools.groupby,)),
 )
-CALLBACKS: dict[int, Taken] = {id(fn): taken for fn, taken in _CALLBACKS}
+CALLBACKS: dict[int, Taken] = {id(fn): taken for taken, fns in _CALLBACKS for fn in fns}
 
 _ALL: Final = slice(None)
 _FIRST: Final = slice(1)
@@ -121,58 +108,15 @@ CONSUMED: dict[int, slice] = {id(fn): where for where, fns in _CONSUMED for fn i
 # --- pure functions ------------------------------------------------------------------------------
 
 _PURE_MODULES: tuple[types.ModuleType, ...] = (
-    math,
-    cmath,
-    _operator,
-    _bisect,
-    _heapq,
-    _struct,
-    _functools,
-    _json,
-    itertools,
-    binascii,
-    unicodedata,
-    _abc,
-    _weakref,
+    *(math, cmath, _operator, itertools, _functools, _bisect, _heapq),
+    *(_struct, _json, binascii, unicodedata, _abc, _weakref),
 )
 _PURE_BUILTINS = (
-    abs,
-    all,
-    any,
-    ascii,
-    bin,
-    callable,
-    chr,
-    divmod,
-    format,
-    getattr,
-    hasattr,
-    hash,
-    hex,
-    id,
-    isinstance,
-    issubclass,
-    iter,
-    len,
-    max,
-    min,
-    next,
-    oct,
-    ord,
-    pow,
-    repr,
-    round,
-    setattr,
-    delattr,
-    sorted,
-    sum,
-    str.maketrans,
-    _thread.allocate_lock,
-    os.fspath,
+    *(abs, divmod, max, min, pow, round, sum, bin, hex, oct, all, any, sorted, len, iter, next),
+    *(ascii, chr, ord, format, repr, hash, id, str.maketrans, bytes.maketrans, bytearray.maketrans),
+    *(callable, isinstance, issubclass, getattr, hasattr, setattr, delattr, builtins.__build_class__),
+    *(_thread.allocate_lock, os.fspath),
     *(fn for fn in vars(os.path).values() if getattr(fn, "__name__", "").startswith("_path_")),
-    bytes.maketrans,
-    bytearray.maketrans,
-    builtins.__build_class__,
 )
 
 
@@ -204,25 +148,9 @@ def _methods(classes: Iterable[type], names: Iterable[str]) -> list[Any]:
 
 
 _MOVERS: tuple[Any, ...] = (
-    list.append,
-    list.pop,
-    list.insert,
-    list.clear,
-    list.copy,
-    list.reverse,
-    dict.values,
-    dict.items,
-    dict.keys,
-    dict.copy,
-    dict.clear,
-    dict.popitem,
-    collections.deque.append,
-    collections.deque.appendleft,
-    collections.deque.pop,
-    collections.deque.popleft,
-    collections.deque.clear,
-    collections.deque.copy,
-    collections.deque.reverse,
+    *_methods((list,), ("append", "pop", "insert", "clear", "copy", "reverse")),
+    *_methods((dict,), ("values", "items", "keys", "copy", "clear", "popitem")),
+    *_methods((collections.deque,), ("append", "appendleft", "pop", "popleft", "clear", "copy", "reverse")),
 )
 
 _DECLARED: tuple[tuple[int, Iterable[Any]], ...] = (
@@ -240,17 +168,7 @@ _DECLARED: tuple[tuple[int, Iterable[Any]], ...] = (
             *(operator.add, abs, len, callable, math.ceil, math.floor, math.trunc, math.prod),
             *(min, max, sum, sorted, pow, divmod, any, all),
             *(isinstance, id, map, zip, filter, enumerate, reversed, iter),
-            *(
-                next,
-                list,
-                tuple,
-                dict,
-                collections.deque,
-                collections.OrderedDict,
-                collections.defaultdict,
-                functools.partial,
-            ),
-            *(functools.reduce, slice, torch.Size),
+            *(next, *_MOVABLE, functools.partial, functools.reduce, slice, torch.Size),
         ),
     ),
     (INTEGERS_ONLY, (operator.floordiv, operator.mod, operator.ifloordiv, operator.imod)),

@@ -1,8 +1,12 @@
-"""Route the callables that C code calls back through the dispatcher.
+"""Pass callables and partially consumed iterators of the program to C code, which calls back into the trace.
 
 The frame hook intercepts Python functions only. ``Route`` objects therefore replace builtins, classes,
 ``attrgetter`` and partial objects that the program gives to ``map`` or as ``key=``. A ``Route`` asks the
 dispatcher.
+
+C code would advance a real iterator while tracing. C code therefore gets a ``Reader``, which asks the trace for each
+item. Objects that the C code creates (``zip(consumed, xs)``) hold the reader. When such an object leaves the graph, the
+iterator takes the place of the reader.
 """
 
 from __future__ import annotations
@@ -12,12 +16,10 @@ from typing import Any
 
 from fxstack_capture import native
 from fxstack_capture.calls.c_functions import Taken
-from fxstack_capture.trace.state import Calls, Trace
+from fxstack_capture.trace.state import Args, Calls, Kwargs, Trace
 
 
-def routed(
-    trace: Trace, taken: Taken, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def routed(trace: Trace, taken: Taken, args: Args, kwargs: Kwargs) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Replace callables that the frame hook does not intercept by ``Route`` objects."""
     for position in taken.positions:
         if position < len(args) and _needs_route(args[position]):
@@ -51,3 +53,37 @@ class Route:
 
     def __call__(self, *args: object) -> Any:
         return self.calls.call_back(self.fn, args, {})
+
+
+# --- iterators ------------------------------------------------------------------------------------------
+
+
+class Reader:
+    """An iterator inside of C code that reads a partially consumed iterator through the trace."""
+
+    __slots__ = ("calls", "iterator")
+
+    def __init__(self, calls: Calls, iterator: object) -> None:
+        self.calls = calls
+        self.iterator = iterator
+
+    def __iter__(self) -> Reader:
+        return self
+
+    def __next__(self) -> Any:
+        return self.calls.next(self.iterator)
+
+
+def behind(iterator: object) -> Any:
+    """Return the iterator of the program behind a reader, or the iterator itself."""
+    return iterator.iterator if type(iterator) is Reader else iterator
+
+
+def with_readers(trace: Trace, where: slice, args: Args) -> tuple[Any, ...]:
+    """Replace partially consumed iterators among the arguments by readers, where the trace can read them."""
+    consumed = trace.objects.iterators
+    if not consumed or not any(arg in consumed for arg in args[where]):
+        return args
+    taken = [Reader(trace.calls, arg) if arg in consumed else arg for arg in args[where]]
+    start, stop, _ = where.indices(len(args))
+    return *args[:start], *taken, *args[stop:]

@@ -13,7 +13,7 @@ import torch
 
 from fxstack_capture.breaks import GraphBreak, caller, graph_break
 from fxstack_capture.objects.instances import TORCH, has_visible_finalizer
-from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Args, Trace
 
 
 def finalized(trace: Trace, cls: type) -> GraphBreak:
@@ -25,7 +25,7 @@ def finalized(trace: Trace, cls: type) -> GraphBreak:
     return graph_break("escaping-object", f"a {cls.__qualname__}, which has a __del__,", whole=whole)
 
 
-def demand_unobserved(trace: Trace, args: tuple[Any, ...]) -> None:
+def demand_unobserved(trace: Trace, args: Args) -> None:
     """Run the outermost function in plain Python if a weak reference shows the death of an object to the program.
 
     ``args``: the object and the callback. The callbacks of Python's weak dictionaries and sets change only

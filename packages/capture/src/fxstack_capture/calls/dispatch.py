@@ -1,42 +1,33 @@
 """``CallDispatcher``: decide what a call does, and do it.
 
-A rule of ``SOURCES`` decides first, then the first case of ``decisions.cases`` that holds for the callable. ``rule``
-on the command line (``decisions.explaining``) asks the same rules and cases.
+The first row of ``decisions.precedence`` that holds for a callable decides. ``rule`` on the command line
+(``decisions.explaining``) asks the same rows.
 """
 
 from __future__ import annotations
 
-import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from types import FunctionType
 from typing import Any, Final
 
 from fxstack_capture.calls import rehashing, scan
-from fxstack_capture.calls import resumable as linked
-from fxstack_capture.calls.decisions.case import Case, Runner
-from fxstack_capture.calls.decisions.cases import cases_of
-from fxstack_capture.calls.marks.optional import with_options
-from fxstack_capture.calls.marks.registered import registered
-from fxstack_capture.calls.marks.told_torch import rules_told_torch
+from fxstack_capture.calls.decisions.classes import construct
+from fxstack_capture.calls.decisions.precedence import CLASS, INTERPRETED, SOURCES, Case, cases_of
+from fxstack_capture.calls.marks.program_rules import with_options
 from fxstack_capture.calls.native_run import run, run_intercepted
 from fxstack_capture.calls.operators import numpy_scalars
 from fxstack_capture.calls.operators import protocol as operators
-from fxstack_capture.calls.polyfills.requests import REQUESTS, request
-from fxstack_capture.calls.rules.joined import RULES
-from fxstack_capture.calls.table import Rule
-from fxstack_capture.kernels.launching import launch_rules
+from fxstack_capture.calls.polyfills.requests import REQUESTS, of_call, request
+from fxstack_capture.calls.rules import RULES
 from fxstack_capture.objects.kinds.functions import guard_part
 from fxstack_capture.sources import pinned
 from fxstack_capture.torch_side.recording.function_mode import outside_c_code
-from fxstack_capture.trace.state import Objects, Trace
+from fxstack_capture.trace.records import RETURNED
+from fxstack_capture.trace.rule_registry import Rule
+from fxstack_capture.trace.state import Args, Kwargs, Objects, Trace
 
-SOURCES: Final[tuple[tuple[str, Callable[[], Mapping[int, Rule]]], ...]] = (
-    ("rule of this package (calls/rules)", RULES.by_id),
-    ("launch of a Triton kernel", launch_rules),
-    ("rule that the program gave to torch.compile", rules_told_torch),
-    ("rule that the program registered", registered),
-)
-"""Where rules of callables come from. A later source takes precedence; the options of a trace come after all."""
+_QUANTIFIERS: Final = frozenset({id(all), id(any)})
 
 
 class CallDispatcher:
@@ -47,10 +38,10 @@ class CallDispatcher:
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        known = {key: rule for _, source in SOURCES for key, rule in source().items()}
-        self.rules = with_options(known, trace.options)
-        self.forwards = RULES.forwards_by_id()
-        self.codes = RULES.codes_by_id()
+        rules: dict[int, Rule] = {}
+        for _, source in reversed(SOURCES):
+            rules.update(source())
+        self.rules = with_options(rules, trace.options)
         self.guarded: set[int] = set()
         self.leaves: dict[int, tuple[object, bool]] = {}
         self.scanned = dict(scan.CODES)
@@ -67,7 +58,7 @@ class CallDispatcher:
         code.
         """
         rule = self.rules.get(id(fn))
-        code = None if rule is None else self.codes.get(id(fn))
+        code = None if rule is None else RULES.original_codes.get(id(fn))
         if code is not None and id(fn) not in self.guarded:
             if fn.__code__ is not code:
                 return None
@@ -75,24 +66,57 @@ class CallDispatcher:
             guard_part(self.objects, fn, "__code__", pinned(fn, fn.__qualname__))
         return rule
 
-    def decide(self, fn: object) -> tuple[Case, Runner]:
-        """Return the case of a callable without a rule, and the function that runs a call."""
+    def decide(self, fn: object) -> tuple[Case, Rule]:
+        """Return the case of a callable without a rule by identity, and the rule that runs a call."""
         for case in cases_of(fn):
-            run_call = case.find(self, fn)
-            if run_call is not None:
-                return case, run_call
+            rule = case.find(self, fn)
+            if rule is not None:
+                return case, case.run or rule
         raise AssertionError(f"no case holds for {fn!r}")
 
-    def call(self, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        rule = self.rule_of(fn)
-        if rule is None:
-            return self.decide(fn)[1](self, fn, args, kwargs)
-        # Most rules accept only constants, so replace NumPy scalars that change between calls.
-        if self.trace.torch.arrays.has_scalars:
-            args, kwargs = numpy_scalars.given(self, fn, args, kwargs)
-        return rule(self.trace, args, kwargs)
+    def call(self, fn: object, args: Args, kwargs: Kwargs) -> Any:
+        return self._call(fn, args, kwargs, resumable=False)
 
-    def call_back(self, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call_linked(self, fn: object, args: Args, kwargs: Kwargs) -> Any:
+        """Make a resumable call: the result of the call is the result of the caller's bytecode instruction.
+
+        The graph can therefore break inside of a Python function that the call reaches through methods, partial
+        objects, instances with ``__call__`` and classes with ``__init__``.
+        """
+        return self._call(fn, args, kwargs, resumable=True)
+
+    def _call(self, fn: Any, args: Args, kwargs: Kwargs, *, resumable: bool) -> Any:
+        trace = self.trace
+        while True:
+            if resumable and type(fn) is not FunctionType and (trace.polyfills or id(fn) in _QUANTIFIERS):
+                # This trace found a graph break below C code. A polyfill replaces the C code if the C code calls
+                # back. ``all`` and ``any`` may be part of a check (``interpreter.checks``), which follows bytecode.
+                polyfill = of_call(self, fn, args, kwargs)
+                if polyfill is not None:
+                    fn, args, kwargs = *polyfill, {}
+                    continue
+            rule = self.rule_of(fn)
+            if rule is None:
+                case, rule = self.decide(fn)
+                if case.forwards:
+                    fn, args, kwargs = rule(trace, fn, args, kwargs)
+                    continue
+                if resumable and case is INTERPRETED:
+                    return trace.interp.call_linked(fn, args, kwargs, RETURNED)
+                if resumable and case is CLASS:
+                    return construct(trace, fn, args, kwargs, resumable=True)
+            elif id(fn) in RULES.forwarding:
+                fn, args, kwargs = rule(trace, fn, args, kwargs)
+                continue
+            # Most rules accept only constants, so replace NumPy scalars that change between calls.
+            elif trace.torch.arrays.has_scalars:
+                args, kwargs = numpy_scalars.given(self, fn, args, kwargs)
+            return rule(trace, fn, args, kwargs)
+
+    def is_interpreted(self, fn: FunctionType) -> bool:
+        return self.rule_of(fn) is None and self.decide(fn)[0] is INTERPRETED
+
+    def call_back(self, fn: object, args: Args, kwargs: Kwargs) -> Any:
         try:
             with outside_c_code():
                 return self.call(fn, args, kwargs)
@@ -100,16 +124,10 @@ class CallDispatcher:
             self.trace.interp.demand_program(error)
             raise
 
-    def call_linked(self, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return linked.call(self, fn, args, kwargs)
-
-    def is_interpreted(self, fn: types.FunctionType) -> bool:
-        return linked.is_interpreted(self, fn)
-
     def request(self, what: str, *operands: object) -> tuple[Any, tuple[Any, ...]] | None:
         return request(self, REQUESTS[what], operands)
 
-    def native(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def native(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         return run(self.trace, fn, args, kwargs)
 
     def watched(self, fn: Callable[..., Any], *args: object) -> Any:

@@ -24,7 +24,7 @@ import torch
 from fxstack_capture import native
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
-from fxstack_capture.calls import callbacks, readers, scan
+from fxstack_capture.calls import callbacks, scan
 from fxstack_capture.calls.c_functions import (
     CALLBACKS,
     CONSUMED,
@@ -40,7 +40,7 @@ from fxstack_capture.calls.c_functions import (
 )
 from fxstack_capture.interpreter.exceptions.errors import mentions_symbols
 from fxstack_capture.numpy_side.scalar import Scalar
-from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Args, Kwargs, Trace
 from fxstack_interchange.format.symbols import SYMBOLIC
 
 _TORCH = Path(torch.__file__).parent
@@ -74,7 +74,7 @@ def passthrough() -> Any:
     return native.Passthrough(prefixes, texts)
 
 
-def hashes(fn: object, args: tuple[Any, ...]) -> bool:
+def hashes(fn: object, args: Args) -> bool:
     """Whether a function may distinguish objects by their hashes."""
     traits = traits_of(fn)
     if traits & HASHES_KEY:
@@ -90,13 +90,13 @@ def _name(fn: object) -> str:
     return f"a call of {getattr(fn, '__qualname__', fn)}"
 
 
-def run(trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     taken = CALLBACKS.get(id(fn))
     if taken is not None:
         args, kwargs = callbacks.routed(trace, taken, args, kwargs)
     where = CONSUMED.get(id(fn))
     if where is not None:
-        args = readers.read(trace, where, args)
+        args = callbacks.with_readers(trace, where, args)
     result = _run_on(trace, fn, args, kwargs)
     # The text may contain the address of a proxy, which must not leave the trace.
     if type(result) is str and "0x" in result:
@@ -105,7 +105,7 @@ def run(trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dic
 
 
 @calls_program
-def _run_on(trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _run_on(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     objects = trace.objects
     # The scan does not read the parts of a slice.
     if args and type(args[0]) is slice:
@@ -145,13 +145,7 @@ def _is_due_to_symbols(trace: Trace, error: Exception, watched: list[Any] | None
 
 
 @calls_program
-def _run(
-    trace: Trace,
-    fn: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    watched: list[Any] | None,
-) -> Any:
+def _run(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs, watched: list[Any] | None) -> Any:
     """Run ``fn``. ``watched`` are the objects among the arguments whose use may start Python frames.
 
     ``watched`` is None if the call starts no Python frames and calls nothing of torch.
@@ -192,13 +186,13 @@ def _is_equal_to_itself_alone(cls: type) -> bool:
 _UPDATE = dict.update
 
 
-def _moves_values(fn: object, args: tuple[Any, ...]) -> bool:
+def _moves_values(fn: object, args: Args) -> bool:
     """Whether ``fn`` puts values into a dictionary, below names, without a look at the values."""
     return fn is _UPDATE and all(type(arg) is dict and all(type(k) is str for k in arg) for arg in args)
 
 
 def _plain_numbers(
-    trace: Trace, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]
+    trace: Trace, fn: object, args: Args, kwargs: Kwargs
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Replace symbolic numbers among the arguments by their values where ``fn`` needs plain numbers."""
     traits = traits_of(fn)
@@ -213,9 +207,7 @@ def _plain_numbers(
 
 
 @calls_program
-def run_intercepted(
-    trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def run_intercepted(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Run ``fn``: interpret its callbacks and record its torch calls.
 
     Without the native extension, callbacks run natively. Everything that they may read is filled first.
@@ -227,7 +219,7 @@ def run_intercepted(
         return fn(*args, **kwargs)
 
 
-def _has_float(args: tuple[Any, ...]) -> bool:
+def _has_float(args: Args) -> bool:
     return any(isinstance(arg, (float, torch.SymFloat)) for arg in args)
 
 

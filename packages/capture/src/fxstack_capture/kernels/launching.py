@@ -22,10 +22,9 @@ from fxstack_capture import native, torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.kernels.records import LaunchRefused, record_launch
 from fxstack_capture.torch_compat import FakeTensor, FunctionalTensor
+from fxstack_capture.trace.rule_registry import Rule
 from fxstack_capture.trace.state import Trace
 from fxstack_interchange.operators.kernel_operators import launch_operator
-
-Rule = Callable[[Trace, tuple[Any, ...], dict[str, Any]], Any]
 
 _MODULE = "triton.runtime.jit"
 _CLASSES = frozenset({"KernelInterface", "JITCallable"})
@@ -70,7 +69,7 @@ class _Traced:
         return self.trace.objects.original_of(self.trace.torch.specialize(value))
 
 
-def launch(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def launch(trace: Trace, _fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Apply the rule for every kernel's ``run``."""
     try:
         record, values = record_launch(_Traced(trace), args[0], args[1:], kwargs)
@@ -79,7 +78,7 @@ def launch(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     trace.torch.call(launch_operator(record), tuple(values), {})
 
 
-def unwrap(_trace: Trace, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+def unwrap(_trace: Trace, _fn: object, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
     """Apply the rule for ``torch.library.wrap_triton(kernel)``, which returns the kernel."""
     return args[0]
 

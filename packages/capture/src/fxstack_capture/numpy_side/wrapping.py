@@ -67,7 +67,7 @@ def to_tensors(values: object) -> Any:
     return pytree.tree_map_only(np.ndarray, torch.as_tensor, values)
 
 
-def traced_to_arrays(trace: Trace, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+def traced_to_arrays(trace: Trace, _fn: object, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
     """Apply the rule for ``to_arrays``. The arrays are views, so that a returned array gives a new tensor."""
 
     def array(tensor: torch.Tensor) -> Array:
@@ -78,7 +78,7 @@ def traced_to_arrays(trace: Trace, args: tuple[Any, ...], _kwargs: dict[str, Any
     return _mapped(trace, torch.Tensor, array, args[0])
 
 
-def traced_to_tensors(trace: Trace, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+def traced_to_tensors(trace: Trace, _fn: object, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
     """Apply the rule for ``to_tensors``. NumPy scalars become tensors, too."""
 
     def tensor(array: Array) -> torch.Tensor:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import CellType, FunctionType
@@ -82,7 +83,7 @@ class Objects(ObjectTables, ABC):
             lambda: trace.interp.current_frame().globals.get("__name__") == "copy",
         )
         self.recreated = RecreatedFunctions(
-            trace.guard, lambda fn: id(fn) in trace.calls.rules or trace.calls.is_leaf(fn)
+            trace.guard, lambda fn: trace.calls.is_interpreted(fn)
         )
         self.draws = Draws(self.source_of, lambda: trace.torch.geometry)
 
@@ -265,9 +266,6 @@ class Calls(Protocol):
     def trace(self) -> Trace: ...
 
     @property
-    def forwards(self) -> Mapping[int, Any]: ...
-
-    @property
     def rules(self) -> dict[int, Any]: ...
 
     def call(self, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -328,11 +326,8 @@ class Calls(Protocol):
     def is_leaf(self, fn: Callable[..., Any]) -> bool:
         """Return ``trace.torch.is_leaf(fn)``, cached per callable."""
 
-    def rule_of(self, fn: Any) -> Callable[[Trace, Any, Any], Any] | None:
-        """Return the rule of a callable. A Python function has a rule only while it has its original code."""
-
-    def decide(self, fn: Any) -> tuple[Any, Callable[..., Any]]:
-        """Return the case of a callable without a rule (``calls.decisions.case``), and the runner of a call."""
+    def rule_of(self, fn: Any) -> Callable[..., Any] | None:
+        """Return the rule of a callable by identity. A Python function has a rule only while it has its original code."""
 
     @property
     def leaves(self) -> dict[int, tuple[object, bool]]: ...

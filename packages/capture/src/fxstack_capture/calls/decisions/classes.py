@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import types
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,7 +13,8 @@ from fxstack_capture.calls.deaths import demand_unobserved, finalized
 from fxstack_capture.calls.decisions import policy
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.objects.instances import has_finalizer
-from fxstack_capture.trace.state import Calls
+from fxstack_capture.trace.records import Link
+from fxstack_capture.trace.state import Args, Calls, Kwargs, Trace
 
 # Limits: a class that a program creates and uses behind a graph break is compiled again in each call. Such
 # classes live until the compiled code is dropped.
@@ -24,10 +24,14 @@ _object_new = object.__new__
 _object_init = object.__init__
 
 
-def construct(calls: Calls, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Do what ``type.__call__`` does."""
+def construct(trace: Trace, cls: type, args: Args, kwargs: Kwargs, *, resumable: bool = False) -> Any:
+    """Do what ``type.__call__`` does.
+
+    With ``resumable``, the graph may break inside of an interpreted ``__init__`` (see ``dispatch``).
+    """
+    calls = trace.calls
     if has_finalizer(cls):
-        raise finalized(calls.trace, cls)
+        raise finalized(trace, cls)
     lookup = calls.objects.classes.lookup
     new, init = lookup(cls, "__new__"), lookup(cls, "__init__")
     if type(new) not in _NEW_KINDS:
@@ -38,7 +42,7 @@ def construct(calls: Calls, cls: type, args: tuple[Any, ...], kwargs: dict[str, 
         obj = _native_new(calls, cls, new, args, kwargs)
     else:
         obj = calls.call(new, (cls, *args), kwargs)
-    kind = calls.trace.torch.python_type(obj) if isinstance(obj, torch.Tensor) else type(obj)
+    kind = trace.torch.python_type(obj) if isinstance(obj, torch.Tensor) else type(obj)
     # As in CPython, ``__init__`` runs only if ``__new__`` returned an instance of the class. If ``__new__``
     # returned an instance of a subclass, the ``__init__`` of the subclass runs.
     # No method of the metaclass decides that.
@@ -49,11 +53,19 @@ def construct(calls: Calls, cls: type, args: tuple[Any, ...], kwargs: dict[str, 
     # ``object.__init__`` ignores arguments if the class overrides ``__new__``.
     if init is _object_init and (new is not _object_new or (not args and not kwargs)):
         return obj
-    _initialise(calls, init, obj, args, kwargs)
+    if resumable and new is _object_new and type(init) is types.FunctionType and calls.is_interpreted(init):
+        # The result of the caller's instruction is the new object, not the result of ``__init__``.
+        result = trace.interp.call_linked(init, (obj, *args), kwargs, Link(obj))
+    elif type(init) is types.FunctionType or type(init) is types.WrapperDescriptorType:
+        result = calls.call(init, (obj, *args), kwargs)
+    else:
+        result = calls.call(calls.objects.bind(init, obj), args, kwargs)
+    if result is not None:
+        raise TypeError(f"__init__() should return None, not '{type(result).__name__}'")
     return obj
 
 
-def _native_new(calls: Calls, cls: type, new: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _native_new(calls: Calls, cls: type, new: Any, args: Args, kwargs: Kwargs) -> Any:
     if calls.is_leaf(new):
         return calls.call(new, (cls, *args), kwargs)
     if not policy.is_pure_type(new.__self__):
@@ -61,14 +73,3 @@ def _native_new(calls: Calls, cls: type, new: Any, args: tuple[Any, ...], kwargs
     if new.__self__ is weakref.ref:
         demand_unobserved(calls.trace, args)
     return run(calls.trace, new, (cls, *args), kwargs)
-
-
-def _initialise(
-    calls: Calls, init: Callable[..., Any], obj: object, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> None:
-    if type(init) is types.FunctionType or type(init) is types.WrapperDescriptorType:
-        result = calls.call(init, (obj, *args), kwargs)
-    else:
-        result = calls.call(calls.objects.bind(init, obj), args, kwargs)
-    if result is not None:
-        raise TypeError(f"__init__() should return None, not '{type(result).__name__}'")

@@ -1,6 +1,6 @@
 """Say which rule or case decides a call: ``python -m fxstack_capture rule torch.nn.functional.gelu``.
 
-The rules and cases are the ones that a trace asks, so the answer is what a trace does, except where a trace has
+The rules and cases are the rows of ``precedence`` that a trace asks, so the answer is what a trace does, except where a trace has
 options, modes or classes with ``__torch_function__`` of its own.
 """
 
@@ -20,10 +20,7 @@ from typing import Any
 import torch
 
 from fxstack_capture.calls.c_functions import CALLBACKS, CONSUMED, KEEPS_SYMBOLS, MOVES, PURE, traits_of
-from fxstack_capture.calls.decisions.case import Case
-from fxstack_capture.calls.decisions.cases import OPERATOR, cases_of
-from fxstack_capture.calls.dispatch import SOURCES
-from fxstack_capture.torch_side.recording.tracer import TorchTracer
+from fxstack_capture.calls.decisions.precedence import PRECEDENCE, SOURCES, Case, cases_of
 from fxstack_capture.torch_side.rules import leaves, table
 
 _PACKAGE = Path(__file__).parents[2]
@@ -139,40 +136,22 @@ def explain_callable(fn: Any, name: str) -> Explanation:
     """Say what decides a call of ``fn``. ``name`` is the name in the answer."""
     (case, decider), *others = _deciders(fn)
     instead = None
-    if case is not None and case.instead is not None:
-        behind = case.instead(fn)
+    behind = case.instead(fn)
+    if behind is not None:
         instead = explain_callable(behind, getattr(behind, "__qualname__", repr(behind)))
     hidden = tuple(other for _, other in others)
     return Explanation(name, type(fn).__qualname__, decider, hidden, tuple(_facts_of(fn)), instead)
 
 
-def _deciders(fn: Any) -> Iterator[tuple[Case | None, Decider]]:
+def _deciders(fn: Any) -> Iterator[tuple[Case, Decider]]:
     """Yield the rules and cases that hold, in order. The last case hides nothing, so it comes only if it decides."""
     holds = False
-    for name, rules in reversed(SOURCES):
-        rule = rules().get(id(fn))
+    *cases, last = (*PRECEDENCE[: len(SOURCES)], *cases_of(fn))
+    for case in (*cases, last):
+        rule = None if case is last and holds else case.find(_Untraced, fn)
         if rule is not None:
             holds = True
-            yield None, Decider(name, _sentence(rule), _place(rule))
-    *cases, last = cases_of(fn)
-    for case in cases:
-        runner = case.find(_Untraced, fn)
-        if runner is not None:
-            holds = True
-            yield case, _of_case(case, runner, fn)
-    if not holds:
-        yield last, Decider(last.name, last.does, _place(last.find(_Untraced, fn)))
-
-
-def _of_case(case: Case, runner: Any, fn: Any) -> Decider:
-    if case is OPERATOR:
-        rule = table.rule_of(fn)
-        if rule is None:
-            return Decider(case.name, "records one node of the graph", _place(TorchTracer.record))
-        return Decider("rule of the tracer (torch_side/rules)", _sentence(rule), _place(rule))
-    if isinstance(runner, functools.partial) and _place(runner.args[0]):
-        return Decider(case.name, case.does, _place(runner.args[0]))
-    return Decider(case.name, case.does, _place(runner))
+            yield case, Decider(case.name, case.does or _sentence(rule), _place(rule))
 
 
 def _sentence(rule: Any) -> str:

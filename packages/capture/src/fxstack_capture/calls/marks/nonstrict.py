@@ -14,7 +14,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from fxstack_capture.breaks import GraphBreak, graph_break
-from fxstack_capture.calls.marks.registered import label_of
+from fxstack_capture.calls.marks.program_rules import label_of
 from fxstack_capture.guards.records import IdentityIs
 from fxstack_capture.sources import pinned
 from fxstack_capture.torch_compat import FakeTensor, pytree
@@ -22,15 +22,16 @@ from fxstack_capture.torch_side.recording.constants import is_constant
 from fxstack_capture.torch_side.recording.execution import run_fake
 from fxstack_capture.trace.effect_diff import diff
 from fxstack_capture.trace.effects import Call
-from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.rule_registry import Rule
+from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 _CONTEXTS = (str, int, float, type, type(None))
 
 
-def as_operations(fn: Callable[..., Any]) -> Callable[..., Any]:
+def as_operations(fn: Callable[..., Any]) -> Rule:
     """The rule of a function that the program passed to ``nonstrict_trace``."""
 
-    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def rule(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
         leaves, spec = trace.calls.call(pytree.tree_flatten, ((args, kwargs),), {})
         modules = {i: _module(trace, fn, v) for i, v in enumerate(leaves) if _is_module(v)}
         for i, leaf in enumerate(leaves):

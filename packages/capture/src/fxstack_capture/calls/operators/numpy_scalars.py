@@ -13,6 +13,8 @@ from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.scalar import Scalar, compute, concrete, item, negative
 from fxstack_capture.torch_side.arrays.tensor_arrays import operands
 from fxstack_capture.trace.state import Calls
+from fxstack_capture.torch_side.arrays.tensor_scalars import operands
+from fxstack_capture.trace.state import Args, Calls, Kwargs
 
 _ASKING = frozenset(
     id(fn)
@@ -24,9 +26,7 @@ _ASKING = frozenset(
 """Functions with rules that ask for the value themselves, if they need it."""
 
 
-def given(
-    calls: Calls, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def given(calls: Calls, fn: object, args: Args, kwargs: Kwargs) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a call whose function has a rule; most rules know constants alone."""
     if id(fn) in _ASKING or fn is item:
         return args, kwargs

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from fxstack_capture.calls.operators.plain_objects import is_ours
-from fxstack_capture.calls.polyfills.finding import special
+from fxstack_capture.calls.polyfills.special_methods import special
 from fxstack_capture.interpreter import polyfills as polyfill
 from fxstack_capture.native.class_flags import is_heap_type
 from fxstack_capture.numpy_side.array import Array

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from fxstack_capture.calls.operators.plain_objects import is_ours, is_plain_object, method_call
-from fxstack_capture.calls.polyfills.finding import method_of, special
+from fxstack_capture.calls.polyfills.special_methods import method_of, special
 from fxstack_capture.interpreter import polyfills as polyfill
 from fxstack_capture.native.class_flags import is_immutable
 from fxstack_capture.operator_protocol import UNARY, by_identity, candidates, is_binary, type_error

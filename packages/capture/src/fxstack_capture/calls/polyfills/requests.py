@@ -1,17 +1,212 @@
-"""The table of polyfill requests by the kind of step, and the function that asks for one."""
+"""Requests of polyfills for builtin functions and classes, and the table of requests by the kind of step."""
 
 from __future__ import annotations
 
-from functools import partial
+import functools
+import operator
+import types
+from collections.abc import Callable, Iterable
 from typing import Any
 
+import torch
+
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.calls.decisions import policy
+from fxstack_capture.calls.operators.plain_objects import is_plain_object
 from fxstack_capture.calls.polyfills.attributes import attribute, delete, store
-from fxstack_capture.calls.polyfills.callables import for_callable, formatting
-from fxstack_capture.calls.polyfills.finding import Maker
-from fxstack_capture.calls.polyfills.iteration import advance, iterate
 from fxstack_capture.calls.polyfills.operators import binary, item, truth, unary
-from fxstack_capture.trace.state import Calls, Request
+from fxstack_capture.calls.polyfills.special_methods import advance, calls_back, iterate, special
+from fxstack_capture.interpreter import polyfills as polyfill
+from fxstack_capture.native.class_flags import is_heap_type, is_immutable
+from fxstack_capture.objects.instances import has_finalizer
+from fxstack_capture.objects.protocols.descriptors import plan_of
+from fxstack_capture.operator_protocol import ARITHMETIC, COMPARISONS, IN_PLACE, UNARY
+from fxstack_capture.torch_side.numbers.symbols import symbolic_number
+from fxstack_capture.trace.state import Args, Calls, Kwargs, Request
+
+Maker = Callable[..., Request | None]
+
+
+def _for_callable(calls: Calls, fn: object, args: Args, kwargs: Kwargs) -> Request | None:
+    row = _MAKERS.get(id(fn))
+    if row is not None:
+        maker, least, most, names = row
+        is_fitting = least <= len(args) <= most and kwargs.keys() <= names
+        return maker(calls, *args, **kwargs) if is_fitting else None
+    if isinstance(fn, type) and not kwargs.keys() & {"self", "cls"}:
+        return _construction(calls, fn, args, kwargs)
+    if type(fn) in (types.BuiltinFunctionType, types.MethodWrapperType) and not kwargs:
+        return _bound(calls, fn, args)
+    return None
+
+
+def _bound(calls: Calls, fn: Any, args: Args) -> Request | None:
+    if fn.__name__ == "extend" and type(fn.__self__) is list and len(args) == 1:
+        return (polyfill.extend, (fn.__self__, *args)) if calls_back(calls, args[0]) else None
+    return None
+
+
+def _construction(calls: Calls, cls: type, args: object, kwargs: object) -> Request | None:
+    """The request for a call of a class with a Python ``__new__``."""
+    if type(cls) is not type or has_finalizer(cls) or policy.is_pure_type(cls) or calls.is_leaf(cls):
+        return None
+    raw = plan_of(calls.objects, cls, "__new__")[0]
+    if type(raw) is not staticmethod or type(raw.__func__) is not types.FunctionType:
+        return None
+    return polyfill.construct, (cls, calls.objects.load_attr(cls, "__new__"), args, kwargs)
+
+
+def _text(calls: Calls, value: object, names: tuple[str, ...]) -> Request | None:
+    for name in names:
+        found = calls.objects.classes.lookup(type(value), name)
+        if type(found) is types.FunctionType and special(calls, value, name) is found:
+            return polyfill.text, (name, found, value)
+        if found is not getattr(object, name):
+            return None
+    return None
+
+
+def formatting(calls: Calls, value: object, spec: object = "") -> Request | None:
+    """``format(value, spec)``."""
+    if symbolic_number(value) or is_immutable(type(value)):
+        return None
+    method = special(calls, value, "__format__")
+    if method is not None:
+        return polyfill.formatted, (method, value, spec)
+    lookup = calls.objects.classes.lookup
+    generic = lookup(type(value), "__format__") is object.__format__
+    return _text(calls, value, ("__str__", "__repr__")) if generic and spec == "" else None
+
+
+def _length(calls: Calls, value: object) -> Request | None:
+    method = special(calls, value, "__len__")
+    return None if method is None else (polyfill.length, (method, value))
+
+
+def _next(calls: Calls, iterator: object, *default: object) -> Request | None:
+    found = advance(calls, iterator)
+    return (polyfill.next_or, (*found, *default)) if found is not None and default else found
+
+
+def _getattr(calls: Calls, obj: object, name: object, *default: object) -> Request | None:
+    found = attribute(calls, obj, name) if type(name) is str else None
+    if found is None or not default:
+        return found
+    return polyfill.attribute_or, (obj, name, *default)
+
+
+def _hasattr(calls: Calls, obj: object, name: object) -> Request | None:
+    found = type(name) is str and attribute(calls, obj, name) is not None
+    return (polyfill.has_attribute, (obj, name)) if found else None
+
+
+def _storing(how: Any) -> Maker:
+    def make(calls: Calls, obj: object, name: str, *value: Any) -> Request | None:
+        found = how(calls, obj, name, *value) if type(name) is str else None
+        return None if found is None else (polyfill.ignoring, found)
+
+    return make
+
+
+def _over(fn: object) -> Maker:
+    """The maker for a function of one iterable.
+
+    The request exists if iterating calls functions of the program.
+    """
+
+    def make(calls: Calls, iterable: object, *args: object, **kwargs: object) -> Request | None:
+        args = (*args, *kwargs.values())
+        return (fn, (iterable, *args)) if calls_back(calls, iterable) else None
+
+    return make
+
+
+def _sum(calls: Calls, iterable: Iterable[Any], *args: object, **kwargs: object) -> Request | None:
+    values = (iterable, *args, *kwargs.values())
+    added = type(iterable) in (list, tuple) and any(map(is_plain_object, iterable))
+    return (polyfill.sum_of, values) if added or calls_back(calls, iterable) else None
+
+
+def _truths(fn: Callable[..., Any]) -> Maker:
+    def is_asked(item: object) -> bool:
+        return isinstance(item, torch.Tensor) or is_plain_object(item)
+
+    def make(calls: Calls, iterable: Iterable[Any]) -> Request | None:
+        asked = (
+            any(map(is_asked, iterable))
+            if type(iterable) in (list, tuple)
+            else isinstance(iterable, types.GeneratorType)
+        )
+        return (fn, (iterable,)) if asked or calls_back(calls, iterable) else None
+
+    return make
+
+
+def _sorted(calls: Calls, iterable: object, *, key: object = None, reverse: object = False) -> Request | None:
+    if not is_python(key) and not calls_back(calls, iterable):
+        return None
+    return polyfill.sorted_items, (iterable, key, reverse)
+
+
+def is_python(fn: object) -> bool:
+    """Whether a call of ``fn`` runs a Python function."""
+    kinds = types.FunctionType, types.MethodType, functools.partial
+    return isinstance(fn, kinds) or (not isinstance(fn, type) and is_heap_type(type(fn)))
+
+
+def _extremum(fn: Callable[..., Any], better: Callable[..., Any]) -> Maker:
+    def make(calls: Calls, *args: Any, key: object = None, **empty: Any) -> Request | None:
+        items = args[0] if len(args) == 1 else args
+        compared = type(items) in (list, tuple) and any(map(is_plain_object, items))
+        if not (is_python(key) or compared or calls_back(calls, items)):
+            return None
+        if len(args) > 1 and empty:
+            return None
+        return polyfill.extremum, (fn, better, items, key, empty)
+
+    return make
+
+
+def _reduce(calls: Calls, fn: object, iterable: object, *initial: object) -> Request | None:
+    return (polyfill.reduced, (fn, iterable, *initial)) if is_python(fn) else None
+
+
+def _of_operator(request: Maker, op: object) -> Maker:
+    return lambda calls, *operands: request(calls, op, *operands)
+
+
+_MANY = 1 << 30
+_NONE: frozenset[str] = frozenset()
+_TABLE: tuple[tuple[Any, Maker, int, int, frozenset[str]], ...] = (
+    (len, _length, 1, 1, _NONE),
+    (bool, truth, 1, 1, _NONE),
+    (iter, iterate, 1, 1, _NONE),
+    (next, _next, 1, 2, _NONE),
+    (str, functools.partial(_text, names=("__str__", "__repr__")), 1, 1, _NONE),
+    (repr, functools.partial(_text, names=("__repr__",)), 1, 1, _NONE),
+    (format, formatting, 1, 2, _NONE),
+    (getattr, _getattr, 2, 3, _NONE),
+    (hasattr, _hasattr, 2, 2, _NONE),
+    (setattr, _storing(store), 3, 3, _NONE),
+    (delattr, _storing(delete), 2, 2, _NONE),
+    (list, _over(polyfill.items_of), 1, 1, _NONE),
+    (tuple, _over(polyfill.tuple_of), 1, 1, _NONE),
+    (any, _truths(polyfill.any_of), 1, 1, _NONE),
+    (all, _truths(polyfill.all_of), 1, 1, _NONE),
+    (sum, _sum, 1, 2, frozenset({"start"})),
+    (sorted, _sorted, 1, 1, frozenset({"key", "reverse"})),
+    (min, _extremum(min, operator.lt), 1, _MANY, frozenset({"key", "default"})),
+    (max, _extremum(max, operator.gt), 1, _MANY, frozenset({"key", "default"})),
+    (functools.reduce, _reduce, 2, 3, _NONE),
+    *((op, _of_operator(binary, op), 2, 2, _NONE) for op in (*ARITHMETIC, *COMPARISONS, *IN_PLACE)),
+    *((op, _of_operator(unary, op), 1, 1, _NONE) for op in UNARY),
+)
+
+_MAKERS: dict[int, tuple[Maker, int, int, frozenset[str]]] = {
+    id(fn): (maker, *arguments) for fn, maker, *arguments in _TABLE
+}
+"""By the id of the function: the maker, the least and largest number of positional arguments, and the keywords."""
+
 
 REQUESTS: dict[str, Maker] = {
     "binary": binary,
@@ -40,6 +235,6 @@ def request(calls: Calls, maker: Maker, operands: tuple[Any, ...]) -> Request | 
         raise graph_break("tracing-error", text) from error
 
 
-def of_call(calls: Calls, fn: object, args: tuple[Any, ...], kwargs: object) -> Request | None:
+def of_call(calls: Calls, fn: object, args: Args, kwargs: object) -> Request | None:
     """The request for a call of C code."""
-    return request(calls, partial(for_callable, fn=fn), (args, kwargs))
+    return request(calls, _for_callable, (fn, args, kwargs))

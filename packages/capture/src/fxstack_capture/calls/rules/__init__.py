@@ -1,7 +1,12 @@
-"""Rules of library functions, joined into one table.
+"""The rules of callables of Python, of the standard library, of NumPy and of torch.
 
-A rule runs in place of one callable while tracing: ``rule(trace, args, kwargs) -> result``. There is one
-folder for each group of libraries: ``builtins``, ``library`` (the standard library and NumPy) and ``torch``.
-Rules import ``trace``, ``objects`` and ``calls.native_run``. Begin with ``library.regular_expressions``, the
-shortest.
+Each module holds the rules of one subject and registers them in ``RULES`` when it is imported; ``calls.precedence``
+imports all modules. ``builtins`` has the language's functions and types, ``library`` the standard library and NumPy,
+``torch`` what torch adds in Python. Begin with ``builtins.builtin_functions``.
 """
+
+from typing import Final
+
+from fxstack_capture.trace.rule_registry import Registry
+
+RULES: Final = Registry()

@@ -12,7 +12,7 @@ from typing import Any, Final
 import torch
 
 from fxstack_capture.annotations import disable
-from fxstack_capture.calls.marks.compiled_autograd import CALLBACKS
+from fxstack_capture.calls.rules.torch.compiled_autograd import CALLBACKS
 from fxstack_capture.options import CaptureOptions
 from fxstack_interchange.torch_facts.compiled_autograd import MODULE
 

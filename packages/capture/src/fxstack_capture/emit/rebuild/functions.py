@@ -7,8 +7,7 @@ import functools
 import types
 from typing import Any
 
-from fxstack_capture.calls.callbacks import Route
-from fxstack_capture.calls.readers import Reader
+from fxstack_capture.calls.callbacks import Reader, Route
 from fxstack_capture.emit.builder import attribute, call, tuple_of
 from fxstack_capture.emit.errors import CannotRebuildError
 from fxstack_capture.emit.rebuild.containers import exprs, of_attributes, set_attr, set_attributes, set_item

@@ -258,9 +258,9 @@ class TorchTracer:
         """Run a call that no ``__torch_function__`` of the program handles."""
         if self.overriding and fn in self.overriding:
             return self.overriding[fn](*args, **kwargs)
-        rule = rules.rule_of(fn)
+        rule, function, arguments = rules.rule_of_call(fn, args)
         if rule is not None:
-            return rule(self, fn, args, kwargs)
+            return rule(self, function, arguments, kwargs)
         if self.trace.options.only_compliant_operators and not leaves.is_compliant(fn):
             raise graph_break("unsupported-call", f"{fn}, an operator without the tag pt2_compliant_tag,")
         if type(fn) is FunctionType:

@@ -31,6 +31,7 @@ from fxstack_capture.torch_side.subclasses.fake_classes import (
 )
 from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapper
 from fxstack_capture.trace.records import AttributeWrite
+from fxstack_capture.trace.state import Args
 
 _MISSING = object()
 
@@ -144,7 +145,7 @@ def _hook(tracer: TracerProtocol, cls: type) -> Any:
     return plan_of(tracer.trace.objects, cls, "__getattr__")[0]
 
 
-def access(tracer: TracerProtocol, func: Any, args: tuple[Any, ...]) -> Any:
+def access(tracer: TracerProtocol, func: Any, args: Args) -> Any:
     """Run the call by which torch reports attribute access: ``Tensor.attr.__get__`` and relatives."""
     name = func.__self__.__name__
     match func.__name__:
@@ -156,7 +157,7 @@ def access(tracer: TracerProtocol, func: Any, args: tuple[Any, ...]) -> Any:
             return _delete_plainly(tracer, args[0], name)
 
 
-def accessed(tracer: TracerProtocol, func: Any, args: tuple[Any, ...]) -> Any:
+def accessed(tracer: TracerProtocol, func: Any, args: Args) -> Any:
     """Run ``access`` for a call that the program itself makes."""
     if tracer.overrides.concern(None, args, {}):
         return tracer.overrides.call(func, args, {})

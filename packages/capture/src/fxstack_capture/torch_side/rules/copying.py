@@ -15,6 +15,7 @@ from fxstack_capture.guards.records import LengthIs
 from fxstack_capture.sources import InstanceDict
 from fxstack_capture.torch_side.autograd.accumulation import is_dense
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.trace.state import Args, Kwargs
 
 # Limits: a memo that the program passes to deepcopy does not get the entries that torch adds for storages.
 
@@ -34,14 +35,13 @@ class Copies:
         return is_new
 
 
-def deepcopy(tracer: TracerProtocol, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+def deepcopy(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> torch.Tensor:
     """Apply the rule for ``Tensor.__deepcopy__(memo)``.
 
     Break the graph if ``clone`` cannot express the copy.
     """
-    arguments = (fn.__self__, *args) if isinstance(getattr(fn, "__self__", None), torch.Tensor) else args
-    if len(arguments) == 2 and not kwargs and type(arguments[1]) is dict:
-        tensor, memo = arguments
+    if len(args) == 2 and not kwargs and type(args[1]) is dict:
+        tensor, memo = args
         tracer.guard_offsets()
         is_plain = tracer.python_type(tensor) is torch.Tensor and _fills_its_memory(tensor)
         alone = is_plain and not _has_attributes(tracer, tensor)

@@ -8,6 +8,7 @@ function objects, so a replaced function does not match.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from types import (
     BuiltinFunctionType,
@@ -27,34 +28,30 @@ from fxstack_capture.torch_compat import CustomOpDef, OpOverload, OpOverloadPack
 from fxstack_capture.torch_side.global_state.import_snapshot import is_unchanged
 
 _PYTHON_OP_MODULES = frozenset(
-    {
-        "torch.functional",
-        "torch.nn.functional",
-        "torch._tensor",
-        "torch._lobpcg",
-        "torch._lowrank",
-        "torch._jit_internal",
-        "torch.sparse",
-        "torch.signal.windows.windows",
-    }
+    (
+        *("torch.functional", "torch.nn.functional", "torch._tensor", "torch.sparse"),
+        *("torch._lobpcg", "torch._lowrank", "torch._jit_internal", "torch.signal.windows.windows"),
+    )
 )
 _NOT_OPS = frozenset(
-    {
-        "boolean_dispatch",
-        "_overload",
-        "handle_torch_function",
-        "__torch_function__",
-        "__torch_dispatch__",
-        "__init_subclass__",
-        "broadcast_shapes",
-        "_get_softmax_dim",
-        "_canonical_mask",
-        "_none_or_dtype",
-        "assert_int_or_pair",
-        "_list_with_default",
-        "__dir__",
-        "__hash__",
-    }
+    (
+        *(
+            "boolean_dispatch",
+            "_overload",
+            "handle_torch_function",
+            "__torch_function__",
+            "__torch_dispatch__",
+        ),
+        *(
+            "__init_subclass__",
+            "__dir__",
+            "__hash__",
+            "broadcast_shapes",
+            "_get_softmax_dim",
+            "_canonical_mask",
+        ),
+        *("_none_or_dtype", "assert_int_or_pair", "_list_with_default"),
+    )
 )
 _BUILTIN_OP_MODULES = tuple(
     module
@@ -87,44 +84,21 @@ def _builtin_ops() -> frozenset[object]:
 
 def is_operator(fn: object) -> bool:
     """Whether a call of ``fn`` becomes one node of the graph."""
-    rule = _RULES.get(type(fn))
-    if rule is not None:
-        return rule(fn)
-    return isinstance(fn, (OpOverload, OpOverloadPacket, CustomOpDef))
-
-
-def _is_builtin_operator(fn: object) -> bool:
-    assert isinstance(fn, BuiltinFunctionType)
-    return isinstance(fn.__self__, torch.Tensor) or fn in _builtin_ops()
-
-
-def _is_python_operator(fn: object) -> bool:
-    assert isinstance(fn, FunctionType)
-    return fn in _python_ops() and is_unchanged(fn)
-
-
-def _is_tensor_method(fn: object) -> bool:
-    assert isinstance(fn, MethodType)
-    return isinstance(fn.__self__, torch.Tensor) and fn.__func__ in _python_ops()
+    test = _TESTS.get(type(fn))
+    return isinstance(fn, (OpOverload, OpOverloadPacket, CustomOpDef)) if test is None else test(fn)
 
 
 def _is_tensor_descriptor(fn: Any) -> bool:
-    owner = fn.__objclass__
-    return isinstance(owner, type) and issubclass(owner, torch_compat.TensorBase)
+    return isinstance(fn.__objclass__, type) and issubclass(fn.__objclass__, torch_compat.TensorBase)
 
 
-def _is_bound_slot(fn: object) -> bool:
-    assert isinstance(fn, MethodWrapperType)
-    return isinstance(fn.__self__, torch.Tensor)
-
-
-_RULES = {
-    BuiltinFunctionType: _is_builtin_operator,
-    FunctionType: _is_python_operator,
-    MethodType: _is_tensor_method,
+_TESTS: dict[type, Callable[[Any], bool]] = {
+    BuiltinFunctionType: lambda fn: isinstance(fn.__self__, torch.Tensor) or fn in _builtin_ops(),
+    FunctionType: lambda fn: fn in _python_ops() and is_unchanged(fn),
+    MethodType: lambda fn: isinstance(fn.__self__, torch.Tensor) and fn.__func__ in _python_ops(),
     MethodDescriptorType: _is_tensor_descriptor,
     WrapperDescriptorType: _is_tensor_descriptor,
-    MethodWrapperType: _is_bound_slot,
+    MethodWrapperType: lambda fn: isinstance(fn.__self__, torch.Tensor),
 }
 
 

@@ -114,11 +114,9 @@ def _method(
     """Return the rule of a method without arguments."""
 
     def rule(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
-        owner = getattr(fn, "__self__", None)
-        (owner, *rest) = args if owner is None else (owner, *args)
-        if rest or kwargs:
+        if len(args) != 1 or kwargs:
             raise graph_break("unsupported-call", f"{fn} with arguments")
-        return apply(tracer, owner)
+        return apply(tracer, args[0])
 
     return rule
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import BuiltinFunctionType, MethodType, MethodWrapperType
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -32,11 +32,10 @@ from fxstack_capture.torch_side.numbers import (
 )
 from fxstack_capture.torch_side.recording.execution import name_of
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
-from fxstack_capture.torch_side.rules import copying, diagonals, profiler_ranges, running_statistics, storages
+from fxstack_capture.torch_side.rules import copying, profiler_ranges, storages, symbolic_arguments
 from fxstack_capture.torch_side.subclasses import override_rules
+from fxstack_capture.trace.rule_registry import Registry, Rule
 from fxstack_capture.trace.state import Args, Kwargs
-
-Rule = Callable[[TracerProtocol, Callable[..., Any], Args, Kwargs], Any]
 
 
 @calls_program
@@ -99,7 +98,7 @@ def scalar(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
 
     The result is an unbacked symbol if the options allow it.
     """
-    tensor = fn.__self__ if is_bound(fn) else args[0]
+    tensor = args[0]
     if not kwargs and fn.__name__ in _FOR_ARITHMETIC.get(_caller(tracer), ()):
         return _CONVERSIONS.get(fn.__name__, _same)(tracer.counted(tensor))
     known = known_values.value_of(tracer, tensor)
@@ -115,7 +114,7 @@ def scalar(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
 
 
 def truth(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
-    known = known_values.value_of(tracer, fn.__self__ if is_bound(fn) else args[0])
+    known = known_values.value_of(tracer, args[0])
     if known is not None and known.numel() == 1:
         return bool(known)
     return tracer.record(fn, args, kwargs)
@@ -139,7 +138,7 @@ _CONVERSIONS = {"__int__": torch.sym_int, "__float__": torch.sym_float}
 
 
 def to_list(tracer: TracerProtocol, fn: Any, args: Args, _kwargs: Kwargs) -> Any:
-    tensor = fn.__self__ if is_bound(fn) else args[0]
+    tensor = args[0]
     known = known_values.value_of(tracer, tensor)
     if known is not None:
         return known.tolist()
@@ -186,22 +185,18 @@ def reads_offset(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwa
     return tracer.record(fn, args, kwargs)
 
 
-def is_set_to(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def is_set_to(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``Tensor.is_set_to``: compare storage, offset, sizes and strides."""
     # ``is_set_to`` of a fake tensor and itself is False.
-    tensors = (fn.__self__, *args) if is_bound(fn) else args
-    plain = len(tensors) == 2 and not kwargs
-    if not plain or not all(type(tensor) is FakeTensor for tensor in tensors):
+    if len(args) != 2 or kwargs or not all(type(tensor) is FakeTensor for tensor in args):
         raise graph_break("unsupported-call", "Tensor.is_set_to")
     tracer.guard_offsets()
     with tracer.unrecorded():
         outside = [fake.untyped_storage()._cdata for fake, _, _ in tracer.inputs()]
-        first, second = (
-            (t.untyped_storage()._cdata, t.storage_offset(), t.size(), t.stride()) for t in tensors
-        )
+        first, second = ((t.untyped_storage()._cdata, t.storage_offset(), t.size(), t.stride()) for t in args)
         # No guard covers whether two inputs share memory.
         counts = outside.count(first[0]), outside.count(second[0])
-        if tensors[0] is not tensors[1] and (max(counts) > 1 if first[0] == second[0] else min(counts) > 0):
+        if args[0] is not args[1] and (max(counts) > 1 if first[0] == second[0] else min(counts) > 0):
             raise graph_break("unsupported-call", "Tensor.is_set_to of two tensors from outside")
         return first == second
 
@@ -211,7 +206,7 @@ def changes_input_metadata(tracer: TracerProtocol, fn: Any, args: Args, kwargs: 
 
     Break the graph for an input, whose caller sees the change.
     """
-    tensor = fn.__self__ if is_bound(fn) else args[0]
+    tensor = args[0]
     if tracer.source_of(tensor) is not None:
         raise graph_break("unsupported-call", f"Tensor.{fn.__name__} of a tensor from outside")
     return tracer.record(fn, args, kwargs)
@@ -223,7 +218,7 @@ def changes_history(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs)
     Break the graph if an input gets a second autograd history.
     """
     args, kwargs = tensor_to_int_arguments.with_decisions(args, kwargs) or (args, kwargs)
-    tensor = fn.__self__ if is_bound(fn) else args[0]
+    tensor = args[0]
     real, source = tracer.original_of(tensor)
     if source is not None and (real is None or not _keeps_one_leaf(tensor, real, fn, args, kwargs)):
         raise graph_break("unsupported-call", f"Tensor.{fn.__name__} of a tensor from outside")
@@ -239,48 +234,49 @@ def _keeps_one_leaf(
     unchanged = tensor.requires_grad is real.requires_grad and tensor.is_leaf is real.is_leaf
     if fn.__name__ == "detach_":
         return unchanged and not real.is_leaf and not real._is_view()
-    wanted = kwargs.get("requires_grad", (*args[not is_bound(fn) :], True)[0])
+    wanted = kwargs.get("requires_grad", (*args[1:], True)[0])
     becomes = wanted is True and real.is_leaf and not real._is_view()
     return unchanged and (wanted is tensor.requires_grad or becomes)
 
 
-def iterate(tracer: TracerProtocol, fn: Any, args: Args, _kwargs: Kwargs) -> Any:
-    tensor = fn.__self__ if is_bound(fn) else args[0]
+def iterate(tracer: TracerProtocol, _fn: Any, args: Args, _kwargs: Kwargs) -> Any:
+    tensor = args[0]
     if tensor.dim() == 0:
         raise TypeError("iteration over a 0-d tensor")
     return iter(tracer.record(torch.Tensor.unbind, (tensor, 0), {}))
 
 
-def length(tracer: TracerProtocol, fn: Any, args: Args, _kwargs: Kwargs) -> Any:
-    tensor = fn.__self__ if is_bound(fn) else args[0]
+def length(tracer: TracerProtocol, _fn: Any, args: Args, _kwargs: Kwargs) -> Any:
+    tensor = args[0]
     if tensor.dim() == 0:
         raise TypeError("len() of a 0-d tensor")
     return tracer.record(torch.Tensor.size, (tensor, 0), {})
 
 
-def is_bound(fn: object) -> bool:
-    kinds = (MethodType, BuiltinFunctionType, MethodWrapperType)
-    return isinstance(fn, kinds) and isinstance(fn.__self__, torch.Tensor)
+def rule_of(fn: object) -> Rule | None:
+    """Return the rule of a function or an unbound tensor method, or ``None``."""
+    return RULES.objects.get(id(fn))
 
 
-def rule_of(fn: Any) -> Rule | None:
-    """Return the rule for a function or for a bound or unbound tensor method, or ``None``."""
-    if is_bound(fn):
-        return _METHOD_RULES.get(fn.__name__)
-    if type(fn) not in _KINDS:  # an object of the program may define ``__hash__``
-        return None
-    try:
-        rule = _FUNCTION_RULES.get(fn)
-    except TypeError:  # the callable is not hashable, so no rule exists
-        return None
-    return rule
+def rule_of_call(fn: Any, args: Args) -> tuple[Rule | None, Any, Args]:
+    """Return the rule of a call, the function to pass to the rule, and the arguments.
+
+    A bound tensor method becomes the function of ``torch.Tensor``, with the tensor as the first argument.
+    """
+    if isinstance(fn, _BOUND) and isinstance(fn.__self__, torch.Tensor):
+        # By name: ``FakeTensor`` overrides methods such as ``tolist``.
+        fn, args = getattr(torch.Tensor, fn.__name__, fn), (fn.__self__, *args)
+    return rule_of(fn), fn, args
+
+
+_BOUND = (MethodType, BuiltinFunctionType, MethodWrapperType)
 
 
 def has_rule(fn: object) -> bool:
     return rule_of(fn) is not None
 
 
-_METHOD_RULES: dict[str, Rule] = {
+_METHODS: dict[str, Rule] = {
     "type": convert,
     **dict.fromkeys(("__array__", "__repr__", "__str__", "__format__"), data_leaves),
     **dict.fromkeys(("item", "__int__", "__float__"), scalar),
@@ -290,35 +286,29 @@ _METHOD_RULES: dict[str, Rule] = {
     "tolist": to_list,
     **dict.fromkeys(
         (
-            "__reduce_ex__",
-            "__setstate__",
-            "__dlpack__",
-            "__array_wrap__",
-            "const_data_ptr",
-            "mutable_data_ptr",
-            "storage",
-            "_typed_storage",
-            "share_memory_",
-            "is_shared",
-            "is_pinned",
-            "module_load",
-            "_use_count",
-            "apply_",
-            "map_",
-            "map2_",
+            *(
+                "__reduce_ex__",
+                "__setstate__",
+                "__dlpack__",
+                "__array_wrap__",
+                "const_data_ptr",
+                "_use_count",
+            ),
+            *("storage", "_typed_storage", "share_memory_", "is_shared", "is_pinned", "module_load"),
+            *("apply_", "map_", "map2_"),
         ),
         outside_of_graph,
     ),
     **dict.fromkeys(("storage_offset", "as_strided", "as_strided_"), reads_offset),
     "is_set_to": is_set_to,
     **storages.METHODS,
-    **dict.fromkeys(("set_", "resize_", "resize_as_", "swap_tensors"), changes_input_metadata),
+    **dict.fromkeys(("set_", "resize_", "resize_as_"), changes_input_metadata),
     **dict.fromkeys(("requires_grad_", "detach_"), changes_history),
     "__getitem__": symbolic_indices.read,
     "__setitem__": symbolic_indices.write,
     "__iter__": iterate,
     "__len__": length,
-    "fill_diagonal_": diagonals.fill,
+    "fill_diagonal_": symbolic_arguments.fill_diagonal,
     "as_subclass": override_rules.AS_SUBCLASS,
     "backward": gradients.method,
     "register_hook": tensor_hooks.register,
@@ -328,53 +318,38 @@ _METHOD_RULES: dict[str, Rule] = {
 }
 
 _QUERIES = (
-    torch.is_grad_enabled,
-    torch.is_inference_mode_enabled,
-    torch.is_autocast_enabled,
-    torch.is_autocast_cpu_enabled,
-    torch.is_autocast_cache_enabled,
-    torch.get_autocast_dtype,
-    torch.get_autocast_cpu_dtype,
-    torch.get_autocast_gpu_dtype,
-    torch.get_default_dtype,
-    torch.get_num_threads,
-    torch.finfo,
-    torch.iinfo,
-    torch.promote_types,
-    torch.can_cast,
-    torch.device,
-    torch.cuda.is_available,
-    torch.cuda.device_count,
-    torch.backends.mps.is_available,
-    torch_compat.accelerator_getAccelerator,
-    torch.amp.is_autocast_available,
-    torch_compat.is_tracing,
-    torch_compat.get_tracing_state,
-    torch_compat.is_any_autocast_enabled,
-    torch_compat.is_autocast_available,
-    torch_compat.get_deterministic_algorithms,
-    torch_compat.get_deterministic_algorithms_warn_only,
-    torch_compat.len_torch_dispatch_stack,
-    torch_compat.get_privateuse1_backend_name,
-    torch_compat.accelerator_getAccelerator,
-    torch_compat.group_tensors_by_device_and_dtype,
-    torch_compat.peek_interpreter_stack,
-    torch_compat.maybe_current_level,
-    torch_compat.is_functorch_wrapped_tensor,
+    *(torch.is_grad_enabled, torch.is_inference_mode_enabled, torch.get_default_dtype, torch.get_num_threads),
+    *(torch.is_autocast_enabled, torch.is_autocast_cpu_enabled, torch.is_autocast_cache_enabled),
+    *(torch.get_autocast_dtype, torch.get_autocast_cpu_dtype, torch.get_autocast_gpu_dtype),
+    *(
+        torch.amp.is_autocast_available,
+        torch_compat.is_autocast_available,
+        torch_compat.is_any_autocast_enabled,
+    ),
+    *(torch.finfo, torch.iinfo, torch.promote_types, torch.can_cast, torch.device),
+    *(torch.cuda.is_available, torch.cuda.device_count, torch.backends.mps.is_available),
+    *(torch_compat.accelerator_getAccelerator, torch_compat.get_privateuse1_backend_name),
+    *(torch_compat.is_tracing, torch_compat.get_tracing_state, torch_compat.len_torch_dispatch_stack),
+    *(torch_compat.get_deterministic_algorithms, torch_compat.get_deterministic_algorithms_warn_only),
+    *(torch_compat.peek_interpreter_stack, torch_compat.maybe_current_level),
+    *(torch_compat.is_functorch_wrapped_tensor, torch_compat.group_tensors_by_device_and_dtype),
     torch_compat.saved_tensors_hooks_is_enabled,
 )
 
 _SETTERS = (
-    torch_compat.set_grad_enabled,
-    torch.set_autocast_enabled,
-    torch.set_autocast_dtype,
-    torch.set_autocast_cpu_enabled,
-    torch.set_autocast_cpu_dtype,
-    torch.set_autocast_gpu_dtype,
-    torch.set_autocast_cache_enabled,
+    *(
+        torch_compat.set_grad_enabled,
+        torch_compat.set_default_dtype,
+        torch_compat.set_deterministic_algorithms,
+    ),
+    *(torch.set_autocast_enabled, torch.set_autocast_dtype, torch.set_autocast_cpu_enabled),
+    *(torch.set_autocast_cpu_dtype, torch.set_autocast_gpu_dtype, torch.set_autocast_cache_enabled),
     torch.clear_autocast_cache,
-    torch_compat.set_default_dtype,
-    torch_compat.set_deterministic_algorithms,
+)
+
+_CHECKS = (
+    *(torch_compat.check, torch_compat.check_is_size, torch_compat.check_index),
+    *(torch_compat.check_value, torch_compat.check_type),
 )
 
 _READS_DATA = (
@@ -389,7 +364,7 @@ _GETTER_OF: dict[Any, Callable[[], Any]] = {
     getattr(torch_compat.C, f"_set_sdp_use_{name}"): getter for name, getter in state.ATTENTION_FLAGS.items()
 }
 
-_FUNCTION_RULES: dict[Any, Rule] = {
+_FUNCTIONS: dict[Any, Rule] = {
     **dict.fromkeys(_GETTER_OF, set_attention),
     **dict.fromkeys(_GETTER_OF.values(), guarded_query),
     **dict.fromkeys(library_flags.GETTERS, guarded_query),
@@ -425,20 +400,14 @@ _FUNCTION_RULES: dict[Any, Rule] = {
     **storages.FUNCTIONS,
     **profiler_ranges.RULES,
     torch.as_strided: reads_offset,
-    torch.batch_norm: running_statistics.batch_norm,
+    torch.batch_norm: symbolic_arguments.batch_norm,
     operator.getitem: symbolic_indices.read,
     operator.setitem: symbolic_indices.write,
-    torch_compat.check: nested_checks.check_number,
-    torch_compat.check_is_size: nested_checks.check_number,
-    torch_compat.check_index: nested_checks.check_number,
-    torch_compat.check_value: nested_checks.check_number,
-    torch_compat.check_type: nested_checks.check_number,
-    **{
-        method: rule
-        for name, rule in _METHOD_RULES.items()
-        if (method := getattr(torch.Tensor, name, None)) is not None
-    },
+    **dict.fromkeys(_CHECKS, nested_checks.check_number),
+    **{getattr(torch.Tensor, name): rule for name, rule in _METHODS.items() if hasattr(torch.Tensor, name)},
 }
 
-_KINDS = frozenset(map(type, _FUNCTION_RULES))
-"""The exact classes of the callables that have rules."""
+RULES: Final = Registry()
+"""The rules of torch's functions and tensor methods."""
+for _function, _rule in _FUNCTIONS.items():
+    RULES.add(_rule, _function)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
-from fxstack_capture import torch_compat
 from fxstack_capture.guards.records import (
     AllDistinct,
     Check,
@@ -34,14 +33,14 @@ _NESTED = 0x10  # inspect.CO_NESTED: the code of a function that another functio
 class RecreatedFunctions:
     """The recreated functions of one trace, by id.
 
-    ``has_rule`` says whether calls of a function do not interpret its code.
+    ``is_interpreted`` says whether a call of a function interprets its code: no rule or marker gives the call a meaning.
     """
 
     def __init__(
-        self, guard: Callable[[Source, Check], None], has_rule: Callable[[FunctionType], bool]
+        self, guard: Callable[[Source, Check], None], is_interpreted: Callable[[FunctionType], bool]
     ) -> None:
         self._guard = guard
-        self._has_rule = has_rule
+        self._is_interpreted = is_interpreted
         self._entered: dict[int, tuple[FunctionType, Source]] = {}
 
     def __contains__(self, obj: object) -> bool:
@@ -65,8 +64,7 @@ class RecreatedFunctions:
 
     def _is_plain(self, fn: FunctionType) -> bool:
         """Whether only the code of ``fn`` and the names that it reads define its meaning."""
-        is_known = self._has_rule(fn) or torch_compat.is_allowed_by_torch(fn)
-        return not is_known and not fn.__dict__ and type(fn.__module__) is str
+        return not fn.__dict__ and type(fn.__module__) is str and self._is_interpreted(fn)
 
     def pin(self, values: tuple[Any, ...]) -> None:
         """Guard the identity of each recreated function in ``values``, since the trace depends on it."""

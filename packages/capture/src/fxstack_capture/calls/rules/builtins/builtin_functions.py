@@ -16,45 +16,43 @@ from fxstack_capture.callers import calls_program, plainly
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.operators import protocol as operators
 from fxstack_capture.calls.operators import tensor_methods
+from fxstack_capture.calls.rules import RULES
 from fxstack_capture.calls.rules.builtins.listed_names import listed_names
-from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.interpreter import polyfills as polyfill
-from fxstack_capture.interpreter.frame_rules import FrameRule, frame_rules, super_arguments
+from fxstack_capture.interpreter.frame_rules import frame_rules, super_arguments
 from fxstack_capture.native.class_flags import is_immutable
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.objects.kinds import append_only_lists
 from fxstack_capture.shapes.symbolic.exact_comparisons import as_float
 from fxstack_capture.trace.constants import PLAIN_TYPES
-from fxstack_capture.trace.state import Args, Trace
+from fxstack_capture.trace.rule_registry import run_plainly
+from fxstack_capture.trace.state import Args, Kwargs, Trace
 
-RULES: RuleTable = RuleTable()
-
-
-RULES.plain(callable)
+RULES.add(run_plainly, callable)
 
 
 @RULES.rule(id)
-def _id(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _id(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     number = plainly(id, args, kwargs)
     return trace.objects.addresses.number(id, args[0], number)
 
 
 @RULES.rule(hash)
-def _hash(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _hash(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 1 and isinstance(args[0], torch.Tensor):
         method = tensor_methods.method(trace.calls, args[0], "__hash__")
         if method is not None:
             return trace.calls.call(method, args, {})
-        return _tensor_hash(trace, args, kwargs)
-    number = run(trace, hash, args, kwargs)
+        return _tensor_hash(trace, fn, args, kwargs)
+    number = run(trace, fn, args, kwargs)
     if getattr(type(args[0]), "__hash__", None) is not object.__hash__:
         return number
     return trace.objects.addresses.number(hash, args[0], number)
 
 
 @RULES.rule(torch.Tensor.__hash__)
-def _tensor_hash(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _tensor_hash(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     return trace.objects.addresses.number(hash, args[0], id(args[0]))
 
 
@@ -67,7 +65,7 @@ def _name_argument(value: object, what: str) -> str:
     return value
 
 
-@RULES.positional(getattr, 2, 3)
+@RULES.unpacked(getattr, count=(2, 3))
 def _getattr(trace: Trace, obj: object, name: object, *default: object) -> Any:
     attribute = _name_argument(name, "")
     if not default:
@@ -79,7 +77,7 @@ def _getattr(trace: Trace, obj: object, name: object, *default: object) -> Any:
         return default[0]
 
 
-@RULES.positional(hasattr, 2)
+@RULES.unpacked(hasattr, count=(2, 2))
 def _hasattr(trace: Trace, obj: object, name: object) -> bool:
     try:
         trace.objects.load_attr(obj, _name_argument(name, ""))
@@ -89,12 +87,12 @@ def _hasattr(trace: Trace, obj: object, name: object) -> bool:
     return True
 
 
-@RULES.positional(setattr, 3)
+@RULES.unpacked(setattr, count=(3, 3))
 def _setattr(trace: Trace, obj: object, name: object, value: object) -> None:
     trace.objects.store_attr(obj, _name_argument(name, ""), value)
 
 
-@RULES.positional(delattr, 2)
+@RULES.unpacked(delattr, count=(2, 2))
 def _delattr(trace: Trace, obj: object, name: object) -> None:
     trace.objects.delete_attr(obj, _name_argument(name, ""))
 
@@ -102,7 +100,7 @@ def _delattr(trace: Trace, obj: object, name: object) -> None:
 # --- truth and size ------------------------------------------------------------------------------
 
 
-@RULES.positional(bool, 1)
+@RULES.unpacked(bool, count=(1, 1))
 def _bool(trace: Trace, value: object) -> Any:
     try:
         return trace.interp.truth_of_result(value)
@@ -113,7 +111,7 @@ def _bool(trace: Trace, value: object) -> Any:
         return found
 
 
-@RULES.positional(len, 1)
+@RULES.unpacked(len, count=(1, 1))
 def _len(trace: Trace, value: Any) -> Any:
     state = trace.objects.lazy.get(id(value))
     if state is not None:
@@ -131,13 +129,13 @@ _CONTAINERS = frozenset({list, tuple, torch.Size, dict, set, frozenset, str, byt
 
 
 @RULES.rule(iter)
-def _iter(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _iter(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 1 and not kwargs:
         return trace.calls.iterate(args[0])
-    return run(trace, iter, args, kwargs)
+    return run(trace, fn, args, kwargs)
 
 
-@RULES.positional(next, 1, 2)
+@RULES.unpacked(next, count=(1, 2))
 def _next(trace: Trace, iterator: object, *default: object) -> Any:
     try:
         return trace.calls.next(iterator)
@@ -148,7 +146,7 @@ def _next(trace: Trace, iterator: object, *default: object) -> Any:
         raise
 
 
-@RULES.positional(operator.setitem, 3)
+@RULES.unpacked(operator.setitem, count=(3, 3))
 @calls_program
 def _setitem(trace: Trace, target: Any, key: object, value: object) -> Any:
     args = target, key, value
@@ -167,54 +165,47 @@ def _setitem(trace: Trace, target: Any, key: object, value: object) -> Any:
 
 
 @RULES.rule(operator.delitem)
-def _delitem(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _delitem(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     if args and type(args[0]) is dict:
         return trace.calls.call(dict.__delitem__, args, kwargs)
-    return run(trace, operator.delitem, args, kwargs)
+    return run(trace, fn, args, kwargs)
 
 
 # --- conversions of tensors and symbolic numbers -------------------------------------------------
 
 
-def _conversion(cls: type, method: Callable[..., Any]) -> None:
-    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if len(args) == 1 and not kwargs:
-            value = args[0]
-            if isinstance(value, torch.Tensor):
-                own = tensor_methods.method(trace.calls, value, f"__{cls.__name__}__")
-                if own is not None:
-                    raise graph_break("unsupported-call", f"{cls.__name__}() of {type(value)}")
-                return trace.torch.call(method, args, {})
-            if type(value) is Scalar and cls is not complex:
-                value = value.item()
-            if type(value) in PLAIN_TYPES:
-                return _SYMBOLIC_CONVERSIONS[cls](value)
-        return run(trace, cls, args, kwargs)
-
-    RULES.add(cls, rule)
+@RULES.rule(int, float, complex)
+def _convert(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 1 and not kwargs:
+        value = args[0]
+        if isinstance(value, torch.Tensor):
+            name = f"__{fn.__name__}__"
+            if tensor_methods.method(trace.calls, value, name) is not None:
+                raise graph_break("unsupported-call", f"{fn.__name__}() of {type(value)}")
+            return trace.torch.call(getattr(torch.Tensor, name), args, {})
+        if type(value) is Scalar and fn is not complex:
+            value = value.item()
+        if type(value) in PLAIN_TYPES:
+            return _SYMBOLIC_CONVERSIONS[fn](value)
+    return run(trace, fn, args, kwargs)
 
 
-_SYMBOLIC_CONVERSIONS: dict[type, Any] = {int: torch.sym_int, float: as_float, complex: complex}
-_conversion(int, torch.Tensor.__int__)
-_conversion(float, torch.Tensor.__float__)
-_conversion(complex, torch.Tensor.__complex__)
+_SYMBOLIC_CONVERSIONS: dict[Any, Any] = {int: torch.sym_int, float: as_float, complex: complex}
 
 
 # --- frames --------------------------------------------------------------------------------------
 
 
-def _frame_rule(fn: object, from_frame: FrameRule) -> None:
-    """Register the rule of a builtin that reads the calling frame if the call has no arguments."""
-
-    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if args and fn in _OF_OBJECTS:
-            return _OF_OBJECTS[fn](trace, args, kwargs)
-        return from_frame(trace.interp, args, kwargs)  # type: ignore[arg-type]
-
-    RULES.add(fn, rule)
+def _read_frame(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Read the calling frame. ``vars`` and ``dir`` read an object if the call has an argument."""
+    if args and fn is vars:
+        return _vars(trace, args, kwargs)
+    if args and fn is dir:
+        return plainly(fn, args, kwargs) if len(args) != 1 or kwargs else listed_names(trace, args[0])
+    return _FRAME_RULES[fn](trace.interp, args, kwargs)  # type: ignore[arg-type]
 
 
-def _vars(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _vars(trace: Trace, args: Args, kwargs: Kwargs) -> Any:
     if len(args) != 1 or kwargs:
         return plainly(vars, args, kwargs)
     try:
@@ -224,25 +215,17 @@ def _vars(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise TypeError("vars() argument must have __dict__ attribute") from None
 
 
-def _dir(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(args) != 1 or kwargs:
-        return plainly(dir, args, kwargs)  # raises
-    return listed_names(trace, args[0])
-
-
-_OF_OBJECTS: dict[Any, Any] = {vars: _vars, dir: _dir}
-
-for _fn, _rule in frame_rules().items():
-    _frame_rule(_fn, _rule)
+_FRAME_RULES = frame_rules()
+RULES.add(_read_frame, *_FRAME_RULES)
 
 
 @RULES.rule(globals)
-def _globals(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _globals(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     frame = trace.interp.current_frame()
     return trace.objects.namespace(frame.globals).proxy
 
 
-@RULES.positional(super, 0, 2)
+@RULES.unpacked(super, count=(0, 2))
 def _super(trace: Trace, *args: Any) -> Any:
     args = args or super_arguments(trace.interp.current_frame())
     try:
@@ -256,27 +239,21 @@ def _super(trace: Trace, *args: Any) -> Any:
 # --- functions that iterate over their arguments -------------------------------------------------
 
 
-def _iterating_rule(fn: Any, first: int, last: int) -> None:
-    """Register the rule of a function that iterates over its arguments ``first`` to ``last - 1``.
+def _iterate(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Convert the arguments over which ``fn`` iterates to iterators of the trace. Then ``fn`` runs for real."""
+    first, last = _ITERATED[fn]
+    orders = trace.objects.set_orders
 
-    The tracer converts these arguments to iterators. Then ``fn`` runs for real.
-    """
+    def is_iterated(value: object) -> bool:
+        if first and value is args[0]:  # a list extended by itself is copied first
+            return False
+        return _needs_iterator(value) or id(value) in orders
 
-    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        orders = trace.objects.set_orders
-
-        def is_iterated(value: object) -> bool:
-            if first and value is args[0]:  # a list extended by itself is copied first
-                return False
-            return _needs_iterator(value) or id(value) in orders
-
-        if any(map(is_iterated, args[first:last])):
-            iterate = trace.calls.iterate
-            iterated = (iterate(v) if is_iterated(v) else v for v in args[first:last])
-            args = (*args[:first], *iterated, *args[last:])
-        return run(trace, fn, args, kwargs)
-
-    RULES.add(fn, rule)
+    if any(map(is_iterated, args[first:last])):
+        iterate = trace.calls.iterate
+        iterated = (iterate(v) if is_iterated(v) else v for v in args[first:last])
+        args = (*args[:first], *iterated, *args[last:])
+    return run(trace, fn, args, kwargs)
 
 
 def _needs_iterator(value: object) -> bool:
@@ -287,58 +264,47 @@ def _needs_iterator(value: object) -> bool:
     return hasattr(kind, "__iter__") and not is_immutable(kind)
 
 
-for _fn, _first, _last in (
-    (enumerate, 0, 1),
-    (zip, 0, 1 << 30),
-    (map, 1, 1 << 30),
-    (filter, 1, 2),
-    (list, 0, 1),
-    (tuple, 0, 1),
-    (set, 0, 1),
-    (frozenset, 0, 1),
-    (sorted, 0, 1),
-    (sum, 0, 1),
-    (any, 0, 1),
-    (all, 0, 1),
-    (functools.reduce, 1, 2),
-    (list.extend, 1, 2),
-    (collections.deque, 0, 1),
-    *((v, 0, 1 << 30) for v in (itertools.product, itertools.zip_longest)),
-    *((v, 0, 1) for v in (itertools.islice, itertools.cycle, itertools.accumulate, itertools.pairwise)),
-    *((v, 0, 1) for v in (itertools.permutations, itertools.combinations, itertools.groupby)),
-):
-    _iterating_rule(_fn, _first, _last)
+_ITERATED: dict[Any, tuple[int, int]] = {
+    **dict.fromkeys(
+        (enumerate, list, tuple, set, frozenset, sorted, sum, any, all, collections.deque), (0, 1)
+    ),
+    **dict.fromkeys((itertools.islice, itertools.cycle, itertools.accumulate, itertools.pairwise), (0, 1)),
+    **dict.fromkeys((itertools.permutations, itertools.combinations, itertools.groupby), (0, 1)),
+    **dict.fromkeys((zip, itertools.product, itertools.zip_longest), (0, 1 << 30)),
+    **dict.fromkeys((filter, functools.reduce, list.extend), (1, 2)),
+    map: (1, 1 << 30),
+}
+"""By function: the first of the arguments that it iterates over, and the end of these arguments."""
+RULES.add(_iterate, *_ITERATED)
 
 
 @RULES.rule(set.pop)
-def _set_pop(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _set_pop(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     if args and id(args[0]) in trace.objects.set_orders:
         raise graph_break("unsupported-object", "pop() of a set of objects")
-    return run(trace, set.pop, args, kwargs)
+    return run(trace, fn, args, kwargs)
 
 
-def _extremum(fn: Callable[..., Any]) -> None:
-    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        orders = trace.objects.set_orders
-        if trace.options.fullgraph and _may_select(args, kwargs):
-            items = args[0] if len(args) == 1 else args
-            return trace.interp.call_function(polyfill.folded, (fn, items, kwargs), {})
-        if len(args) == 1 and (_needs_iterator(args[0]) or id(args[0]) in orders):
-            args = (trace.calls.iterate(args[0]),)
-        if len(args) == 2 and not kwargs and any(_is_computed(trace, arg) for arg in args):
-            found = trace.torch.extremum(fn, *args)
-            if found is not NotImplemented:
-                return found
-        return run(trace, fn, args, kwargs)
-
-    RULES.add(fn, rule)
+@RULES.rule(min, max)
+def _extremum(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    orders = trace.objects.set_orders
+    if trace.options.fullgraph and _may_select(args, kwargs):
+        items = args[0] if len(args) == 1 else args
+        return trace.interp.call_function(polyfill.folded, (fn, items, kwargs), {})
+    if len(args) == 1 and (_needs_iterator(args[0]) or id(args[0]) in orders):
+        args = (trace.calls.iterate(args[0]),)
+    if len(args) == 2 and not kwargs and any(_is_computed(trace, arg) for arg in args):
+        selected = trace.torch.extremum(fn, *args)
+        if selected is not NotImplemented:
+            return selected
+    return run(trace, fn, args, kwargs)
 
 
 def _is_computed(trace: Trace, value: object) -> bool:
     return isinstance(value, torch.Tensor) or trace.torch.is_symbolic(value)
 
 
-def _may_select(args: Args, kwargs: dict[str, Any]) -> bool:
+def _may_select(args: Args, kwargs: Kwargs) -> bool:
     """Whether the items of ``min`` or ``max`` may be tensors, of which the graph selects one."""
     if len(args) == 1 and kwargs.keys() <= {"default"}:
         (items,) = args
@@ -346,7 +312,3 @@ def _may_select(args: Args, kwargs: dict[str, Any]) -> bool:
             return True
         return type(items) in (list, tuple) and any(isinstance(item, torch.Tensor) for item in items)
     return len(args) > 2 and not kwargs and any(isinstance(arg, torch.Tensor) for arg in args)
-
-
-_extremum(min)
-_extremum(max)

@@ -11,16 +11,14 @@ import torch
 
 from fxstack_capture.callers import plainly
 from fxstack_capture.calls.native_run import run
-from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.calls.rules import RULES
 from fxstack_capture.interpreter.frame_rules import python_type_of
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.objects.protocols.abstract_classes import note_answers
 from fxstack_capture.trace.constants import PLAIN_TYPES, is_constant_key
 from fxstack_capture.trace.registry import NEW_CLASS_MARK
-from fxstack_capture.trace.state import Trace
-
-RULES: RuleTable = RuleTable()
+from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 
 def class_of(trace: Trace, value: Any) -> type:
@@ -34,7 +32,7 @@ def class_of(trace: Trace, value: Any) -> type:
 
 
 @RULES.rule(type)
-def _type(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _type(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 1 and not kwargs:
         return class_of(trace, args[0])
     if len(args) == 3:
@@ -46,7 +44,7 @@ def _type(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return run(trace, type, args, kwargs)
 
 
-def _with_module(trace: Trace, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _with_module(trace: Trace, args: Args) -> tuple[Any, ...]:
     """Add ``__module__`` to the namespace of a new class, which CPython takes from the calling frame."""
     _, bases, namespace = args
     caller = trace.interp.current_frame().globals
@@ -58,7 +56,7 @@ def _with_module(trace: Trace, args: tuple[Any, ...]) -> tuple[Any, ...]:
     return *args[:2], {**namespace, "__module__": caller["__name__"]}
 
 
-def _note_recipe(trace: Trace, made: type, args: tuple[Any, ...]) -> None:
+def _note_recipe(trace: Trace, made: type, args: Args) -> None:
     """Let the class leave the trace, if no code of the program runs when the class is made anew.
 
     Descriptors of slots are parts of one class, by which the values in slots are kept. Objects with a
@@ -76,7 +74,7 @@ def _is_made_anew(value: object) -> bool:
     return is_constant_key(value) or (type(value) is types.FunctionType and value.__closure__ is None)
 
 
-def make_class(trace: Trace, meta: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> type:
+def make_class(trace: Trace, meta: type, args: Args, kwargs: Kwargs) -> type:
     """Create a class of the program.
 
     The namespace already belongs to the trace. Hooks of the class are interpreted.
@@ -85,7 +83,7 @@ def make_class(trace: Trace, meta: type, args: tuple[Any, ...], kwargs: dict[str
     return new_class(trace, meta, args, kwargs)
 
 
-def new_class(trace: Trace, maker: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> type:
+def new_class(trace: Trace, maker: Callable[..., Any], args: Args, kwargs: Kwargs) -> type:
     """Call ``maker(..., namespace)``.
 
     Hooks such as ``__set_name__`` get the class before this function returns. The class therefore carries a
@@ -104,7 +102,7 @@ def new_class(trace: Trace, maker: Callable[..., Any], args: tuple[Any, ...], kw
 
 
 @RULES.rule(type.__new__)
-def _type_new(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> type:
+def _type_new(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> type:
     """The rule for metaclasses written in Python, which create their classes with ``type.__new__``."""
     if len(args) != 4:
         result: type = plainly(type.__new__, args, kwargs)
@@ -113,7 +111,7 @@ def _type_new(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ty
     return new_class(trace, type.__new__, args, kwargs)
 
 
-@RULES.positional(isinstance, 2)
+@RULES.unpacked(isinstance, count=(2, 2))
 def _isinstance(trace: Trace, value: Any, classes: Any) -> Any:
     if type(value) is Scalar:
         value = value.example  # the result depends on the class alone
@@ -200,7 +198,7 @@ def _instance_check(trace: Trace, cls: object) -> Any:
 
 
 @RULES.rule(type.__instancecheck__)
-def _plain_instance_check(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _plain_instance_check(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 2 and isinstance(args[1], torch.Tensor) and isinstance(args[0], type):
         shown = trace.torch.python_type(args[1])
         return type.__subclasscheck__(args[0], shown)
@@ -213,7 +211,7 @@ def _note_bases(trace: Trace, cls: object) -> None:
 
 
 @RULES.rule(issubclass)
-def _issubclass(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _issubclass(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     if args:
         _note_bases(trace, args[0])
     return run(trace, issubclass, args, kwargs)

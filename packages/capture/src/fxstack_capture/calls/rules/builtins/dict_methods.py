@@ -2,42 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from fxstack_capture.callers import plainly
 from fxstack_capture.calls.native_run import run
-from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.calls.rules import RULES
 from fxstack_capture.trace.lazy_dict import ABSENT, LazyDict
-from fxstack_capture.trace.state import Trace
-
-RULES: RuleTable = RuleTable()
+from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 
-def _lazy_rule(method: Callable[..., Any], on_state: Callable[..., Any], *counts: int) -> None:
-    """Register the rule of ``method``.
-
-    With a lazy dictionary, a simple key and one of the argument counts, the rule calls ``on_state``.
-    Otherwise the rule fills the dictionary and runs ``method`` for real.
-    """
-
-    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if args and not kwargs and len(args) in counts:
-            state: LazyDict | None = trace.objects.lazy.get(id(args[0]))
-            if state is not None and (len(args) == 1 or state.simple(args[1])):
-                return on_state(state, *args[1:])
-        if args:
-            trace.objects.expand(args[0])
-            if _plain_key(method, args):
-                return plainly(method, args, kwargs)
-        return run(trace, method, args, kwargs)
-
-    RULES.add(method, rule)
-
-
-def _plain_key(method: Callable[..., Any], args: tuple[Any, ...]) -> bool:
-    # No code of the program hashes or compares ``str`` and ``int`` keys.
-    return type(args[0]) is dict and (len(args) == 1 or type(args[1]) in (str, int))
+def _on_dict(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Look into the lazy dictionary, if the dictionary and the key allow it; else fill it and run the method for real."""
+    on_state, *counts = _ON_STATE[fn]
+    if args and not kwargs and len(args) in counts:
+        state: LazyDict | None = trace.objects.lazy.get(id(args[0]))
+        if state is not None and (len(args) == 1 or state.simple(args[1])):
+            return on_state(state, *args[1:])
+    if args:
+        trace.objects.expand(args[0])
+        # No code of the program hashes or compares ``str`` and ``int`` keys.
+        if type(args[0]) is dict and (len(args) == 1 or type(args[1]) in (str, int)):
+            return plainly(fn, args, kwargs)
+    return run(trace, fn, args, kwargs)
 
 
 def _get(state: LazyDict, key: object, default: object = None) -> Any:
@@ -79,11 +66,15 @@ def _pop(state: LazyDict, key: object, *default: object) -> Any:
     return value
 
 
-_lazy_rule(dict.get, _get, 2, 3)
-_lazy_rule(dict.__getitem__, _getitem, 2)
-_lazy_rule(dict.__contains__, _contains, 2)
-_lazy_rule(dict.__setitem__, LazyDict.put, 3)
-_lazy_rule(dict.__delitem__, _delitem, 2)
-_lazy_rule(dict.setdefault, _setdefault, 2, 3)
-_lazy_rule(dict.pop, _pop, 2, 3)
-_lazy_rule(dict.__len__, LazyDict.length, 1)
+_ON_STATE: Final[Mapping[Any, tuple[Any, ...]]] = {
+    dict.get: (_get, 2, 3),
+    dict.__getitem__: (_getitem, 2),
+    dict.__contains__: (_contains, 2),
+    dict.__setitem__: (LazyDict.put, 3),
+    dict.__delitem__: (_delitem, 2),
+    dict.setdefault: (_setdefault, 2, 3),
+    dict.pop: (_pop, 2, 3),
+    dict.__len__: (LazyDict.length, 1),
+}
+"""By method: the function that looks into a ``LazyDict``, and the numbers of arguments that the function takes."""
+RULES.add(_on_dict, *_ON_STATE)

@@ -1,4 +1,5 @@
-"""``compile``, ``eval`` and ``exec`` of constant text in the caller's scope (``eval(f"self.layer{i}")``).
+"""``compile``, ``eval`` and ``exec`` of constant text in the caller's scope (``eval(f"self.layer{i}")``), and functions
+made of code objects (``types.FunctionType``).
 
 Equal texts are compiled once and share one code object, so that functions made by the text have the same code
 in every trace. Text that binds names in the scope, text that warns, and calls with explicit namespaces run in
@@ -8,7 +9,6 @@ plain Python.
 from __future__ import annotations
 import __future__
 
-import builtins
 import dis
 import functools
 import operator
@@ -19,13 +19,11 @@ from typing import Any, Final
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.bytecode.null import NULL
-from fxstack_capture.callers import calls_program
-from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.callers import calls_program, plainly
+from fxstack_capture.calls.rules import RULES
 from fxstack_capture.interpreter.frame import Frame
-from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Args, Kwargs, Trace
 from fxstack_interchange.bytecode import Kind, opcodes_of
-
-RULES = RuleTable()
 
 _FUTURE: Final = functools.reduce(
     operator.or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
@@ -58,29 +56,25 @@ def _code(trace: Trace, name: str, text: tuple[Any, ...], mode: str) -> CodeType
 
 
 @RULES.rule(compile)
-def _compile(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _compile(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     if len(args) != 3 or kwargs or args[2] not in ("eval", "exec", "single"):
         raise graph_break("side-effect-call", "compile")
     return _code(trace, "compile", args[:2], args[2])
 
 
-def _in_scope(fn: Callable[..., Any]) -> Any:
-    """The rule of ``eval`` or ``exec``."""
+@RULES.rule(eval, exec)
+def _run_in_scope(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     name = fn.__name__
-
-    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if len(args) != 1 or kwargs:
-            raise graph_break("side-effect-call", name)
-        (what,) = args
-        if type(what) is not CodeType:
-            # CPython's ``eval`` strips leading spaces and tabs. Its file name is ``<string>``.
-            text = what.lstrip(" \t") if fn is eval and type(what) is str else what
-            what = _code(trace, name, (text, "<string>"), name)
-        interp = trace.interp
-        result = interp.run_body(*_body(what, interp.current_frame(), name))
-        return result if fn is eval else None
-
-    return rule
+    if len(args) != 1 or kwargs:
+        raise graph_break("side-effect-call", name)
+    (code,) = args
+    if type(code) is not CodeType:
+        # CPython's ``eval`` strips leading spaces and tabs. Its file name is ``<string>``.
+        text = code.lstrip(" \t") if fn is eval and type(code) is str else code
+        code = _code(trace, name, (text, "<string>"), name)
+    interp = trace.interp
+    result = interp.run_body(*_body(code, interp.current_frame(), name))
+    return result if fn is eval else None
 
 
 def _body(code: CodeType, frame: Frame, name: str) -> tuple[FunctionType, dict[str, Any]]:
@@ -97,5 +91,20 @@ def _body(code: CodeType, frame: Frame, name: str) -> tuple[FunctionType, dict[s
     return FunctionType(code, frame.globals), variables
 
 
-for _fn in (builtins.eval, builtins.exec):
-    RULES.add(_fn, _in_scope(_fn))
+@RULES.rule(FunctionType)
+def _new_function(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> FunctionType:
+    """Create a function whose globals are the real namespace of a module.
+
+    A namespace that the program created itself breaks the graph.
+    """
+    objects = trace.objects
+    namespace = objects.original_of(args[1] if len(args) > 1 else kwargs.get("globals"))
+    if type(namespace) is dict and "__name__" not in namespace:
+        raise graph_break("unsupported-call", "FunctionType with a namespace that is no module's")
+    if len(args) > 1:
+        args = (args[0], namespace, *args[2:])
+    else:
+        kwargs = {**kwargs, "globals": namespace}
+    function: FunctionType = plainly(fn, args, kwargs)
+    objects.note_new(function)
+    return function

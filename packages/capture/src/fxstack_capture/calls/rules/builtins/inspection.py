@@ -8,6 +8,7 @@ import copyreg
 import inspect
 import sys
 import types
+from collections.abc import Callable
 from typing import Any
 
 from fxstack_capture import torch_compat
@@ -16,15 +17,15 @@ from fxstack_capture.callers import plainly
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.objects.protocols.abstract_classes import note_answers
+from fxstack_capture.calls.rules import RULES
 from fxstack_capture.trace.constants import IDENTITY_TYPES, IMMUTABLE_TYPES, is_constant_key
 from fxstack_capture.trace.lazy_dict import ABSENT
-from fxstack_capture.trace.state import Trace
-
-RULES: RuleTable = RuleTable()
+from fxstack_capture.trace.rule_registry import run_plainly
+from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 
 @RULES.rule(inspect.signature)
-def _signature(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _signature(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     """Call the real ``inspect.signature`` for a function, or for a class with an ``__init__``.
 
     Guards check the code and the defaults of the function.
@@ -64,7 +65,7 @@ _SLOT_NAMES: Any = vars(copyreg)["_slotnames"]
 
 
 @RULES.rule(_SLOT_NAMES)
-def _slot_names(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _slot_names(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     """The slot names that ``copy`` and ``pickle`` ask of a class.
 
     The cache in the class has no visible effect.
@@ -75,17 +76,17 @@ def _slot_names(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 @RULES.rule(_abc.get_cache_token)
-def _registrations(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _registrations(trace: Trace, fn: Callable[..., Any], _args: Args, _kwargs: Kwargs) -> Any:
     """The number of registrations with abstract classes.
 
     ``functools.singledispatch`` depends on this number.
     """
-    trace.torch.guard_flag(_abc.get_cache_token)
-    return _abc.get_cache_token()
+    trace.torch.guard_flag(fn)
+    return fn()
 
 
 @RULES.rule(_abc._abc_register, _abc._reset_registry, _abc._reset_caches)
-def _register(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _register(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     """Break the graph at a registration with a class from outside, which is a side effect."""
     cls, *subclass = args
     if not subclass or not trace.objects.is_new(cls):
@@ -94,8 +95,8 @@ def _register(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
 
 
 @RULES.rule(_abc._abc_instancecheck)
-def _is_instance(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    answer = run(trace, _abc._abc_instancecheck, args, kwargs)
+def _is_instance(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    answer = run(trace, fn, args, kwargs)
     cls, value = args
     shown = trace.objects.load_attr(value, "__class__")  # the ``__class__`` of a proxy may be another class
     for kind in dict.fromkeys((type(value), shown)):
@@ -104,23 +105,23 @@ def _is_instance(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 @RULES.rule(_abc._abc_subclasscheck)
-def _is_subclass(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    answer = run(trace, _abc._abc_subclasscheck, args, kwargs)
+def _is_subclass(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    answer = run(trace, fn, args, kwargs)
     cls, kind = args
     note_answers(trace.objects, kind, cls)
     return answer
 
 
 @RULES.rule(_thread.get_ident)
-def _thread_id(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _thread_id(trace: Trace, fn: Callable[..., Any], _args: Args, _kwargs: Kwargs) -> Any:
     """The id of the thread that runs the entry. Another thread compiles its own entry."""
-    trace.torch.guard_flag(_thread.get_ident)
-    return _thread.get_ident()
+    trace.torch.guard_flag(fn)
+    return fn()
 
 
-RULES.plain(sys.intern)
+RULES.add(run_plainly, sys.intern)
 
 
 @RULES.rule(torch_compat.log_api_usage_once, torch_compat.log_api_usage_metadata)
-def _no_telemetry(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _no_telemetry(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
     """Ignore usage logging, because a program cannot observe the logging."""

@@ -12,16 +12,14 @@ import torch
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.native_run import run
+from fxstack_capture.calls.rules import RULES
 from fxstack_capture.calls.rules.builtins.classes import class_of
-from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.guards.records import Equals
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.objects.instances import dict_descriptor
 from fxstack_capture.sources import Converted, pinned
 from fxstack_capture.trace.lazy_dict import ABSENT
-from fxstack_capture.trace.state import Trace
-
-RULES: RuleTable = RuleTable()
+from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 _OF_CLASS: Final[Any] = type.__dict__["__dir__"]
 _OF_OBJECT: Final[Any] = object.__dict__["__dir__"]
@@ -42,7 +40,7 @@ def listed_names(trace: Trace, obj: object) -> Any:
 
 
 @RULES.rule(_OF_CLASS)
-def _names_of_class(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+def _names_of_class(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> list[str]:
     if len(args) != 1 or kwargs or not isinstance(args[0], type):
         result: list[str] = run(trace, _OF_CLASS, args, kwargs)
         return result
@@ -59,7 +57,7 @@ def _names_of_class(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 
 @RULES.rule(_OF_OBJECT)
-def _names_of_object(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+def _names_of_object(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> list[str]:
     if len(args) != 1 or kwargs:
         result: list[str] = run(trace, _OF_OBJECT, args, kwargs)
         return result
@@ -84,7 +82,7 @@ def _own_names(trace: Trace, obj: object) -> set[str]:
 
 
 @RULES.rule(_OF_MODULE)
-def _names_of_module(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _names_of_module(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     if len(args) != 1 or kwargs or type(args[0]) is not types.ModuleType:
         raise graph_break("unsupported-call", "dir of a module of a class of its own")
     state = trace.objects.namespace(_NAMESPACE.__get__(args[0]))

@@ -10,22 +10,22 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import plainly
 from fxstack_capture.calls.decisions.classes import construct
 from fxstack_capture.calls.native_run import run
-from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.calls.rules import RULES
 from fxstack_capture.guards.records import IdentityIs, LengthIs
 from fxstack_capture.objects.protocols import loaders, stores
 from fxstack_capture.objects.protocols import loads as attributes
 from fxstack_capture.sources import Converted, Item, pinned
 from fxstack_capture.trace.lazy_dict import ABSENT
-from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.rule_registry import run_plainly
+from fxstack_capture.trace.state import Args, Kwargs, Trace
 
-RULES: RuleTable = RuleTable()
 _SUBCLASSES: Any = type.__dict__["__subclasses__"]
 
 
 @RULES.rule(object.__getattribute__)
-def _getattribute(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _getattribute(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     if len(args) != 2 or kwargs or type(args[1]) is not str:
-        return run(trace, object.__getattribute__, args, kwargs)
+        return run(trace, fn, args, kwargs)
     if isinstance(args[0], type):
         return loaders.load_from_class_alone(trace.objects, *args)
     if isinstance(args[0], types.ModuleType):
@@ -33,28 +33,28 @@ def _getattribute(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     return attributes.generic_load(trace.objects, *args)
 
 
-@RULES.positional(object.__setattr__, 3)
+@RULES.unpacked(object.__setattr__, count=(3, 3))
 def _setattr(trace: Trace, obj: object, name: object, value: object) -> Any:
     if type(name) is not str or isinstance(obj, type):
         return plainly(object.__setattr__, (obj, name, value), {})
     return stores.generic_store(trace.objects, obj, name, value)
 
 
-@RULES.positional(object.__delattr__, 2)
+@RULES.unpacked(object.__delattr__, count=(2, 2))
 def _delattr(trace: Trace, obj: object, name: object) -> Any:
     if type(name) is not str or isinstance(obj, type):
         return plainly(object.__delattr__, (obj, name), {})
     return stores.generic_store(trace.objects, obj, name, ABSENT)
 
 
-@RULES.positional(type.__getattribute__, 2)
+@RULES.unpacked(type.__getattribute__, count=(2, 2))
 def _type_getattribute(trace: Trace, cls: Any, name: object) -> Any:
     if type(name) is not str:
         return plainly(type.__getattribute__, (cls, name), {})
     return loaders.generic_load_class(trace.objects, cls, name)
 
 
-@RULES.positional(type.__setattr__, 3)
+@RULES.unpacked(type.__setattr__, count=(3, 3))
 def _type_setattr(trace: Trace, cls: Any, name: object, value: object) -> Any:
     if type(name) is not str:
         return plainly(type.__setattr__, (cls, name, value), {})
@@ -62,12 +62,12 @@ def _type_setattr(trace: Trace, cls: Any, name: object, value: object) -> Any:
 
 
 @RULES.rule(type.__call__)
-def _type_call(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return construct(trace.calls, args[0], args[1:], kwargs)
+def _type_call(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+    return construct(trace, args[0], args[1:], kwargs)
 
 
 @RULES.rule(_SUBCLASSES)
-def _subclasses(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _subclasses(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     """The present subclasses in a new list. Guards check the number and the identity of the subclasses."""
     objects = trace.objects
     found = plainly(type.__subclasses__, args, kwargs)
@@ -80,17 +80,11 @@ def _subclasses(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     return [objects.enter(subclass, Item(source, index)) for index, subclass in enumerate(found)]
 
 
-def _state_rule(method: Callable[..., Any]) -> None:
-    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if args:
-            trace.objects.expand(args[0])
-        return run(trace, method, args, kwargs)
-
-    RULES.add(method, rule)
+@RULES.rule(object.__reduce_ex__, object.__reduce__, object.__getstate__)
+def _state(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    if args:
+        trace.objects.expand(args[0])
+    return run(trace, fn, args, kwargs)
 
 
-for _method in (object.__reduce_ex__, object.__reduce__, object.__getstate__):
-    _state_rule(_method)
-
-
-RULES.plain(object.__init__)
+RULES.add(run_plainly, object.__init__)

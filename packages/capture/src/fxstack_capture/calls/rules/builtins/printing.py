@@ -16,21 +16,19 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import plainly
 from fxstack_capture.calls import scan
 from fxstack_capture.calls.native_run import run
-from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.calls.rules import RULES
 from fxstack_capture.guards.records import TypeIs
 from fxstack_capture.objects.printed_texts import NUMBERS, Text, concrete
 from fxstack_capture.sources import InstanceAttr, pinned
 from fxstack_capture.trace.effects import Call
-from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Args, Kwargs, Trace
 from fxstack_interchange.format.symbols import SYMBOLIC
-
-RULES: RuleTable = RuleTable()
 
 _STREAM_MODULES = frozenset({"io", "_io", "_pytest.capture", "ipykernel.iostream"})
 
 
 @RULES.rule(print)
-def _print(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _print(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
     file = kwargs.get("file")
     if type(file) is io.StringIO and not trace.objects.is_preexisting(file):
         args = tuple([concrete(trace, value) for value in args])
@@ -72,7 +70,7 @@ def _option(name: str, value: object) -> Any:
 
 
 @RULES.rule(*(cls.__repr__ for cls in SYMBOLIC))
-def _text_of_a_number(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+def _text_of_a_number(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> str:
     """The ``repr`` of a symbolic number inside of an object.
 
     C code calls this ``repr``, for example the ``repr`` of an ``OrderedDict``.

@@ -11,22 +11,20 @@ import inspect
 import sys
 import threading
 import typing
-from types import FunctionType
+from types import FrameType, FunctionType
 from typing import Any
 
 from fxstack_capture.breaks import caller, graph_break
-from fxstack_capture.calls.table import RuleTable
-from fxstack_capture.trace.state import Trace
-
-RULES = RuleTable()
-
+from fxstack_capture.calls.rules import RULES
+from fxstack_capture.trace.state import Args, Kwargs, Trace
+from fxstack_interchange.locations.tracebacks import is_stub
 
 _NAMES_ONLY = frozenset(("collections", "enum", "typing", "logging", "warnings", "dataclasses"))
 """Modules of Python's that look up the name or the namespace of a caller."""
 
 
 @RULES.rule(sys._getframe)
-def _get_frame(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _get_frame(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     frame = trace.interp.current_frame()
     whole = None
     if not frame.program.library:
@@ -39,10 +37,22 @@ def _get_frame(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 
 
 @RULES.rule(vars(typing)["_caller"])
-def _name_of_caller(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _name_of_caller(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     """Return the name of the module that calls a function of ``typing``."""
-    frame = caller(trace.interp.current_frame(), kwargs.get("depth", args[0] if args else 1))
+    (depth,) = args[:1] or (kwargs.get("depth", 1),)
+    frame = caller(trace.interp.current_frame(), depth)
     return frame.globals.get("__name__", kwargs.get("default", "__main__"))
+
+
+@RULES.rule(FrameType.clear)
+def _clear(_trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
+    """``frame.clear``, which ``traceback.clear_frames`` calls for every frame of a traceback.
+
+    The frames of interpreted code are stubs without locals.
+    """
+    if len(args) == 1 and not kwargs and isinstance(args[0], FrameType) and is_stub(args[0]):
+        return
+    raise graph_break("unsupported-call", "frame.clear")
 
 
 _DEBUGGING = frozenset({"set_trace", "settrace", "breakpoint"})
@@ -55,7 +65,7 @@ def is_debugger(fn: FunctionType) -> bool:
 
 
 @RULES.rule(breakpoint, sys.settrace, threading.settrace)
-def debugger(trace: Trace, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+def call_debugger(trace: Trace, _fn: object, _args: Args, _kwargs: Kwargs) -> Any:
     """Run the frame that calls a debugger in plain Python."""
     frame = trace.interp.current_frame()
     raise graph_break("debugger", frame.code.co_qualname, whole=frame)

@@ -14,25 +14,8 @@ import torch
 from torch.fx.experimental import symbolic_shapes
 
 from fxstack_capture.calls.native_run import run
-from fxstack_capture.calls.table import RuleTable
-from fxstack_capture.trace.state import Trace
-
-RULES: RuleTable = RuleTable()
-
-
-def _function_of_number(fn: Callable[..., Any]) -> None:
-    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not kwargs and len(args) == 1 and trace.torch.is_symbolic(args[0]):
-            found = trace.torch.function_of(fn, args[0])
-            if found is not None:
-                return found
-        if fn is math.log and len(args) == 2 and any(map(trace.torch.is_symbolic, args)):
-            # CPython divides two logarithms if the call names a base.
-            return trace.calls.binary(operator.truediv, *(rule(trace, (arg,), {}) for arg in args))
-        return run(trace, fn, args, kwargs)
-
-    RULES.add(fn, rule)
-
+from fxstack_capture.calls.rules import RULES
+from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 OF_NUMBERS = (
     *("sqrt", "cbrt", "isqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "fabs"),
@@ -41,50 +24,60 @@ OF_NUMBERS = (
 )
 """Functions of one number of module ``math`` that have no form in symbols: what they give is another input of the graph."""
 
-for _name in OF_NUMBERS:
-    _function_of_number(getattr(math, _name))
+
+@RULES.rule(*(getattr(math, name) for name in OF_NUMBERS))
+def _function_of_number(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    if not kwargs and len(args) == 1 and trace.torch.is_symbolic(args[0]):
+        result = trace.torch.function_of(fn, args[0])
+        if result is not None:
+            return result
+    if fn is math.log and len(args) == 2 and any(map(trace.torch.is_symbolic, args)):
+        # CPython divides two logarithms if the call names a base.
+        logarithms = (_function_of_number(trace, fn, (arg,), {}) for arg in args)
+        return trace.calls.binary(operator.truediv, *logarithms)
+    return run(trace, fn, args, kwargs)
 
 
 @RULES.rule(math.pow)
-def _power(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _power(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """``math.pow`` of a positive base as ``**`` of floats. Both call C's ``pow``."""
     numbers = all(type(arg) in (int, float, torch.SymInt, torch.SymFloat) for arg in args)
     if not kwargs and len(args) == 2 and numbers and any(map(trace.torch.is_symbolic, args)):
         base, exponent = map(torch.sym_float, args)
         if trace.calls.truth(trace.calls.binary(operator.gt, base, 0.0)):
             return trace.calls.binary(operator.pow, base, exponent)
-    return run(trace, math.pow, args, kwargs)
+    return run(trace, fn, args, kwargs)
 
 
 @RULES.rule(torch.Size.numel)
-def _numel(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _numel(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     if kwargs or len(args) != 1 or not isinstance(args[0], torch.Size):
-        return run(trace, torch.Size.numel, args, kwargs)
+        return run(trace, fn, args, kwargs)
     return math.prod(args[0])
 
 
 @RULES.rule(operator.index)
-def _index(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _index(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     if not kwargs and len(args) == 1 and isinstance(args[0], torch.SymInt):
         return args[0]
-    return run(trace, operator.index, args, kwargs)
+    return run(trace, fn, args, kwargs)
 
 
 @RULES.rule(round)
-def _round(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _round(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """``round``: an integer is its own result, unless the call asks for digits."""
     if not kwargs and len(args) == 1:
         if isinstance(args[0], torch.SymInt):
             return args[0]
         if isinstance(args[0], torch.SymFloat):
-            found = trace.torch.function_of(round, args[0])
+            found = trace.torch.function_of(fn, args[0])
             if found is not None:
                 return found
-    return run(trace, round, args, kwargs)
+    return run(trace, fn, args, kwargs)
 
 
 @RULES.rule(divmod)
-def _divmod(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _divmod(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """``divmod`` of integers as two operations.
 
     CPython itself divides by zero, so that its error is raised.
@@ -93,16 +86,12 @@ def _divmod(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         whole = all(type(value) in (int, torch.SymInt) for value in args)
         if whole and trace.calls.truth(args[1]):
             return tuple(trace.calls.binary(op, *args) for op in (operator.floordiv, operator.mod))
-    return run(trace, divmod, args, kwargs)
+    return run(trace, fn, args, kwargs)
 
 
-def _of_symbols(fn: Callable[..., Any]) -> None:
-    """A function of torch that asks the shape environment about its arguments, which are symbols of the trace."""
-
-    def rule(_trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return fn(*args, **kwargs)
-
-    RULES.add(fn, rule)
+def _run_on_symbols(_trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Call a function of torch that asks the shape environment about symbols of the trace."""
+    return fn(*args, **kwargs)
 
 
 for _name in (
@@ -111,4 +100,4 @@ for _name in (
     *("is_concrete_bool", "is_concrete_int", "has_free_symbols", "has_free_unbacked_symbols"),
 ):
     if hasattr(symbolic_shapes, _name):
-        _of_symbols(getattr(symbolic_shapes, _name))
+        RULES.add(_run_on_symbols, getattr(symbolic_shapes, _name))

@@ -10,16 +10,16 @@ import types
 import typing
 from typing import Any
 
+from fxstack_capture.calls.rules import RULES
 from fxstack_capture.sources import pinned
-from fxstack_capture.trace.state import Trace
-
-CACHED = typing.Optional.__class__.__getitem__.__code__
-"""The code that all subscriptions of forms that ``typing`` remembers share."""
+from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 _PLAIN = (str, int, types.NoneType, types.EllipsisType)
 
 
-def subscribed(trace: Trace, fn: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+# All subscriptions of forms that ``typing`` caches share this code.
+@RULES.rule(typing.Optional.__class__.__getitem__.__code__)
+def _subscribe(trace: Trace, fn: types.FunctionType, args: Args, kwargs: Kwargs) -> Any:
     objects = trace.objects
     if kwargs or not all(_is_known(objects, arg) for arg in args):
         return trace.interp.call_function(fn, args, kwargs)

@@ -10,15 +10,13 @@ from typing import Any
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import plainly
 from fxstack_capture.calls.native_run import specialized
-from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.calls.rules import RULES
 from fxstack_capture.trace.constants import is_constant_key
-from fxstack_capture.trace.state import Trace
-
-RULES: RuleTable = RuleTable()
+from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 
 @RULES.rule(collections.namedtuple)  # noqa: PYI024 - the rule of the function itself
-def _namedtuple(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> type:
+def _namedtuple(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> type:
     """``collections.namedtuple``, which generates code from the names alone."""
     args = tuple(specialized(trace, value) for value in args)
     for value in (*args, *kwargs.values()):
@@ -45,7 +43,7 @@ _PROCESS_CLASS: Any = vars(dataclasses)["_process_class"]
 
 
 @RULES.rule(_PROCESS_CLASS)
-def _process_class(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _process_class(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     """``@dataclass`` on a class made by the program. The decorator reads and extends that class only."""
     cls = args[0]
     if not trace.objects.is_new(cls):

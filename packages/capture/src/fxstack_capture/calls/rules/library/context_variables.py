@@ -12,29 +12,28 @@ from typing import Any, Final
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
-from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.calls.rules import RULES
 from fxstack_capture.guards.records import IdentityIs
 from fxstack_capture.sources import Converted, pinned
 from fxstack_capture.trace.lazy_dict import ABSENT, DEFERRED
-from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 # Limits: a token that is kept across a graph break runs the frame in plain Python.
 
-RULES: RuleTable = RuleTable()
 
 _GET: Final[Any] = ContextVar.__dict__["get"]
 
 
 @RULES.rule(ContextVar)
 @calls_program
-def _new(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ContextVar[Any]:
+def _new(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> ContextVar[Any]:
     """A variable that the trace alone uses: it cannot be rebuilt, so that its writes are not replayed."""
     made: ContextVar[Any] = ContextVar(*args, **kwargs)
     trace.objects.note_new(made)
     return made
 
 
-@RULES.positional(_GET, 1, 2)
+@RULES.unpacked(_GET, count=(1, 2))
 @calls_program
 def _get(trace: Trace, var: ContextVar[Any], *default: object) -> Any:
     value = _written(trace).get(var, DEFERRED)
@@ -58,7 +57,7 @@ def _has_no_default(var: ContextVar[Any]) -> bool:
 
 
 @RULES.rule(ContextVar.__dict__["set"])
-def _set(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Token[Any]:
+def _set(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Token[Any]:
     var, value = args
     written = _written(trace)
     before = written.get(var, DEFERRED)
@@ -80,7 +79,7 @@ def _token(var: ContextVar[Any], before: object) -> Token[Any]:
 
 
 @RULES.rule(ContextVar.__dict__["reset"])
-def _reset(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _reset(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
     var, token = args
     tokens = trace.objects.tokens
     if id(token) not in tokens or token.var is not var:

@@ -13,41 +13,28 @@ from typing import Any
 from fxstack_capture.breaks import caller, graph_break
 from fxstack_capture.calls.deaths import demand_unobserved
 from fxstack_capture.calls.native_run import run
-from fxstack_capture.calls.table import Rule, RuleTable
-from fxstack_capture.trace.state import Trace
-
-RULES: RuleTable = RuleTable()
+from fxstack_capture.calls.rules import RULES
+from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 _MEMBERS = vars(weakref.finalize)
 
 
 @RULES.rule(_MEMBERS["__init__"])
-def _make(trace: Trace, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
+def _make(trace: Trace, _fn: object, _args: Args, _kwargs: Kwargs) -> None:
     whole = caller(trace.interp.current_frame())
     raise graph_break("side-effect-call", "weakref.finalize", whole=whole)
 
 
-def _observing(make: Callable[..., object]) -> Rule:
-    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        demand_unobserved(trace, args)
-        return run(trace, make, args, kwargs)
-
-    return rule
+@RULES.rule(weakref.ref, weakref.proxy)
+def _make_reference(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    demand_unobserved(trace, args)
+    return run(trace, fn, args, kwargs)
 
 
-for _make_reference in (weakref.ref, weakref.proxy):
-    RULES.add(_make_reference, _observing(_make_reference))
-
-
-def _of_registry(name: str) -> Rule:
-    def rule(_trace: Trace, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
-        raise graph_break("side-effect-call", f"weakref.finalize.{name}")
-
-    return rule
-
-
-for _name in ("__call__", "detach", "peek"):
-    RULES.add(_MEMBERS[_name], _of_registry(_name))
-for _name in ("alive", "atexit"):
-    RULES.add(_MEMBERS[_name].fget, _of_registry(_name))
-RULES.add(_MEMBERS["atexit"].fset, _of_registry("atexit"))
+@RULES.rule(
+    *(_MEMBERS[name] for name in ("__call__", "detach", "peek")),
+    *(_MEMBERS[name].fget for name in ("alive", "atexit")),
+    _MEMBERS["atexit"].fset,
+)
+def _use_registry(_trace: Trace, fn: Callable[..., Any], _args: Args, _kwargs: Kwargs) -> Any:
+    raise graph_break("side-effect-call", f"weakref.finalize.{fn.__name__}")

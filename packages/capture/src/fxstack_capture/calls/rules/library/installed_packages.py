@@ -15,19 +15,17 @@ from typing import Any
 
 from fxstack_capture.callers import plainly
 from fxstack_capture.calls.native_run import run
-from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.calls.rules import RULES
 from fxstack_capture.sources import pinned
 from fxstack_capture.trace.constants import is_value
-from fxstack_capture.trace.state import Args, Trace
-
-RULES: RuleTable = RuleTable()
+from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 # ``find_spec`` calls this function for a module that is not loaded. All before it is traced.
 _search: Any = vars(importlib.util)["_find_spec"]
 
 
 @RULES.rule(_search)
-def _find(trace: Trace, args: Args, kwargs: dict[str, Any]) -> Any:
+def _find(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     name, *path = args
     if kwargs or len(path) != 1:
         return trace.interp.call_function(_search, args, kwargs)
@@ -39,14 +37,14 @@ def _find(trace: Trace, args: Args, kwargs: dict[str, Any]) -> Any:
 
 
 @RULES.rule(importlib.metadata.version)
-def _version(trace: Trace, args: Args, kwargs: dict[str, Any]) -> Any:
+def _version(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     _read(trace, "meta_path")
     _read(trace, "path")
     return plainly(importlib.metadata.version, args, kwargs)
 
 
 @RULES.rule(shutil.which)
-def _which(trace: Trace, args: Args, kwargs: dict[str, Any]) -> Any:
+def _which(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     if not all(map(is_value, (*args, *kwargs.values()))):
         return trace.interp.call_function(shutil.which, args, kwargs)
     environment = trace.objects.enter(os.environ, pinned(os.environ, "os.environ"))

@@ -16,20 +16,18 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.calls.rules import RULES
 from fxstack_capture.sources import pinned
 from fxstack_capture.trace.constants import IMMUTABLE_TYPES, is_constant_key
 from fxstack_capture.trace.effects import Call
-from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 # Limits: isEnabledFor is computed from the levels, even if the cache of a logger without a manager
 # (logging.Logger(name)) is out of date.
 
-RULES: RuleTable = RuleTable()
-
 
 @RULES.rule(logging.Logger.isEnabledFor)
-def _is_enabled_for(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _is_enabled_for(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> bool:
     """Compute the result from the levels. The cache and its lock are not observable."""
     logger, level = args
     load, calls = trace.objects.load_attr, trace.calls
@@ -41,7 +39,7 @@ def _is_enabled_for(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 
 @RULES.rule(logging.getLogger)
-def _get_logger(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _get_logger(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     """An existing logger. Creating a logger takes the lock of the module and breaks the graph."""
     name = args[0] if args else kwargs.get("name")
     load: Any = trace.objects.load_attr
@@ -55,7 +53,7 @@ def _get_logger(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 @RULES.rule(logging.Logger._log)
-def _log(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _log(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
     if trace.calls.truth(trace.calls.call(_is_heard_by_the_program, (args[0],), {})):
         raise graph_break("side-effect-call", "a log record for a handler or filter of the program's own")
     if len(args) > _EXC_INFO or kwargs.get("exc_info") or kwargs.get("stack_info"):
@@ -95,7 +93,7 @@ def _write(
     logger: logging.Logger,
     level: int,
     message: str,
-    args: tuple[Any, ...],
+    args: Args,
     *,
     extra: dict[str, Any] | None,
 ) -> None:
@@ -133,7 +131,7 @@ def _is_heard_by_the_program(logger: Any) -> bool:
     return False
 
 
-def defer(trace: Trace, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def defer(trace: Trace, fn: object, args: Args, kwargs: Kwargs) -> None:
     """Call ``fn`` for real after the graph.
 
     The receiver must be from outside, and other arguments plain data.
@@ -152,7 +150,7 @@ def _is_plain(value: Any) -> bool:
     return kind in IMMUTABLE_TYPES or is_constant_key(value)
 
 
-def is_log_once(fn: Callable[..., Any], args: tuple[Any, ...]) -> bool:
+def is_log_once(fn: Callable[..., Any], args: Args) -> bool:
     """Whether ``fn`` is a cached function of a logger, such as ``warning_once``.
 
     The cache decides at run time whether such a function logs again.

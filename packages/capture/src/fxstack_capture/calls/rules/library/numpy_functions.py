@@ -11,49 +11,41 @@ from typing import Any
 import numpy as np
 import torch
 
-from fxstack_capture.calls.table import Rule, RuleTable
+from fxstack_capture.calls.rules import RULES
 from fxstack_capture.numpy_side import wrapping
 from fxstack_capture.numpy_side.functions import pairs
 from fxstack_capture.numpy_side.scalar import item
-from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Args, Kwargs, Trace
 
-RULES: RuleTable = RuleTable()
-
-RULES.add(wrapping.to_arrays, wrapping.traced_to_arrays)
-RULES.add(wrapping.to_tensors, wrapping.traced_to_tensors)
+RULES.add(wrapping.traced_to_arrays, wrapping.to_arrays)
+RULES.add(wrapping.traced_to_tensors, wrapping.to_tensors)
 
 
 @RULES.rule(item)
-def _item(_trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _item(_trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     """``item`` of a NumPy scalar whose value changes between calls."""
     return item(args[0]) if len(args) == 1 and not kwargs else args[0].settle().item(*args[1:])
 
 
+_OF_TYPES = (np.dtype, np.finfo, np.iinfo, np.result_type, np.can_cast, np.promote_types, np.issubdtype)
 _TAKE_TENSORS = (np.array, np.asarray, np.ascontiguousarray)
 
 
-def _rule(fn: Callable[..., Any]) -> Rule:
-    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if fn in _TAKE_TENSORS and args and isinstance(args[0], torch.Tensor):
-            args = (trace.torch.call(torch.Tensor.numpy, args[:1], {}), *args[1:])
-        return trace.torch.arrays.call(fn, args, kwargs)
-
-    return rule
+def _call_on_arrays(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    if fn in _TAKE_TENSORS and args and isinstance(args[0], torch.Tensor):
+        args = (trace.torch.call(torch.Tensor.numpy, args[:1], {}), *args[1:])
+    return trace.torch.arrays.call(fn, args, kwargs)
 
 
 for _pair in pairs().values():
-    if getattr(_pair.theirs, "__module__", None) not in ("_operator", "builtins"):
-        RULES.add(_pair.theirs, _rule(_pair.theirs))
+    if _pair.theirs not in _OF_TYPES and getattr(_pair.theirs, "__module__", None) not in (
+        "_operator",
+        "builtins",
+    ):
+        RULES.add(_call_on_arrays, _pair.theirs)
 
 
-def _about(fn: Callable[..., Any]) -> Rule:
-    """The rule of a function of types. The function reads no array elements."""
-
-    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return trace.torch.arrays.about(fn, args, kwargs)
-
-    return rule
-
-
-for _fn in (np.dtype, np.finfo, np.iinfo, np.result_type, np.can_cast, np.promote_types, np.issubdtype):
-    RULES.add(_fn, _about(_fn))
+@RULES.rule(*_OF_TYPES)
+def _about_types(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Call a function of types, which reads no array elements."""
+    return trace.torch.arrays.about(fn, args, kwargs)

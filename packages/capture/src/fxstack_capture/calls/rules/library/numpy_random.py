@@ -16,17 +16,16 @@ import numpy as np
 import torch
 
 from fxstack_capture.breaks import GraphBreak, graph_break
-from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.calls.rules import RULES
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.shapes.policy import is_static
 from fxstack_capture.sources import Source, pinned
 from fxstack_capture.trace.numpy_types import TORCH_OF, is_dtype_like
-from fxstack_capture.trace.state import Args, Trace
+from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 # Limits: generators other than the one of the module, choice of one item of an array, shuffle of a list, and
 # get_state and set_state end the graph.
 
-RULES: RuleTable = RuleTable()
 
 _STATE = np.random.RandomState
 _GLOBAL: Any = vars(np.random)["mtrand"]._rand
@@ -40,7 +39,7 @@ _NAMES = (
 )
 
 
-def _draw(trace: Trace, args: Args, kwargs: dict[str, Any], *, fn: Callable[..., Any]) -> Any:
+def _draw(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     generator, *given = args
     if generator is not _GLOBAL:
         raise _refusal(fn)
@@ -51,7 +50,7 @@ def _draw(trace: Trace, args: Args, kwargs: dict[str, Any], *, fn: Callable[...,
     return _drawn(trace, fn, constants, named)
 
 
-def _drawn(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: dict[str, Any]) -> Any:
+def _drawn(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Draw with constant arguments: the example tells whether the result is an array."""
     draws = trace.objects.draws
     example = draws.example(fn, _GLOBAL, args, kwargs)
@@ -105,19 +104,20 @@ def _length(trace: Trace, fn: Callable[..., Any], array: Array) -> int:
     return length
 
 
-def _picked(trace: Trace, fn: Callable[..., Any], given: list[Any], kwargs: dict[str, Any]) -> Any:
+def _picked(trace: Trace, fn: Callable[..., Any], given: list[Any], kwargs: Kwargs) -> Any:
     """Items of an array: NumPy draws their positions as it draws from ``range(length)``."""
     array, *rest = given
     length = _length(trace, fn, array)
     if fn.__name__ == "choice" and array.example.ndim != 1:
         raise _refusal(fn)
-    positions = _draw(trace, (_GLOBAL, length, *rest), kwargs, fn=fn)
+    positions = _draw(trace, fn, (_GLOBAL, length, *rest), kwargs)
     if type(positions) is not Array:
         raise _refusal(fn)
     return trace.calls.call(operator.getitem, (array, positions), {})
 
 
-def _shuffle(trace: Trace, args: Args, kwargs: dict[str, Any]) -> None:
+@RULES.rule(_STATE.shuffle)
+def _shuffle(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
     generator, *given = args
     fn = _STATE.permutation
     if generator is not _GLOBAL or kwargs or len(given) != 1 or type(given[0]) is not Array:
@@ -128,13 +128,15 @@ def _shuffle(trace: Trace, args: Args, kwargs: dict[str, Any]) -> None:
     trace.calls.call(operator.setitem, (array, Ellipsis, mixed), {})
 
 
-def _of_module(trace: Trace, args: Args, kwargs: dict[str, Any], *, fn: Callable[..., Any]) -> Any:
-    return _draw(trace, (_GLOBAL, *args), kwargs, fn=fn)
+def _draw_by_module(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Draw for a function of the module that is no method of the module's generator."""
+    return _draw(trace, _METHODS[fn], (_GLOBAL, *args), kwargs)
 
 
-for _name in _NAMES:
-    _fn = vars(_STATE)[_name]
-    RULES.add(_fn, partial(_draw, fn=_fn))
-RULES.add(_STATE.shuffle, _shuffle)
-for _alias, _name in (("seed", "seed"), ("sample", "random_sample"), ("ranf", "random_sample")):
-    RULES.add(vars(np.random)[_alias], partial(_of_module, fn=vars(_STATE)[_name]))
+_METHODS: dict[Any, Callable[..., Any]] = {
+    np.random.seed: _STATE.seed,
+    np.random.sample: _STATE.random_sample,
+    np.random.ranf: _STATE.random_sample,
+}
+RULES.add(_draw, *(vars(_STATE)[name] for name in _NAMES))
+RULES.add(_draw_by_module, *_METHODS)

@@ -11,19 +11,17 @@ from __future__ import annotations
 import _random
 import random
 from collections.abc import Callable
-from functools import partial
 from types import FunctionType
 from typing import Any
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.native_run import run
-from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.calls.rules import RULES
 from fxstack_capture.shapes.policy import is_static
-from fxstack_capture.trace.state import Args, Objects, Trace
+from fxstack_capture.trace.state import Args, Kwargs, Objects, Trace
 
 # Limits: choice and shuffle of objects, getstate, and shuffle of a list from outside end the graph.
 
-RULES: RuleTable = RuleTable()
 
 _LARGEST = 1 << 61
 _FROM_NUMBERS = (
@@ -35,7 +33,7 @@ _FROM_POPULATIONS = ("choice", "choices", "sample", "shuffle")
 _REFUSED = ("randbytes", "getstate", "setstate")
 
 
-def _draw(trace: Trace, args: Args, kwargs: dict[str, Any], *, fn: Callable[..., Any]) -> Any:
+def _draw(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     generator, *given = args
     objects = trace.objects
     if not objects.is_preexisting(generator):
@@ -97,7 +95,7 @@ def _fits(number: float) -> bool:
     return type(number) is float or -_LARGEST < number < _LARGEST
 
 
-def _of_new(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: dict[str, Any]) -> Any:
+def _of_new(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """A call on a generator that this trace created.
 
     The state is known unless the system provides the seed.
@@ -113,4 +111,4 @@ for _name in (*_FROM_NUMBERS, *_FROM_POPULATIONS, *_REFUSED):
     for _cls in (_random.Random, random.Random):
         _fn = vars(_cls).get(_name)
         if _fn is not None:
-            RULES.add(_fn, partial(_draw, fn=_fn))
+            RULES.add(_draw, _fn)

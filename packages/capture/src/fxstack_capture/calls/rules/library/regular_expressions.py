@@ -10,17 +10,15 @@ import re
 from typing import Any
 
 from fxstack_capture.callers import calls_program
-from fxstack_capture.calls.table import RuleTable
-from fxstack_capture.trace.state import Trace
-
-RULES: RuleTable = RuleTable()
+from fxstack_capture.calls.rules import RULES
+from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 _COMPILE: Any = vars(re)["_compile"]
 
 
 @RULES.rule(_COMPILE)
 @calls_program
-def _compile(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _compile(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     if kwargs or len(args) != 2 or not _is_plain(*args):
         return trace.interp.call_function(_COMPILE, args, kwargs)
     return _COMPILE(*args)

@@ -14,16 +14,14 @@ import warnings
 from typing import Any
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.calls.rules import RULES
 from fxstack_capture.sources import pinned
 from fxstack_capture.trace.effects import Call
-from fxstack_capture.trace.state import Trace
-
-RULES: RuleTable = RuleTable()
+from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 
 @RULES.rule(warnings.warn)
-def _warn(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _warn(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
     message = args[0] if args else kwargs.get("message")
     category = args[1] if len(args) > 1 else kwargs.get("category")
     if isinstance(message, Warning):
@@ -104,7 +102,7 @@ if _MUTATED is None:
 
 
 @RULES.rule(_MUTATED)
-def _filters_mutated(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _filters_mutated(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
     """Increase the counter that invalidates caches of warnings once, when the frame is left."""
     fn = vars(warnings)["_filters_mutated"]
     deferred: list[Any] = trace.objects.deferred
@@ -112,10 +110,8 @@ def _filters_mutated(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]
         deferred.append(Call(pinned(fn, "_filters_mutated"), (), {}))
 
 
-def _hold_lock(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+@RULES.rule(
+    *(getattr(_warnings, name) for name in ("_acquire_lock", "_release_lock") if hasattr(_warnings, name))
+)
+def _hold_lock(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
     """Do nothing: the data that the lock protects is changed when the frame is left."""
-
-
-for _name in ("_acquire_lock", "_release_lock"):
-    if hasattr(_warnings, _name):
-        RULES.add(getattr(_warnings, _name), _hold_lock)

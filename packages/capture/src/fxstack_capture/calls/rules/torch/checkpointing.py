@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -19,15 +20,14 @@ from torch.utils import checkpoint as _checkpoint
 
 from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.calls.rules import RULES
 from fxstack_capture.torch_side.higher_order.selection import choosing, is_choosing, selecting
-from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 # Limits: checkpointed code runs its Python once, with gradients enabled. Eager runs a reentrant checkpoint
 # without gradients first, and refuses autograd.grad through the checkpoint. The partitioner decides which
 # values are recomputed.
 
-RULES: RuleTable = RuleTable()
 
 TAG = "must_recompute"
 
@@ -35,7 +35,7 @@ _SIGNATURE = inspect.signature(_checkpoint.checkpoint)
 
 
 @RULES.rule(_checkpoint.checkpoint)
-def checkpoint(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def checkpoint(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Inline a checkpoint that affects only the saved tensors.
 
     Interpret torch's own code for other checkpoints.
@@ -43,14 +43,14 @@ def checkpoint(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     by_default = kwargs.get("use_reentrant") is None and _DEFAULT_WARNING is not None
     options = {**kwargs, "use_reentrant": True} if by_default else kwargs
     if not args or not _is_ordinary(trace, options, args[1:]):
-        whole = trace.objects.load_attr(_checkpoint.checkpoint, "__wrapped__")
+        whole = trace.objects.load_attr(fn, "__wrapped__")
         return trace.calls.call(whole, args, kwargs)
     if by_default:
         trace.calls.call(warnings.warn, (_DEFAULT_WARNING,), {})
     return _inline(trace, args, options)
 
 
-def _inline(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _inline(trace: Trace, args: Args, kwargs: Kwargs) -> Any:
     function, *inputs = args
     passed = {name: value for name, value in kwargs.items() if name not in _OWN}
     policy = _policy_of(trace, kwargs.get("context_fn", _checkpoint.noop_context_fn))
@@ -91,15 +91,16 @@ class Chosen:
 
 
 @RULES.rule(_checkpoint.create_selective_checkpoint_contexts)
-def _selective(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _selective(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     (wanted,) = args[:1] or (kwargs.get("policy_fn_or_list"),)
-    plain = _checkpoint.create_selective_checkpoint_contexts
-    if not is_choosing(trace.torch):
-        return trace.interp.call_function(plain, args, kwargs)
-    if isinstance(wanted, list) and not all(isinstance(op, torch_compat.OpOverload) for op in wanted):
-        return trace.interp.call_function(plain, args, kwargs)
-    if not isinstance(wanted, list) and not callable(wanted):
-        return trace.interp.call_function(plain, args, kwargs)
+    operators = wanted if isinstance(wanted, list) else []
+    is_policy = isinstance(wanted, list) or callable(wanted)
+    if (
+        not is_policy
+        or not all(isinstance(op, torch_compat.OpOverload) for op in operators)
+        or not is_choosing(trace.torch)
+    ):
+        return trace.interp.call_function(fn, args, kwargs)
     policy = partial(_is_listed, wanted) if isinstance(wanted, list) else wanted
     return Chosen(policy), Chosen(policy)
 
@@ -133,7 +134,7 @@ def _is_pair(contexts: object) -> bool:
     return contexts[0].policy is contexts[1].policy
 
 
-def _is_ordinary(trace: Trace, kwargs: dict[str, Any], inputs: tuple[Any, ...]) -> bool:
+def _is_ordinary(trace: Trace, kwargs: Kwargs, inputs: tuple[Any, ...]) -> bool:
     reentrant = kwargs.get("use_reentrant")
     context_fn = kwargs.get("context_fn", _checkpoint.noop_context_fn)
     return (
@@ -145,7 +146,7 @@ def _is_ordinary(trace: Trace, kwargs: dict[str, Any], inputs: tuple[Any, ...]) 
     )
 
 
-def _is_reentrant(kwargs: dict[str, Any], inputs: tuple[Any, ...]) -> bool:
+def _is_reentrant(kwargs: Kwargs, inputs: tuple[Any, ...]) -> bool:
     """Whether autograd sees this reentrant checkpoint, and eager accepts the checkpoint without a warning."""
     if not kwargs.keys() <= _OWN:
         return False

@@ -13,7 +13,7 @@ import torch
 
 from fxstack_capture import torch_compat
 from fxstack_capture.breaks import GraphBreak
-from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.calls.rules import RULES
 from fxstack_capture.torch_compat import (
     associative_scan,
     invoke_subgraph_placeholder,
@@ -23,64 +23,38 @@ from fxstack_capture.torch_compat import (
     while_loop,
 )
 from fxstack_capture.torch_compat import higher_order_utils as utils
-from fxstack_capture.trace.state import Trace
-
-RULES: RuleTable = RuleTable()
+from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 _CALL_COMPILED = getattr(utils, "_hop_compile_and_call", None)  # not in all versions of torch
 
 
-@RULES.rule(torch_compat.wrap)
-def _wrapped(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``wrap(fn, *args)`` calls ``fn``.
-
-    ``wrap`` marks a region for compilers that keep the region separate.
-    """
-    fn, *rest = args
-    return trace.calls.call(fn, tuple(rest), kwargs)
+@RULES.rule(torch_compat.wrap, invoke_subgraph_placeholder, torch_compat.maybe_compile_and_run_fn)
+def _inline(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Call the first argument with the others: a region that other compilers keep separate or compile once."""
+    return trace.calls.call(args[0], args[1:], kwargs)
 
 
-@RULES.rule(invoke_subgraph_placeholder)
-def _region(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A region that torch's compiler would compile once for all of its calls. Here each call is inlined."""
-    fn, *rest = args
-    return trace.calls.call(fn, tuple(rest), kwargs)
-
-
-def _call_compiled(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    fn, inputs, *named = args
-    return trace.calls.call(fn, inputs, *(named or [kwargs.get("kwargs") or {}]))
+def _call_compiled(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+    function, inputs, *named = args
+    return trace.calls.call(function, inputs, *(named or [kwargs.get("kwargs") or {}]))
 
 
 if _CALL_COMPILED is not None:
-    RULES.add(_CALL_COMPILED, _call_compiled)
+    RULES.add(_call_compiled, _CALL_COMPILED)
 
 
-@RULES.rule(torch_compat.maybe_compile_and_run_fn)
-def _run(trace: Trace, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
-    return trace.calls.call(args[0], args[1:], {})
-
-
-def _whole(trace: Trace, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+@RULES.rule(torch.cond, while_loop, map_, scan, associative_scan)
+def _call_whole(trace: Trace, fn: object, args: Args, kwargs: Kwargs) -> Any:
     """Interpret ``fn``. If the graph has to break inside, the graph breaks before the call.
 
     Plain Python then makes the whole call. The whole function checks its arguments as in eager; the operator
     that it calls accepts any arguments.
     """
     try:
-        return trace.interp.call_function(fn, args, kwargs)
+        return trace.interp.call_function(_choose if fn is torch.cond else fn, args, kwargs)
     except GraphBreak as reason:
         reason.below_c_code = False  # this call has no polyfill
         raise
-
-
-def _add_whole(fn: object, as_: object = None) -> None:
-    body = fn if as_ is None else as_
-
-    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return _whole(trace, body, args, kwargs)
-
-    RULES.add(fn, rule)
 
 
 def _choose(
@@ -109,8 +83,3 @@ def _choose(
             f"consists of tensor leaves, but got {operands}."
         )
     return torch.ops.higher_order.cond(pred, true_fn, false_fn, operands)
-
-
-_add_whole(torch.cond, _choose)
-for _function in (while_loop, map_, scan, associative_scan):
-    _add_whole(_function)

@@ -1,8 +1,11 @@
-"""``torch.nn.Module``: call ``forward`` directly if there are no hooks, and look up members directly."""
+"""``torch.nn.Module``: call ``forward`` directly if there are no hooks, and look up members directly; handles of hooks."""
 
 from __future__ import annotations
 
+import itertools
+import weakref
 from collections import OrderedDict
+from collections.abc import Callable
 from types import CodeType
 from typing import Any, NoReturn
 
@@ -10,19 +13,18 @@ import torch
 from torch.autograd.function import FunctionCtx
 from torch.nn.modules import module as _module
 from torch.nn.modules.lazy import LazyModuleMixin
-from torch.utils.hooks import BackwardHook
+from torch.utils.hooks import BackwardHook, RemovableHandle
 
 from fxstack_capture import native, torch_compat
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.calls.rules import RULES
 from fxstack_capture.guards.records import Guard, HasKey, MembersAre
 from fxstack_capture.objects.instances import raw_dict
 from fxstack_capture.sources import InstanceDict, pinned
 from fxstack_capture.torch_compat import BackwardHookFunction
 from fxstack_capture.trace.lazy_dict import ABSENT
-from fxstack_capture.trace.state import Trace
-
-RULES: RuleTable = RuleTable()
+from fxstack_capture.trace.rule_registry import Request
+from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 _GLOBAL_HOOKS = (
     "_global_backward_pre_hooks",
@@ -40,7 +42,7 @@ _CALL_CODE = _CALL_IMPL.__code__
 
 
 @RULES.rule(torch.nn.Module.__getattr__)
-def module_getattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def module_getattr(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     self, name = args
     objects = trace.objects
     state = objects.instances.get(id(self))
@@ -56,9 +58,7 @@ def module_getattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 @RULES.forward(torch.nn.Module.__call__)
-def module_call(
-    trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+def module_call(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Request:
     """The call that ``_wrapped_call_impl`` and ``_call_impl`` make."""
     self = args[0]
     objects = trace.objects
@@ -133,25 +133,47 @@ _WAITING = "_initialize_hook"
 
 
 @RULES.rule(LazyModuleMixin._infer_parameters)
-def _infer_parameters(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _infer_parameters(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Run the call in plain Python as a whole: random numbers are drawn in eager's order."""
     lazy = trace.objects.original_of(args[0])
     if not trace.may_defer or lazy is args[0]:
-        return trace.interp.call_function(LazyModuleMixin._infer_parameters, args, kwargs)
+        return trace.interp.call_function(fn, args, kwargs)
     reason = graph_break("plain-python", f"the first call of a {type(lazy).__qualname__}")
     reason.until = while_lazy(lazy)
     raise reason
 
 
 @RULES.rule(torch_compat.get_tracing_state)
-def _no_tracing_state(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _no_tracing_state(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
     return None
 
 
 @RULES.rule(BackwardHook, BackwardHook.setup_input_hook, BackwardHook.setup_output_hook)
-def _backward_hooks(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
+def _backward_hooks(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> NoReturn:
     """Break the graph: backward hooks attach to autograd nodes, which differ in compiled code."""
     raise graph_break("unsupported-call", "a module's backward hooks")
+
+
+# Torch counts handles in a class attribute. The attribute is not guarded: compiled code would write the same number in
+# every call and so reset the count. Ids from tracing are larger than any count of torch. The ids are keys of
+# dictionaries, and these dictionaries are guarded, so an id never collides with an id in use.
+_IDS = itertools.count(1 << 40)
+
+
+@RULES.rule(RemovableHandle.__init__)
+def _make_handle(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
+    trace.interp.call_function(_init_handle, (next(_IDS), *args), kwargs)
+
+
+def _init_handle(number: int, self: Any, hooks_dict: Any, *, extra_dict: Any = None) -> None:
+    """``RemovableHandle.__init__`` with this number as the id."""
+    self.hooks_dict_ref = weakref.ref(hooks_dict)
+    self.id = number
+    self.extra_dict_ref = ()
+    if isinstance(extra_dict, dict):
+        self.extra_dict_ref = (weakref.ref(extra_dict),)
+    elif isinstance(extra_dict, list):
+        self.extra_dict_ref = tuple(weakref.ref(d) for d in extra_dict)
 
 
 if native.AVAILABLE:  # these functions hold nothing to compile

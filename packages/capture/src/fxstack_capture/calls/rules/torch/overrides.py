@@ -7,43 +7,37 @@ from typing import Any
 import torch
 
 from fxstack_capture import torch_compat
-from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.calls.rules import RULES
 from fxstack_capture.torch_compat import DeviceContext
 from fxstack_capture.torch_side.subclasses.overrides import POP, PUSH
 from fxstack_capture.torch_side.subclasses.suspended_modes import Level
 from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.rule_registry import run_plainly
+from fxstack_capture.trace.state import Args, Kwargs, Trace
 
-RULES: RuleTable = RuleTable()
-
-_LEVELS = {
+_LEVELS: dict[Any, Level] = {
     torch_compat.DisableTorchFunctionSubclass: Level.CLASSES_OFF,
     torch_compat.DisableTorchFunction: Level.ALL_OFF,
 }
 
 
-def _region(kind: Any, level: Level) -> None:
-    """Register the rules of a context manager of torch.
-
-    The object is torch's own object. Entering it changes the state of the trace alone.
-    """
-
-    def enter(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        trace.torch.overrides.enter(args[0], level)
-
-    def leave(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        trace.torch.overrides.leave(args[0])
-
-    RULES.plain(kind)
-    RULES.add(kind.__enter__, enter)
-    RULES.add(kind.__exit__, leave)
+def _enter(trace: Trace, fn: Any, args: Args, _kwargs: Kwargs) -> None:
+    """Enter a region. The object is torch's own; entering it changes the state of the trace alone."""
+    trace.torch.overrides.enter(args[0], _LEVELS[fn.__objclass__])
 
 
-for _kind, _level in _LEVELS.items():
-    _region(_kind, _level)
+def _leave(trace: Trace, _fn: object, args: Args, _kwargs: Kwargs) -> None:
+    trace.torch.overrides.leave(args[0])
+
+
+for _kind in _LEVELS:
+    RULES.add(run_plainly, _kind)
+    RULES.add(_enter, _kind.__enter__)
+    RULES.add(_leave, _kind.__exit__)
 
 
 @RULES.rule(torch.device.__enter__)
-def _device_enter(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _device_enter(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     """Push the device's mode on the trace's stack.
 
     Torch's C code would push a mode that the trace does not know.
@@ -55,10 +49,10 @@ def _device_enter(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 @RULES.rule(torch.device.__exit__)
-def _device_exit(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _device_exit(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
     trace.calls.call(POP, (), {})
 
 
 @RULES.rule(torch.Tensor.__torch_function__.__func__)
-def _default(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _default(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     return trace.torch.overrides.default(*args, **kwargs)

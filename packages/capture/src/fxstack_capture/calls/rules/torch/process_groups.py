@@ -19,24 +19,18 @@ import torch
 
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.calls.polyfills import collectives
-from fxstack_capture.calls.table import RuleTable
-from fxstack_capture.trace.state import Trace
+from fxstack_capture.calls.rules import RULES
+from fxstack_capture.trace.rule_registry import run_plainly
+from fxstack_capture.trace.state import Args, Kwargs, Trace
 
-RULES: RuleTable = RuleTable()
-
-_LOGGED = "torch.distributed.distributed_c10d"
-_LOGGERS = frozenset({"_exception_logger.<locals>.wrapper", "_time_logger.<locals>.wrapper"})
+_MODULE = "torch.distributed.distributed_c10d"
 _METHODS = ("rank", "size", "name")
 _PROPERTIES = ("group_name",)
 
 
-def is_logged(fn: FunctionType) -> bool:
-    """Whether torch logs calls of ``fn``. Torch logs collective operations."""
-    return fn.__code__.co_qualname in _LOGGERS and fn.__module__ == _LOGGED
-
-
-def collective(trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The rule of logged functions: call the functional collective, or break the graph at the call.
+@RULES.rule(f"{_MODULE}:_exception_logger.<locals>.wrapper", f"{_MODULE}:_time_logger.<locals>.wrapper")
+def _collective(trace: Trace, fn: FunctionType, args: Args, kwargs: Kwargs) -> Any:
+    """Call the functional collective, or break the graph at the call. Torch logs the calls of collectives.
 
     A break inside of a logged function would break every caller, too.
     """
@@ -184,4 +178,4 @@ def _facts() -> list[BuiltinFunctionType]:
 
 
 if torch.distributed.is_available():
-    RULES.plain(*_facts())
+    RULES.add(run_plainly, *_facts())

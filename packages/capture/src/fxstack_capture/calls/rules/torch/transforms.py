@@ -5,48 +5,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from fxstack_capture import torch_compat
-from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.calls.rules import RULES
 from fxstack_capture.torch_compat import eager_transforms
 from fxstack_capture.torch_compat import vmap_module as vmap
-from fxstack_capture.trace.state import Trace
-
-RULES: RuleTable = RuleTable()
-
-
-def _entry(fn: object) -> Callable[[Trace, tuple[Any, ...], dict[str, Any]], Any]:
-    """The rule that interprets ``fn``.
-
-    The graph cannot break inside, because layers of transforms are active there.
-    """
-
-    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return trace.interp.call_function(fn, args, kwargs)
-
-    return rule
+from fxstack_capture.trace.rule_registry import run_plainly
+from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 
-for _fn in (
+@RULES.rule(
     vmap.vmap_impl,
     vmap.restore_vmap,
     eager_transforms.grad_and_value_impl,
     torch_compat.vjp_with_argnums,
     torch_compat.jvp_with_argnums,
-):
-    RULES.add(_fn, _entry(_fn))
+)
+def _interpret(trace: Trace, fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Interpret ``fn``. The graph cannot break inside, because layers of transforms are active there."""
+    return trace.interp.call_function(fn, args, kwargs)
 
 
 # These fill torch's own tables when they are first called: that is no effect of the program.
-RULES.plain(vmap.lazy_load_decompositions, torch_compat.maybe_load_decompositions)
+RULES.add(run_plainly, vmap.lazy_load_decompositions, torch_compat.maybe_load_decompositions)
 
 
 @RULES.rule(torch_compat.functorch_gradients)
-def _grad(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _grad(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     return trace.interp.call_function(_gradients, args, kwargs)
 
 

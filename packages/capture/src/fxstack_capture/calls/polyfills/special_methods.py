@@ -1,15 +1,29 @@
-"""Requests for ``iter`` and ``next``."""
+"""The special methods of a program's classes as requests, and the requests of ``iter`` and ``next``."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from fxstack_capture.calls.callbacks import Route
-from fxstack_capture.calls.polyfills.finding import method_of, special
-from fxstack_capture.calls.readers import behind
+from fxstack_capture.calls.callbacks import Route, behind
+from fxstack_capture.calls.operators.plain_objects import is_ours
+from fxstack_capture.calls.operators.protocol import special_method
 from fxstack_capture.interpreter import polyfills as polyfill
 from fxstack_capture.objects.kinds.consumed_iterators import read_by
+from fxstack_capture.torch_side.numbers.symbols import symbolic_number
 from fxstack_capture.trace.state import Calls, Request
+
+Maker = Callable[..., Request | None]
+
+
+def special(calls: Calls, obj: object, name: str) -> Any:
+    """Return the Python function that implements a special method of a program's class, or None."""
+    return None if symbolic_number(obj) or is_ours(obj) else special_method(calls, obj, name)
+
+
+def method_of(calls: Calls, value: object, name: str, *args: object) -> Request | None:
+    method = special(calls, value, name)
+    return None if method is None else (method, (value, *args))
 
 
 def iterate(calls: Calls, value: object) -> Request | None:

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from types import MappingProxyType
 from typing import Any, Final
 
 import torch
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.calls.marks.registered import register
+from fxstack_capture.calls.rules import RULES
 from fxstack_capture.sources import pinned
 from fxstack_capture.torch_compat import ImperativeEngine
 from fxstack_capture.torch_side.autograd import accumulation
-from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Args, Kwargs, Trace
 from fxstack_interchange.operators.hooking import TRACEABLE_BACKWARD
 
 _FUNCTIONS: Final = "torch._dynamo.external_utils"
@@ -28,11 +27,13 @@ CALLBACKS: Final[list[Callable[[], object]]] = []
 """Callbacks that hooks have queued for the end of the backward pass. torch runs one such pass at a time."""
 
 
+@RULES.unpacked("torch._dynamo.compiled_autograd:Op.__call__")
 def _operator(trace: Trace, operator: Any, *args: object, **kwargs: object) -> Any:
-    """Call the derivative formula of an operator. It becomes one node."""
+    """Record the derivative formula of an operator as one node."""
     return trace.torch.call(trace.objects.original_of(operator), args, kwargs)
 
 
+@RULES.unpacked(f"{_FUNCTIONS}:call_hook")
 def _hook(trace: Trace, hook: object, *args: object, **kwargs: object) -> Any:
     """Call a hook of the program, which may keep the tensors that it gets or returns."""
     trace.torch.call(accumulation.show, (args,), {})
@@ -41,8 +42,9 @@ def _hook(trace: Trace, hook: object, *args: object, **kwargs: object) -> Any:
     return result
 
 
+@RULES.unpacked(f"{_FUNCTIONS}:call_backward")
 def _backward(trace: Trace, node: object, saved_tensors: object, *args: object) -> Any:
-    """Call the backward of a custom function. That of a compiled graph is traced as the graph."""
+    """Trace the backward of a custom function; for a compiled graph, inline its backward graph."""
     traceable = getattr(trace.objects.load_attr(node, "_forward_cls"), TRACEABLE_BACKWARD, None)
     if traceable is None:
         trace.torch.call(accumulation.show, (args,), {})
@@ -64,6 +66,7 @@ def _interpret(trace: Trace, name: str, *args: object, **kwargs: object) -> Any:
     return trace.interp.call_function(function, args, kwargs)
 
 
+@RULES.unpacked(f"{_FUNCTIONS}:call_accumulate_grad")
 def _accumulate(trace: Trace, variable: object, *args: Any, **_kwargs: object) -> Any:
     """Accumulate a gradient, as the last node of a history does.
 
@@ -74,13 +77,15 @@ def _accumulate(trace: Trace, variable: object, *args: Any, **_kwargs: object) -
     return trace.objects.load_attr(variable, "grad")
 
 
-def _queue_callback(trace: Trace, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
+@RULES.rule(ImperativeEngine.queue_callback)
+def _queue_callback(trace: Trace, _fn: object, args: Args, _kwargs: Kwargs) -> None:
     """Queue a callback for the end of the backward pass."""
     trace.torch.call(accumulation.demand_hook, (), {})
     _engine, callback = args
     trace.calls.call(trace.objects.load_attr(_queue(trace), "append"), (callback,), {})
 
 
+@RULES.unpacked(f"{_FUNCTIONS}:FakeCompiledAutogradEngine._exec_final_callbacks_stub")
 def _run_callbacks(trace: Trace) -> None:
     trace.interp.call_function(_run_all, (_queue(trace),), {})
 
@@ -93,17 +98,3 @@ def _run_all(queued: list[Callable[[], object]]) -> None:
 
 def _queue(trace: Trace) -> Any:
     return trace.objects.enter(CALLBACKS, pinned(CALLBACKS, "callbacks"))
-
-
-MEANINGS: MappingProxyType[tuple[str, str], Callable[..., Any]] = MappingProxyType(
-    {
-        ("torch._dynamo.compiled_autograd", "Op.__call__"): _operator,
-        (_FUNCTIONS, "call_hook"): _hook,
-        (_FUNCTIONS, "call_backward"): _backward,
-        (_FUNCTIONS, "call_accumulate_grad"): _accumulate,
-        (_FUNCTIONS, "FakeCompiledAutogradEngine._exec_final_callbacks_stub"): _run_callbacks,
-    }
-)
-"""Rules for functions of torch, by module and qualified name."""
-
-register(ImperativeEngine.queue_callback, _queue_callback)

@@ -1,4 +1,4 @@
-"""``torch.Tensor(...)``, ``torch.LongTensor(...)`` and similar classes: tensors created by calling the class.
+"""Tensors created by calling a class: ``torch.Tensor``, ``torch.LongTensor`` and similar classes, ``torch.nn.Parameter``.
 
 Integers are the sizes of uninitialised memory. Sequences of numbers and arrays are data. A tensor gives an
 alias. Other arguments of these constructors (storages, numbers of another kind) break the graph.
@@ -6,20 +6,20 @@ alias. Other arguments of these constructors (storages, numbers of another kind)
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
+from torch import nn
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.callers import calls_program
-from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.callers import calls_program, plainly
+from fxstack_capture.calls.rules import RULES
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.torch_side.numbers import number_tensors
-from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Args, Kwargs, Trace
 
-RULES: RuleTable = RuleTable()
-
-_CLASSES = {
+_CLASSES: dict[Any, torch.dtype | None] = {
     torch.Tensor: None,
     torch.FloatTensor: torch.float32,
     torch.DoubleTensor: torch.float64,
@@ -34,30 +34,30 @@ _CLASSES = {
 }
 
 
-def _register(cls: type, fixed: torch.dtype | None) -> None:
-    @RULES.rule(cls)
-    def make(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        dtype = torch.get_default_dtype() if fixed is None else fixed
-        options = {"dtype": dtype, "device": "cpu"}
-        kwargs = _without_device(kwargs)
-        if not kwargs and all(_is_size(number) for number in args):
-            return trace.calls.call(torch.empty, (args or (0,),), options)
-        if not kwargs and len(args) == 1:
-            (data,) = args
-            if type(data) is torch.Size:
-                return trace.calls.call(torch.empty, (data,), options)
-            if isinstance(data, torch.Tensor):
-                return _alias(trace, cls, data, fixed)
-            if type(data) is Array and data.example.ndim > 0:
-                return trace.calls.call(torch.as_tensor, (data,), options)
-            if type(data) is range:
-                data = list(data)
-            if type(data) in (list, tuple) and _is_data(data, dtype):
-                return trace.calls.call(torch.tensor, (data,), options)
-        raise graph_break("unsupported-call", f"the class {cls.__module__}.{cls.__name__}")
+@RULES.rule(*_CLASSES)
+def _make(trace: Trace, cls: Any, args: Args, kwargs: Kwargs) -> Any:
+    fixed = _CLASSES[cls]
+    dtype = torch.get_default_dtype() if fixed is None else fixed
+    options = {"dtype": dtype, "device": "cpu"}
+    kwargs = _without_device(kwargs)
+    if not kwargs and all(_is_size(number) for number in args):
+        return trace.calls.call(torch.empty, (args or (0,),), options)
+    if not kwargs and len(args) == 1:
+        (data,) = args
+        if type(data) is torch.Size:
+            return trace.calls.call(torch.empty, (data,), options)
+        if isinstance(data, torch.Tensor):
+            return _alias(trace, cls, data, fixed)
+        if type(data) is Array and data.example.ndim > 0:
+            return trace.calls.call(torch.as_tensor, (data,), options)
+        if type(data) is range:
+            data = list(data)
+        if type(data) in (list, tuple) and _is_data(data, dtype):
+            return trace.calls.call(torch.tensor, (data,), options)
+    raise graph_break("unsupported-call", f"the class {cls.__module__}.{cls.__name__}")
 
 
-def _without_device(kwargs: dict[str, Any]) -> dict[str, Any]:
+def _without_device(kwargs: Kwargs) -> dict[str, Any]:
     """The keywords without ``device``, if the device is the CPU, on which these classes make tensors."""
     device = kwargs.get("device")
     plain = isinstance(device, (str, torch.device)) and str(device) == "cpu"
@@ -95,5 +95,16 @@ _KINDS: dict[torch.dtype, tuple[type, ...]] = {
     **dict.fromkeys((torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8), (int, torch.SymInt)),
 }
 
-for _cls, _dtype in _CLASSES.items():
-    _register(_cls, _dtype)
+
+@RULES.rule(nn.Parameter)
+def _make_parameter(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Make a new leaf that shares the memory of its data."""
+    bound = plainly(_OF_PARAMETER.bind, (nn.Parameter, *args), kwargs)
+    bound.apply_defaults()
+    _, data, requires_grad = bound.args
+    if data is None:
+        data = trace.torch.call(torch.empty, (0,), {})
+    return trace.torch.parameter(data, bool(requires_grad))
+
+
+_OF_PARAMETER = inspect.signature(nn.Parameter.__new__)
