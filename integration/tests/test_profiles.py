@@ -8,8 +8,6 @@ from torch.utils.checkpoint import checkpoint
 
 import fxstack
 from fxstack.refusals import can_repeat
-from fxstack_capture.calls.rules.torch.wrappers import _note_idle
-from fxstack.refusals import repeatable
 from fxstack_capture.calls.rules.torch.profiler_regions import _note_idle
 from fxstack_capture.guards.tensor_build import TENSOR_CHECKS
 

@@ -21,8 +21,6 @@ from fxstack.dropin.torchs_own import unless_torchs_own
 from fxstack.pipeline import Backend
 from fxstack.torch_interop import counters
 from fxstack_capture.api import sharing_entries
-from fxstack_capture.calls.marks.registered import register
-from fxstack_capture.calls.rules.torch.compiling import compiled_inside
 from fxstack_capture.calls.marks.program_rules import register
 from fxstack_capture.calls.rules.torch.compiler_functions import compiled_inside
 from fxstack_capture.driver.reports.explanation import Explanation

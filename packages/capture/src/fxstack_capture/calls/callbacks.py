@@ -82,8 +82,8 @@ def behind(iterator: object) -> Any:
 def with_readers(trace: Trace, where: slice, args: Args) -> tuple[Any, ...]:
     """Replace partially consumed iterators among the arguments by readers, where the trace can read them."""
     consumed = trace.objects.iterators
-    if not consumed or not any(arg in consumed for arg in args[where]):
+    if not consumed or not any(id(arg) in consumed for arg in args[where]):
         return args
-    taken = [Reader(trace.calls, arg) if arg in consumed else arg for arg in args[where]]
+    taken = [Reader(trace.calls, arg) if id(arg) in consumed else arg for arg in args[where]]
     start, stop, _ = where.indices(len(args))
     return *args[:start], *taken, *args[stop:]

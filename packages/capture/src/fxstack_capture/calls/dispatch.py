@@ -88,7 +88,11 @@ class CallDispatcher:
     def _call(self, fn: Any, args: Args, kwargs: Kwargs, *, resumable: bool) -> Any:
         trace = self.trace
         while True:
-            if resumable and type(fn) is not FunctionType and (trace.polyfills or id(fn) in _QUANTIFIERS):
+            if (
+                resumable
+                and type(fn) is not FunctionType
+                and (trace.plan.polyfills or id(fn) in _QUANTIFIERS)
+            ):
                 # This trace found a graph break below C code. A polyfill replaces the C code if the C code calls
                 # back. ``all`` and ``any`` may be part of a check (``interpreter.checks``), which follows bytecode.
                 polyfill = of_call(self, fn, args, kwargs)

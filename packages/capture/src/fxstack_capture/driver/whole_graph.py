@@ -18,11 +18,6 @@ from fxstack_capture.driver.attempts.outcomes import Breaks
 from fxstack_capture.driver.contracts import CallContract, names_of_forward
 from fxstack_capture.driver.errors import GuardError, unsupported
 from fxstack_capture.driver.frame_of_call import frame_of_call, function_of
-from fxstack_capture.driver.frame_policy.dynamo_settings import (
-    with_environment,
-    with_fullgraph,
-    with_settings,
-)
 from fxstack_capture.driver.replacement import Written
 from fxstack_capture.driver.reports.signature import signature_of
 from fxstack_capture.emit.frame import Emitted
@@ -30,8 +25,6 @@ from fxstack_capture.emit.resume import Resumptions
 from fxstack_capture.guards.explain import GuardFailure, first_failure
 from fxstack_capture.guards.records import Guard
 from fxstack_capture.guards.tree import compile_guards
-from fxstack_capture.options import CaptureOptions
-from fxstack_capture.guards.words import demand
 from fxstack_capture.options import CaptureOptions, with_environment, with_fullgraph, with_settings
 from fxstack_capture.shapes.contract import ShapeContract, ShapeContractError, demand_general
 from fxstack_capture.shapes.history import FrameHistory

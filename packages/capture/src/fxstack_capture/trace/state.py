@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -82,9 +81,7 @@ class Objects(ObjectTables, ABC):
             self.distinctions.note_identified,
             lambda: trace.interp.current_frame().globals.get("__name__") == "copy",
         )
-        self.recreated = RecreatedFunctions(
-            trace.guard, lambda fn: trace.calls.is_interpreted(fn)
-        )
+        self.recreated = RecreatedFunctions(trace.guard, lambda fn: trace.calls.is_interpreted(fn))
         self.draws = Draws(self.source_of, lambda: trace.torch.geometry)
 
     # --- the registry ------------------------------------------------------------------------

@@ -12,8 +12,6 @@ import torch
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.scalar import Scalar, compute, concrete, item, negative
 from fxstack_capture.torch_side.arrays.tensor_arrays import operands
-from fxstack_capture.trace.state import Calls
-from fxstack_capture.torch_side.arrays.tensor_scalars import operands
 from fxstack_capture.trace.state import Args, Calls, Kwargs
 
 _ASKING = frozenset(

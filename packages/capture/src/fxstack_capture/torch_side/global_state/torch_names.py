@@ -13,7 +13,6 @@ it finds there. For example, ``F.relu`` reads ``torch.relu``.
 
 from __future__ import annotations
 
-import dis
 from collections.abc import Iterator
 from functools import cache
 from types import BuiltinFunctionType, CodeType, FunctionType, GetSetDescriptorType, ModuleType
@@ -30,6 +29,7 @@ from fxstack_capture.torch_side.recording.graph import Target
 from fxstack_capture.trace.late_guards.class_reads import SPECIAL_METHODS, raw_lookup
 from fxstack_capture.trace.lazy_dict import ABSENT
 from fxstack_capture.trace.state import Trace
+from fxstack_interchange.bytecode import Kind, name_loads
 
 _CLASSES = (torch.Tensor, torch.nn.Parameter)
 
@@ -127,7 +127,6 @@ class NamesOfTorch:
         return all(is_original(*read) for read in reads)
 
 
-_LOADS_ATTRIBUTE = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 _NOT_FOLLOWED = frozenset({"torch.overrides", "torch._jit_internal", "warnings", "typing"})
 """Modules that run only for ``__torch_function__`` overrides or for warnings."""
 _KINDS = (FunctionType, BuiltinFunctionType, ModuleType, type)
@@ -137,16 +136,10 @@ _KINDS = (FunctionType, BuiltinFunctionType, ModuleType, type)
 def _chains(code: CodeType) -> tuple[tuple[str, ...], ...]:
     """Return the chains of names that the code loads: a global name, then attributes of the global."""
     chains: dict[tuple[str, ...], None] = {}
-    chain: tuple[str, ...] = ()
-    for instruction in dis.get_instructions(code):
-        if instruction.opname == "LOAD_GLOBAL":
-            chain = (instruction.argval,)
-        elif chain and instruction.opname in _LOADS_ATTRIBUTE:
-            chain = (*chain, instruction.argval)
-        else:
-            chain = ()
-        if chain:
-            chains[chain] = None
+    for load in name_loads(code):
+        if load.kind is Kind.READS_GLOBAL:
+            attributes = range(len(load.attributes) + 1)
+            chains.update(dict.fromkeys((load.name, *load.attributes[:end]) for end in attributes))
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             chains.update(dict.fromkeys(_chains(constant)))

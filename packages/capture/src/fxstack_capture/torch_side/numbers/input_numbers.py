@@ -50,7 +50,7 @@ _EXACT: Mapping[type, Callable[..., Any]] = MappingProxyType(
 """Operations on integers, which are exact in any order."""
 
 _LONGEST = 256
-"""Steps of a formula (``native/formulas.c``)."""
+"""Steps of a formula (``native/guard_tree/formulas.c``)."""
 
 _AS_FLOAT: Callable[[Any], Any] = (0.0).__add__
 

@@ -44,7 +44,6 @@ from fxstack_inductor.lower.target import KernelTarget
 from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.templates.attention.kernel import attention_step
 from fxstack_inductor.templates.attention.records import AttentionCall, Modifier
-from fxstack_inductor.torch_compat import FakeTensorMode
 from fxstack_interchange.fake_mode import make_fake_mode
 from fxstack_interchange.operators.attention import Attention
 from fxstack_interchange.operators.attention_operators import attention_of, changed

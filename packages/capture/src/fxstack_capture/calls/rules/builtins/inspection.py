@@ -15,9 +15,8 @@ from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import plainly
 from fxstack_capture.calls.native_run import run
-from fxstack_capture.calls.table import RuleTable
-from fxstack_capture.objects.protocols.abstract_classes import note_answers
 from fxstack_capture.calls.rules import RULES
+from fxstack_capture.objects.protocols.abstract_classes import note_answers
 from fxstack_capture.trace.constants import IDENTITY_TYPES, IMMUTABLE_TYPES, is_constant_key
 from fxstack_capture.trace.lazy_dict import ABSENT
 from fxstack_capture.trace.rule_registry import run_plainly

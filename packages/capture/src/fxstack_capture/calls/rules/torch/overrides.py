@@ -11,7 +11,6 @@ from fxstack_capture.calls.rules import RULES
 from fxstack_capture.torch_compat import DeviceContext
 from fxstack_capture.torch_side.subclasses.overrides import POP, PUSH
 from fxstack_capture.torch_side.subclasses.suspended_modes import Level
-from fxstack_capture.trace.state import Trace
 from fxstack_capture.trace.rule_registry import run_plainly
 from fxstack_capture.trace.state import Args, Kwargs, Trace
 
