@@ -81,7 +81,8 @@ class Objects(ObjectTables, ABC):
             self.distinctions.note_identified,
             lambda: trace.interp.current_frame().globals.get("__name__") == "copy",
         )
-        self.recreated = RecreatedFunctions(trace.guard, lambda fn: trace.calls.is_interpreted(fn))
+        is_interpreted = lambda fn: trace.calls.is_interpreted(fn)  # noqa: E731, PLW0108 - set later
+        self.recreated = RecreatedFunctions(trace.guard, is_interpreted)
         self.draws = Draws(self.source_of, lambda: trace.torch.geometry)
 
     # --- the registry ------------------------------------------------------------------------
