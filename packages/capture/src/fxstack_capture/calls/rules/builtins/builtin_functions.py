@@ -19,7 +19,7 @@ from fxstack_capture.calls.operators import tensor_methods
 from fxstack_capture.calls.rules.builtins.listed_names import listed_names
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.interpreter import polyfills as polyfill
-from fxstack_capture.interpreter.frame_rules import FrameRule, frame_rules, super_arguments
+from fxstack_capture.interpreter.frame_rules import FRAME_RULES, FrameRule, super_arguments
 from fxstack_capture.native.class_flags import is_immutable
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.scalar import Scalar
@@ -231,7 +231,7 @@ def _dir(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 _OF_OBJECTS: dict[Any, Any] = {vars: _vars, dir: _dir}
 
-for _fn, _rule in frame_rules().items():
+for _fn, _rule in FRAME_RULES.items():
     _frame_rule(_fn, _rule)
 
 
