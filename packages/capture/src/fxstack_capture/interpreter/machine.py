@@ -24,9 +24,8 @@ from fxstack_capture.interpreter.exceptions.errors import (
     set_context,
     set_traceback,
 )
-from fxstack_capture.interpreter.exceptions.handled import HandledException
 from fxstack_capture.interpreter.exceptions.origins import demand_program
-from fxstack_capture.interpreter.frame import Frame
+from fxstack_capture.interpreter.frame import Frame, HandledException
 from fxstack_capture.interpreter.generators import TraceGenerator, unraisable
 from fxstack_capture.interpreter.handlers.deferred.deferred_locals import wrapping
 from fxstack_capture.interpreter.handlers.deferred.partial_comprehensions import settle
