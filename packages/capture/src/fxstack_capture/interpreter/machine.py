@@ -381,7 +381,7 @@ class BytecodeInterpreter:
         return self.frame
 
     def truth_of_result(self, value: object) -> bool:
-        """Implement ``trace.Interpreter.truth_of_result``."""
+        """Return the truth of the result of the current step, or the truth that a check assumes (``checks``)."""
         frame = self.current_frame()
         return truth_of_check(frame, value, frame.pc + 1)
 
