@@ -11,7 +11,7 @@ import types
 from types import SimpleNamespace
 
 from fxstack_capture.callers import calls_program
-from fxstack_capture.interpreter.frame_rules import frame_rules, super_arguments
+from fxstack_capture.interpreter.frame_rules import FRAME_RULES, super_arguments
 from fxstack_capture.interpreter.generators import TraceGenerator
 from fxstack_capture.interpreter.machine import BytecodeInterpreter
 from fxstack_capture.options import CaptureOptions
@@ -87,7 +87,7 @@ class PlainCalls:
 
     def __init__(self, trace):
         self.trace = trace
-        self.rules = frame_rules()
+        self.rules = FRAME_RULES
 
     def call(self, fn, args, kwargs):
         kind = type(fn)

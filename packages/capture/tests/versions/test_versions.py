@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from fxstack_capture.versions.instruction_sets import _SUPPORTED, instruction_set, refuse_free_threading
+from fxstack_interchange.bytecode import KINDS
 
 NOT_COMPILED = frozenset(
     """CACHE EXTENDED_ARG RESERVED INTERPRETER_EXIT EXIT_INIT_CHECK ENTER_EXECUTOR KW_NAMES PRECALL
@@ -32,6 +33,11 @@ def test_every_opcode_of_this_python_has_a_row():
 def test_no_row_is_of_another_python():
     known = set(dis.opmap)
     assert set(_SUPPORTED[sys.version_info[:2]]) - known <= {"LOAD_METHOD"}
+
+
+@pytest.mark.parametrize("version", _SUPPORTED)
+def test_every_row_has_properties(version):
+    assert set(_SUPPORTED[version]) - set(KINDS) == set()
 
 
 @pytest.mark.parametrize("version", [(3, 10), (3, 15)])

@@ -1,4 +1,7 @@
-"""One interpreted frame: local slots, value stack and position. A handler reads and changes one frame."""
+"""One interpreted frame: local slots, value stack, position, and the exceptions that are being handled.
+
+A handler reads and changes one frame.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +13,35 @@ from typing import Any, Protocol
 
 from fxstack_capture.breaks import Position
 from fxstack_capture.bytecode.null import NULL
-from fxstack_capture.interpreter.exceptions.handled import HandledException
 from fxstack_capture.interpreter.modules import ModuleStack, with_module
 from fxstack_capture.interpreter.program import Program
 from fxstack_capture.objects.printed_texts import concrete
 from fxstack_capture.trace.records import DeferredLocal, Link
+from fxstack_capture.trace.seams import Interpreter
 from fxstack_capture.trace.state import Calls, Objects, Trace
 
 
-class FrameRunner(Protocol):
-    """The part of the interpreter that frames and instruction handlers use."""
+class HandledException:
+    """The exception being handled in a thread or generator. CPython: ``_PyErr_StackItem``."""
 
-    tracing: bool
-    """Whether the trace runs. False once the root frame has ended or a graph break has begun to leave frames."""
+    __slots__ = ("previous", "value")
+
+    def __init__(self, previous: HandledException | None = None) -> None:
+        self.value: BaseException | None = None
+        self.previous = previous
+
+    def topmost(self) -> BaseException | None:
+        """Return the innermost exception being handled, which ``sys.exc_info()`` returns."""
+        item: HandledException | None = self
+        while item is not None:
+            if item.value is not None:
+                return item.value
+            item = item.previous
+        return None
+
+
+class FrameRunner(Interpreter, Protocol):
+    """The part of the interpreter that frames and instruction handlers use."""
 
     handled: HandledException
 
@@ -35,9 +54,6 @@ class FrameRunner(Protocol):
         If ``error`` is given, raise it at the frame's position first.
         """
 
-    def dealt_with(self, error: BaseException) -> None:
-        """Record that a handler consumes ``error``. Raises GraphBreak if the error is not the program's."""
-
     def raising(self, error: BaseException) -> BaseException:
         """Record that the program raises ``error`` here: the error gets its context and traceback."""
 
@@ -46,9 +62,6 @@ class FrameRunner(Protocol):
 
     def close_dropped(self, generator: Any) -> None:
         """Close a generator that has no references left."""
-
-    def raise_pending(self) -> None:
-        """Raise the graph break that happened in a destructor."""
 
 
 class Frame:

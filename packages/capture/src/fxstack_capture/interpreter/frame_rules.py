@@ -1,6 +1,6 @@
 """Builtins that read the calling frame: ``super()``, ``locals()``, ``sys.exc_info()`` and so on.
 
-``frame_rules()`` lists them for ``calls``. Each rule takes the interpreter, the positional arguments and the
+``calls`` registers the rules (``FRAME_RULES``). Each rule takes the interpreter, the positional arguments and the
 keyword arguments.
 """
 
@@ -56,31 +56,21 @@ def _exc_info(
     return type(exception), exception, exception.__traceback__
 
 
-def _exception(
-    interp: BytecodeInterpreter, _args: tuple[Any, ...], _kwargs: dict[str, Any]
-) -> BaseException | None:
-    return interp.handled.topmost()
-
-
 def _locals(interp: BytecodeInterpreter, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> dict[str, Any]:
     return interp.current_frame().local_values()
 
 
-def _dir(interp: BytecodeInterpreter, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> list[str]:
-    return sorted(interp.current_frame().local_values())
-
-
-def frame_rules() -> Mapping[Any, FrameRule]:
-    """Return the rules of functions that read the calling frame.
-
-    The rules apply to calls without arguments; the rule of ``__build_class__`` applies to every call.
-    """
-    rules: dict[Any, FrameRule] = {
+FRAME_RULES: Mapping[Any, FrameRule] = MappingProxyType(
+    {
         builtins.__build_class__: build_class,
         builtins.locals: _locals,
         builtins.vars: _locals,
-        builtins.dir: _dir,
+        builtins.dir: lambda interp, _args, _kwargs: sorted(interp.current_frame().local_values()),
         sys.exc_info: _exc_info,
-        sys.exception: _exception,
+        sys.exception: lambda interp, _args, _kwargs: interp.handled.topmost(),
     }
-    return MappingProxyType(rules)
+)
+"""Rules of functions that read the calling frame.
+
+The rules apply to calls without arguments; the rule of ``__build_class__`` applies to every call.
+"""

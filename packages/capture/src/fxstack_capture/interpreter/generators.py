@@ -13,8 +13,7 @@ from typing import Any, NoReturn
 
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.interpreter.exceptions.errors import chain_context
-from fxstack_capture.interpreter.exceptions.handled import HandledException
-from fxstack_capture.interpreter.frame import Frame
+from fxstack_capture.interpreter.frame import Frame, HandledException
 from fxstack_capture.torch_side.recording.function_mode import outside_c_code
 
 # Limits: type(), isinstance and inspect report the generator type for a generator made while tracing. C code

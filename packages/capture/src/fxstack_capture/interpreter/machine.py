@@ -24,9 +24,8 @@ from fxstack_capture.interpreter.exceptions.errors import (
     set_context,
     set_traceback,
 )
-from fxstack_capture.interpreter.exceptions.handled import HandledException
 from fxstack_capture.interpreter.exceptions.origins import demand_program
-from fxstack_capture.interpreter.frame import Frame
+from fxstack_capture.interpreter.frame import Frame, HandledException
 from fxstack_capture.interpreter.generators import TraceGenerator, unraisable
 from fxstack_capture.interpreter.handlers.deferred.deferred_locals import wrapping
 from fxstack_capture.interpreter.handlers.deferred.partial_comprehensions import settle
@@ -382,7 +381,7 @@ class BytecodeInterpreter:
         return self.frame
 
     def truth_of_result(self, value: object) -> bool:
-        """Implement ``trace.Interpreter.truth_of_result``."""
+        """Return the truth of the result of the current step, or the truth that a check assumes (``checks``)."""
         frame = self.current_frame()
         return truth_of_check(frame, value, frame.pc + 1)
 

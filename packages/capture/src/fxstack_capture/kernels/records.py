@@ -120,6 +120,7 @@ def constant_parameters(function: Any) -> frozenset[str]:
 
 
 def _argument(caller: Caller, name: str, value: Any) -> tuple[KernelArgument | None, list[Any]]:
+    """Return the record of an argument and its inputs of the node; None and no inputs for a constant."""
     if isinstance(value, torch.Tensor):
         return KernelArgument(name, "tensor"), [value]
     if isinstance(value, torch.SymInt) or type(value) is int:

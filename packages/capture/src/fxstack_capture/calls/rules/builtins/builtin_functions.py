@@ -19,7 +19,7 @@ from fxstack_capture.calls.operators import tensor_methods
 from fxstack_capture.calls.rules import RULES
 from fxstack_capture.calls.rules.builtins.listed_names import listed_names
 from fxstack_capture.interpreter import polyfills as polyfill
-from fxstack_capture.interpreter.frame_rules import frame_rules, super_arguments
+from fxstack_capture.interpreter.frame_rules import FRAME_RULES, super_arguments
 from fxstack_capture.native.class_flags import is_immutable
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.scalar import Scalar
@@ -202,7 +202,7 @@ def _read_frame(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs
         return _vars(trace, args, kwargs)
     if args and fn is dir:
         return plainly(fn, args, kwargs) if len(args) != 1 or kwargs else listed_names(trace, args[0])
-    return _FRAME_RULES[fn](trace.interp, args, kwargs)  # type: ignore[arg-type]
+    return FRAME_RULES[fn](trace.interp, args, kwargs)
 
 
 def _vars(trace: Trace, args: Args, kwargs: Kwargs) -> Any:
@@ -215,8 +215,7 @@ def _vars(trace: Trace, args: Args, kwargs: Kwargs) -> Any:
         raise TypeError("vars() argument must have __dict__ attribute") from None
 
 
-_FRAME_RULES = frame_rules()
-RULES.add(_read_frame, *_FRAME_RULES)
+RULES.add(_read_frame, *FRAME_RULES)
 
 
 @RULES.rule(globals)

@@ -26,11 +26,11 @@ def _loader(find: Callable[[Frame, Any], Any], plain: Handler) -> Load:
     """Return the load that pushes the list which ``find`` returns. If ``find`` returns None, ``plain`` runs."""
 
     def load(frame: Frame, operand: object, lazily: bool) -> None:
-        unread = find(frame, operand) if lazily else None
-        if unread is None:
+        lazy_list = find(frame, operand) if lazily else None
+        if lazy_list is None:
             plain(frame, operand)
         else:
-            frame.stack.append(unread)
+            frame.stack.append(lazy_list)
 
     return load
 
@@ -61,11 +61,11 @@ def _load_global_null_below(frame: Frame, name: str, lazily: bool) -> None:
 
 
 def _load_attr(frame: Frame, name: str, lazily: bool) -> None:
-    unread = lists.in_attribute(frame.objects, frame.stack[-1], name) if lazily else None
-    if unread is None:
+    lazy_list = lists.in_attribute(frame.objects, frame.stack[-1], name) if lazily else None
+    if lazy_list is None:
         attributes.load_attr(frame, name)
     else:
-        frame.stack[-1] = unread
+        frame.stack[-1] = lazy_list
 
 
 _LOADS: Mapping[Handler, Load] = {

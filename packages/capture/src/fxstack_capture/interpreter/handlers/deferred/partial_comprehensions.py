@@ -59,11 +59,11 @@ def _is_iterator(value: object) -> bool:
 
 
 def list_append(frame: Frame, depth: int) -> None:
-    unread = lazily(frame.objects, frame.stack[-depth - 1])
-    if unread is None:
+    lazy_list = lazily(frame.objects, frame.stack[-depth - 1])
+    if lazy_list is None:
         containers.list_append(frame, depth)
     else:
-        unread.append(frame.stack.pop())
+        lazy_list.append(frame.stack.pop())
 
 
 def _for_iter(handler: Handler, frame: Frame, target: int) -> int | None:

@@ -46,18 +46,26 @@ def _replace(frame: Frame, count: int, request: Request) -> None:
 
 
 def _asking(
-    takes: int, question: Callable[[list[Any], Any], tuple[Any, ...]], *, leaves: bool = True
+    takes: int,
+    question: Callable[[list[Any], Any], tuple[Any, ...]],
+    *,
+    leaves: bool = True,
+    convert: Callable[[Handler, Any], Callable[..., Any] | None] | None = None,
 ) -> Rule:
     """Make the rule of a step that takes ``takes`` values.
 
     ``question(stack, operand)`` returns the arguments of ``calls.request``. If ``calls`` has no request, the
-    original step runs. ``leaves``: whether the step leaves the result on the stack.
+    original step runs. ``leaves``: whether the step leaves the result on the stack. ``convert(original, operand)``
+    returns the polyfill that converts the result, or None.
     """
 
     def rule(original: Handler, frame: Frame, operand: object) -> int | None:
         request = frame.calls.request(*question(frame.stack, operand))
         if request is None:
             return original(frame, operand)
+        conversion = None if convert is None else convert(original, operand)
+        if conversion is not None:
+            request = conversion, request
         if leaves:
             _replace(frame, takes, request)
         else:
@@ -68,34 +76,11 @@ def _asking(
     return rule
 
 
-# --- operators -----------------------------------------------------------------------------------
-
-
-def _binary(original: Handler, frame: Frame, op: object) -> int | None:
-    request = frame.calls.request("binary", op, *frame.stack[-2:])
-    if request is None:
-        return original(frame, op)
-    if original is operators.compare_to_bool:
-        request = polyfill.as_bool, request
-    _replace(frame, 2, request)
-    return None
-
-
-def _contains(original: Handler, frame: Frame, invert: int) -> int | None:
-    item, container = frame.stack[-2:]
-    request = frame.calls.request("binary", operator.contains, container, item)
-    if request is None:
-        return original(frame, invert)
-    _replace(frame, 2, (polyfill.negated, request) if invert else request)
-    return None
-
-
-def _not(original: Handler, frame: Frame, operand: object) -> int | None:
-    request = frame.calls.request("truth", frame.stack[-1])
-    if request is None:
-        return original(frame, operand)
-    _replace(frame, 1, (polyfill.negated, request))
-    return None
+_binary = _asking(
+    2,
+    lambda stack, op: ("binary", op, *stack[-2:]),
+    convert=lambda original, _: polyfill.as_bool if original is operators.compare_to_bool else None,
+)
 
 
 def _truth(original: Handler, frame: Frame, operand: object) -> int | None:
@@ -149,9 +134,15 @@ def _for_iter(original: Handler, frame: Frame, target: int) -> int | None:
 _RULES: dict[Handler, Rule] = {
     operators.binary_op: _binary,
     operators.compare_to_bool: _binary,
-    operators.contains_op: _contains,
+    operators.contains_op: _asking(
+        2,
+        lambda stack, _: ("binary", operator.contains, stack[-1], stack[-2]),
+        convert=lambda _, invert: polyfill.negated if invert else None,
+    ),
     operators.unary_op: _asking(1, lambda stack, op: ("unary", op, stack[-1])),
-    operators.unary_not: _not,
+    operators.unary_not: _asking(
+        1, lambda stack, _: ("truth", stack[-1]), convert=lambda _original, _: polyfill.negated
+    ),
     operators.to_bool: _truth,
     flow.pop_jump_if_true: _truth,
     flow.pop_jump_if_false: _truth,

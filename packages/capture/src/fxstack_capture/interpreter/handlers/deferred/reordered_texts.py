@@ -88,16 +88,13 @@ def _example(frame: Frame, value: object) -> object:
     raise _NotDeferredError
 
 
-def _call(original: Handler, frame: Frame, count: int) -> int | None:
-    return None if _is_later(frame, (count, ()), top=0) else original(frame, count)
+def _calling(arguments: Callable[[Frame, Any], tuple[int, tuple[str, ...]]], top: int = 0) -> Any:
+    """Make the rule of a call. ``arguments`` returns the number of arguments and the names of the last arguments."""
 
+    def rule(original: Handler, frame: Frame, operand: object) -> int | None:
+        return None if _is_later(frame, arguments(frame, operand), top) else original(frame, operand)
 
-def _call_with_names(original: Handler, frame: Frame, operand: tuple[int, tuple[str, ...]]) -> int | None:
-    return None if _is_later(frame, operand, top=0) else original(frame, operand)
-
-
-def _call_kw(original: Handler, frame: Frame, count: int) -> int | None:
-    return None if _is_later(frame, (count, frame.stack[-1]), top=1) else original(frame, count)
+    return rule
 
 
 def _is_later(frame: Frame, arguments: tuple[int, tuple[str, ...]], top: int) -> bool:
@@ -155,9 +152,9 @@ def _take(original: Handler, frame: Frame, index: int) -> int | None:
 
 
 _RULES: dict[Handler, Any] = {
-    calling.call: _call,
-    calling.call_with_names: _call_with_names,
-    calling.call_kw: _call_kw,
+    calling.call: _calling(lambda _frame, count: (count, ())),
+    calling.call_with_names: _calling(lambda _frame, operand: operand),
+    calling.call_kw: _calling(lambda frame, count: (count, frame.stack[-1]), top=1),
     operators.binary_op: _binary,
     local_slots.load_fast: _load,
     local_slots.load_fast_load_fast: _load_two,
@@ -168,4 +165,4 @@ _RULES: dict[Handler, Any] = {
     local_slots.make_cell: _take,
     local_slots.root_make_cell: _take,
 }
-"""Rules of steps, by the original handler: each is given the handler that the trace runs."""
+"""Wrappers by the plain handler: ``wrapper(handler, frame, operand)`` gets the handler that the trace runs."""
