@@ -16,8 +16,8 @@ from fxstack_capture.bytecode.null import NULL
 from fxstack_capture.interpreter.modules import ModuleStack, with_module
 from fxstack_capture.interpreter.program import Program
 from fxstack_capture.objects.printed_texts import concrete
+from fxstack_capture.trace.protocols import Interpreter
 from fxstack_capture.trace.records import DeferredLocal, Link
-from fxstack_capture.trace.seams import Interpreter
 from fxstack_capture.trace.state import Calls, Objects, Trace
 
 
