@@ -38,6 +38,9 @@ class Check:
     is_of_frame: ClassVar[bool] = True
     """Whether a guard filter sees the name and the value of the source, as filters of torch do."""
 
+    failure: ClassVar[str | None] = None
+    """The text of ``describe`` if it is the same for all values."""
+
     weak_fields: ClassVar[tuple[str, ...]] = ()
     """Fields that hold an object of the program or a source. ``weakened`` rewrites them."""
 
@@ -45,8 +48,8 @@ class Check:
     """Fields that hold a tuple of objects of the program or of sources. ``weakened`` rewrites their items."""
 
     def arguments(self) -> tuple[object, ...]:
-        """Return the arguments of the native check."""
-        return ()
+        """Return the arguments of the native check: by default all fields."""
+        return tuple([getattr(self, name) for name in self.__match_args__])
 
     def lower(self, source: Source) -> LoweredCheck:
         """Return the native check of the value at ``source``. By default its kind is the name of the class."""
@@ -66,7 +69,7 @@ class Check:
 
     def describe(self, value: Any, _read: Reader) -> str:
         """Return a text of a value that fails the check. ``_read`` reads the other values of a relation."""
-        return f"it is {short(value)}"
+        return self.failure or f"it is {short(value)}"
 
     def weakened(self, weak: WeakSources) -> Check:
         """Return the check as an entry keeps it for messages: weak references replace the program's objects."""
