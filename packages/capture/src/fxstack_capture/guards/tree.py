@@ -1,7 +1,7 @@
 """Compile guard records into one native tree.
 
 ``compile_guards(guards, code)`` returns a ``native.Tree``. Its ``meta`` is the tuple of guards in the tree's
-numbering, with weak references to the program's objects (``Guard.weakened``).
+numbering, with weak references to the program's objects (``Guard.weaken``).
 Each source step becomes one node, and a shared prefix becomes one path. Within a node, cheap checks precede
 expensive checks, and cheap subtrees precede expensive subtrees.
 """
@@ -129,5 +129,5 @@ def compile_guards(guards: Iterable[Guard], code: CodeType, inputs: tuple[source
     )
     relations = tuple(relation[1:] for relation in sorted(builder.relations, key=_first))
     weak = WeakSources()
-    meta = tuple([guard.weakened(weak) for guard in numbered])
+    meta = tuple([guard.weaken(weak) for guard in numbered])
     return native.Tree(roots, relations, builder.registers, len(numbered), meta, outputs)

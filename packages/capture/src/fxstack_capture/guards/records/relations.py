@@ -137,6 +137,6 @@ class ShapeHolds(Relation):
         values = ", ".join(f"{source.name} = {short(read(source))}" for _symbol, source in self.symbols)
         return f"now {values}"
 
-    def weakened(self, weak: WeakSources) -> Check:
+    def weaken(self, weak: WeakSources) -> Check:
         symbols = tuple((symbol, weak.source(source)) for symbol, source in self.symbols)
         return replace(self, symbols=symbols)
