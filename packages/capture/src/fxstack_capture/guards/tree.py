@@ -35,7 +35,7 @@ class _Node:
 
 
 class _Builder:
-    """Builder of the nodes. Each call of ``add`` adds one guard."""
+    """The nodes, relations and registers of one tree under construction. Each call of ``add`` adds one guard."""
 
     def __init__(self, code: CodeType) -> None:
         self.code = code
@@ -62,13 +62,13 @@ class _Builder:
             self.roots.append(node)
             return node
         if isinstance(source, sources.ItemAt):
-            return self._found_at(source)
+            return self._item_at(source)
         base, access = lower_step(source)
         node = _Node(access, self.guard)
         self.node(base).children.append(node)
         return node
 
-    def _found_at(self, source: sources.ItemAt) -> _Node:
+    def _item_at(self, source: sources.ItemAt) -> _Node:
         """Make a root that reads two registers. The root follows all nodes that fill registers."""
         registers = self.register(source.of), self.register(source.at)
         node = _Node(("ItemAt", registers), self.guard)

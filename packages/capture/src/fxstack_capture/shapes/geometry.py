@@ -53,10 +53,12 @@ class NamedSymbol:
 
     @property
     def lowest(self) -> int:
+        """The lowest value for which the graph of the trace must hold. Below it, some size is 0 or 1."""
         return self.solved.low
 
     @property
     def highest(self) -> Any:
+        """The highest value that the contract allows; infinity if it has no upper bound."""
         high = self.solved.root.bounds.max
         return int_oo if high is None else high
 

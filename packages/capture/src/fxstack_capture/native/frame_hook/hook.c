@@ -366,10 +366,7 @@ static COLD PyObject *refuse_depth(PyThreadState *ts, InterpreterFrame *f, int t
 
 static PyObject *debugging; /* The function that is asked about trace functions. */
 
-static PyObject *py_use_debugging(PyObject *module, PyObject *function) {
-    Py_XSETREF(debugging, Py_NewRef(function));
-    Py_RETURN_NONE;
-}
+SETTER(py_use_debugging, debugging)
 
 /* Whether a debugger follows the frames of the thread, or the frame belongs to a trace function. */
 static COLD int ask_debugging(PyThreadState *ts) {
@@ -401,10 +398,7 @@ static inline PyObject *evaluate(PyThreadState *ts, InterpreterFrame *f, int thr
 
 static PyObject *hidden_file; /* The co_filename of code whose frames no traceback shows. */
 
-static PyObject *py_hide_file(PyObject *module, PyObject *name) {
-    Py_XSETREF(hidden_file, Py_NewRef(name));
-    Py_RETURN_NONE;
-}
+SETTER(py_hide_file, hidden_file)
 
 /* Remove the traceback entry that a hidden frame has added to the exception. */
 static COLD void drop_traceback_entry(void) {

@@ -94,10 +94,7 @@ static PyObject *py_bypass(PyObject *module, PyObject *on) {
     return now < 0 ? NULL : set_call_mode(now ? PLAIN : COMPILED);
 }
 
-static PyObject *py_use_redirect(PyObject *module, PyObject *to) {
-    Py_XSETREF(redirect, Py_NewRef(to));
-    Py_RETURN_NONE;
-}
+SETTER(py_use_redirect, redirect)
 
 static PyObject *py_redirect(PyObject *module, PyObject *unused) {
     if (redirect == NULL) return PyErr_SetString(PyExc_RuntimeError, "use_redirect was not called"), NULL;
