@@ -399,7 +399,7 @@ MEASURES = [
     # programs that were wrong, and for the tools that look into compilations.
     Measure("c_circles", "C files that call each other in a circle", 0, c_circles),
     Measure("c_files", "C files over 500 lines", 0, long_c_files),
-    Measure("c_lines", "lines of C", 5_200, None, lines_of_c),
+    Measure("c_lines", "lines of C", 6_327, None, lines_of_c),
     Measure("lines", "lines of source, C included", 115_600, None, lambda: lines() + lines_of_c()),
 ]
 

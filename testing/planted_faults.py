@@ -113,8 +113,8 @@ FAULTS = {
     ),
     "lost guard: strides of tensors": Fault(
         f"{CAPTURE}/guards/records/tensors.py",
-        "*(self.sizes, self.strides, self.storage_offset, self.is_leaf)",
-        "*(self.sizes, None, self.storage_offset, self.is_leaf)",
+        "strides=tuple(int(stride) for stride in tensor.stride()) if strided else None,",
+        "strides=None,",
         tests("capture"),
     ),
 }

@@ -16,7 +16,7 @@ from fxstack_capture.guards.explain import first_failure
 from fxstack_capture.guards.records import Check, Guard, Relation, tensor_facts
 from fxstack_capture.guards.torch_state import snapshot
 from fxstack_capture.guards.tree import compile_guards
-from fxstack_capture.guards.weak_references import Weakly, WeakSources
+from fxstack_capture.guards.weak_references import WeakReference, WeakSources
 from fxstack_capture.sources import InstanceDict, Item, Local, Size, TypeOf
 
 X = Local("x")
@@ -119,7 +119,7 @@ def test_texts(source, check, good, bad):
 
 @by_class
 def test_the_weak_form_has_the_same_texts(source, check, good, bad):
-    weak = check.weakened(WeakSources())
+    weak = check.weaken(WeakSources())
     value = vars(bad) if isinstance(bad, Plain) else bad
     assert type(weak) is type(check)
     assert weak.demand() == check.demand()
@@ -140,11 +140,11 @@ def test_the_weak_form_has_the_same_texts(source, check, good, bad):
 )
 def test_a_class_of_the_program_dies_though_a_weak_form_names_it(make):
     cls = type("C", (), {})
-    reference, weak = weakref.ref(cls), make(cls).weakened(WeakSources())
+    reference, weak = weakref.ref(cls), make(cls).weaken(WeakSources())
     del cls
     gc.collect()
     assert reference() is None
     assert weak.demand()
     values = [getattr(weak, name) for name in weak.weak_fields]
     values += [value for name in weak.weak_tuples for value in getattr(weak, name)]
-    assert any(isinstance(value, Weakly) for value in values)
+    assert any(isinstance(value, WeakReference) for value in values)

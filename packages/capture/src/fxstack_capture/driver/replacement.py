@@ -17,7 +17,7 @@ from fxstack_capture.driver.reports.signature import signature_of
 from fxstack_capture.emit.frame import Draft, Emitted, computes_numbers_only
 from fxstack_capture.guards.accesses import RealFrame
 from fxstack_capture.guards.explain import GuardFailure, first_failure, guard_text
-from fxstack_capture.guards.filtering import filtered
+from fxstack_capture.guards.filtering import apply_filter
 from fxstack_capture.guards.records import Guard
 from fxstack_capture.guards.tree import compile_guards
 from fxstack_capture.options import CaptureOptions
@@ -95,7 +95,7 @@ def filter_guards(made: Replacement) -> Replacement | NothingToDo:
     wanted = made.options.guard_filter_fn
     if wanted is None:
         return NothingToDo("guard_filter_fn is not set")
-    return replace(made, guards=filtered(made.guards, wanted, made.frame))
+    return replace(made, guards=apply_filter(made.guards, wanted, made.frame))
 
 
 def lower_guards(made: Replacement) -> Replacement:
@@ -142,7 +142,7 @@ def add_late_guards(made: Replacement) -> Replacement | NothingToDo:
     demands = () if captured is None else tuple(captured.demands())
     seen = {(guard.source, guard.check) for guard in made.written.guards} if demands else set()
     found = tuple(Guard(*demand) for demand in demands if demand[:2] not in seen)
-    late = filtered(found, made.options.guard_filter_fn, made.frame)
+    late = apply_filter(found, made.options.guard_filter_fn, made.frame)
     return made.with_guards((*made.guards, *late)) if late else NothingToDo("the backend has added no guard")
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from fxstack_capture import native, sources, torch_compat
 from fxstack_capture.bytecode.arguments import argument_names
-from fxstack_capture.guards.weak_references import held
+from fxstack_capture.guards.weak_references import referent_of
 from fxstack_capture.sources import Source
 
 Access = tuple[str, object]
@@ -118,7 +118,7 @@ ROOTS: dict[type, Root] = {
     sources.Free: Root(lambda s, c: ("Free", _index_free(s, c)), lambda s, f: f.cells[s.local].cell_contents),
     sources.FreeCell: Root(lambda s, c: ("FreeCell", _index_free(s, c)), lambda s, f: f.cells[s.local]),
     sources.Globals: Root(lambda _s, _c: ("Globals", None), lambda _s, f: f.function.__globals__),
-    sources.Pinned: Root(lambda s, _c: ("Pinned", s.value), lambda s, _f: held(s.value)),
+    sources.Pinned: Root(lambda s, _c: ("Pinned", s.value), lambda s, _f: referent_of(s.value)),
 }
 
 STEPS: dict[type, Step] = {
@@ -128,7 +128,7 @@ STEPS: dict[type, Step] = {
     ),
     sources.SlotAttr: Step(
         lambda s: ("SlotAttr", s.owner.__dict__[s.attr]),
-        lambda s, v: held(s.owner).__dict__[s.attr].__get__(v),
+        lambda s, v: referent_of(s.owner).__dict__[s.attr].__get__(v),
     ),
     sources.BuiltinAttr: Step(lambda s: ("BuiltinAttr", s.attr), lambda s, v: getattr(v, s.attr)),
     sources.ClassAttr: Step(lambda s: ("ClassAttr", s.attr), lambda s, v: class_attr(v, s.attr)),

@@ -123,7 +123,7 @@ def filter_entries(guards: tuple[Guard, ...], frame: RealFrame) -> list[GuardFil
     return [_entry(guard, origins) for guard in guards]
 
 
-def filtered(guards: tuple[Guard, ...], keep: GuardFilter | None, frame: RealFrame) -> tuple[Guard, ...]:
+def apply_filter(guards: tuple[Guard, ...], keep: GuardFilter | None, frame: RealFrame) -> tuple[Guard, ...]:
     """Return the guards that ``keep`` selects, in order. If ``keep`` is None, return all guards.
 
     Exceptions of ``keep`` are not caught.

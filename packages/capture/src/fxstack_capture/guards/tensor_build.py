@@ -176,7 +176,7 @@ class TensorChecks:
         return self.compiled
 
     def wait(self) -> bool:
-        """Poll until the build has a result."""
+        """Poll until the build has succeeded or failed. Benchmarks and tests call this method."""
         while not self.poll() and self.why_not is None:
             if self._process is not None:
                 self._process.wait()
@@ -211,6 +211,7 @@ class TensorChecks:
             threading.Thread(target=self.wait, name="fxstack tensor checks", daemon=True).start()
 
     def _compile(self, plan: BuildPlan, lock: tuple[int, ...]) -> None:
+        """Start the compiler process. The process inherits the lock, so that the lock ends with it."""
         _sweep(plan.target.parent)
         handle, name = tempfile.mkstemp(suffix=".tmp", dir=plan.target.parent)
         os.close(handle)

@@ -1,7 +1,7 @@
 """Compile guard records into one native tree.
 
 ``compile_guards(guards, code)`` returns a ``native.Tree``. Its ``meta`` is the tuple of guards in the tree's
-numbering, with weak references to the program's objects (``Guard.weakened``).
+numbering, with weak references to the program's objects (``Guard.weaken``).
 Each source step becomes one node, and a shared prefix becomes one path. Within a node, cheap checks precede
 expensive checks, and cheap subtrees precede expensive subtrees.
 """
@@ -35,7 +35,7 @@ class _Node:
 
 
 class _Builder:
-    """Builder of the nodes. Each call of ``add`` adds one guard."""
+    """The nodes, relations and registers of one tree under construction. Each call of ``add`` adds one guard."""
 
     def __init__(self, code: CodeType) -> None:
         self.code = code
@@ -62,13 +62,13 @@ class _Builder:
             self.roots.append(node)
             return node
         if isinstance(source, sources.ItemAt):
-            return self._found_at(source)
+            return self._item_at(source)
         base, access = lower_step(source)
         node = _Node(access, self.guard)
         self.node(base).children.append(node)
         return node
 
-    def _found_at(self, source: sources.ItemAt) -> _Node:
+    def _item_at(self, source: sources.ItemAt) -> _Node:
         """Make a root that reads two registers. The root follows all nodes that fill registers."""
         registers = self.register(source.of), self.register(source.at)
         node = _Node(("ItemAt", registers), self.guard)
@@ -129,5 +129,5 @@ def compile_guards(guards: Iterable[Guard], code: CodeType, inputs: tuple[source
     )
     relations = tuple(relation[1:] for relation in sorted(builder.relations, key=_first))
     weak = WeakSources()
-    meta = tuple([guard.weakened(weak) for guard in numbered])
+    meta = tuple([guard.weaken(weak) for guard in numbered])
     return native.Tree(roots, relations, builder.registers, len(numbered), meta, outputs)

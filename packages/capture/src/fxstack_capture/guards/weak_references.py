@@ -16,7 +16,7 @@ from fxstack_capture.native.class_flags import is_heap_type
 from fxstack_capture.sources import Source
 
 
-class Weakly:
+class WeakReference:
     """A weak reference to an object, and a text of the object for messages."""
 
     __slots__ = ("_reference", "text")
@@ -34,20 +34,20 @@ class Weakly:
         return self._reference()
 
 
-def held(value: object) -> Any:
-    """Return the object of a ``Weakly``. Return any other value itself."""
-    return value.object if isinstance(value, Weakly) else value
+def referent_of(value: object) -> Any:
+    """Return the object of a ``WeakReference``. Return any other value itself."""
+    return value.object if isinstance(value, WeakReference) else value
 
 
-def weakly(value: object) -> Any:
+def weak_form(value: object) -> Any:
     """Return ``value`` in a weak reference if ``value`` supports weak references.
 
     Classes of C code live as long as the process, so that they need no weak reference.
     """
-    if isinstance(value, Weakly) or (isinstance(value, type) and not is_heap_type(value)):
+    if isinstance(value, WeakReference) or (isinstance(value, type) and not is_heap_type(value)):
         return value
     try:
-        return Weakly(value)
+        return WeakReference(value)
     except TypeError:
         return value
 
@@ -60,7 +60,7 @@ class WeakSources:
 
     def rewrite(self, value: object) -> Any:
         """Return the weak form of a source, or a weak reference to an object of the program."""
-        return self.source(value) if isinstance(value, Source) else weakly(value)
+        return self.source(value) if isinstance(value, Source) else weak_form(value)
 
     def source(self, source: Source) -> Source:
         """Return the source with weak references in place of the objects that it holds."""
@@ -71,12 +71,12 @@ class WeakSources:
 
     def _rewrite(self, source: Source) -> Source:
         if isinstance(source, sources.Pinned):
-            return dataclasses.replace(source, value=weakly(source.value))
+            return dataclasses.replace(source, value=weak_form(source.value))
         if not isinstance(source, sources.Step):
             return source
         changes: dict[str, Any] = {"of": self.source(source.of)}
         if isinstance(source, sources.SlotAttr):
-            changes["owner"] = weakly(source.owner)
+            changes["owner"] = weak_form(source.owner)
         if isinstance(source, sources.ItemAt):
             changes["at"] = self.source(source.at)
         if changes["of"] is source.of and len(changes) == 1:

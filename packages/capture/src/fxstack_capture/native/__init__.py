@@ -15,7 +15,7 @@ what to install, and every function and class below raises ``NativeMissingError`
                                      # end(optimized, plain, nanoseconds, result)
     Optimized.plain_calls            # number of calls that run in plain Python before the trial is asked
     Disabled(fn)                     # a callable that runs fn with every mode off
-    Watched(fn, told)                # a callable that runs fn, and calls told() if fn does not raise
+    Watched(fn, notify)              # a callable that runs fn, and calls notify() if fn does not raise
     bypass(on) -> bool               # run Optimized callables of this thread plainly; returns the old state
     use_redirect(function)           # redirected calls call function(optimized, *args, **kwargs)
     redirect()                       # redirect Optimized callables of this thread, until bypass(...)

@@ -53,10 +53,12 @@ class NamedSymbol:
 
     @property
     def lowest(self) -> int:
+        """The lowest value for which the graph of the trace must hold. Below it, some size is 0 or 1."""
         return self.solved.low
 
     @property
     def highest(self) -> Any:
+        """The highest value that the contract allows; infinity if it has no upper bound."""
         high = self.solved.root.bounds.max
         return int_oo if high is None else high
 
@@ -104,7 +106,7 @@ class Geometry:
                 self.size(size, Size(source, dim), plan.sizes[dim]) for dim, size in enumerate(real.size())
             ]
         else:
-            sizes = [self._same(size, Size(source, dim)) for dim, size in enumerate(like)]
+            sizes = [self._share(size, Size(source, dim)) for dim, size in enumerate(like)]
         strides = self._strides(real, source, plan, sizes)
         offset: Number = real.storage_offset()
         if plan.offset_dynamic:
@@ -133,7 +135,7 @@ class Geometry:
         )
         if plan.strict:
             self.strict[expr] = source
-        return self._bound(expr, value, source)
+        return self._make_number(expr, value, source)
 
     def _named(self, size: int, source: Source, plan: SizePlan) -> Number:
         """Return a size that is a formula of a named dimension.
@@ -151,7 +153,7 @@ class Geometry:
             if direct:
                 return symbol.number
         expr = named.scale * symbol.symbol + named.offset
-        return self._bound(expr, size, source)
+        return self._make_number(expr, size, source)
 
     def _named_symbol(self, solved: Solved, source: Source) -> NamedSymbol:
         high = solved.root.bounds.max
@@ -163,25 +165,25 @@ class Geometry:
             constraint_dim=StrictMinMaxConstraint(False, allowed),
             do_not_specialize_zero_one=True,
         )
-        made = self._bound(expr, solved.value, source)
+        made = self._make_number(expr, solved.value, source)
         assert isinstance(made, torch.SymInt)
         return NamedSymbol(expr, made, solved)
 
     def number(self, value: int, source: Source) -> Number:
         """Make a symbol for an integer that may be 0, 1 or negative: a stride, an offset, an argument."""
-        return self._bound(self._free_symbol(value, source), value, source)
+        return self._make_number(self._free_symbol(value, source), value, source)
 
     def contracted_number(self, value: int, source: Source, hint: Hint) -> Number:
         """Make a symbol for an integer argument that a contract makes symbolic."""
         expr = self._free_symbol(value, source, hint.bounds)
         if hint.strict:
             self.strict[expr] = source
-        return self._bound(expr, value, source)
+        return self._make_number(expr, value, source)
 
     def real_number(self, value: float, source: Source) -> Any:
         expr = self._free_symbol(value, source)
         made = self.env.create_symfloatnode(expr, hint=value, source=NamedSource(source))
-        return self._note(expr, made, source)
+        return self._register(expr, made, source)
 
     def drawn(self, value: float, source: Source) -> Any:
         """Make a symbol for a number that differs from run to run, such as a random number.
@@ -223,7 +225,7 @@ class Geometry:
             first = self._of_shape_id.setdefault(plan.shape_id, made)
             if first is not made:
                 torch_compat.check(first == made)
-        return self._note(expr, made, source)
+        return self._register(expr, made, source)
 
     def _strides(
         self, real: torch.Tensor, source: Source, plan: TensorPlan, sizes: list[Number]
@@ -235,28 +237,28 @@ class Geometry:
             if isinstance(planned, Inferred):
                 strides[dim] = strides[planned.dim] * sizes[planned.dim]
                 if isinstance(strides[dim], torch.SymInt):
-                    self._bind(Stride(source, dim), strides[dim].node.expr)
+                    self._add_binding(Stride(source, dim), strides[dim].node.expr)
             elif planned is DYNAMIC and real_strides[dim] > 1:
                 strides[dim] = self.number(real_strides[dim], Stride(source, dim))
             else:
                 strides[dim] = real_strides[dim]
         return strides
 
-    def _same(self, number: Number, source: Source) -> Number:
+    def _share(self, number: Number, source: Source) -> Number:
         if isinstance(number, torch.SymInt):
-            self._bind(source, number.node.expr)
+            self._add_binding(source, number.node.expr)
         return number
 
-    def _bound(self, expr: sympy.Expr, value: int, source: Source) -> Number:
+    def _make_number(self, expr: sympy.Expr, value: int, source: Source) -> Number:
         made = self.env.create_symintnode(expr, hint=value, source=NamedSource(source))
-        return made if type(made) is int else self._note(expr, made, source)
+        return made if type(made) is int else self._register(expr, made, source)
 
-    def _bind(self, source: Source, expr: sympy.Expr) -> None:
+    def _add_binding(self, source: Source, expr: sympy.Expr) -> None:
         self.bindings.append(Binding(source, expr))
         self._symbolic.add(source)
 
-    def _note(self, expr: sympy.Expr, made: object, source: Source) -> Any:
-        self._bind(source, expr)
+    def _register(self, expr: sympy.Expr, made: object, source: Source) -> Any:
+        self._add_binding(source, expr)
         if isinstance(expr, sympy.Symbol):
             self.primary.setdefault(expr, (source, made))
         return made
@@ -271,7 +273,7 @@ def _constraint(bounds: DimRange | Range, lowest: object) -> StrictMinMaxConstra
     return StrictMinMaxConstraint(False, ValueRanges(lower, upper))
 
 
-def numbers(values: Sequence[Number]) -> list[int | None]:
+def static_numbers(values: Sequence[Number]) -> list[int | None]:
     """Return plain numbers unchanged, and None for symbolic numbers."""
     return [value if type(value) is int else None for value in values]
 

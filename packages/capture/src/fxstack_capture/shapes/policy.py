@@ -120,6 +120,7 @@ def is_static(options: CaptureOptions) -> bool:
 
 
 def _plan_size(history: FrameHistory, place: str, size: int, options: CaptureOptions) -> SizePlan:
+    """Plan a size without marks: it is symbolic if the history has seen two values, or by ``dynamic=True``."""
     if history.observe(place, size) is DYNAMIC or options.dynamic:
         return _DUCK
     return _STATIC

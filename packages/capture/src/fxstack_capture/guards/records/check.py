@@ -38,15 +38,19 @@ class Check:
     is_of_frame: ClassVar[bool] = True
     """Whether a guard filter sees the name and the value of the source, as filters of torch do."""
 
+    failure: ClassVar[str | None] = None
+    """The text of ``describe`` if it is the same for all values."""
+
     weak_fields: ClassVar[tuple[str, ...]] = ()
-    """Fields that hold an object of the program or a source. ``weakened`` rewrites them."""
+    """Fields that hold an object of the program or a source. ``weaken`` rewrites them."""
 
     weak_tuples: ClassVar[tuple[str, ...]] = ()
-    """Fields that hold a tuple of objects of the program or of sources. ``weakened`` rewrites their items."""
+    """Fields that hold a tuple of objects of the program or of sources. ``weaken`` rewrites their items."""
 
     def arguments(self) -> tuple[object, ...]:
-        """Return the arguments of the native check."""
-        return ()
+        """Return the arguments of the native check: by default all fields."""
+        names: tuple[str, ...] = self.__match_args__
+        return tuple([getattr(self, name) for name in names])
 
     def lower(self, source: Source) -> LoweredCheck:
         """Return the native check of the value at ``source``. By default its kind is the name of the class."""
@@ -66,9 +70,9 @@ class Check:
 
     def describe(self, value: Any, _read: Reader) -> str:
         """Return a text of a value that fails the check. ``_read`` reads the other values of a relation."""
-        return f"it is {short(value)}"
+        return self.failure or f"it is {short(value)}"
 
-    def weakened(self, weak: WeakSources) -> Check:
+    def weaken(self, weak: WeakSources) -> Check:
         """Return the check as an entry keeps it for messages: weak references replace the program's objects."""
         changes: dict[str, Any] = {}
         for name in self.weak_fields:
@@ -101,9 +105,9 @@ class Guard:
     check: Check
     stack: tuple[tuple[str, int, str], ...] = field(default=(), compare=False)
 
-    def weakened(self, weak: WeakSources) -> Guard:
-        """Return the guard as an entry keeps it for messages (see ``Check.weakened``)."""
-        check = self.check.weakened(weak)
+    def weaken(self, weak: WeakSources) -> Guard:
+        """Return the guard as an entry keeps it for messages (see ``Check.weaken``)."""
+        check = self.check.weaken(weak)
         source = weak.source(self.source)
         if check is self.check and source is self.source:
             return self

@@ -7,7 +7,7 @@ from typing import Any
 
 from fxstack_capture.guards.records.check import Check, Reader
 from fxstack_capture.guards.text import class_name, literal, short
-from fxstack_capture.guards.weak_references import held
+from fxstack_capture.guards.weak_references import referent_of
 
 NOT_FOUND: Any = object()
 """The value in ``ClassUnchanged`` of an attribute that the class does not have.
@@ -58,9 +58,9 @@ class ClassUnchanged(Check):
         changes = []
         for name, old in zip(self.names, self.values, strict=True):
             new = next((c.__dict__[name] for c in cls.__mro__ if name in c.__dict__), NOT_FOUND)
-            if new is not held(old):
+            if new is not referent_of(old):
                 changes.append(f"{class_name(cls)}.{name} is {_attribute(new)} (was {_attribute(old)})")
-        bases = tuple(map(held, self.mro))
+        bases = tuple(map(referent_of, self.mro))
         if bases and bases != cls.__mro__:
             new_names, old_names = (
                 ", ".join("a class that no longer exists" if c is None else class_name(c) for c in mro[1:])

@@ -20,9 +20,6 @@ class LengthIs(Check):
     cost = 2
     kinds = ("SEQUENCE_LENGTH",)
 
-    def arguments(self) -> tuple[object, ...]:
-        return (self.length,)
-
     def demand(self) -> str:
         return f"must have length {self.length}"
 
@@ -63,9 +60,6 @@ class KeysAre(Check):
     def __hash__(self) -> int:
         return hash(self._identity())
 
-    def arguments(self) -> tuple[object, ...]:
-        return (self.keys, self.ordered)
-
     def demand(self) -> str:
         return f"must have the keys {short(self.keys)}" + (" in this order" if self.ordered else "")
 
@@ -90,9 +84,6 @@ class HasKey(Check):
 
     cost = 5
     kinds = ("DICT_CONTAINS",)
-
-    def arguments(self) -> tuple[object, ...]:
-        return (self.key, self.present)
 
     def lower(self, source: Source) -> LoweredCheck:
         # Looking for an attribute need not materialise the dictionary of the instance.
@@ -122,9 +113,6 @@ class MembersAre(Check):
 
     cost = 10
     kinds = ("EMPTY_NN_MODULE_HOOKS_DICT", "DICT_CONTAINS")
-
-    def arguments(self) -> tuple[object, ...]:
-        return (self.absent, self.empty)
 
     def lower(self, source: Source) -> LoweredCheck:
         return source.base, "MembersAre", self.arguments()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import sympy
 from torch.utils._sympy.printers import PythonPrinter
@@ -25,6 +24,7 @@ class SameObject(Relation):
     cost = 1
     kinds = ("DUPLICATE_INPUT",)
     weak_fields = ("other",)
+    failure = "the two objects are different"
 
     def relate(self, source: Source, register: Callable[[Source], int]) -> tuple[object, ...]:
         return ((register(source), register(self.other)),)
@@ -35,9 +35,6 @@ class SameObject(Relation):
     def condition(self, name: str) -> str:
         return f"{name} is {python_name(self.other.name)}"
 
-    def describe(self, _value: object, _read: Reader) -> str:
-        return "the two objects are different"
-
 
 @dataclass(frozen=True, slots=True)
 class _OfAll(Relation):
@@ -46,14 +43,9 @@ class _OfAll(Relation):
     others: tuple[Source, ...]
 
     weak_tuples = ("others",)
-    failure: ClassVar[str]
-    """The text of ``describe``."""
 
     def relate(self, source: Source, register: Callable[[Source], int]) -> tuple[object, ...]:
         return (tuple(map(register, (source, *self.others))),)
-
-    def describe(self, _value: object, _read: Reader) -> str:
-        return self.failure
 
     def _names(self, name: str) -> list[str]:
         return [name, *(python_name(source.name) for source in self.others)]
@@ -145,6 +137,6 @@ class ShapeHolds(Relation):
         values = ", ".join(f"{source.name} = {short(read(source))}" for _symbol, source in self.symbols)
         return f"now {values}"
 
-    def weakened(self, weak: WeakSources) -> Check:
+    def weaken(self, weak: WeakSources) -> Check:
         symbols = tuple((symbol, weak.source(source)) for symbol, source in self.symbols)
         return replace(self, symbols=symbols)

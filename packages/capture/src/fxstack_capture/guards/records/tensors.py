@@ -60,12 +60,6 @@ class TensorIs(Check):
     nanoseconds = 37
     weak_fields = ("cls",)
 
-    def arguments(self) -> tuple[object, ...]:
-        return (
-            *(self.cls, self.keyset, self.dtype, self.device, self.layout, self.requires_grad),
-            *(self.sizes, self.strides, self.storage_offset, self.is_leaf),
-        )
-
     def _texts(self) -> dict[str, str]:
         return {
             "class": short(self.cls),
@@ -156,9 +150,6 @@ class MarksWithin(Check):
 
     cost = 11
     kinds = ("TENSOR_MATCH", "DIMENSION_MARKING")
-
-    def arguments(self) -> tuple[object, ...]:
-        return (self.names, self.dims)
 
     def demand(self) -> str:
         return f"must not have marks other than {_marks(self.names, self.dims)}"

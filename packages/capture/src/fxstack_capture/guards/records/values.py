@@ -21,9 +21,6 @@ class TypeIs(Check):
     kinds = ("TYPE_MATCH",)
     weak_fields = ("cls",)
 
-    def arguments(self) -> tuple[object, ...]:
-        return (self.cls,)
-
     def demand(self) -> str:
         return f"must be of type {short(self.cls)}"
 
@@ -104,9 +101,6 @@ class Equals(Check):
     cost = 2
     kinds = ("CONSTANT_MATCH", "EQUALS_MATCH")
 
-    def arguments(self) -> tuple[object, ...]:
-        return (self.value,)
-
     def demand(self) -> str:
         return f"must be {short(self.value)}"
 
@@ -153,6 +147,7 @@ class SlotUnset(Check):
     cost = 2
     kinds = ("HASATTR",)
     weak_fields = ("owner",)
+    failure = "the slot has a value"
 
     def arguments(self) -> tuple[object, ...]:
         return (self.owner.__dict__[self.attr],)
@@ -163,9 +158,6 @@ class SlotUnset(Check):
     def condition(self, name: str) -> str:
         return f"not hasattr({name}, {self.attr!r})"
 
-    def describe(self, _value: object, _read: Reader) -> str:
-        return "the slot has a value"
-
 
 @dataclass(frozen=True, slots=True)
 class CellEmpty(Check):
@@ -173,12 +165,10 @@ class CellEmpty(Check):
 
     cost = 1
     kinds = ("HASATTR",)
+    failure = "the cell has a value"
 
     def demand(self) -> str:
         return "must be an empty cell"
 
     def condition(self, name: str) -> str:
         return f"unchanged({name})"
-
-    def describe(self, _value: object, _read: Reader) -> str:
-        return "the cell has a value"

@@ -19,6 +19,13 @@ HIDDEN int hook_retain(void);  /* The first call installs the evaluator. -1 with
 HIDDEN void hook_release(void); /* The last call uninstalls the evaluator. */
 extern HIDDEN PyMethodDef hook_methods[];
 
+/* A function of the module that sets a static variable to its argument. */
+#define SETTER(NAME, VARIABLE)                                     \
+    static PyObject *NAME(PyObject *module, PyObject *value) {     \
+        Py_XSETREF(VARIABLE, Py_NewRef(value));                    \
+        Py_RETURN_NONE;                                            \
+    }
+
 /* --- per code object (entries.c) ---------------------------------------------------------------- */
 
 typedef struct Entry Entry;

@@ -78,7 +78,7 @@ static COLD PyObject *run_shadow(PyThreadState *ts, InterpreterFrame *f, Entry *
  * and on the stack. Therefore a frame that is continued a thousand times nests no deeper than one call. */
 
 static PyTypeObject *continuation_type;
-/* The code of the next frame. go_on() handles the continuation of this frame. */
+/* The code of the next frame. run_continuations() handles the continuation of this frame. */
 static __thread PyCodeObject *continued_code;
 /* Owned. Dropped as soon as that frame has taken the arguments. */
 static __thread PyObject *continued_arguments;
@@ -90,7 +90,7 @@ static PyObject *py_use_continuation(PyObject *module, PyObject *type) {
     Py_RETURN_NONE;
 }
 
-/* Whether a go_on() further down the stack handles the continuation that the frame returns. */
+/* Whether a run_continuations() further down the stack handles the continuation that the frame returns. */
 static inline int is_continued(PyCodeObject *code) {
     if (likely(continued_code != code)) return 0;
     continued_code = NULL;
@@ -98,10 +98,10 @@ static inline int is_continued(PyCodeObject *code) {
     return 1;
 }
 
-static inline int goes_on(PyObject *result) { return result != NULL && Py_IS_TYPE(result, continuation_type); }
+static inline int is_continuation(PyObject *result) { return result != NULL && Py_IS_TYPE(result, continuation_type); }
 
-static PyObject *go_on(PyObject *result) {
-    while (goes_on(result)) {
+static PyObject *run_continuations(PyObject *result) {
+    while (is_continuation(result)) {
         PyObject *fn = PyTuple_Size(result) == 2 ? PyTuple_GET_ITEM(result, 0) : NULL;
         if (fn == NULL || !PyCallable_Check(fn) || !PyTuple_CheckExact(PyTuple_GET_ITEM(result, 1))) {
             Py_DECREF(result);
@@ -158,14 +158,14 @@ static inline PyObject *run_entry(PyThreadState *ts, InterpreterFrame *f, Entry 
     int fits = likely(frame_swap_code(ts, f, e->code));
     PyObject *result = fits ? run_swapped(ts, f, e, inputs) : run_shadow(ts, f, e, inputs);
     if (unlikely(region != NULL)) tensors->end_region(region);
-    if (likely(continued || !goes_on(result))) return result;
+    if (likely(continued || !is_continuation(result))) return result;
     frame_let_go(f);
-    return go_on(result);
+    return run_continuations(result);
 }
 
 /* --- compile mode: asking ------------------------------------------------------------------------ */
 
-static PyObject *ask(PyThreadState *ts, InterpreterFrame *f, Scope scope) {
+static PyObject *call_callback(PyThreadState *ts, InterpreterFrame *f, Scope scope) {
     PyFunctionObject *func = frame_function(f);
     PyObject *closure = func->func_closure ? Py_NewRef(func->func_closure) : PyTuple_New(0);
     PyObject *locals = closure ? frame_locals(f) : NULL;
@@ -202,7 +202,7 @@ static COLD PyObject *miss(PyThreadState *ts, InterpreterFrame *f, int continued
     Scope saved = thread_scope;
     thread_scope = (Scope){MODE_OFF, NULL, NULL, NULL};
     PyCodeObject *code = frame_code(f);
-    PyObject *answer = ask(ts, f, saved);
+    PyObject *answer = call_callback(ts, f, saved);
     Entry *entry = NULL;
     PyObject *inputs = NULL;
     int bad = answer == NULL;
@@ -366,10 +366,7 @@ static COLD PyObject *refuse_depth(PyThreadState *ts, InterpreterFrame *f, int t
 
 static PyObject *debugging; /* The function that is asked about trace functions. */
 
-static PyObject *py_use_debugging(PyObject *module, PyObject *function) {
-    Py_XSETREF(debugging, Py_NewRef(function));
-    Py_RETURN_NONE;
-}
+SETTER(py_use_debugging, debugging)
 
 /* Whether a debugger follows the frames of the thread, or the frame belongs to a trace function. */
 static COLD int ask_debugging(PyThreadState *ts) {
@@ -401,13 +398,10 @@ static inline PyObject *evaluate(PyThreadState *ts, InterpreterFrame *f, int thr
 
 static PyObject *hidden_file; /* The co_filename of code whose frames no traceback shows. */
 
-static PyObject *py_hide_file(PyObject *module, PyObject *name) {
-    Py_XSETREF(hidden_file, Py_NewRef(name));
-    Py_RETURN_NONE;
-}
+SETTER(py_hide_file, hidden_file)
 
 /* Remove the traceback entry that a hidden frame has added to the exception. */
-static COLD void leave_out(void) {
+static COLD void drop_traceback_entry(void) {
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
     PyErr_NormalizeException(&type, &value, &traceback);
@@ -434,7 +428,7 @@ static PyObject *evaluator(PyThreadState *ts, InterpreterFrame *f, int throwflag
     RECURSION_SAVE(ts);
     PyObject *result = evaluate(ts, f, throwflag);
     RECURSION_RESTORE(ts);
-    if (unlikely(hidden) && result == NULL) leave_out();
+    if (unlikely(hidden) && result == NULL) drop_traceback_entry();
     return result;
 }
 

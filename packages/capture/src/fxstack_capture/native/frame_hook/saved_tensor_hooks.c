@@ -12,10 +12,7 @@ PyObject *read_saved_hooks(void) {
     return PyObject_Vectorcall(hooks_reader, args, 1, NULL);
 }
 
-static PyObject *py_use_hooks(PyObject *module, PyObject *function) {
-    Py_XSETREF(hooks_reader, Py_NewRef(function));
-    Py_RETURN_NONE;
-}
+SETTER(py_use_hooks, hooks_reader)
 
 static int are_first_hooks(PyObject *now) {
     PyObject *first = first_hooks;

@@ -7,60 +7,49 @@
 
 /* --- calling in a scope -------------------------------------------------------------------------- */
 
-static inline PyObject *call_in_scope(Scope scope, PyObject *fn, PyObject *const *args, size_t nargsf, PyObject *names) {
-    if (hook_retain() < 0) return NULL;
-    Scope *current = current_scope(), saved = *current;
-    Py_INCREF(scope.callback);
-    Py_XINCREF(scope.owner);
-    *current = scope;
-    PyObject *result = PyObject_Vectorcall(fn, args, nargsf, names);
-    *current_scope() = saved;
-    Py_DECREF(scope.callback);
-    Py_XDECREF(scope.owner);
+/* -1 with an exception. Without one, scope_leave() must follow. */
+static inline int scope_enter(const Scope *scope, Scope *saved) {
+    if (hook_retain() < 0) return -1;
+    Scope *current = current_scope();
+    *saved = *current;
+    Py_INCREF(scope->callback);
+    Py_XINCREF(scope->owner);
+    Py_XINCREF(scope->passthrough);
+    *current = *scope;
+    return 0;
+}
+
+static inline void scope_leave(const Scope *scope, const Scope *saved) {
+    *current_scope() = *saved;
+    Py_DECREF(scope->callback);
+    Py_XDECREF(scope->owner);
+    Py_XDECREF(scope->passthrough);
     hook_release();
-    return result;
 }
 
-static PyObject *call_tuple_in_scope(Scope scope, PyObject *fn, PyObject *args, PyObject *kwargs) {
-    if (hook_retain() < 0) return NULL;
-    Scope *current = current_scope(), saved = *current;
-    Py_INCREF(scope.callback);
-    Py_XINCREF(scope.owner);
-    Py_XINCREF(scope.passthrough);
-    *current = scope;
-    PyObject *result = PyObject_Call(fn, args, kwargs);
-    *current_scope() = saved;
-    Py_DECREF(scope.callback);
-    Py_XDECREF(scope.owner);
-    Py_XDECREF(scope.passthrough);
-    hook_release();
-    return result;
-}
-
-/* Parse (args=(), kwargs=None) from an argument vector. -1 with an exception. */
-static int call_arguments(PyObject *const *args, Py_ssize_t n, PyObject **tuple, PyObject **dict) {
-    *tuple = n > 0 ? args[0] : NULL;
-    *dict = n > 1 && args[1] != Py_None ? args[1] : NULL;
-    if (*tuple != NULL && !PyTuple_Check(*tuple)) return PyErr_SetString(PyExc_TypeError, "args must be a tuple"), -1;
-    if (*dict != NULL && !PyDict_Check(*dict)) return PyErr_SetString(PyExc_TypeError, "kwargs must be a dict"), -1;
-    if (*tuple == NULL) *tuple = PyTuple_New(0);
-    else Py_INCREF(*tuple);
-    return *tuple == NULL ? -1 : 0;
-}
-
-static PyObject *py_run_with(PyObject *module, PyObject *const *args, Py_ssize_t n) {
-    PyObject *tuple, *dict;
-    if (n < 3 || n > 5) return PyErr_SetString(PyExc_TypeError, "run_with(callback, owner, fn, args=(), kwargs=None)"), NULL;
-    if (!PyObject_TypeCheck(args[1], &Owner_Type)) return PyErr_SetString(PyExc_TypeError, "owner must be an Owner"), NULL;
-    if (call_arguments(args + 3, n - 3, &tuple, &dict) < 0) return NULL;
-    Scope scope = {MODE_COMPILE, args[0], args[1], NULL};
-    PyObject *result = call_tuple_in_scope(scope, args[2], tuple, dict);
+/* `args`: a tuple, or NULL for no arguments. `kwargs`: a dict, None or NULL. */
+static PyObject *call_in_scope(Scope scope, PyObject *fn, PyObject *args, PyObject *kwargs) {
+    if (args != NULL && !PyTuple_Check(args)) return PyErr_SetString(PyExc_TypeError, "args must be a tuple"), NULL;
+    if (kwargs == Py_None) kwargs = NULL;
+    if (kwargs != NULL && !PyDict_Check(kwargs)) return PyErr_SetString(PyExc_TypeError, "kwargs must be a dict"), NULL;
+    PyObject *tuple = args != NULL ? Py_NewRef(args) : PyTuple_New(0);
+    Scope saved;
+    if (tuple == NULL || scope_enter(&scope, &saved) < 0) return Py_XDECREF(tuple), NULL;
+    PyObject *result = PyObject_Call(fn, tuple, kwargs);
+    scope_leave(&scope, &saved);
     Py_DECREF(tuple);
     return result;
 }
 
+static PyObject *py_run_with(PyObject *module, PyObject *const *args, Py_ssize_t n) {
+    if (n < 3 || n > 5) return PyErr_SetString(PyExc_TypeError, "run_with(callback, owner, fn, args=(), kwargs=None)"), NULL;
+    if (!PyObject_TypeCheck(args[1], &Owner_Type)) return PyErr_SetString(PyExc_TypeError, "owner must be an Owner"), NULL;
+    Scope scope = {MODE_COMPILE, args[0], args[1], NULL};
+    return call_in_scope(scope, args[2], n > 3 ? args[3] : NULL, n > 4 ? args[4] : NULL);
+}
+
 static PyObject *py_intercept(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names) {
-    PyObject *tuple, *dict, *passthrough = n > 4 ? args[4] : NULL;
+    PyObject *passthrough = n > 4 ? args[4] : NULL;
     Py_ssize_t named = names ? PyTuple_GET_SIZE(names) : 0;
     if (named == 1 && n < 5 && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, 0), "passthrough") == 0)
         passthrough = args[n];
@@ -70,11 +59,8 @@ static PyObject *py_intercept(PyObject *module, PyObject *const *args, Py_ssize_
     if (passthrough == Py_None) passthrough = NULL;
     if (passthrough && !Py_IS_TYPE(passthrough, &Passthrough_Type))
         return PyErr_SetString(PyExc_TypeError, "passthrough must be a Passthrough"), NULL;
-    if (call_arguments(args + 2, n < 4 ? n - 2 : 2, &tuple, &dict) < 0) return NULL;
     Scope scope = {MODE_INTERCEPT, args[0], NULL, passthrough};
-    PyObject *result = call_tuple_in_scope(scope, args[1], tuple, dict);
-    Py_DECREF(tuple);
-    return result;
+    return call_in_scope(scope, args[1], n > 2 ? args[2] : NULL, n > 3 ? args[3] : NULL);
 }
 
 /* --- Optimized, Disabled and Watched ---------------------------------------------------------------------- */
@@ -93,29 +79,26 @@ typedef struct {
     Py_ssize_t plain_calls;
 } Wrapper;
 
-typedef enum { COMPILED, PLAIN, REDIRECTED } Told;
-static __thread Told told_here; /* How Optimized callables run in this thread. */
+typedef enum { COMPILED, PLAIN, REDIRECTED } CallMode;
+static __thread CallMode thread_call_mode; /* How Optimized callables run in this thread. */
 static PyObject *redirect;      /* The function that is called instead of a redirected Optimized callable. */
 
-static PyObject *set_told(Told told) {
-    Told was = told_here;
-    told_here = told;
+static PyObject *set_call_mode(CallMode mode) {
+    CallMode was = thread_call_mode;
+    thread_call_mode = mode;
     return PyBool_FromLong(was == PLAIN);
 }
 
 static PyObject *py_bypass(PyObject *module, PyObject *on) {
     int now = PyObject_IsTrue(on);
-    return now < 0 ? NULL : set_told(now ? PLAIN : COMPILED);
+    return now < 0 ? NULL : set_call_mode(now ? PLAIN : COMPILED);
 }
 
-static PyObject *py_use_redirect(PyObject *module, PyObject *to) {
-    Py_XSETREF(redirect, Py_NewRef(to));
-    Py_RETURN_NONE;
-}
+SETTER(py_use_redirect, redirect)
 
 static PyObject *py_redirect(PyObject *module, PyObject *unused) {
     if (redirect == NULL) return PyErr_SetString(PyExc_RuntimeError, "use_redirect was not called"), NULL;
-    return set_told(REDIRECTED);
+    return set_call_mode(REDIRECTED);
 }
 
 static PyObject *disabled_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names);
@@ -125,7 +108,7 @@ static PyObject *torch_module, *torch_global, *stance_word, *backend_word;
 /* The globals of that module, once it is loaded. */
 static PyObject *torch_globals;
 static PyObject *last_stance;                               /* The stance object that was read last. */
-static Told last_answer;
+static CallMode last_answer;
 static PyObject *trial_begin, *trial_end; /* methods of trials */
 
 int scopes_init(void) {
@@ -145,7 +128,7 @@ static int has_backend(PyObject *stance) {
     return backend != Py_None;
 }
 
-static Told ask_stance(PyObject *stance) {
+static CallMode ask_stance(PyObject *stance) {
     PyObject *word = PyObject_GetAttr(stance, stance_word);
     if (word == NULL) {
         PyErr_Clear();
@@ -158,7 +141,7 @@ static Told ask_stance(PyObject *stance) {
 }
 
 /* The stance that torch.compiler.set_stance has set: "force_eager", or another backend. */
-static Told told_by_torch(void) {
+static CallMode call_mode_of_stance(void) {
     if (torch_globals == NULL) {
         PyObject *module = PyDict_GetItemWithError(PyImport_GetModuleDict(), torch_module);
         if (module == NULL || !PyModule_Check(module)) return COMPILED;
@@ -196,11 +179,15 @@ static int is_under_hooks(void) {
 static PyObject *compiled_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names) {
     Wrapper *w = (Wrapper *)self;
     Scope scope = {MODE_COMPILE, w->callback, w->owner, NULL};
-    PyObject *hooks = read_saved_hooks(), *outer = first_hooks;
+    PyObject *hooks = read_saved_hooks(), *outer = first_hooks, *result = NULL;
     if (hooks == NULL) return NULL;
+    Scope saved;
     Py_INCREF(self);
     first_hooks = hooks;
-    PyObject *result = call_in_scope(scope, w->fn, args, nargsf, names);
+    if (scope_enter(&scope, &saved) == 0) {
+        result = PyObject_Vectorcall(w->fn, args, nargsf, names);
+        scope_leave(&scope, &saved);
+    }
     first_hooks = outer;
     Py_DECREF(hooks);
     Py_DECREF(self);
@@ -209,7 +196,7 @@ static PyObject *compiled_call(PyObject *self, PyObject *const *args, size_t nar
 
 /* --- trials: timed calls, compiled and plain -------------------------------------------------------- */
 
-typedef enum { RUN_COMPILED, TIME_COMPILED, TIME_PLAIN, WATCH } Manner; /* WATCH: tell if the call returns. */
+typedef enum { RUN_COMPILED, TIME_COMPILED, TIME_PLAIN, WATCH } TrialMode; /* WATCH: tell if the call returns. */
 
 /* The processor time of this thread: other work on the machine does not count. */
 static long long now_ns(void) {
@@ -218,43 +205,43 @@ static long long now_ns(void) {
     return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
-static Manner ask_trial(PyObject *trial, PyObject *self) {
+static TrialMode ask_trial(PyObject *trial, PyObject *self) {
     PyObject *answer = PyObject_CallMethodOneArg(trial, trial_begin, self);
-    long manner = answer ? PyLong_AsLong(answer) : -1;
+    long trial_mode = answer ? PyLong_AsLong(answer) : -1;
     Py_XDECREF(answer);
-    return manner == -1 && PyErr_Occurred() ? (Manner)-1 : (Manner)manner;
+    return trial_mode == -1 && PyErr_Occurred() ? (TrialMode)-1 : (TrialMode)trial_mode;
 }
 
 /* 0, or -1 with an exception. A warning raises if the program has made warnings errors. */
-static int tell_trial(PyObject *trial, PyObject *self, Manner manner, long long took, PyObject *result) {
-    PyObject *plain = manner == TIME_PLAIN ? Py_True : Py_False, *ns = PyLong_FromLongLong(took);
-    PyObject *told = ns ? PyObject_CallMethodObjArgs(trial, trial_end, self, plain, ns, result, NULL) : NULL;
+static int tell_trial(PyObject *trial, PyObject *self, TrialMode trial_mode, long long took, PyObject *result) {
+    PyObject *plain = trial_mode == TIME_PLAIN ? Py_True : Py_False, *ns = PyLong_FromLongLong(took);
+    PyObject *answer = ns ? PyObject_CallMethodObjArgs(trial, trial_end, self, plain, ns, result, NULL) : NULL;
     Py_XDECREF(ns);
-    Py_XDECREF(told);
-    return told ? 0 : -1;
+    Py_XDECREF(answer);
+    return answer ? 0 : -1;
 }
 
 /* This is C code, so no frame of fxstack is the caller of the program's frame. The program may inspect its
  * caller. */
-static COLD PyObject *tried_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names) {
+static COLD PyObject *trial_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names) {
     PyObject *trial = Py_NewRef(((Wrapper *)self)->trial), *result = NULL;
     Scope *current = current_scope(), saved = *current;
     Py_INCREF(self);
     current->mode = MODE_OFF;
-    Manner manner = ask_trial(trial, self);
+    TrialMode trial_mode = ask_trial(trial, self);
     *current_scope() = saved;
-    if (manner == (Manner)-1) goto done;
+    if (trial_mode == (TrialMode)-1) goto done;
     long long start = now_ns();
-    result = (manner == TIME_PLAIN ? disabled_call : compiled_call)(self, args, nargsf, names);
-    if (manner != RUN_COMPILED && (result != NULL || manner != WATCH)) {
+    result = (trial_mode == TIME_PLAIN ? disabled_call : compiled_call)(self, args, nargsf, names);
+    if (trial_mode != RUN_COMPILED && (result != NULL || trial_mode != WATCH)) {
         long long took = now_ns() - start;
         PyObject *type, *value, *traceback; /* The error of a call that has raised, which counts like any other call. */
         PyErr_Fetch(&type, &value, &traceback);
         current->mode = MODE_OFF;
-        int told = tell_trial(trial, self, manner, took, result == NULL ? Py_None : result);
+        int answer = tell_trial(trial, self, trial_mode, took, result == NULL ? Py_None : result);
         *current_scope() = saved;
         if (type != NULL) PyErr_Restore(type, value, traceback);
-        else if (told < 0) Py_CLEAR(result);
+        else if (answer < 0) Py_CLEAR(result);
     }
 done:
     Py_DECREF(trial);
@@ -264,15 +251,15 @@ done:
 
 static PyObject *optimized_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names) {
     Wrapper *w = (Wrapper *)self;
-    Told told = told_here ? told_here : told_by_torch();
-    if (unlikely(told == PLAIN)) return disabled_call(self, args, nargsf, names);
-    if (unlikely(told == REDIRECTED)) return redirected_call(self, args, nargsf, names);
+    CallMode mode = thread_call_mode ? thread_call_mode : call_mode_of_stance();
+    if (unlikely(mode == PLAIN)) return disabled_call(self, args, nargsf, names);
+    if (unlikely(mode == REDIRECTED)) return redirected_call(self, args, nargsf, names);
     if (likely(w->trial == NULL) || is_under_hooks()) return compiled_call(self, args, nargsf, names);
     if (w->plain_calls > 0) {
         w->plain_calls--;
         return disabled_call(self, args, nargsf, names);
     }
-    return tried_call(self, args, nargsf, names);
+    return trial_call(self, args, nargsf, names);
 }
 
 static PyObject *disabled_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names) {
@@ -298,10 +285,10 @@ static PyObject *watched_call(PyObject *self, PyObject *const *args, size_t narg
     if (result != NULL) {
         Scope *current = current_scope(), saved = *current;
         current->mode = MODE_OFF;
-        PyObject *told = PyObject_CallNoArgs(((Wrapper *)self)->callback);
+        PyObject *answer = PyObject_CallNoArgs(((Wrapper *)self)->callback);
         *current_scope() = saved;
-        if (told == NULL) Py_CLEAR(result);
-        Py_XDECREF(told);
+        if (answer == NULL) Py_CLEAR(result);
+        Py_XDECREF(answer);
     }
     Py_DECREF(self);
     return result;
@@ -334,10 +321,10 @@ static PyObject *disabled_new(PyTypeObject *type, PyObject *args, PyObject *kwar
 }
 
 static PyObject *watched_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"fn", "told", NULL};
-    PyObject *fn, *told;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO:Watched", names, &fn, &told)) return NULL;
-    return wrapper_make(type, fn, told, NULL, watched_call);
+    static char *names[] = {"fn", "notify", NULL};
+    PyObject *fn, *notify;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO:Watched", names, &fn, &notify)) return NULL;
+    return wrapper_make(type, fn, notify, NULL, watched_call);
 }
 
 static int wrapper_traverse(Wrapper *w, visitproc visit, void *arg) {
@@ -433,7 +420,7 @@ PyTypeObject Disabled_Type = {
 };
 PyTypeObject Watched_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "fxstack_capture._native.Watched",
-    .tp_doc = "Watched(fn, told): calls fn in the present mode. If fn raises nothing, calls told().",
+    .tp_doc = "Watched(fn, notify): calls fn in the present mode. If fn raises nothing, calls notify().",
     .tp_new = watched_new,
     .tp_members = disabled_members,
     .tp_getset = wrapper_getset,

@@ -369,7 +369,7 @@ static const struct {
     TestFunction run;
     int (*build)(Tree *, Test *, PyObject *);
     int arity;
-    Dictionary settled_by;
+    Dictionary depends_on;
 } table[] = {
     {"TypeIs", check_type_is, build_weak, 1, DICT_NONE},
     {"IdentityIs", check_identity_is, build_weak, 1, DICT_NONE},
@@ -396,7 +396,7 @@ int test_build(Tree *tree, Test *test, const char *kind, PyObject *args) {
         if (PyTuple_GET_SIZE(args) != table[i].arity)
             return PyErr_Format(PyExc_TypeError, "%s takes %d arguments", kind, table[i].arity), -1;
         test->run = table[i].run;
-        test->settled_by = table[i].settled_by;
+        test->depends_on = table[i].depends_on;
         if (test->run == check_members_are) test->first = note_members, test->again = check_members_again;
         if (table[i].build(tree, test, args) < 0) return -1;
         test->of_constant = is_of_constant(test);

@@ -34,7 +34,7 @@ struct Test {
      * test that may change without a change of the dictionary. Or NULL. */
     TestFunction first, again;
     /* The test holds (or only `again` must hold) while this dictionary is unchanged. */
-    Dictionary settled_by;
+    Dictionary depends_on;
     int of_constant;           /* The test holds for an object forever. */
     int of_class;              /* The test holds for a class while its version tag is unchanged. */
     /* The test holds for a class while no class is registered with an abstract base class. */
@@ -64,10 +64,10 @@ struct Node {
     Py_ssize_t index; /* Requested position. */
     Py_ssize_t hint;  /* The position where the last check found the key. */
     /* version_skips.c: the parts that a check skips while a dictionary is unchanged. */
-    /* `settles`: the dictionary that the children depend on. `follows`: the dictionary that determines the
+    /* `skip_dict`: the dictionary that the children depend on. `follows`: the dictionary that determines the
      * value of this node. */
-    Dictionary settles, follows;
-    int stable;         /* Whether root_versions.c checks this root. */
+    Dictionary skip_dict, follows;
+    int has_words;         /* Whether root_versions.c checks this root. */
     /* The first open_tests tests and open_children children are checked even if the dictionary is
      * unchanged. */
     int open_tests, open_children;
@@ -83,7 +83,7 @@ typedef struct {
     int narrow; /* 32 bits */
     int root;
 } Word;
-enum { STABLE_WORDS = 3 }; /* Maximum number of words of one root. */
+enum { MAX_ROOT_WORDS = 3 }; /* Maximum number of words of one root. */
 
 struct Tree {
     PyObject_HEAD
@@ -136,15 +136,15 @@ HIDDEN int is_key(const Node *node);
 HIDDEN Py_ssize_t function_field(const Node *node);
 
 /* root_versions.c */
-HIDDEN int stable_build(Tree *tree); /* -1 with an exception */
-HIDDEN int stable_differs(const Tree *tree, int from);
-HIDDEN int stable_read(const Tree *tree, int first, uint64_t *values);
-HIDDEN void stable_remember(Tree *tree, int first, const uint64_t *values);
+HIDDEN int root_words_build(Tree *tree); /* -1 with an exception */
+HIDDEN int root_words_differ(const Tree *tree, int from);
+HIDDEN int root_words_read(const Tree *tree, int first, uint64_t *values);
+HIDDEN void root_words_remember(Tree *tree, int first, const uint64_t *values);
 
 /* version_skips.c */
 /* Whether no test of the node can change its result for the same object. */
 HIDDEN int is_constant_leaf(const Node *node);
-HIDDEN void node_settle(Node *node); /* Call it after the tests and children of the node are built. */
+HIDDEN void node_plan_skips(Node *node); /* Call it after the tests and children of the node are built. */
 
 /* checks.c, alias_checks.c */
 HIDDEN int test_build(Tree *tree, Test *test, const char *kind, PyObject *arguments);

@@ -28,13 +28,13 @@ static PyObject *pinned_object(const Node *node) {
     return node->root == ROOT_PINNED_WEAKLY ? weak_target(node->object) : NULL;
 }
 
-/* Writes the addresses of the words that a root depends on. Returns their number. 0: the root is not
- * stable. */
+/* Writes the addresses of the words that a root depends on. Returns their number. 0: the root
+ * depends on more than such words. */
 static int words_of_function(const Node *node, PyObject *function, Word *words) {
     if (node->test_count > 0) return 0;
     for (int i = 0; i < node->child_count; i++) {
         Py_ssize_t offset = function_field(&node->children[i]);
-        if (offset < 0 || i == STABLE_WORDS || !is_constant_leaf(&node->children[i])) return 0;
+        if (offset < 0 || i == MAX_ROOT_WORDS || !is_constant_leaf(&node->children[i])) return 0;
         words[i] = (Word){(char *)function + offset, NEVER, 0, 0};
     }
     return node->child_count;
@@ -54,7 +54,7 @@ static int words_of_class(const Node *node, PyObject *cls, Word *words) {
 }
 
 static int words_of_dict(const Node *node, PyObject *dict, Word *words) {
-    if (node->settles != DICT_OWN || node->open_tests > 0 || node->open_children > 0 || dict_version(dict) == 0) return 0;
+    if (node->skip_dict != DICT_OWN || node->open_tests > 0 || node->open_children > 0 || dict_version(dict) == 0) return 0;
     words[0] = (Word){(void *)dict_state_at(dict), NEVER, 0, 0};
     return 1;
 }
@@ -67,13 +67,13 @@ static int words_of(const Node *node, Word *words) {
     return PyDict_CheckExact(object) ? words_of_dict(node, object, words) : 0;
 }
 
-int stable_build(Tree *tree) {
-    tree->words = PyMem_Calloc(tree->root_count * STABLE_WORDS + 1, sizeof *tree->words);
+int root_words_build(Tree *tree) {
+    tree->words = PyMem_Calloc(tree->root_count * MAX_ROOT_WORDS + 1, sizeof *tree->words);
     if (tree->words == NULL) return PyErr_NoMemory(), -1;
     for (int i = 0; i < tree->root_count; i++) {
         Word *words = tree->words + tree->word_count;
         int count = words_of(&tree->roots[i], words);
-        tree->roots[i].stable = count > 0;
+        tree->roots[i].has_words = count > 0;
         for (int j = 0; j < count; j++) words[j].root = i;
         tree->word_count += count;
     }
@@ -81,7 +81,7 @@ int stable_build(Tree *tree) {
 }
 
 /* The first word at or after `from` whose value has changed; word_count if there is none. */
-int stable_differs(const Tree *tree, int from) {
+int root_words_differ(const Tree *tree, int from) {
     const Word *words = tree->words;
     for (; from < tree->word_count; from++)
         if (unlikely(read_word(&words[from]) != words[from].value)) break;
@@ -89,7 +89,7 @@ int stable_differs(const Tree *tree, int from) {
 }
 
 /* Reads the present values of all words of one root. Returns the index of its first word. */
-int stable_read(const Tree *tree, int first, uint64_t *values) {
+int root_words_read(const Tree *tree, int first, uint64_t *values) {
     int root = tree->words[first].root, count = 0;
     while (first > 0 && tree->words[first - 1].root == root) first--;
     for (int i = first; i < tree->word_count && tree->words[i].root == root; i++) values[count++] = read_word(&tree->words[i]);
@@ -98,7 +98,7 @@ int stable_read(const Tree *tree, int first, uint64_t *values) {
 
 /* Records the values that the words had when the root's checks held. A class without a tag (0) can change
  * without getting a tag, so its word gets NEVER. */
-void stable_remember(Tree *tree, int first, const uint64_t *values) {
+void root_words_remember(Tree *tree, int first, const uint64_t *values) {
     int root = tree->words[first].root;
     for (int i = first; i < tree->word_count && tree->words[i].root == root; i++)
         tree->words[i].value = tree->words[i].narrow && values[i - first] == 0 ? NEVER : values[i - first];

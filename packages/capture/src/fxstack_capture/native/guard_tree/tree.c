@@ -77,26 +77,26 @@ static int reach(Node *node, const Run *run, const Value *from, Value *to) {
 /* The version number of the dictionary that a node depends on. 0: there is none. */
 static inline uint64_t version_of(const Node *node, PyObject *object) {
     PyObject *dict = NULL;
-    if (object == NULL || node->settles == DICT_NONE) return 0;
-    if (node->settles == DICT_OWN) return dict_version(object);
+    if (object == NULL || node->skip_dict == DICT_NONE) return 0;
+    if (node->skip_dict == DICT_OWN) return dict_version(object);
     return instance_values(object, &dict) != NULL ? 0 : dict_version(dict);
 }
 
-/* Runs the open tests if `settled` is 1, otherwise all tests. */
-static int check_tests(Node *node, Run *run, const Value *value, int settled) {
-    int count = settled ? node->open_tests : node->test_count;
+/* Runs the open tests if `unchanged` is 1, otherwise all tests. */
+static int check_tests(Node *node, Run *run, const Value *value, int unchanged) {
+    int count = unchanged ? node->open_tests : node->test_count;
     for (int i = 0; i < count; i++) {
         Test *t = &node->tests[i];
-        TestFunction function = t->again == NULL || !run->remember ? t->run : settled ? t->again : t->first;
+        TestFunction function = t->again == NULL || !run->remember ? t->run : unchanged ? t->again : t->first;
         if (unlikely(!function(t, value))) return run->failed = t->guard, 0;
     }
     return 1;
 }
 
-/* `settled`: the dictionary that the parent node depends on is unchanged (version_skips.c). */
-static int check_node(Node *node, Run *run, const Value *from, int settled) {
+/* `unchanged`: the dictionary that the parent node depends on is unchanged (version_skips.c). */
+static int check_node(Node *node, Run *run, const Value *from, int unchanged) {
     Value value = {NULL, 0, 0};
-    if (settled && node->follows != DICT_NONE) value.object = node->known;
+    if (unchanged && node->follows != DICT_NONE) value.object = node->known;
     else if (unlikely(!reach(node, run, from, &value))) return run->failed = node->guard, 0;
     uint64_t version = run->remember ? version_of(node, value.object) : 0;
     int same = version != 0 && version == node->version;
@@ -117,22 +117,22 @@ static int check_node(Node *node, Run *run, const Value *from, int settled) {
 }
 
 /* Checks the roots whose words have changed (root_versions.c). */
-static int check_stable(Tree *tree, Run *run) {
-    uint64_t values[STABLE_WORDS];
-    for (int i = stable_differs(tree, 0); unlikely(i < tree->word_count); i = stable_differs(tree, i + 1)) {
-        int first = stable_read(tree, i, values);
+static int check_root_words(Tree *tree, Run *run) {
+    uint64_t values[MAX_ROOT_WORDS];
+    for (int i = root_words_differ(tree, 0); unlikely(i < tree->word_count); i = root_words_differ(tree, i + 1)) {
+        int first = root_words_read(tree, i, values);
         if (!check_node(&tree->roots[tree->words[i].root], run, NULL, 0)) return 0;
-        stable_remember(tree, first, values);
+        root_words_remember(tree, first, values);
     }
     return 1;
 }
 
 static int check_all(Tree *tree, Run *run) {
     int first = tree->failed_last; /* The root that failed last is likely to fail again. */
-    if (first < tree->root_count && !tree->roots[first].stable && !check_node(&tree->roots[first], run, NULL, 0)) return 0;
-    if (!check_stable(tree, run)) return 0;
+    if (first < tree->root_count && !tree->roots[first].has_words && !check_node(&tree->roots[first], run, NULL, 0)) return 0;
+    if (!check_root_words(tree, run)) return 0;
     for (int i = 0; i < tree->root_count; i++)
-        if (i != first && !tree->roots[i].stable && !check_node(&tree->roots[i], run, NULL, 0)) {
+        if (i != first && !tree->roots[i].has_words && !check_node(&tree->roots[i], run, NULL, 0)) {
             /* ROOT_ITEM_AT roots need the registers of earlier roots. */
             if (tree->roots[i].root != ROOT_ITEM_AT) tree->failed_last = i;
             return 0;
@@ -252,7 +252,7 @@ static int build_node(Tree *tree, Node *node, PyObject *spec) {
     if (PyErr_Occurred()) return -1;
     node->children = build_nodes(tree, children, &node->child_count);
     if (PyErr_Occurred()) return -1;
-    node_settle(node);
+    node_plan_skips(node);
     return 0;
 }
 
@@ -319,7 +319,7 @@ static PyObject *tree_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
     if (tree_start(tree) < 0) return Py_DECREF((PyObject *)tree), NULL;
     if (outputs != NULL) build_outputs(tree, outputs);
     if (!PyErr_Occurred()) tree->roots = build_nodes(tree, roots, &tree->root_count);
-    if (!PyErr_Occurred()) stable_build(tree);
+    if (!PyErr_Occurred()) root_words_build(tree);
     if (!PyErr_Occurred()) tree->relations = build_tests(tree, relations, &tree->relation_count, 1);
     if (PyErr_Occurred()) return Py_DECREF((PyObject *)tree), NULL;
     return (PyObject *)tree;

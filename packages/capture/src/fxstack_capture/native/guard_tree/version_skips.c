@@ -20,7 +20,7 @@ static Dictionary kind_of_child(const Node *child) {
 static Dictionary deciding(const Node *node) {
     Dictionary found = DICT_NONE;
     for (int i = 0; i < node->test_count; i++)
-        if (node->tests[i].settled_by > found) found = node->tests[i].settled_by;
+        if (node->tests[i].depends_on > found) found = node->tests[i].depends_on;
     for (int i = 0; i < node->child_count; i++)
         if (kind_of_child(&node->children[i]) > found) found = kind_of_child(&node->children[i]);
     return found;
@@ -33,19 +33,19 @@ int is_constant_leaf(const Node *node) {
     return 1;
 }
 
-static int is_settled_test(const Node *node, const Test *test) {
-    return test->settled_by == node->settles && node->settles != DICT_NONE && test->again == NULL;
+static int can_skip_test(const Node *node, const Test *test) {
+    return test->depends_on == node->skip_dict && node->skip_dict != DICT_NONE && test->again == NULL;
 }
 
-static int is_settled_child(const Node *node, const Node *child) {
-    return child->follows != DICT_NONE && child->follows == node->settles && is_constant_leaf(child);
+static int can_skip_child(const Node *node, const Node *child) {
+    return child->follows != DICT_NONE && child->follows == node->skip_dict && is_constant_leaf(child);
 }
 
-/* Move settled tests behind the other tests, in place. Return the number of the other tests. */
+/* Move the tests that a check may skip behind the other tests, in place. Return the number of the other tests. */
 static int sort_tests(Node *node) {
     int open = 0;
     for (int i = 0; i < node->test_count; i++) {
-        if (is_settled_test(node, &node->tests[i])) continue;
+        if (can_skip_test(node, &node->tests[i])) continue;
         Test test = node->tests[i];
         memmove(&node->tests[open + 1], &node->tests[open], (i - open) * sizeof test);
         node->tests[open++] = test;
@@ -56,7 +56,7 @@ static int sort_tests(Node *node) {
 static int sort_children(Node *node) {
     int open = 0;
     for (int i = 0; i < node->child_count; i++) {
-        if (is_settled_child(node, &node->children[i])) continue;
+        if (can_skip_child(node, &node->children[i])) continue;
         Node child = node->children[i];
         memmove(&node->children[open + 1], &node->children[open], (i - open) * sizeof child);
         node->children[open++] = child;
@@ -64,11 +64,11 @@ static int sort_children(Node *node) {
     return open;
 }
 
-void node_settle(Node *node) {
-    node->settles = deciding(node);
+void node_plan_skips(Node *node) {
+    node->skip_dict = deciding(node);
     for (int i = 0; i < node->child_count; i++) {
         Dictionary kind = kind_of_child(&node->children[i]);
-        node->children[i].follows = kind == node->settles ? kind : DICT_NONE;
+        node->children[i].follows = kind == node->skip_dict ? kind : DICT_NONE;
     }
     node->open_tests = sort_tests(node);
     node->open_children = sort_children(node);

@@ -97,14 +97,14 @@ int give_own_table(PyObject *dict) {
 
 /* --- testing CPython ----------------------------------------------------------------------------- */
 
-static const char *preparation = "class C: pass\n"
+static const char *SETUP_CODE = "class C: pass\n"
                                  "def store(o):\n"
                                  "    for i in range(20): o.a = i\n"
                                  "o, other = C(), C()\n"
                                  "store(o); vars(other); store(other); store(C())\n"
                                  "of_o, d = vars(o), {1: 2}\n";
 
-static const struct { const char *dict, *change; } samples[] = {
+static const struct { const char *dict, *change; } CHANGES[] = {
     {"of_o", "o.a = 1"}, {"of_o", "o.b = 1"}, {"of_o", "del o.b"}, {"of_o", "of_o['a'] = 2"}, {"of_o", "of_o.update(a=3)"},
     {"of_o", "object.__setattr__(o, 'a', 4)"}, {"of_o", "store(o)"}, {"of_o", "of_o.pop('a')"}, {"of_o", "o.a = 5"},
     {"of_o", "of_o.popitem()"}, {"of_o", "of_o.update(a=3)"}, {"of_o", "of_o.clear()"}, {"d", "d[1] = 3"}, {"d", "d[2] = 3"},
@@ -112,7 +112,7 @@ static const struct { const char *dict, *change; } samples[] = {
     {"d", "d.update({1: 1})"}, {"globals", "global_name = 1"}, {"globals", "del global_name"},
 };
 
-static int tells(PyObject *globals, const char *name, const char *change) {
+static int is_change_noticed(PyObject *globals, const char *name, const char *change) {
     PyObject *dict = strcmp(name, "globals") == 0 ? globals : PyDict_GetItemString(globals, name);
     uint64_t before = dict_version(dict);
     PyObject *done = before && before == dict_version(dict) ? PyRun_String(change, Py_file_input, globals, globals) : NULL;
@@ -121,12 +121,12 @@ static int tells(PyObject *globals, const char *name, const char *change) {
 }
 
 /* Whether every kind of change gives a new number. */
-static int tells_of_all(void) {
+static int are_changes_noticed(void) {
     PyObject *globals = PyDict_New();
     PyObject *done = globals && PyDict_SetItemString(globals, "__builtins__", PyEval_GetBuiltins()) == 0
-                         ? PyRun_String(preparation, Py_file_input, globals, globals) : NULL;
+                         ? PyRun_String(SETUP_CODE, Py_file_input, globals, globals) : NULL;
     int all = done != NULL;
-    for (size_t i = 0; all && i < sizeof samples / sizeof *samples; i++) all = tells(globals, samples[i].dict, samples[i].change);
+    for (size_t i = 0; all && i < sizeof CHANGES / sizeof *CHANGES; i++) all = is_change_noticed(globals, CHANGES[i].dict, CHANGES[i].change);
     Py_XDECREF(done);
     Py_XDECREF(globals);
     PyErr_Clear();
@@ -139,7 +139,7 @@ void dict_states_init(void) {
     if (watcher < 0) PyErr_Clear(); /* No watcher is free, so no dictionary has a number. */
 #endif
     dict_states_reliable = 1;
-    dict_states_reliable = tells_of_all();
+    dict_states_reliable = are_changes_noticed();
 }
 
 static PyObject *py_dict_state(PyObject *module, PyObject *dict) {

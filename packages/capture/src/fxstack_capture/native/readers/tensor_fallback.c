@@ -2,7 +2,7 @@
  * tensor.
  *
  * Used until the compiled checks (tensor_check.cpp) are loaded, and on machines without a C++ compiler.
- * Every read is between quiet_begin and quiet_end, so that no __torch_function__ of the program is called. */
+ * Every read is between torch_function_disable and torch_function_restore, so that no __torch_function__ of the program is called. */
 #include "readers.h"
 
 PyTypeObject *tensor_base;
@@ -11,8 +11,8 @@ static PyObject *disable;       /* torch._C.DisableTorchFunction */
 static PyObject *name_enter, *name_exit, *name_dtype, *name_device, *name_layout, *name_requires_grad, *name_is_leaf, *name_shape, *name_stride,
     *name_storage_offset, *name_raw_repr, *name_untyped_storage, *name_cdata, *name_nbytes, *name_data_ptr;
 
-/* Disables torch functions until quiet_end receives the result. NULL with an error on failure. */
-static PyObject *quiet_begin(void) {
+/* Disables torch functions until torch_function_restore receives the result. NULL with an error on failure. */
+static PyObject *torch_function_disable(void) {
     PyObject *region = disable ? PyObject_CallNoArgs(disable) : NULL;
     PyObject *entered = region ? PyObject_CallMethodNoArgs(region, name_enter) : NULL;
     if (entered == NULL) Py_CLEAR(region);
@@ -20,7 +20,7 @@ static PyObject *quiet_begin(void) {
     return region;
 }
 
-static void quiet_end(PyObject *region) {
+static void torch_function_restore(PyObject *region) {
     PyObject *type, *value, *traceback;
     if (region == NULL) return;
     PyErr_Fetch(&type, &value, &traceback);
@@ -86,9 +86,9 @@ static int demand_holds(const TensorDemand *d, PyObject *o) {
 }
 
 static int fallback_check(const TensorDemand *d, PyObject *o) {
-    PyObject *region = quiet_begin();
+    PyObject *region = torch_function_disable();
     int same = region != NULL && demand_holds(d, o);
-    quiet_end(region);
+    torch_function_restore(region);
     if (PyErr_Occurred()) return PyErr_Clear(), 0;
     return same;
 }
@@ -107,28 +107,28 @@ static int tuple_number(PyObject *tuple, Py_ssize_t dim, int64_t *out) {
 }
 
 static int fallback_size(PyObject *o, Py_ssize_t dim, int64_t *out) {
-    PyObject *region = quiet_begin();
+    PyObject *region = torch_function_disable();
     int ok = tuple_number(PyObject_GetAttr(o, name_shape), dim, out);
-    return quiet_end(region), ok;
+    return torch_function_restore(region), ok;
 }
 
 static int fallback_stride(PyObject *o, Py_ssize_t dim, int64_t *out) {
-    PyObject *region = quiet_begin();
+    PyObject *region = torch_function_disable();
     int ok = tuple_number(PyObject_CallMethodNoArgs(o, name_stride), dim, out);
-    return quiet_end(region), ok;
+    return torch_function_restore(region), ok;
 }
 
 static int fallback_offset(PyObject *o, int64_t *out) {
-    PyObject *region = quiet_begin();
+    PyObject *region = torch_function_disable();
     int ok = call_number(o, name_storage_offset, out);
     if (!ok) PyErr_Clear();
-    return quiet_end(region), ok;
+    return torch_function_restore(region), ok;
 }
 
 static PyObject *storage_of(PyObject *o) {
-    PyObject *region = quiet_begin();
+    PyObject *region = torch_function_disable();
     PyObject *storage = region ? PyObject_CallMethodNoArgs(o, name_untyped_storage) : NULL;
-    return quiet_end(region), storage;
+    return torch_function_restore(region), storage;
 }
 
 static void *fallback_storage(PyObject *o) {
@@ -169,8 +169,8 @@ const TensorApi *tensors = &fallback;
 /* --- functions of the module --------------------------------------------------------------------- */
 
 static PyObject *py_use_tensors(PyObject *module, PyObject *args) {
-    PyObject *base, *keys, *quiet, *capsule = Py_None;
-    if (!PyArg_ParseTuple(args, "O!OO|O:use_tensors", &PyType_Type, &base, &keys, &quiet, &capsule)) return NULL;
+    PyObject *base, *keys, *disabler, *capsule = Py_None;
+    if (!PyArg_ParseTuple(args, "O!OO|O:use_tensors", &PyType_Type, &base, &keys, &disabler, &capsule)) return NULL;
     const TensorApi *api = &fallback;
     if (capsule != Py_None) {
         api = PyCapsule_GetPointer(capsule, TENSOR_API_CAPSULE);
@@ -183,8 +183,8 @@ static PyObject *py_use_tensors(PyObject *module, PyObject *args) {
     Py_INCREF(keys);
     Py_XSETREF(tensor_base, (PyTypeObject *)base);
     Py_XSETREF(dispatch_keys, keys);
-    Py_INCREF(quiet);
-    Py_XSETREF(disable, quiet);
+    Py_INCREF(disabler);
+    Py_XSETREF(disable, disabler);
     tensors = api;
     Py_RETURN_NONE;
 }

@@ -91,9 +91,9 @@ class FloatArithmetic:
         self._known: dict[str, sympy.Symbol] = {}
 
     def apply(self, name: str, nodes: tuple[SymNode, ...]) -> SymNode | None:
-        """Return the node of the result.
+        """Return the node of the float that operation ``name`` computes from ``nodes``.
 
-        Return None if SymNode's own method is exact or must record a proxy first.
+        Return None if SymNode's own method is exact, or must record a proxy first.
         """
         if get_proxy_mode() is not None:
             return None

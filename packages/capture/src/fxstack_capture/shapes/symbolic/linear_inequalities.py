@@ -8,6 +8,7 @@ n``, ``symbol == n``, or the complement of such a set. The conversion is exact, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -46,10 +47,11 @@ class Question:
 
     def answer(self, low: int | None, high: int | None) -> bool | None:
         """Return the answer if it is the same for all integers from ``low`` to ``high``, otherwise None."""
-        if _below(high, self.low) or _below(self.high, low):
+        first, last = _limits(low, high)
+        own_first, own_last = _limits(self.low, self.high)
+        if last < own_first or own_last < first:
             return self.negated
-        inside = _reaches(self.low, low) and _reaches(_opposite(self.high), _opposite(high))
-        return not self.negated if inside else None
+        return not self.negated if own_first <= first and last <= own_last else None
 
     def remaining(self, *, answer: bool) -> tuple[int | None, int | None]:
         """Return the bounds that follow from the answer to a question with one bound."""
@@ -61,17 +63,9 @@ class Question:
         return self.high + 1, None
 
 
-def _below(high: int | None, low: int | None) -> bool:
-    return high is not None and low is not None and high < low
-
-
-def _reaches(outer: int | None, inner: int | None) -> bool:
-    """Whether the lower bound ``outer`` admits all integers that the lower bound ``inner`` admits."""
-    return outer is None or (inner is not None and outer <= inner)
-
-
-def _opposite(bound: int | None) -> int | None:
-    return None if bound is None else -bound
+def _limits(low: int | None, high: int | None) -> tuple[float, float]:
+    """Return bounds with infinities in place of None. Comparisons of integers with infinities are exact."""
+    return -math.inf if low is None else low, math.inf if high is None else high
 
 
 def line_of(expr: sympy.Basic) -> Line | None:

@@ -10,7 +10,7 @@ import torch
 from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import TensorIs
-from fxstack_capture.shapes.geometry import numbers
+from fxstack_capture.shapes.geometry import static_numbers
 from fxstack_capture.shapes.marks import marks_within
 from fxstack_capture.shapes.policy import TensorPlan, plan_tensor
 from fxstack_capture.sources import Source
@@ -108,5 +108,5 @@ def symbolic(
 ) -> FakeTensor:
     """Make a fake with the given sizes, strides and offset, some of which are symbolic."""
     sizes, strides, offset = geometry
-    tracer.trace.guard(source, tensor_is(real, numbers(sizes), numbers(strides)))
+    tracer.trace.guard(source, tensor_is(real, static_numbers(sizes), static_numbers(strides)))
     return tracer.faker.fake(real, sizes, strides, offset)

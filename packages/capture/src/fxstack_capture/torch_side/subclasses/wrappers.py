@@ -22,7 +22,8 @@ import torch
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
-from fxstack_capture.shapes.geometry import numbers
+from fxstack_capture.objects.protocols.classes import raw_lookup
+from fxstack_capture.shapes.geometry import static_numbers
 from fxstack_capture.sources import InstanceAttr, SlotAttr, Source
 from fxstack_capture.torch_compat import FakeTensor, tree_leaves
 from fxstack_capture.torch_side.autograd.autograd_function import Applied
@@ -91,7 +92,7 @@ class Wrappers:
         sizes, strides, _ = (
             tracer.geometry.tensor(real, source, plan) if not is_static else (real.size(), real.stride(), 0)
         )
-        tracer.trace.guard(source, fake_inputs.tensor_is(real, numbers(sizes), numbers(strides)))
+        tracer.trace.guard(source, fake_inputs.tensor_is(real, static_numbers(sizes), static_numbers(strides)))
         inner = {name: self._inner(real, name, source, sizes) for name in attributes}
         with torch.no_grad():
             fake: Any = cls.__tensor_unflatten__(inner, context, sizes, strides)
