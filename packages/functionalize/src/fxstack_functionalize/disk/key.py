@@ -47,7 +47,7 @@ def program_key(
             salt,
             repr((request, replace(options, on_error=None))),
             [_input(spec, storages, roots) for spec in captured.inputs],
-            sizes.known(),
+            sizes.facts(),
             _graph(captured.graph_module),
             sorted(captured.owned.items()),
             [torch.__version__, torch.version.git_version],

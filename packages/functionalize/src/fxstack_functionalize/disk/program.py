@@ -181,7 +181,7 @@ def decode_program(document: Any, captured: Captured, sizes: Sizes) -> Stored | 
     try:
         if document["format"] != FORMAT:
             raise LoadError(f"format {document['format']!r:.20} is not {FORMAT}")
-        if not sizes.assume(document["assumed"]):
+        if not sizes.add_guards(document["assumed"]):
             return None
         groups = from_json(document["groups"], sizes.size)
         rooted = from_json(document["rooted"], sizes.size)
@@ -199,4 +199,4 @@ def decode_program(document: Any, captured: Captured, sizes: Sizes) -> Stored | 
     trains = isinstance(plan, TrainingPlan) and (differentiated or variant is backward is None)
     if not fits or not (trains or plan is None) or len(info.outputs) != spec.num_leaves:
         raise LoadError("the program is not one of this graph")
-    return Stored(Shell(merged, info, spec), plan, variant, forward, backward, sizes.used)
+    return Stored(Shell(merged, info, spec), plan, variant, forward, backward, sizes.has_symbols)

@@ -186,7 +186,7 @@ class EdgeGradients:
 
 
 class _Cutter:
-    """Runs the graph. ``cut_at`` replaces origins where the rest of the graph uses them."""
+    """Runs the graph. ``_cut_at`` replaces origins where the rest of the graph uses them."""
 
     def __init__(
         self, graph: GraphModule, call: EdgeCall, in_state: Callable[[Callable[[], Any]], Any]

@@ -213,7 +213,7 @@ class Held:
         self.watched = watched
         self.versions = {position: tensor._version for position, tensor in watched.items()}
         self.done: frozenset[int] = frozenset()
-        """The atoms (see ``Runs.atoms``) that have run."""
+        """The atoms (see ``ResultHistories.atoms``) that have run."""
         self.spent = False
         """Whether no further backward can run."""
         self.inputs: Any = NOTHING_KEPT
