@@ -143,6 +143,7 @@ def aot(
         replay_views=options.replay_views,
         whole_attention=options.whole_attention,
     )
+    # Only a trace shows whether the graph draws. A pure graph has other inputs, so it is traced anew.
     if options.functional_random and is_random(trace(captured, request, decompositions).stage_graph):
         pure_module, inputs = with_random_state(gm, example_inputs)
         return use_generator(

@@ -91,7 +91,7 @@ def record_forward(state: Tracing) -> Tracing:
     # Nodes of the graph may enter levels of transforms, and a later node may raise.
     depth = torch_compat.get_dynamic_layer_stack_depth()
     try:
-        result = run.run(arguments[: captured.own_count])
+        result = run.run(arguments[: captured.placeholder_count])
     finally:
         torch_compat.pop_dynamic_layer_stack_and_undo_to_depth(depth)
     flat, out_spec = pytree.tree_flatten(result)

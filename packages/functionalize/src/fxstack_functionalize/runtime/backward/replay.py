@@ -90,7 +90,7 @@ class Replay:
         self.states = [state for target in targets if (state := getattr(target, "state", None))]
         """The Python state that custom backwards read. A compiled backward holds this state as constants."""
         self._owned = dict(shell.captured.owned)
-        self._count = shell.captured.own_count
+        self._count = shell.captured.placeholder_count
         self._wanted = shell.info.wanted
         self._total = len(inputs)
         self._owners = find_owners(shell.info)
