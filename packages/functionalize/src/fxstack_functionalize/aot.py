@@ -134,8 +134,8 @@ def aot(
         decompositions=decompositions,
     )
     if any(map(is_wrapper, example_inputs)) or makes_wrappers(gm):
-        plain = partial(compile_graph, options=options)
-        return compile_wrapped(gm, example_inputs, Compilers(plain, stages, decompositions, options))
+        compile_plain = partial(compile_graph, options=options)
+        return compile_wrapped(gm, example_inputs, Compilers(compile_plain, stages, decompositions, options))
     captured = prepare(gm, example_inputs)
     request = TraceRequest(
         gradients=True,
@@ -146,11 +146,10 @@ def aot(
     # Only a trace shows whether the graph draws. A pure graph has other inputs, so it is traced anew.
     if options.functional_random and is_random(trace(captured, request, decompositions).stage_graph):
         pure_module, inputs = with_random_state(gm, example_inputs)
-        return use_generator(
-            compile_graph(pure_module, inputs, options=replace(options, functional_random=False))
-        )
+        pure_options = replace(options, functional_random=False)
+        return use_generator(compile_graph(pure_module, inputs, options=pure_options))
 
-    def make() -> Traced:
+    def trace_graph() -> Traced:
         traced = trace(captured, request, decompositions)
         if options.verify:
             verify(traced.stage_graph)
@@ -158,8 +157,12 @@ def aot(
 
     entry = CacheEntry(store, captured, request, options)
     stored = entry.find()
-    restored = stored and from_disk(stored, entry, RecreatedGraphs(make, stages, make_runner()), options)
-    return restored or _compile_traced(make(), stages, inference_compiler or fw_compiler, entry, options)
+    restored = stored and from_disk(
+        stored, entry, RecreatedGraphs(trace_graph, stages, make_runner()), options
+    )
+    return restored or _compile_traced(
+        trace_graph(), stages, inference_compiler or fw_compiler, entry, options
+    )
 
 
 def _compile_traced(
