@@ -137,12 +137,7 @@ def aot(
         compile_plain = partial(compile_graph, options=options)
         return compile_wrapped(gm, example_inputs, Compilers(compile_plain, stages, decompositions, options))
     captured = prepare(gm, example_inputs)
-    request = TraceRequest(
-        gradients=True,
-        keep_mutations=options.keep_inference_mutations,
-        replay_views=options.replay_views,
-        whole_attention=options.whole_attention,
-    )
+    request = _request_of(options)
     # Only a trace shows whether the graph draws. A pure graph has other inputs, so it is traced anew.
     if options.functional_random and is_random(trace(captured, request, decompositions).stage_graph):
         pure_module, inputs = with_random_state(gm, example_inputs)
@@ -157,11 +152,20 @@ def aot(
 
     entry = CacheEntry(store, captured, request, options)
     stored = entry.find()
-    restored = stored and from_disk(
-        stored, entry, RecreatedGraphs(trace_graph, stages, make_runner()), options
-    )
-    return restored or _compile_traced(
-        trace_graph(), stages, inference_compiler or fw_compiler, entry, options
+    if stored is not None:
+        recreated = RecreatedGraphs(trace_graph, stages, make_runner())
+        restored = from_disk(stored, entry, recreated, options)
+        if restored is not None:
+            return restored
+    return _compile_traced(trace_graph(), stages, inference_compiler or fw_compiler, entry, options)
+
+
+def _request_of(options: AotOptions) -> TraceRequest:
+    return TraceRequest(
+        gradients=True,
+        keep_mutations=options.keep_inference_mutations,
+        replay_views=options.replay_views,
+        whole_attention=options.whole_attention,
     )
 
 
