@@ -91,7 +91,7 @@ def trace_joint(
 
 
 def _prepare(gm: GraphModule | HasGraph, examples: Sequence[Any] | None) -> Captured:
-    """Make the inputs fake. Without ``examples`` they are those of the captured graph."""
+    """Make the inputs fake. Without ``examples``, take the example values of the captured graph."""
     graph = gm if isinstance(gm, GraphModule) else getattr(gm, "graph_module", gm)
     if examples is None and isinstance(graph, GraphModule):
         nodes = graph.graph.find_nodes(op="placeholder")
@@ -161,6 +161,7 @@ def aot(
 
 
 def _request_of(options: AotOptions) -> TraceRequest:
+    """Return the request for a trace that ``aot`` compiles."""
     return TraceRequest(
         gradients=True,
         keep_mutations=options.keep_inference_mutations,

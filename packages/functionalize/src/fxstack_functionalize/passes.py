@@ -279,7 +279,7 @@ def _join_numbers(numbers: Sequence[int]) -> str:
 
 
 def _describe_output(state: Tracing, output: OutputInfo) -> str:
-    """Return where the caller gets a user output from."""
+    """Return as text where the caller gets a user output from: a constant, an input, a flat output or a view."""
     info = state.info
     if output.source is OutputSource.CONSTANT:
         return repr(output.constant)

@@ -76,7 +76,7 @@ class AliasInfo:
         return tuple(symbols_in([arguments for _, arguments in self.steps]))
 
     def shifted(self, by: int) -> AliasInfo:
-        """Return the record of the same graph with ``by`` further flat outputs in front."""
+        """Return this record for a graph with ``by`` further flat outputs in front."""
         index = self.index + by if self.source is AliasSource.OUTPUT else self.index
         numbers = tuple((symbol, position + by) for symbol, position in self.numbers)
         return replace(self, index=index, numbers=numbers)

@@ -193,7 +193,7 @@ def _byte_length(fake: torch.Tensor) -> int | None:
 
 
 def base_maker(shell: Shell) -> Callable[[Sequence[Any]], list[torch.Tensor]] | None:
-    """Return a function that makes the base inputs from the arguments; None if there are none."""
+    """Return a function that makes the base inputs from the arguments of each call; None if the graph has no base."""
     groups = _groups(shell)
     if not groups:
         return None
