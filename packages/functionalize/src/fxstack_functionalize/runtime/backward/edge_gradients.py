@@ -73,7 +73,7 @@ class EdgeCall:
         """The tensors from which the rest of the graph was computed, by the number of the cut result."""
 
     def release(self) -> None:
-        """Free the inputs and the run in pieces. The generated backward calls it when all edges have run."""
+        """Free the run in pieces, and the inputs unless autograd keeps the graph. The generated backward calls it."""
         self.run = None
         self.cuts = {}
         if not KEEPS_GRAPH() and (self.held is None or self.held.spent):
