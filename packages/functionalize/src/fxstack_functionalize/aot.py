@@ -91,7 +91,7 @@ def trace_joint(
 
 
 def _prepare(gm: GraphModule | HasGraph, examples: Sequence[Any] | None) -> Captured:
-    """Make the inputs fake. Without ``examples`` they are those of the captured graph."""
+    """Make the inputs fake. Without ``examples``, take the example values of the captured graph."""
     graph = gm if isinstance(gm, GraphModule) else getattr(gm, "graph_module", gm)
     if examples is None and isinstance(graph, GraphModule):
         nodes = graph.graph.find_nodes(op="placeholder")
@@ -134,22 +134,17 @@ def aot(
         decompositions=decompositions,
     )
     if any(map(is_wrapper, example_inputs)) or makes_wrappers(gm):
-        plain = partial(compile_graph, options=options)
-        return compile_wrapped(gm, example_inputs, Compilers(plain, stages, decompositions, options))
+        compile_plain = partial(compile_graph, options=options)
+        return compile_wrapped(gm, example_inputs, Compilers(compile_plain, stages, decompositions, options))
     captured = prepare(gm, example_inputs)
-    request = TraceRequest(
-        gradients=True,
-        keep_mutations=options.keep_inference_mutations,
-        replay_views=options.replay_views,
-        whole_attention=options.whole_attention or (),
-    )
+    request = _request_of(options)
+    # Only a trace shows whether the graph draws. A pure graph has other inputs, so it is traced anew.
     if options.functional_random and is_random(trace(captured, request, decompositions).stage_graph):
         pure_module, inputs = with_random_state(gm, example_inputs)
-        return use_generator(
-            compile_graph(pure_module, inputs, options=replace(options, functional_random=False))
-        )
+        pure_options = replace(options, functional_random=False)
+        return use_generator(compile_graph(pure_module, inputs, options=pure_options))
 
-    def make() -> Traced:
+    def trace_graph() -> Traced:
         traced = trace(captured, request, decompositions)
         if options.verify:
             verify(traced.stage_graph)
@@ -157,8 +152,22 @@ def aot(
 
     entry = CacheEntry(store, captured, request, options)
     stored = entry.find()
-    restored = stored and from_disk(stored, entry, RecreatedGraphs(make, stages, make_runner()), options)
-    return restored or _compile_traced(make(), stages, inference_compiler or fw_compiler, entry, options)
+    if stored is not None:
+        recreated = RecreatedGraphs(trace_graph, stages, make_runner())
+        restored = from_disk(stored, entry, recreated, options)
+        if restored is not None:
+            return restored
+    return _compile_traced(trace_graph(), stages, inference_compiler or fw_compiler, entry, options)
+
+
+def _request_of(options: AotOptions) -> TraceRequest:
+    """Return the request for a trace that ``aot`` compiles."""
+    return TraceRequest(
+        gradients=True,
+        keep_mutations=options.keep_inference_mutations,
+        replay_views=options.replay_views,
+        whole_attention=options.whole_attention,
+    )
 
 
 def _compile_traced(

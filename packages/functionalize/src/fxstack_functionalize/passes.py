@@ -91,7 +91,7 @@ def record_forward(state: Tracing) -> Tracing:
     # Nodes of the graph may enter levels of transforms, and a later node may raise.
     depth = torch_compat.get_dynamic_layer_stack_depth()
     try:
-        result = run.run(arguments[: captured.own_count])
+        result = run.run(arguments[: captured.placeholder_count])
     finally:
         torch_compat.pop_dynamic_layer_stack_and_undo_to_depth(depth)
     flat, out_spec = pytree.tree_flatten(result)
@@ -279,7 +279,7 @@ def _join_numbers(numbers: Sequence[int]) -> str:
 
 
 def _describe_output(state: Tracing, output: OutputInfo) -> str:
-    """Return where the caller gets a user output from."""
+    """Return as text where the caller gets a user output from: a constant, an input, a flat output or a view."""
     info = state.info
     if output.source is OutputSource.CONSTANT:
         return repr(output.constant)

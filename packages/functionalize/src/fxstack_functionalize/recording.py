@@ -105,7 +105,7 @@ class _NotSimple(Exception):  # noqa: N818 - control flow, never seen outside
 
 
 class RecordingMode(ProxyTorchDispatchMode):
-    """See the module's docstring."""
+    """Records each ATen call below autograd and functionalisation as a node, and runs the call on fake tensors."""
 
     supports_higher_order_operators = True
 

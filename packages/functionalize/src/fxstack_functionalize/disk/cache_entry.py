@@ -126,7 +126,7 @@ class CacheEntry:
             forms = [None if graph is None else self.store.pack(graph) for graph in graphs]
             if any(form is None for form, graph in zip(forms, graphs, strict=True) if graph):
                 return False
-            document = encode_program(shell, training, self.sizes.assumed(), *forms)
+            document = encode_program(shell, training, self.sizes.added_guards(), *forms)
             self.store.write(self.key, {"key": self.key, "program": document})
         except SaveError as error:
             logger.debug("program %s is not kept: %s", self.key[:12], error)

@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 def program_key(
     captured: Captured, sizes: Sizes, request: TraceRequest, options: AotOptions, salt: str
 ) -> str | None:
-    """Return the key; None if the graph has no key."""
+    """Return the key of the program that tracing and compiling ``captured`` would give; None if there is no key."""
     storages: dict[int, int] = {}
     roots: dict[int, int] = {}
     try:
@@ -47,7 +47,7 @@ def program_key(
             salt,
             repr((request, replace(options, on_error=None))),
             [_input(spec, storages, roots) for spec in captured.inputs],
-            sizes.known(),
+            sizes.facts(),
             _graph(captured.graph_module),
             sorted(captured.owned.items()),
             [torch.__version__, torch.version.git_version],

@@ -60,6 +60,7 @@ def to_json(value: Any) -> Any:
     Raises:
         SaveError: if ``value`` or a part of it has no JSON form.
     """
+    # Exact types: a subclass of tuple or of a number would return as its base class.
     if type(value) is tuple:
         return [to_json(item) for item in value]
     if type(value) is list:
@@ -121,7 +122,8 @@ def _read(content: Any, size: Callable[[Any], Any]) -> Any:
     return decode_constant(content["literal"])
 
 
-FORMAT = 5
+FORMAT = 6
+"""Raise this number when a record or the document changes: programs of another number are compiled anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +183,7 @@ def decode_program(document: Any, captured: Captured, sizes: Sizes) -> Stored | 
     try:
         if document["format"] != FORMAT:
             raise LoadError(f"format {document['format']!r:.20} is not {FORMAT}")
-        if not sizes.assume(document["assumed"]):
+        if not sizes.add_guards(document["assumed"]):
             return None
         groups = from_json(document["groups"], sizes.size)
         rooted = from_json(document["rooted"], sizes.size)
@@ -194,9 +196,10 @@ def decode_program(document: Any, captured: Captured, sizes: Sizes) -> Stored | 
     except (KeyError, TypeError, IndexError, ValueError) as error:
         raise LoadError(f"malformed program: {error}") from error
     merged = with_bases(captured, groups, rooted) if groups else captured
+    # The document may be damaged, or written by a version that decided otherwise about the same graph.
     fits = isinstance(info, GraphInfo) and len(info.inputs) == len(merged.inputs)
     differentiated = isinstance(variant, Variant) and backward is not None
     trains = isinstance(plan, TrainingPlan) and (differentiated or variant is backward is None)
     if not fits or not (trains or plan is None) or len(info.outputs) != spec.num_leaves:
         raise LoadError("the program is not one of this graph")
-    return Stored(Shell(merged, info, spec), plan, variant, forward, backward, sizes.used)
+    return Stored(Shell(merged, info, spec), plan, variant, forward, backward, sizes.has_symbols)

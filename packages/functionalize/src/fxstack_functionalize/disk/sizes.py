@@ -42,11 +42,11 @@ class Sizes:
         return {str(symbol): symbol for symbol in self._env.var_to_range}
 
     @property
-    def used(self) -> bool:
+    def has_symbols(self) -> bool:
         """Whether there are symbols."""
         return bool(self._symbols)
 
-    def known(self) -> list[Any]:
+    def facts(self) -> list[Any]:
         """Return all present facts about all symbols, for a key.
 
         Raises:
@@ -63,7 +63,7 @@ class Sizes:
         )
         return [ranges, replaced, [to_text(guard.expr) for guard in self._env.guards]]
 
-    def assumed(self) -> list[str]:
+    def added_guards(self) -> list[str]:
         """Return the guards that compiling the program added.
 
         Raises:
@@ -77,7 +77,7 @@ class Sizes:
             raise SaveError("something is assumed of a number that depends on data")
         return [to_text(guard.expr) for guard in added]
 
-    def assume(self, texts: Sequence[str]) -> bool:
+    def add_guards(self, texts: Sequence[str]) -> bool:
         """Add the guards of an earlier process. Add none and return False if a guard does not hold.
 
         Raises:

@@ -98,7 +98,7 @@ class GraphInfo:
     autocast: bool
     """Whether autocast was on. The graph contains the casts, so it must run with autocast off."""
     sequential: tuple[tuple[int, ...], ...] = ()
-    """Sets of flat outputs that share saved tensors (``sequential_backward.Runs.atoms``)."""
+    """Sets of flat outputs that share saved tensors (``sequential_backward.ResultHistories.atoms``)."""
     sources: tuple[tuple[int, tuple[int, ...]], ...] = ()
     """For each of ``grad_inputs`` the differentiable flat outputs that reach it in the autograd graph."""
     cut: tuple[int, ...] = ()

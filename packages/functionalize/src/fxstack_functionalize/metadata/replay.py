@@ -76,26 +76,10 @@ class AliasInfo:
         return tuple(symbols_in([arguments for _, arguments in self.steps]))
 
     def shifted(self, by: int) -> AliasInfo:
-        """Return the record of the same graph with ``by`` further flat outputs in front."""
+        """Return this record for a graph with ``by`` further flat outputs in front."""
         index = self.index + by if self.source is AliasSource.OUTPUT else self.index
         numbers = tuple((symbol, position + by) for symbol, position in self.numbers)
         return replace(self, index=index, numbers=numbers)
-
-    def make_replay(
-        self, filled: Callable[[Sequence[Any]], Sequence[tuple[Any, ...]]] | None
-    ) -> Callable[..., torch.Tensor]:
-        """Return the function from the base to the alias.
-
-        If steps have symbolic numbers, the function also takes the call's arguments, from which ``filled``
-        makes the arguments of the steps.
-        """
-        kinds, arguments = zip(*self.steps, strict=True) if self.steps else ((), ())
-        if filled is not None:
-            return self.with_detachment(lambda base, args: apply_steps(base, kinds, filled(args)))
-        if any(kind in SPLITS for kind in kinds):
-            return self.with_detachment(lambda base: apply_steps(base, kinds, arguments))
-        sequence = [make(arguments) for make, arguments in self.steps]
-        return self.with_detachment(lambda base: views.apply_view_meta_sequence(base, sequence))
 
     def with_detachment(self, replay: Callable[..., Any]) -> Callable[..., Any]:
         """Return ``replay``, which makes a tensor or a tuple of tensors, with ``detachment`` applied."""

@@ -68,7 +68,7 @@ def adam(
     found_inf: torch.Tensor | None = None,
     decoupled: bool = False,
 ) -> None:
-    """``torch._fused_adam_``."""
+    """Do a step of ``torch._fused_adam_`` (with ``decoupled``: ``torch._fused_adamw_``) by ordinary operators."""
     params, grads, averages, squares, largest, steps = lists
     rate, step = _number(lr), _Step(grad_scale, found_inf)
     for number, (param, grad) in enumerate(zip(params, grads, strict=True)):
@@ -91,7 +91,7 @@ def adam(
 
 
 def adamw(*lists: Tensors, **options: Any) -> None:
-    """``torch._fused_adamw_``."""
+    """Do a step of ``torch._fused_adamw_`` by ordinary operators."""
     adam(*lists, **options, decoupled=True)
 
 
@@ -110,7 +110,7 @@ def sgd(
     grad_scale: torch.Tensor | None = None,
     found_inf: torch.Tensor | None = None,
 ) -> None:
-    """``torch._fused_sgd_``."""
+    """Do a step of ``torch._fused_sgd_`` by ordinary operators."""
     rate, step = _number(lr), _Step(grad_scale, found_inf)
     for number, (param, grad) in enumerate(zip(params, grads, strict=True)):
         value = _wide(param)
@@ -139,7 +139,7 @@ def adagrad(
     grad_scale: torch.Tensor | None = None,
     found_inf: torch.Tensor | None = None,
 ) -> None:
-    """``torch._fused_adagrad_``."""
+    """Do a step of ``torch._fused_adagrad_`` by ordinary operators."""
     rate, step = _number(lr), _Step(grad_scale, found_inf)
     for number, (param, grad) in enumerate(zip(params, grads, strict=True)):
         value = _wide(param)

@@ -86,6 +86,7 @@ def with_random_state(module: GraphModule, example_inputs: Sequence[Any]) -> tup
     graph = torch.fx.Graph()
     copies: dict[torch.fx.Node, torch.fx.Node] = {}
     result = graph.graph_copy(module.graph, copies)
+    # Behind all placeholders: the positions of the other inputs, and so their names and specs, stay.
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     with graph.inserting_after(placeholders[-1] if placeholders else graph._root):
         state = graph.placeholder("random_state")

@@ -88,7 +88,7 @@ def _on_error(source: Source, shell: Shell, options: AotOptions, undone: Sequenc
     source.add("if failure is not None:")
     for line in undone:
         source.add(f"    {line}")
-    arguments = f"args[:{shell.captured.own_count}]"
+    arguments = f"args[:{shell.captured.placeholder_count}]"
     source.add(f"    return on_error(failure, eager.forward, {arguments})", on_error=options.on_error)
 
 
@@ -124,7 +124,7 @@ def _add_arguments(source: Source, shell: Shell, *, trains: bool) -> None:
         source.add(f"args = (*args, {items})")
     if guard is not None:
         source.add("if not same_sharing(args):", same_sharing=guard)
-        source.add(f"    return eager(*args[:{shell.captured.own_count}])")
+        source.add(f"    return eager(*args[:{shell.captured.placeholder_count}])")
     if bases is not None:
         source.add("args = (*args, *bases(args))", bases=bases)
 

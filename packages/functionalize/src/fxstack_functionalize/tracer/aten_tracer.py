@@ -68,7 +68,7 @@ class TensorMap:
 
 
 class AtenTracer(PythonKeyTracer):
-    """Records into one graph, with the origin of each node."""
+    """Records ATen operators into one graph. Each node inherits the metadata of the captured node that runs."""
 
     def __init__(self, whole_attention: tuple[str, ...] = (), *, equal_draws: bool = False) -> None:
         super().__init__()

@@ -70,7 +70,7 @@ class Captured:
     """Whether a derivative makes tensors that autograd knows to be zero (``python_kernels.zeros_rule``)."""
 
     @property
-    def own_count(self) -> int:
+    def placeholder_count(self) -> int:
         """Return the number of the captured graph's own inputs. Lifted tensors, symbols and bases follow."""
         return len(self.graph_module.graph.find_nodes(op="placeholder"))
 
@@ -130,6 +130,7 @@ def prepare(graph_module: GraphModule, example_inputs: Sequence[Any]) -> Capture
             f"but {len(example_inputs)} example inputs were given"
         )
     paths = _owned_tensors(graph_module)
+    # Reversed twice: a tensor with several paths keeps the first one, in the order of first use.
     tensors = {id(tensor): (path, tensor) for path, tensor in reversed(paths.items())}
     lifted = list(reversed(tensors.values()))
     results = (node.meta.get("val") for node in graph_module.graph.nodes)
@@ -197,6 +198,7 @@ def to_fake(mode: FakeTensorMode, value: object) -> Any:
         kind = "nested" if value.is_nested else "quantized"
         raise _unsupported(f"one of the inputs is a {kind} tensor")
     try:
+        # Sizes of real tensors are constants: callers that want symbolic sizes pass fake tensors.
         fake = _without_inference_mode(mode.from_tensor(value, static_shapes=True))
     except Exception as error:
         raise _unsupported(f"an input of type {type(value).__name__} has no fake form") from error

@@ -82,7 +82,7 @@ class TracedInput:
 
 @dataclass(slots=True)
 class Session:
-    """The state of one trace."""
+    """The state of one trace: its inputs, its engine and its tracer. ``recording`` enters all modes."""
 
     captured: Captured
     engine: Engine

@@ -73,13 +73,14 @@ class EdgeCall:
         """The tensors from which the rest of the graph was computed, by the number of the cut result."""
 
     def release(self) -> None:
-        """Release the inputs, unless the autograd graph is kept for further gradients."""
+        """Free the run in pieces, and the inputs unless autograd keeps the graph. The generated backward calls it."""
         self.run = None
         self.cuts = {}
         if not KEEPS_GRAPH() and (self.held is None or self.held.spent):
             self.kept = None
 
     def note_hook(self, tensor: object) -> None:
+        """Record that the program registered a hook on ``tensor``, if it is an origin of this call."""
         self.hooked = self.hooked or any(origin() is tensor for origin in self.origins.values())
 
     @property
@@ -162,7 +163,7 @@ class EdgeGradients:
         return [gradients.get(origin) for origin in edge.origins]
 
     def gradients(self, call: EdgeCall, grads: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the gradients of all inputs for the gradients ``grads`` of the flat outputs, edges included."""
+        """Return the gradients of all inputs. The generated backward calls it when the graph runs in pieces."""
         assert call.run is not None
         of_inputs = self.replay.differentiate(call.run, grads)
         call.release()
@@ -186,7 +187,7 @@ class EdgeGradients:
 
 
 class _Cutter:
-    """Runs the graph. ``cut_at`` replaces origins where the rest of the graph uses them."""
+    """Runs the graph. ``_cut_at`` replaces origins where the rest of the graph uses them."""
 
     def __init__(
         self, graph: GraphModule, call: EdgeCall, in_state: Callable[[Callable[[], Any]], Any]

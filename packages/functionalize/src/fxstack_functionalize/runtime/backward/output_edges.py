@@ -97,6 +97,7 @@ def plan_output_edges(shell: Shell) -> OutputEdges | None:
             positions[number] = position
     if len(nodes) < 2:
         return None
+    # A result that is changed in place has its final value, and so its gradient, only behind the last write.
     finals = _last_writes(graph, nodes)
     origins: dict[int, set[int]] = {}
     for node, reached in _origins_of(graph, nodes, finals).items():
@@ -236,6 +237,7 @@ def find_refusals(traced: Traced) -> Refusals:
         for node in nodes
         if node not in random
     )
+    # A run between results restores the generator and the modes of the call, so these are no reason for it.
     state = info.autocast or not info.grad_mode
     hidden = bool(info.custom_views) or not find_owners(info).keys() >= set(info.differentiable)
     on_host = all(tensor.device.type == "cpu" for node in random for tensor in _tensors_of(node))

@@ -87,12 +87,14 @@ def _group_results(
 
 @dataclass(slots=True)
 class _Run:
-    """One run of autograd: the gradients of results, and of all inputs once the graph's node has run."""
+    """One run of autograd over the nodes of one call."""
 
     waiting: set[int] = field(default_factory=set)
     """The groups of inputs whose nodes have not run."""
-    given: dict[int, Any] = field(default_factory=dict)
-    found: Sequence[Any] | None = None
+    gradient_of: dict[int, Any] = field(default_factory=dict)
+    """By flat output: the gradients that nodes of results have passed on."""
+    gradients: Sequence[Any] | None = None
+    """The gradients of all inputs, once the node of the graph has run."""
 
 
 class _Call:
@@ -127,9 +129,9 @@ class _InputNode(torch.autograd.Function):
         run = call.runs.get(_task())
         if run is None or ctx.number not in run.waiting:
             return (None,) * (len(inputs) + 2)
-        gradients = run.found
+        gradients = run.gradients
         if gradients is None:
-            gradient_of = {position: run.given.get(position) for position in ctx.group.positions}
+            gradient_of = {position: run.gradient_of.get(position) for position in ctx.group.positions}
             gradients = call.gradients(gradient_of, keep=True)
         run.waiting.discard(ctx.number)
         if not run.waiting:
@@ -168,7 +170,7 @@ def _result_gradients(ctx: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
         run.waiting.update(
             number for number, node in zip(group.numbers, nodes, strict=True) if _executes(node)
         )
-        run.given.update(gradient_of)
+        run.gradient_of.update(gradient_of)
         direct: Sequence[Any] = (None,) * len(group.inputs)
     else:
         gradients = call.gradients(gradient_of, keep=group.shares)
@@ -188,7 +190,7 @@ def split_off(backward: Backward, of_inputs: Sequence[Group]) -> Backward:
             return gradients
         current = ctx.call.runs.get(_task())
         if current is not None:
-            current.found = gradients
+            current.gradients = gradients
         passed_on = [*gradients]
         for index in partial_inputs:
             passed_on[index] = None

@@ -90,7 +90,7 @@ class Replay:
         self.states = [state for target in targets if (state := getattr(target, "state", None))]
         """The Python state that custom backwards read. A compiled backward holds this state as constants."""
         self._owned = dict(shell.captured.owned)
-        self._count = shell.captured.own_count
+        self._count = shell.captured.placeholder_count
         self._wanted = shell.info.wanted
         self._total = len(inputs)
         self._owners = find_owners(shell.info)
@@ -160,7 +160,7 @@ class Replay:
         return self.differentiate(self.run(kept, saved), grads)
 
     def raise_changed(self) -> None:
-        """Raise the error that the graph cannot run again, although the program has changed what it reads."""
+        """Raise the error of a graph that cannot run again, because the program changed the state that its backward read."""
         raise RuntimeError(double_backward(str(self.refusal)))
 
     def refuse(
@@ -185,7 +185,7 @@ class Replay:
 
 
 def has_changed(kept: Kept) -> bool:
-    """Whether the inputs of a call were changed in place."""
+    """Whether the program changed an input of the call in place, so that another run would differ from the call."""
     leaves, non_leaves, _numbers, versions = kept
     return bool(versions != _versions_of((*leaves, *non_leaves)))
 

@@ -213,7 +213,7 @@ class Held:
         self.watched = watched
         self.versions = {position: tensor._version for position, tensor in watched.items()}
         self.done: frozenset[int] = frozenset()
-        """The atoms (see ``Runs.atoms``) that have run."""
+        """The atoms (see ``ResultHistories.atoms``) that have run."""
         self.spent = False
         """Whether no further backward can run."""
         self.inputs: Any = NOTHING_KEPT
@@ -291,9 +291,9 @@ class Holding:
 
 
 def add_holding(source: Source, plan: Sequence[KeptTensor]) -> None:
-    """Add the statements that keep saved tensors.
+    """Add the statements that keep saved tensors in ``ctx.held``, for a graph with several results.
 
-    Results are detached: with history a result would keep itself alive. Inputs are kept as they are: the
+    Results are detached: with history a result would keep itself alive. Inputs are kept with their history: the
     graph may run again on them.
     """
     tensors = (_detached(saved.expression) if saved.by_autograd else saved.expression for saved in plan)

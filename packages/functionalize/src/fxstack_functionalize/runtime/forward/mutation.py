@@ -34,12 +34,12 @@ def write_back(shell: Shell) -> WriteBack | None:
     # Members of a merged base count their own changes, and nobody sees the counter of the base. But the
     # counter of a root is also the counter of its views.
     inputs = shell.captured.inputs
-    quiet = set(early_rises(shell))
+    raised_early = set(early_rises(shell))
     rises = [
         (position, info_of_input.version_bumps - (position in info.mutated))
         for position, info_of_input in enumerate(info.inputs)
         if info_of_input.is_tensor
-        and position not in quiet
+        and position not in raised_early
         and (inputs[position].members is None or inputs[position].is_root)
     ]
     # The list of raised tensors has a tensor once for each rise. A copy can rise more often than eager.

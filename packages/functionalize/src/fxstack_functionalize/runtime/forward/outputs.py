@@ -25,6 +25,7 @@ from fxstack_functionalize.metadata.replay import (
 from fxstack_functionalize.runtime.backward.edge_gradients import add_edges
 from fxstack_functionalize.runtime.backward.output_edges import OutputEdges
 from fxstack_functionalize.runtime.calling import check_results
+from fxstack_functionalize.torch_compat import functionalization as views
 from fxstack_functionalize.torch_compat import pytree
 from fxstack_functionalize.trace import Shell
 from fxstack_functionalize.tracer.inputs import Captured
@@ -79,9 +80,6 @@ def with_strides(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor
     return fresh.copy_(tensor)
 
 
-Tensors = tuple[torch.Tensor, ...]
-
-
 def group_by_call(aliases: Sequence[AliasInfo]) -> dict[int, tuple[int, ...]]:
     """Return, for each alias that one operator call makes together with others, the numbers of all these aliases."""
     calls: list[dict[int, int]] = []
@@ -112,23 +110,31 @@ def _call_of(alias: AliasInfo) -> Hashable:
     return alias.source, alias.index, alias.detachment, kind, key_of_steps
 
 
-def parts_maker(captured: Captured, members: Sequence[AliasInfo]) -> Callable[..., Tensors]:
-    """Return the function from the base (and the arguments, for symbolic sizes) to all ``members``."""
-    first, numbers = members[0], [_number(alias) for alias in members]
-    kinds = [make for make, _ in first.steps]
-    operator = SPLITS[kinds[-1]]
+def alias_maker(captured: Captured, *members: AliasInfo) -> Callable[..., Any]:
+    """Return the function from the base to an alias, or to the tuple of all ``members`` that one call makes.
 
-    def made(base: torch.Tensor, arguments_of_steps: Sequence[tuple[Any, ...]]) -> Tensors:
-        viewed = apply_steps(base, kinds[:-1], arguments_of_steps[:-1])
-        parts = operator(viewed, *arguments_of_steps[-1][OPERANDS:])
-        return tuple([parts[number] for number in numbers])
+    If the steps have symbolic numbers, the function also takes the arguments of the call (and the results of the
+    graph, if these determine a number).
+    """
+    first = members[0]
+    kinds, arguments = zip(*first.steps, strict=True) if first.steps else ((), ())
+    if len(members) == 1 and not first.sizes and not any(kind in SPLITS for kind in kinds):
+        sequence = [make(given) for make, given in first.steps]
+        return first.with_detachment(lambda base: views.apply_view_meta_sequence(base, sequence))
 
-    detached = first.with_detachment(made)
-    arguments = [step_arguments for _, step_arguments in first.steps]
+    def make_all(base: torch.Tensor, step_args: Sequence[tuple[Any, ...]]) -> tuple[torch.Tensor, ...]:
+        viewed = apply_steps(base, kinds[:-1], step_args[:-1])
+        results = SPLITS[kinds[-1]](viewed, *step_args[-1][OPERANDS:])
+        return tuple([results[_number(member)] for member in members])
+
+    def make_one(base: torch.Tensor, step_args: Sequence[tuple[Any, ...]]) -> torch.Tensor:
+        return apply_steps(base, kinds, step_args)
+
+    replay = first.with_detachment(make_one if len(members) == 1 else make_all)
     if not first.sizes:
-        return lambda base: detached(base, arguments)
-    filled = make_filler(captured, arguments, first.numbers)
-    return lambda base, args: detached(base, filled(args))
+        return lambda base: replay(base, arguments)
+    fill = make_filler(captured, arguments, first.numbers)
+    return lambda base, args: replay(base, fill(args))
 
 
 def output_lines(shell: Shell, namespace: dict[str, Any], edges: OutputEdges | None = None) -> list[str]:
@@ -186,17 +192,9 @@ class _Aliases:
         call = "(args, flat)" if alias.numbers else "args"
         arguments = f"{base}, {call}" if alias.sizes else base
         members = [self._shell.info.aliases[member] for member in together]
-        self._namespace[f"make_{number}"] = (
-            alias_maker(captured, alias) if len(members) == 1 else parts_maker(captured, members)
-        )
+        self._namespace[f"make_{number}"] = alias_maker(captured, *members)
         names = ", ".join(f"alias_{member}" for member in together)
         yield f"{names} = make_{number}({arguments})"
-
-
-def alias_maker(captured: Captured, alias: AliasInfo) -> Callable[..., torch.Tensor]:
-    """Return the function from the base, and from arguments (and results) for symbolic sizes, to an alias."""
-    arguments = [step_arguments for _, step_arguments in alias.steps]
-    return alias.make_replay(make_filler(captured, arguments, alias.numbers) if alias.sizes else None)
 
 
 def _item(number: int, output: OutputInfo, namespace: dict[str, Any]) -> str:

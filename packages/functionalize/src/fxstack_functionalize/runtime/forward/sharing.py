@@ -37,6 +37,7 @@ def sharing_guard(shell: Shell) -> Callable[[Sequence[Any]], bool] | None:
         for index, spec in enumerate(inputs)
         if isinstance(spec.fake, torch.Tensor) and index not in grouped and spec.members is None
     }
+    # One tensor shares memory with no other input.
     if len(bytes_of) + len(groups) < 2 and not grouped and not relaid:
         return None
     if not relaid and not leaves and not groups and None not in bytes_of.values():
@@ -192,7 +193,7 @@ def _byte_length(fake: torch.Tensor) -> int | None:
 
 
 def base_maker(shell: Shell) -> Callable[[Sequence[Any]], list[torch.Tensor]] | None:
-    """Return a function that makes the base inputs from the arguments; None if there are none."""
+    """Return a function that makes the base inputs from the arguments of each call; None if the graph has no base."""
     groups = _groups(shell)
     if not groups:
         return None
@@ -201,6 +202,7 @@ def base_maker(shell: Shell) -> Callable[[Sequence[Any]], list[torch.Tensor]] | 
 
     def make(args: Sequence[Any]) -> list[torch.Tensor]:
         return [
+            # ``.data``: the flat base has no history and its own version counter.
             root_of(args[member]) if is_root else args[member].data.as_strided((length,), (1,), 0)
             for (member, is_root), length in zip(members, lengths(args), strict=True)
         ]

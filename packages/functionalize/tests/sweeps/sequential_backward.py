@@ -1,6 +1,6 @@
 """Random programs whose results are differentiated one after the other: eager against ahead-of-time.
 
-    python sweeps/turns.py [count] [first seed]
+    python sweeps/sequential_backward.py [count] [first seed]
 
 Program ``seed`` is that of ``random_programs.py`` with further operators and outputs. The gradients are compared after each
 backward, errors by their first words. Prints every difference, then a summary.
