@@ -186,7 +186,7 @@ def _demand_known(tracer: TracerProtocol, leaf: torch.Tensor) -> None:
 # --- freed history -------------------------------------------------------------------------------
 
 
-def is_spent(tensor: torch.Tensor) -> bool:
+def has_freed_history(tensor: torch.Tensor) -> bool:
     """Whether a gradient has freed the history of a fake, so that a second gradient raises an error."""
     with suppress(RuntimeError):  # autograd cannot make the ``grad_fn`` of the view
         return any(map(_is_freed, history([tensor])))
@@ -220,7 +220,7 @@ _MESSAGE = (
 )
 
 
-def with_spent_history(tensor: torch.Tensor) -> torch.Tensor:
+def with_freed_history(tensor: torch.Tensor) -> torch.Tensor:
     """Return ``tensor`` with ``requires_grad`` and a ``grad_fn`` that raises the error of a freed history."""
     spend = torch_compat.DelayedError(_MESSAGE, 1)
     with torch.enable_grad():

@@ -27,7 +27,7 @@ from torch.utils.hooks import RemovableHandle
 from fxstack_capture import torch_compat
 from fxstack_capture.breaks import REASONS, GraphBreak, graph_break
 from fxstack_capture.sources import pinned
-from fxstack_capture.torch_side.autograd.state_reads import state_of
+from fxstack_capture.torch_side.autograd.state_reads import find_state
 from fxstack_capture.torch_side.higher_order import subgraphs
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapper
@@ -45,7 +45,7 @@ def register(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs:
         method = getattr(torch.Tensor, fn.__name__)
         return tracer.trace.interp.call_function(method, (tensor, *rest), kwargs)
     if fn.__name__ == "register_hook" and len(rest) == 1 and not kwargs:
-        return _hang_graph(tracer, tensor, rest[0])
+        return _register_in_graph(tracer, tensor, rest[0])
     raise _end_before_use(tracer, tensor, fn.__name__)
 
 
@@ -160,7 +160,7 @@ def _register_later(tracer: TracerProtocol, tensor: torch.Tensor, hook: object) 
     return handle
 
 
-def _hang_graph(tracer: TracerProtocol, tensor: torch.Tensor, hook: object) -> HandleInGraph:
+def _register_in_graph(tracer: TracerProtocol, tensor: torch.Tensor, hook: object) -> HandleInGraph:
     """Register a hook on a computed tensor: as a nested graph, or by the replacement code (``LaterHooks``).
 
     Break the graph before the first use of the tensor if neither is possible.
@@ -180,8 +180,8 @@ def _hang_graph(tracer: TracerProtocol, tensor: torch.Tensor, hook: object) -> H
         gradient = torch.empty_like(tensor)
     try:
         with _without_gradients():
-            subgraph = subgraphs.trace(tracer, partial(_hooked, hook), [gradient], None, apart=False)
-        state = state_of(tracer, subgraph.reads, hook)
+            subgraph = subgraphs.trace(tracer, partial(_apply_hook, hook), [gradient], None, apart=False)
+        state = find_state(tracer, subgraph.reads, hook)
         if state is None or state:
             raise graph_break("unsupported-call", "a hook that reads state of the program")
     except GraphBreak as reason:
@@ -198,7 +198,7 @@ def _hang_graph(tracer: TracerProtocol, tensor: torch.Tensor, hook: object) -> H
     return handle
 
 
-def _hooked(hook: Any, gradient: Any) -> Any:
+def _apply_hook(hook: Any, gradient: Any) -> Any:
     """Return the gradient after the hook. The interpreter runs this function."""
     changed = hook(gradient)
     return gradient if changed is None else changed

@@ -129,7 +129,7 @@ def _promotes_to_integer(x: object, by: object) -> bool:
 
 
 _CONVOLUTIONS = {torch.ops.aten.convolution.default: 2, torch.ops.aten.convolution_backward.default: 3}
-"""How many of the first arguments are the tensors of the convolution."""
+"""Number of leading arguments that are tensors of the convolution, by operator."""
 
 
 _INTERPOLATIONS = frozenset(

@@ -69,7 +69,7 @@ def _extent(tensor: torch.Tensor) -> tuple[int, int] | None:
 
 
 def is_leaf(tensor: torch.Tensor) -> bool | None:
-    """Return ``tensor.is_leaf``, or ``None`` if torch cannot regenerate the ``grad_fn`` of the tensor."""
+    """Return ``tensor.is_leaf``, or ``None`` for one of several views of one operator whose memory has changed."""
     # The tensor is one of several views that one operator returned, and a write has changed their memory.
     try:
         return bool(tensor.is_leaf)

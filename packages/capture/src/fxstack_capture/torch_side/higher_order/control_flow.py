@@ -91,7 +91,7 @@ class GraphsOfCall:
         self.tracer.all_bound()
         return subgraphs.unflattened(self.tracer, list(results), spec)
 
-    def made(self, likes: Sequence[torch.Tensor], *, gradient: bool) -> Tensors:
+    def make_results(self, likes: Sequence[torch.Tensor], *, gradient: bool) -> Tensors:
         """Return new fakes with the metadata of ``likes``."""
         with self.tracer.unrecorded(), self.tracer.mode, torch.no_grad():
             fakes = [torch.empty_strided(x.size(), x.stride(), dtype=x.dtype, device=x.device) for x in likes]
@@ -155,7 +155,7 @@ def cond(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
     if yes.spec != no.spec or not _same_layout(yes.outputs, no.outputs):
         raise call.refuse("whose branches return different kinds of results")
     (true_graph, false_graph), free = call.modules()
-    results = call.made(yes.outputs, gradient=any_gradient((pred, *flat), free))
+    results = call.make_results(yes.outputs, gradient=any_gradient((pred, *flat), free))
     chosen = tracer.builder.argument(pred, [])
     operand_nodes = (*call.operands(flat), *free)
     return call.write((chosen, true_graph, false_graph, operand_nodes), results, yes.spec)
@@ -173,13 +173,13 @@ def while_loop(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> 
     if not _same_layout(body.outputs, carried):
         raise call.refuse("whose body returns other kinds of tensors than it gets")
     (cond_graph, body_graph), free = call.modules()
-    results = call.made(carried, gradient=any_gradient(inputs, free))
+    results = call.make_results(carried, gradient=any_gradient(inputs, free))
     further = (*call.operands(additional), *free)
     node_args = (cond_graph, body_graph, tuple(call.operands(carried)), further)
     return call.write(node_args, results, body.spec)
 
 
-def _over_slices(call: GraphsOfCall, body: Any, groups: tuple[Tensors, ...], additional: Tensors) -> Any:
+def _record_loop(call: GraphsOfCall, body: Any, groups: tuple[Tensors, ...], additional: Tensors) -> Any:
     """Record a call of one function over the slices of the last group. All iterations get ``more``.
 
     The first outputs of the function are the carried state of the other group. The remaining outputs are
@@ -190,7 +190,7 @@ def _over_slices(call: GraphsOfCall, body: Any, groups: tuple[Tensors, ...], add
     carried, seen = body.outputs[:count], body.outputs[count:]
     (graph,), free = call.modules()
     outputs = [*carried, *_stacked(call, seen, slices[0].size(0))]
-    results = call.made(outputs, gradient=any_gradient([*chain(*groups), *additional], free))
+    results = call.make_results(outputs, gradient=any_gradient([*chain(*groups), *additional], free))
     node_args = (graph, *map(call.operands, groups), (*call.operands(additional), *free))
     return call.write(node_args, results, body.spec)
 
@@ -201,7 +201,7 @@ def map_(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
     call = GraphsOfCall(tracer, _OPERATORS.map_impl)
     _demand_tensors(call, (*xs, *additional))
     body = call.trace(fn, [*_slices(call, xs), *additional])
-    return _over_slices(call, body, (xs,), additional)
+    return _record_loop(call, body, (xs,), additional)
 
 
 def scan(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
@@ -212,7 +212,7 @@ def scan(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
     body = call.trace(fn, [*init, *_slices(call, xs), *additional])
     if not _same_layout(body.outputs[: len(init)], init):
         raise call.refuse("whose function returns another kind of carry than it gets")
-    return _over_slices(call, body, (init, xs), additional)
+    return _record_loop(call, body, (init, xs), additional)
 
 
 def associative_scan(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
@@ -222,7 +222,7 @@ def associative_scan(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwarg
     _demand_tensors(call, (*xs, *additional))
     slices = _slices(call, xs)
     body = call.trace(fn, [*slices, *slices, *additional])
-    return _over_slices(call, body, (xs,), additional)
+    return _record_loop(call, body, (xs,), additional)
 
 
 def bound(args: Args, kwargs: Kwargs, names: str) -> tuple[Any, ...]:

@@ -46,7 +46,7 @@ def flex_attention(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwar
         raise call.refuse("of tensors whose class, or under a mode that, torch asks about it")
     if any(more):
         raise call.refuse("with tensors beside those that its functions close over")
-    with _lookups(tracer):
+    with _index_lookups(tracer):
         position = _number(tracer, query, torch.int32)
         score = _number(tracer, query, query.dtype)
         call.trace(score_mod, [score, *[position] * POSITIONS], apart=False)
@@ -116,11 +116,11 @@ def _results(
         out = torch.empty_strided(shape, strides, dtype=query.dtype, device=query.device)
         sums, largest = (out.new_empty(shape[:-1], dtype=precise) for _ in range(2))
     gradient = any_gradient((query, key, value), free)
-    return [*call.made([out, sums], gradient=gradient), *call.made([largest], gradient=False)]
+    return [*call.make_results([out, sums], gradient=gradient), *call.make_results([largest], gradient=False)]
 
 
 @contextmanager
-def _lookups(tracer: TracerProtocol) -> Iterator[None]:
+def _index_lookups(tracer: TracerProtocol) -> Iterator[None]:
     """Record ``tensor[...]`` with tensors and integers as ``aten.index``, as the operator itself does."""
 
     def getitem(fn: Callable[..., Any]) -> Callable[..., Any]:

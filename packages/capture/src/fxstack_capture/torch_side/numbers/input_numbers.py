@@ -49,8 +49,8 @@ _EXACT: Mapping[type, Callable[..., Any]] = MappingProxyType(
 )
 """Operations on integers, which are exact in any order."""
 
-_LONGEST = 256
-"""Steps of a formula (``native/formulas.c``)."""
+_MAX_STEPS = 256
+"""Maximum number of steps of a formula (``native/formulas.c``)."""
 
 _AS_FLOAT: Callable[[Any], Any] = (0.0).__add__
 
@@ -103,7 +103,7 @@ class NumberFormulas:
         """Place a formula in which a number occurs several times."""
         inputs: dict[Source, Any] = {}
         steps: dict[Hashable, Step] = {}
-        if self._position(expr, steps, inputs) is None or len(steps) > _LONGEST or len(inputs) != 1:
+        if self._position(expr, steps, inputs) is None or len(steps) > _MAX_STEPS or len(inputs) != 1:
             return None
         program = tuple(steps.values())
         ((source, number),) = inputs.items()

@@ -62,17 +62,19 @@ class Assumptions:
         self.may_assert = False
         """Whether the nodes of the region become a nested graph, which can hold assertions."""
         self.allowed = True
+        """Whether the trace may assume anything. False if an earlier attempt could not fall back (``RefusedError``)."""
         self.unseen: frozenset[Blocks] | None = None
-        """If set, graphs end at calls that may raise for their data, unless one of these is around the call."""
+        """If set, the graph ends at a call that may raise for its data, unless the call is inside of one of these blocks."""
         self.handled_calls: dict[Blocks, tuple[int, int]] = {}
         """See ``HandledError``. Calls inside of ``unseen`` are left out."""
         self.later_hooks: frozenset[int] = frozenset()
         """The hooks on tensors, by their order, that the replacement code registers after the graph has run."""
         self.call_raises: Callable[[], BaseException | None] = lambda: None
-        """Called at each call that a block is around. Returns an error that the call is to raise."""
+        """Called at each recorded call inside of a block. Returns an error that the call must raise, or None."""
         self._calls = 0
         self.passed: torch.Tensor | None = None
         self.several = False
+        """Whether the graph has more than one assumption."""
         self.ends_at_writes = False
         """Whether graphs with assumptions end at writes to their inputs."""
 
@@ -135,7 +137,7 @@ class Assumptions:
 
     @property
     def operators(self) -> int:
-        """How many calls of operators the graph has so far."""
+        """Number of calls of operators in the graph so far."""
         nodes = self._tracer.builder.graph.nodes
         return sum(node.op != "placeholder" and not sets_state(node) for node in nodes)
 

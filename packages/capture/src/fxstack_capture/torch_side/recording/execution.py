@@ -54,7 +54,7 @@ UNSUPPORTED = (*_DATA_DEPENDENT, *_NO_FAKE)
 _MISTAKES = (AttributeError, TypeError, LookupError, AssertionError, NameError)
 """Exceptions of code with a defect. torch raises RuntimeError or ValueError for invalid arguments."""
 
-_LARGEST_DRY_RUN = 1 << 26
+_MAX_DRY_RUN_BYTES = 1 << 26
 """The largest tensor, in bytes, for which a failing call runs again on real zeros."""
 
 
@@ -123,6 +123,7 @@ def _data_break(fn: Callable[..., Any], error: Exception, env: ShapeEnv | None) 
 
 
 def first_line(error: BaseException) -> str:
+    """Return the first line of the text of an error, for the reason of a graph break."""
     return str(error).strip().split("\n", 1)[0]
 
 
@@ -148,7 +149,7 @@ def _exact_error(fn: Callable[..., Any], args: Args, kwargs: Kwargs, error: Exce
         bound = isinstance(owner, FakeTensor)
         real_args, real_kwargs = tree_map(_real, ((owner, *args) if bound else args, kwargs))
         (getattr(torch.Tensor, fn.__name__) if bound else fn)(*real_args, **real_kwargs)
-    except _CannotRehearseError:
+    except _NoDryRunError:
         if refused and any(map(_is_unknown, (*args, *kwargs.values()))):
             text = f"{name_of(fn)} (a number that depends on data)"
             return graph_break("data-dependent-value", text)
@@ -185,8 +186,8 @@ def _is_refused_arguments(error: Exception) -> bool:
     return traceback.tb_next is None  # no Python frame ran below the call
 
 
-class _CannotRehearseError(Exception):
-    """Raised if the call cannot be repeated on real tensors."""
+class _NoDryRunError(Exception):
+    """Raised if the call cannot run again on zeros: a large tensor, another device, or an unknown number."""
 
 
 def _real(leaf: object) -> Any:
@@ -200,7 +201,7 @@ def _hint(number: Any) -> Any:
         return number
     hint = number.node.hint
     if hint is None:
-        raise _CannotRehearseError
+        raise _NoDryRunError
     return hint
 
 
@@ -210,10 +211,10 @@ def _is_unknown(value: Any) -> bool:
 
 
 def _zeros(fake: FakeTensor) -> torch.Tensor:
-    """Return a real tensor of zeros with the metadata of a fake. Raise ``_CannotRehearseError`` for a large tensor."""
+    """Return a real tensor of zeros with the metadata of a fake. Raise ``_NoDryRunError`` for a large tensor."""
     size = [_hint(n) for n in fake.size()]
-    if fake.device.type != "cpu" or math.prod(size) * fake.element_size() > _LARGEST_DRY_RUN:
-        raise _CannotRehearseError
+    if fake.device.type != "cpu" or math.prod(size) * fake.element_size() > _MAX_DRY_RUN_BYTES:
+        raise _NoDryRunError
     with torch.inference_mode(fake.is_inference()):
         strides = [_hint(n) for n in fake.stride()]
         real = torch.empty_strided(size, strides, dtype=fake.dtype).zero_()

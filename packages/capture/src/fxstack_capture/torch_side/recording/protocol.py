@@ -185,11 +185,16 @@ class TracerProtocol(TorchSide, Protocol):
 
     selection: Selection | None
     busy: bool
+    """Whether the tracer itself calls torch, so that ``RecordingMode`` lets the call pass."""
     differentiated: bool
+    """Whether the graph has computed a gradient, which may have freed the history of its results."""
     overriding: dict[Callable[..., Any], Callable[..., Any]]
+    """Replacements of functions, while a higher-order operator gives a function another meaning."""
 
     unwritable: dict[int, str]
+    """By storage: the text of the graph break at a write to the storage."""
     steps: dict[torch.fx.Node, int]
+    """By node: the step of the root frame that made the node. A break before a node ends the graph at its step."""
 
     def record(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """Run ``fn`` on fakes and add a node. A result of known plain data needs no node."""

@@ -23,7 +23,7 @@ from fxstack_capture.torch_compat import FakeTensor
 INTERPRETED: ContextVar[Callable[[type, object, tuple[type, ...], tuple[Any, ...]], Any]] = ContextVar(
     "INTERPRETED"
 )
-"""Interprets the user's ``__torch_function__`` during a trace (``Overrides.asked_by_torch``)."""
+"""Interprets the user's ``__torch_function__`` during a trace (``Overrides.call_from_c``)."""
 
 TORCH_CLASSES: frozenset[type] = frozenset(
     {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, torch_compat.TensorBase, object}
@@ -33,7 +33,7 @@ TORCH_CLASSES: frozenset[type] = frozenset(
 _DISABLED = torch_compat.disabled_torch_function_impl
 _NOT_FOLLOWED = ("__setattr__", "__delattr__", "__getattribute__", "__del__")
 _set_class = object.__dict__["__class__"].__set__
-_made: WeakKeyDictionary[type, dict[bool, type[FakeTensor]]] = WeakKeyDictionary()
+_fake_classes: WeakKeyDictionary[type, dict[bool, type[FakeTensor]]] = WeakKeyDictionary()
 """Fake classes by the user's class and by ``overrides`` of the user's class, which may change."""
 
 
@@ -86,7 +86,7 @@ def is_tensor_getset(raw: object) -> bool:
     )
 
 
-def why_not_followed(cls: Any) -> str | None:
+def unsupported_reason(cls: Any) -> str | None:
     """Return the reason why a trace does not support a tensor class, or ``None`` for a supported class."""
     for base in cls.__mro__:
         if base in TORCH_CLASSES:
@@ -168,7 +168,7 @@ def hide(fake: FakeTensor) -> None:
 
 def _fake_class(cls: type) -> type[FakeTensor]:
     """Return the fake class of a user's class, whose bases are the fake classes of the bases."""
-    variants = _made.setdefault(cls, {})
+    variants = _fake_classes.setdefault(cls, {})
     asks = overrides(cls)
     fake_class = variants.get(asks)
     if fake_class is None:

@@ -43,6 +43,7 @@ def _at(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, _kwargs: Kwa
 
 @calls_program
 def _is_mode_on(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> bool:
+    """Whether a mode is on for the program."""
     return tracer.overrides.level < Level.ALL_OFF and bool(tracer.overrides.modes or fn(*args, **kwargs))
 
 
@@ -57,6 +58,7 @@ def _overridden(tracer: TracerProtocol, fn: object, args: Args, _kwargs: Kwargs)
 
 
 def _handled(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Apply the rule for ``torch.overrides.handle_torch_function``."""
     func, relevant, *rest = args
     return tracer.overrides.handle(func, relevant, tuple(rest), kwargs)
 
@@ -70,6 +72,7 @@ def _default_device(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, 
 
 
 def _as_subclass(tracer: TracerProtocol, fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Apply the rule for ``Tensor.as_subclass``."""
     owner = getattr(fn, "__self__", None)
     if isinstance(owner, torch.Tensor):
         args = (owner, *args)
@@ -78,6 +81,7 @@ def _as_subclass(tracer: TracerProtocol, fn: object, args: Args, kwargs: Kwargs)
 
 
 def _make_subclass(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Apply the rule for ``Tensor._make_subclass``. Break the graph for a result that requires grad."""
     cls, data, *flags = args
     if any(flags) or any(kwargs.values()):
         raise graph_break("unsupported-call", "Tensor._make_subclass(require_grad=True)")
