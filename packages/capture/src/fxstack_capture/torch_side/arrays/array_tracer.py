@@ -88,7 +88,7 @@ class ArrayTracer:
         return self.tracer.record(torch.Tensor.detach, (array.tensor,), {})
 
     def refuse(self, what: str) -> NoReturn:
-        """Break the graph. ``what`` names the unsupported array or call in the reason."""
+        """Break the graph. ``what`` is the text of the unsupported array or call."""
         raise graph_break("unsupported-object", what)
 
     def hint(self, number: Any) -> int:
@@ -256,7 +256,7 @@ class ArrayTracer:
     # --- results ---------------------------------------------------------------------------------
 
     def _result(self, fn: Callable[..., Any], expected: Any, result: Any, arrays: list[Array]) -> Any:
-        """Return what the program gets: an array for each array in NumPy's result, or a plain value.
+        """Return the array or plain value that the program gets.
 
         ``expected`` is NumPy's result of the dry run, ``result`` the result of ``torch._numpy``. Break the graph if their
         kinds or plain values differ.

@@ -32,8 +32,8 @@ class Applied:
 
     ``templates`` describe the arguments that a node cannot hold (``function_arguments``), by position. The
     tensors of the templates are the last operands, except for operands that replace ``outside`` tensors in the
-    methods. Torch functions of classes are off while a graph runs. ``asks`` turns the torch functions on in the
-    methods.
+    methods. Torch functions of classes are off while a graph runs. ``enables_torch_function`` turns the torch
+    functions on in the methods.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Applied:
         templates: Mapping[int, Any],
         tensors: int,
         *,
-        asks: bool,
+        enables_torch_function: bool,
         makes_wrappers: bool,
         state: State | None = None,
         outside: Sequence[torch.Tensor] = (),
@@ -50,7 +50,7 @@ class Applied:
         self.function = function
         self.templates = templates
         self.tensors = tensors
-        self.asks = asks
+        self.enables_torch_function = enables_torch_function
         self.makes_wrappers = makes_wrappers
         """Whether the methods make wrapper subclasses, which later stages must take apart."""
         self.state = state
@@ -64,10 +64,16 @@ class Applied:
     @property
     def __fxstack_parts__(self) -> tuple[Any, ...]:
         """Return all parts that determine the meaning of a call, for keys of the disk cache."""
-        return (self.function, dict(self.templates), self.tensors, self.asks, len(self.outside))
+        return (
+            self.function,
+            dict(self.templates),
+            self.tensors,
+            self.enables_torch_function,
+            len(self.outside),
+        )
 
     def __call__(self, *args: object) -> Any:
-        if self.asks:
+        if self.enables_torch_function:
             with torch_compat.EnableTorchFunction():
                 return self._apply(*args)
         return self._apply(*args)
@@ -130,7 +136,7 @@ def apply(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kw
         cls,
         templates,
         len(maker.operands),
-        asks=not tracer.overrides.level and any(map(wrappers.asks, inputs)),
+        enables_torch_function=not tracer.overrides.level and any(map(wrappers.has_torch_function, inputs)),
         makes_wrappers=wrappers.count > wrappers_before,
         state=state,
         outside=[real for real, _ in outside],

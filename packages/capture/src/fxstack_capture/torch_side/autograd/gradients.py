@@ -262,7 +262,7 @@ def has_hidden_history(tracer: TracerProtocol, tensor: torch.Tensor) -> bool:
 
 
 class _Dropped(torch.autograd.Function):
-    """The identity. The gradient goes to a leaf that no code holds."""
+    """The identity function with a leaf as second argument. The leaf, which no code holds, gets the gradient."""
 
     @staticmethod
     def forward(ctx: object, tensor: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:  # noqa: ARG004 - torch's signature

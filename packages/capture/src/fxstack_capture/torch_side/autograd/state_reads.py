@@ -36,7 +36,7 @@ Place = tuple[Any, Any]
 
 
 class State:
-    """Places that a backward reads, with what they held in the trace."""
+    """Places that a backward reads, with the values of the places in the trace."""
 
     def __init__(self, places: list[Place]) -> None:
         self._values = [(place, list(_parts(_value_at(*place)))) for place in places]
@@ -48,7 +48,7 @@ class State:
         return bool(self._values)
 
     def has_changed(self) -> bool:
-        """Whether a place holds something else than in the trace. Raise RuntimeError if a run cannot see the change."""
+        """Whether a place has another value than in the trace. Raise RuntimeError if no run can see the change."""
         changed = any(not _equal(list(_parts(_value_at(*place))), before) for place, before in self._values)
         if changed and self.is_copied:
             raise RuntimeError("an object that a backward of the program reads was changed after the forward")
@@ -57,7 +57,7 @@ class State:
 
 @contextmanager
 def note_reads(objects: Any) -> Iterator[list[Place]]:
-    """Give the reads inside of the block."""
+    """Collect the places that the program reads inside of the context."""
     before, objects.reads = objects.reads, []
     reads = objects.reads
     try:
@@ -69,9 +69,9 @@ def note_reads(objects: Any) -> Iterator[list[Place]]:
 
 
 def find_state(tracer: TracerProtocol, reads: Iterable[Place], *roots: Any) -> State | None:
-    """Return the state among the reads; None if the trace itself has made a part of it.
+    """Return the state among the reads, or None if the trace itself has made a part of the state.
 
-    ``roots``: functions that were called, whose defaults and bound arguments are read, too.
+    ``roots`` are the functions that were called. Their defaults and bound arguments count as read.
     """
     objects: Any = tracer.trace.objects
     bound_values = [(value, None) for root in roots for value in _bound_values(objects.original_of(root))]
@@ -92,7 +92,7 @@ def find_state(tracer: TracerProtocol, reads: Iterable[Place], *roots: Any) -> S
 
 
 def _is_constant_binding(holder: Any, value: Any) -> bool:
-    """Whether a value is a definition, or an attribute of a library that binds its names once."""
+    """Whether the value cannot change: a definition, or a name of a library that binds its names once."""
     if type(holder) is dict:
         name = holder.get("__name__")
     elif isinstance(holder, ModuleType | type):
@@ -155,7 +155,7 @@ def _value_at(holder: Any, name: Any) -> Any:
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """Yield what a value is made of: the items of its containers, and their kinds and lengths."""
+    """Yield the leaves of nested containers, and the types and lengths of the containers."""
     waiting, count = [value], 0
     while waiting and count < _MAX_PARTS:
         value, count = waiting.pop(), count + 1

@@ -50,9 +50,9 @@ def register(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs:
 
 
 class LaterHooks(GraphBreak):
-    """The replacement code must register some hooks, so the frame must be traced again.
+    """Raised if the replacement code must register some hooks: the frame is traced again.
 
-    ``numbers``: the hooks by their order in the trace. Where no trace follows, this is a graph break.
+    ``numbers`` are the positions of the hooks in the trace. Where no trace follows, the exception is a graph break.
     """
 
     def __init__(self, numbers: frozenset[int]) -> None:
@@ -75,9 +75,9 @@ class HandleInGraph(RemovableHandle):
 
 @dataclass(frozen=True, slots=True)
 class _Hook:
-    """A hook of the trace. ``node`` registers it in the graph; None if the replacement code does, later.
+    """A hook of the trace. ``node`` registers the hook in the graph, or is None for a hook of the replacement code.
 
-    ``version`` is that of the tensor: a hook gets the gradient of the tensor as it was at the registration.
+    ``version`` is the version of the tensor at the registration: the hook gets the gradient of this version.
     """
 
     node: fx.Node | None
@@ -97,7 +97,7 @@ class HooksInGraph:
 
     @property
     def count(self) -> int:
-        """The number of hooks so far."""
+        """Number of hooks so far."""
         return len(self._hooks)
 
     def add(self, node: fx.Node | None, tensor: torch.Tensor) -> HandleInGraph:

@@ -131,7 +131,6 @@ def _promotes_to_integer(x: object, by: object) -> bool:
 _CONVOLUTIONS = {torch.ops.aten.convolution.default: 2, torch.ops.aten.convolution_backward.default: 3}
 """Number of leading arguments that are tensors of the convolution, by operator."""
 
-
 _INTERPOLATIONS = frozenset(
     getattr(torch.ops.aten, f"{name}_backward").default
     for name in (

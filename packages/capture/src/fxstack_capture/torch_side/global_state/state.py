@@ -100,7 +100,6 @@ VARIABLES: tuple[Variable, ...] = (
     ),
 )
 
-
 _WRITERS = frozenset(
     {
         *(variable.write for variable in VARIABLES),
@@ -152,7 +151,7 @@ def difference(
 
 
 def all_of(state: State, others: Iterable[State]) -> list[Redo]:
-    """Return the calls that set each variable whose value in ``wanted`` differs from any of ``others``."""
+    """Return the calls that set each variable whose value in ``state`` differs from any of ``others``."""
     return [
         variable.redo(value)
         for variable, value, *different in zip(VARIABLES, state, *others, strict=True)

@@ -19,7 +19,7 @@ from torch import fx
 
 from fxstack_capture import torch_compat
 from fxstack_capture.torch_compat import pytree
-from fxstack_capture.torch_side.higher_order.control_flow import GraphsOfCall, any_gradient, bound
+from fxstack_capture.torch_side.higher_order.control_flow import GraphsOfCall, any_gradient, bind_arguments
 from fxstack_capture.torch_side.higher_order.subgraphs import cut_out
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.trace.state import Args, Kwargs
@@ -37,7 +37,7 @@ def flex_attention(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwar
 
     The names of the arguments are in ``_NAMES``, and ``block_mask`` is a tuple.
     """
-    query, key, value, score_mod, block_mask, scale, options, *more = bound(
+    query, key, value, score_mod, block_mask, scale, options, *more = bind_arguments(
         args, kwargs, f"{_NAMES} score_mod_other_buffers mask_mod_other_buffers"
     )
     query, key, value = (_autocast(tracer, x) for x in (query, key, value))

@@ -108,12 +108,12 @@ class Transforms:
             self._graph_state = None
         return result
 
-    def _record_state_changes(self, state_wanted: list[tuple[Any, ...]]) -> None:
-        """Record state changes until the graph's next operator runs under the state ``wanted``."""
+    def _record_state_changes(self, needed: list[tuple[Any, ...]]) -> None:
+        """Record state changes until the graph's next operator runs under the state ``needed``."""
         assert self._graph_state is not None
-        for redo in state.difference(self._graph_state, state_wanted, in_graph=True):
+        for redo in state.difference(self._graph_state, needed, in_graph=True):
             self._tracer.record_effect(*redo)
-        self._graph_state = state_wanted
+        self._graph_state = needed
 
     # --- recording -------------------------------------------------------------------------------
 

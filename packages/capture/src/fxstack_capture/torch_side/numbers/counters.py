@@ -25,7 +25,6 @@ from fxstack_capture.trace.state import Args
 _EXACT = {torch.float32: 2.0**24, torch.float64: 2.0**53}
 """The limit for each dtype below which all integers are exact."""
 
-
 _IS_WHOLE: Callable[[Any], bool] = float.is_integer
 
 

@@ -118,9 +118,9 @@ class NumberFormulas:
         return self._known.setdefault(key, Converted(source, formula)), result
 
     def _position(self, expr: object, steps: dict[Hashable, Step], inputs: dict[Source, Any]) -> int | None:
-        """Return the position of the step of ``expr``, and add missing steps; None if C has no such step.
+        """Return the position of the step that computes ``expr``, or None if C has no equal step. Add missing steps.
 
-        ``found`` gets the input numbers.
+        The input numbers of the formula are added to ``inputs``.
         """
         if not isinstance(expr, sympy.Basic) or expr.is_Integer:
             constant = int(expr) if isinstance(expr, sympy.Basic) else expr

@@ -25,7 +25,6 @@ _LISTS = (list, tuple, torch.Size)
 _MAX_EXACT_INTEGER = 2**53
 """The largest integer up to which a conversion to a dtype of such a list is exact."""
 
-
 SCALAR_ARGUMENTS = frozenset({"alpha", "beta", "value"})
 """Keywords of operators that require numbers."""
 

@@ -22,7 +22,6 @@ from fxstack_capture.trace.state import Args, Kwargs
 
 _CONTAINERS = (tuple, list, torch.Size)
 
-
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 

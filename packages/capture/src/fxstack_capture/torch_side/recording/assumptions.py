@@ -28,7 +28,6 @@ _INDEXING = frozenset(
 )
 """Operators that index. On a GPU a wrong index ends the process. The check may be there to prevent that."""
 
-
 Blocks = tuple[tuple[int, int], ...]
 """A key of the blocks of the program (``with``, ``except``, ``finally``) that receive an error."""
 
@@ -80,7 +79,10 @@ class Assumptions:
 
     @contextmanager
     def none_inside(self, *, nested: bool) -> Iterator[None]:
-        """Disallow assumptions in code whose nodes leave the graph. ``nested``: the nodes form a nested graph."""
+        """Disallow assumptions inside the context, because its nodes do not stay in the graph.
+
+        ``nested``: the nodes become a nested graph.
+        """
         before = self.region, self.may_assert
         self.region, self.may_assert = self._tracer.builder.mark(), nested
         try:
@@ -108,15 +110,16 @@ class Assumptions:
         return True
 
     def note_written(self, storage: int) -> None:
-        """Note a write. Raise GraphBreak if the graph ends here."""
+        """Note a write to a storage. Break the graph if graphs with assumptions end at writes to their inputs."""
         if self.ends_at_writes and self.passed is not None and storage in self._storages():
             raise graph_break("unsupported-call", "an operator that changes an input after checks of tensors")
 
     def _storages(self) -> set[int]:
+        """Return the storages of the inputs."""
         return {fake.untyped_storage()._cdata for fake, _, _ in self._tracer.inputs()}
 
     def note_data_checks(self, name: str) -> None:
-        """Note a recorded call that may raise for its data. Raise GraphBreak if graphs end at such calls."""
+        """Note a recorded call that may raise for its data. Break the graph if graphs end at these calls."""
         blocks = self._tracer.trace.interp.receivers()
         if not blocks:
             return

@@ -57,7 +57,6 @@ _MISTAKES = (AttributeError, TypeError, LookupError, AssertionError, NameError)
 _MAX_DRY_RUN_BYTES = 1 << 26
 """The largest tensor, in bytes, for which a failing call runs again on real zeros."""
 
-
 _NOBODY = nullcontext()
 
 # The fake result of ``one_hot`` has the layout of the argument, because other operators compute the result
@@ -80,7 +79,10 @@ def run_fake(
     kwargs: Kwargs,
     listener: AbstractContextManager[object] | None = None,
 ) -> Any:
-    """Run ``fn`` on fakes. Raise the program's exception or GraphBreak. ``listener`` sees the operators."""
+    """Run ``fn`` on fakes. Raise the program's exception or GraphBreak.
+
+    ``listener`` is a dispatch mode that gets the operators of the call.
+    """
     try:
         with python_dispatcher(mode), mode, _NOBODY if listener is None else listener:
             result = fn(*args, **kwargs)
@@ -106,7 +108,7 @@ def python_dispatcher(mode: FakeTensorMode) -> AbstractContextManager[object]:
 
 
 def _data_break(fn: Callable[..., Any], error: Exception, env: ShapeEnv | None) -> GraphBreak:
-    """The end of the graph at a call that reads data. The reason names an option if it would help."""
+    """Return the graph break for a call that reads data. The reason names an option if the option would help."""
     if getattr(fn, "__name__", None) == "__bool__":
         return graph_break(
             "data-dependent-branch", "if, while, and, or, not, assert or bool() asks whether it is true"
@@ -170,7 +172,7 @@ def _exact_error(fn: Callable[..., Any], args: Args, kwargs: Kwargs, error: Exce
 
 
 def _unsupported(fn: Callable[..., Any], error: Exception) -> GraphBreak:
-    """The end of the graph at a call that fakes do not support."""
+    """Return the graph break for a call that fakes do not support."""
     name = custom_operator(fn)
     if name:
         text = f"{described(name)} raised {type(error).__name__}: {first_line(error)}"
@@ -228,7 +230,7 @@ def _zeros(fake: FakeTensor) -> torch.Tensor:
 
 
 def demand_declared(fn: Callable[..., Any], arguments: object, result: object) -> None:
-    """Break the graph if the fake function of a custom operator returns what its operator cannot return."""
+    """Break the graph if the result of a fake function contradicts the schema of its custom operator."""
     name = custom_operator(fn)
     operator = operator_of(fn) if name else None
     if operator is None:
@@ -258,4 +260,5 @@ def _demand_device(name: str, tensor: torch.Tensor, used: set[str]) -> None:
 
 
 def _refuse(name: str, returned: str, expected: str) -> None:
+    """Break the graph because a fake function is wrong. The text names the result and the expected result."""
     raise graph_break("fake-function", f"{described(name)} returned {returned}, but {expected}")

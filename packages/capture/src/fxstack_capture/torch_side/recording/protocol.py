@@ -78,7 +78,7 @@ class TransformsProtocol(Protocol):
 class WrappersProtocol(Protocol):
     """The wrapper subclasses of the trace (``subclasses.wrappers.Wrappers``)."""
 
-    def asks(self, value: object) -> bool:
+    def has_torch_function(self, value: object) -> bool:
         """Whether ``value`` is a wrapper whose ``__torch_function__`` torch would call."""
 
     def construct(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> torch.Tensor:
@@ -86,7 +86,7 @@ class WrappersProtocol(Protocol):
 
     @property
     def count(self) -> int:
-        """The number of wrappers that the program has made."""
+        """Number of wrappers that the program has constructed."""
 
     def demand_same_parts(self) -> None:
         """Break the graph if an operator has given an input wrapper other inner tensors."""
@@ -134,7 +134,7 @@ class HooksProtocol(Protocol):
 
     @property
     def count(self) -> int:
-        """The number of hooks so far."""
+        """Number of hooks so far."""
 
     def add(self, node: torch.fx.Node | None, tensor: torch.Tensor) -> Any:
         """Note a hook that ``node`` registers, or the replacement code if ``node`` is None. Return its handle."""

@@ -43,7 +43,7 @@ def shown_class(tensor: torch.Tensor) -> type | None:
 
 
 def overrides(cls: type) -> bool:
-    """Whether torch calls a ``__torch_function__`` for tensors of the class."""
+    """Whether torch calls a ``__torch_function__`` for instances of the class."""
     return getattr(cls, "__torch_function__", _DISABLED) is not _DISABLED
 
 
@@ -129,7 +129,7 @@ def disguise(wrapper: torch.Tensor, cls: type) -> None:
 
 
 class _Unannounced:
-    """A base class that keeps ``__init_subclass__`` of the program from running for a new class."""
+    """A base class that stops ``__init_subclass__`` of the program, which must not see the tracer's classes."""
 
     __slots__ = ()
 
@@ -145,14 +145,14 @@ def _with_slots(cls: type) -> type:
     return result
 
 
-def _namespace(cls: type, *, asks: bool = True) -> dict[str, Any]:
+def _namespace(cls: type, *, is_overriding: bool = True) -> dict[str, Any]:
     """Return the attributes of a class that torch and the program take for ``cls``."""
     return {
         "__class__": property(lambda _self: cls),
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,
         "_fxstack_shown": cls,
-        "__torch_function__": classmethod(_ask) if asks else _DISABLED,
+        "__torch_function__": classmethod(_call_interpreted) if is_overriding else _DISABLED,
     }
 
 
@@ -169,20 +169,20 @@ def hide(fake: FakeTensor) -> None:
 def _fake_class(cls: type) -> type[FakeTensor]:
     """Return the fake class of a user's class, whose bases are the fake classes of the bases."""
     variants = _fake_classes.setdefault(cls, {})
-    asks = overrides(cls)
-    fake_class = variants.get(asks)
+    is_overriding = overrides(cls)
+    fake_class = variants.get(is_overriding)
     if fake_class is None:
         bases = tuple(
             _fake_class(base)
             for base in cls.__bases__
             if base not in TORCH_CLASSES and issubclass(base, torch.Tensor)
         )
-        new_class = type(cls.__name__, bases or (FakeTensor,), _namespace(cls, asks=asks))
-        fake_class = variants[asks] = cast("type[FakeTensor]", new_class)
+        new_class = type(cls.__name__, bases or (FakeTensor,), _namespace(cls, is_overriding=is_overriding))
+        fake_class = variants[is_overriding] = cast("type[FakeTensor]", new_class)
     return fake_class
 
 
-def _ask(cls: Any, func: Any, kinds: Any, *call: Any) -> Any:
+def _call_interpreted(cls: Any, func: Any, kinds: Any, *call: Any) -> Any:
     """Implement ``__torch_function__`` of a fake class. ``call`` has the arguments and keywords that torch passes."""
     shown = tuple(getattr(kind, "_fxstack_shown", kind) for kind in kinds)
     return INTERPRETED.get()(cls._fxstack_shown, func, shown, call)

@@ -52,12 +52,12 @@ def _is_at(level: Level) -> Callable[..., bool]:
     return lambda tracer, _fn, _args, _kwargs: tracer.overrides.level is level
 
 
-def _overridden(tracer: TracerProtocol, fn: object, args: Args, _kwargs: Kwargs) -> bool:
+def _has_overrides(tracer: TracerProtocol, fn: object, args: Args, _kwargs: Kwargs) -> bool:
     """Apply the rule for ``has_torch_function(iterable)`` and its variants for separate values."""
     return tracer.overrides.overriding(args[0] if fn is torch_compat.has_torch_function else args)
 
 
-def _handled(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+def _handle(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``torch.overrides.handle_torch_function``."""
     func, relevant, *rest = args
     return tracer.overrides.handle(func, relevant, tuple(rest), kwargs)
@@ -105,10 +105,10 @@ RULES: dict[Any, Callable[..., Any]] = {
     torch_compat.is_torch_function_mode_enabled: _is_mode_on,
     torch_compat.is_torch_function_enabled: _is_at(Level.ALL_ON),
     torch_compat.is_torch_function_all_disabled: _is_at(Level.ALL_OFF),
-    torch_compat.has_torch_function: _overridden,
-    torch_compat.has_torch_function_unary: _overridden,
-    torch_compat.has_torch_function_variadic: _overridden,
-    torch.overrides.handle_torch_function: _handled,
+    torch_compat.has_torch_function: _has_overrides,
+    torch_compat.has_torch_function_unary: _has_overrides,
+    torch_compat.has_torch_function_variadic: _has_overrides,
+    torch.overrides.handle_torch_function: _handle,
     torch.get_default_device: _default_device,
     torch_compat.make_subclass: _make_subclass,
     torch_compat.make_wrapper_subclass: lambda tracer, *call: tracer.wrappers.construct(*call),

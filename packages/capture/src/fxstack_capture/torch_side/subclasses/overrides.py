@@ -130,7 +130,7 @@ class Overrides:
         if not (self._shown or wrappers.used):
             return False
         arguments = _leaves(fn, args, kwargs)
-        return any(_is_overriding(leaf) or wrappers.asks(leaf) for leaf in arguments)
+        return any(_is_overriding(leaf) or wrappers.has_torch_function(leaf) for leaf in arguments)
 
     def overriding(self, values: Sequence[Any]) -> bool:
         """Implement ``torch.overrides.has_torch_function``."""
@@ -186,7 +186,7 @@ class Overrides:
         torch's C code runs with disguised wrappers. The program's Python code runs without (``values`` is empty).
         """
         before = self._disguised
-        self._change_disguised([(v, type(v)) for v in values if self._tracer.wrappers.asks(v)])
+        self._change_disguised([(v, type(v)) for v in values if self._tracer.wrappers.has_torch_function(v)])
         try:
             yield
         finally:
@@ -200,8 +200,11 @@ class Overrides:
             fake_classes.disguise(value, cls)
         self._disguised = disguised
 
-    def ask(self, func: Callable[..., Any], kinds: Sequence[type], args: Args, kwargs: Kwargs) -> Any:
-        """Return the answer of the innermost mode, or NotImplemented for the classes, or make the call."""
+    def dispatch(self, func: Callable[..., Any], kinds: Sequence[type], args: Args, kwargs: Kwargs) -> Any:
+        """Return the answer of the innermost mode, or NotImplemented if torch must ask the classes, or make the call.
+
+        The probe calls this method for each call that torch's C code reports.
+        """
         has_ducks = not all(issubclass(kind, torch.Tensor) for kind in kinds)
         if kinds and not self.modes and not has_ducks:
             return NotImplemented
@@ -273,7 +276,7 @@ class Overrides:
         finally:
             self.modes.append(mode)
 
-    def _entered(self, func: object) -> Any:
+    def _wrap_function(self, func: object) -> Any:
         """Return a function that torch reports as an object that existed before the frame."""
         if type(func) is not FunctionType:
             return func
@@ -283,7 +286,7 @@ class Overrides:
         """Return the answer of the ``__torch_function__`` of a user's class or mode."""
         trace = self._tracer.trace
         method = trace.objects.load_attr(owner, "__torch_function__")
-        return trace.calls.call(method, (self._entered(func), kinds, *call), {})
+        return trace.calls.call(method, (self._wrap_function(func), kinds, *call), {})
 
     def call_from_c(self, cls: type, func: object, kinds: tuple[type, ...], call: Args) -> Any:
         """Run ``call_torch_function`` for a call by torch's C code, during which the probe is still on."""
@@ -414,7 +417,7 @@ def _leaves(fn: object, args: Sequence[Any], kwargs: Kwargs) -> list[Any]:
 
 
 def _objects(args: Sequence[Any], kwargs: Kwargs) -> Iterator[Any]:
-    """Yield the arguments, and the items of those that are lists or tuples, as torch's C code looks at them."""
+    """Yield the arguments and the items of lists and tuples, as torch's C code looks at them."""
     for value in (*args, *kwargs.values()) if kwargs else args:
         if type(value) in (list, tuple):
             yield from value
@@ -456,7 +459,7 @@ def is_accessor(fn: object) -> bool:
 
 
 class _Probe(TorchFunctionMode):
-    """Sees the calls that a mode of the program would see."""
+    """A mode of the tracer, which is on while torch's C code runs: it gets the calls that a mode of the program would get."""
 
     def __init__(self, overrides: Overrides) -> None:
         super().__init__()
@@ -467,4 +470,4 @@ class _Probe(TorchFunctionMode):
         self, func: Callable[..., Any], types: Sequence[type], args: Args = (), kwargs: Kwargs | None = None
     ) -> Any:
         self.asked = True
-        return self._overrides.ask(func, types, args, kwargs or {})
+        return self._overrides.dispatch(func, types, args, kwargs or {})

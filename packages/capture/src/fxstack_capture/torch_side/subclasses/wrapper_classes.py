@@ -25,7 +25,7 @@ def is_wrapper(value: object) -> bool:
     )
 
 
-def asks(cls: Any) -> bool:
+def defines_torch_function(cls: Any) -> bool:
     """Whether a wrapper class defines its own ``__torch_function__``, which the interpreter must run."""
     function = cls.__torch_function__
     return getattr(function, "__func__", function) not in (_DEFAULT, _DISABLED)
@@ -35,7 +35,7 @@ def unsupported_reason(cls: type, real: torch.Tensor) -> str | None:
     """Return the reason why a trace does not support the wrapper, or ``None`` for a supported wrapper."""
     if cls.__module__.startswith(("torch.nested", "torch.distributed", "torch.masked", "torch.sparse")):
         return "is torch's own"
-    if asks(cls) and type(raw_lookup(cls, "__torch_function__")) is not classmethod:
+    if defines_torch_function(cls) and type(raw_lookup(cls, "__torch_function__")) is not classmethod:
         return "defines __torch_function__ that is no classmethod"
     if real.is_nested or real.layout is not torch.strided:
         return "is not strided"

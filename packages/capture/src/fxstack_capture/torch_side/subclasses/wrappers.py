@@ -31,7 +31,11 @@ from fxstack_capture.torch_side.fakes import fake_inputs
 from fxstack_capture.torch_side.fakes.faker import with_history
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.subclasses.fake_classes import overrides
-from fxstack_capture.torch_side.subclasses.wrapper_classes import asks, is_wrapper, unsupported_reason
+from fxstack_capture.torch_side.subclasses.wrapper_classes import (
+    defines_torch_function,
+    is_wrapper,
+    unsupported_reason,
+)
 from fxstack_capture.trace.records import Construction
 from fxstack_capture.trace.state import Args, Kwargs
 
@@ -58,12 +62,12 @@ class Wrappers:
 
     @property
     def count(self) -> int:
-        """The number of wrappers that the program has made."""
+        """Number of wrappers that the program has constructed."""
         return len(self._constructed)
 
-    def asks(self, value: object) -> bool:
+    def has_torch_function(self, value: object) -> bool:
         """Whether ``value`` is a wrapper whose ``__torch_function__`` torch would call."""
-        return self.used and is_wrapper(value) and asks(type(value))
+        return self.used and is_wrapper(value) and defines_torch_function(type(value))
 
     def original_of(self, fake: torch.Tensor) -> tuple[torch.Tensor, Source] | None:
         """Return the real wrapper (also an inner wrapper) and the source of a fake, or ``None``."""
@@ -206,7 +210,7 @@ class Wrappers:
         _guard_all(self._tracer, context, set())
 
     def demand_supported(self, fn: Callable[..., Any], args: object, kwargs: object) -> bool:
-        """Whether torch wraps the results of the call. Break the graph if a mode would see the call."""
+        """Whether torch wraps the results of the call. Break the graph if a mode of the program would see the call."""
         if not self.used:
             return False
         wrappers = [leaf for leaf in tree_leaves((args, kwargs)) if is_wrapper(leaf)]
@@ -214,7 +218,7 @@ class Wrappers:
             raise graph_break("unsupported-tensor", "a wrapper subclass under a torch-function mode")
         if self._tracer.overrides.level or fn is getattr or isinstance(fn, Applied):
             return False
-        return any(overrides(type(leaf)) and not asks(type(leaf)) for leaf in wrappers)
+        return any(overrides(type(leaf)) and not defines_torch_function(type(leaf)) for leaf in wrappers)
 
     def note_written(self, tensor: torch.Tensor) -> None:
         """Note a write to a wrapper, or to a view of one, as writes to its inner tensors."""
