@@ -104,14 +104,10 @@ class DryRunContext:
     def save_for_backward(self, *tensors: object) -> None:
         self.saved_tensors = tensors
 
-    def save_for_forward(self, *tensors: object) -> None:
-        pass
-
     def mark_dirty(self, *tensors: object) -> None:
-        pass
+        """Ignore the tensors: autograd itself handles the marks when the node runs."""
 
-    def mark_non_differentiable(self, *tensors: object) -> None:
-        pass
+    save_for_forward = mark_non_differentiable = mark_dirty
 
     def set_materialize_grads(self, value: bool) -> None:
         self.materialize_grads = value

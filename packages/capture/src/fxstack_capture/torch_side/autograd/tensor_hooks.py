@@ -42,6 +42,7 @@ def register(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs:
     if kwargs.keys() == {"hook"} and not rest:
         rest, kwargs = (kwargs["hook"],), {}
     if not tensor.requires_grad or (tracer.source_of(tensor) is not None and tensor.is_leaf):
+        # The interpreter runs torch's Python code: its write to the hooks of the input is a side effect.
         method = getattr(torch.Tensor, fn.__name__)
         return tracer.trace.interp.call_function(method, (tensor, *rest), kwargs)
     if fn.__name__ == "register_hook" and len(rest) == 1 and not kwargs:
@@ -123,6 +124,7 @@ class HooksInGraph:
         for number, hook in enumerate(self._hooks):
             removed = number not in self.active
             if hook.node is None:
+                # The replacement code would register the hook on the version that the graph leaves.
                 changed = hook.tensor._version != hook.version or self._changes_inputs()
                 if removed or self._tracer.differentiated or changed:
                     raise self._before_use(hook.tensor)

@@ -83,6 +83,7 @@ class NumberFormulas:
         primary = self._geometry.primary.get(expr)
         if primary is not None:
             source, number = primary
+            # Guards run before the frame draws its numbers.
             drawn = self._geometry.drawn_at(expr) is not None
             return None if drawn or number.node.hint is None else (source, number.node.hint)
         computed = self._geometry.computed.get(expr)
@@ -165,6 +166,7 @@ class NumberFormulas:
         if placed is None or type(constant) not in (int, float):
             return None
         if type(placed[1]) is float and type(constant) is int:
+            # The method of an integer does not accept a float. Python itself converts the integer first.
             if abs(constant) > EXACT:
                 return None
             constant = float(constant)

@@ -162,6 +162,7 @@ class TracerProtocol(TorchSide, Protocol):
     regions: Regions
     notes: Annotations
 
+    # Properties accept the implementing classes. Attributes are writable and would require the protocols themselves.
     @property
     def overrides(self) -> OverridesProtocol: ...
 
