@@ -164,7 +164,7 @@ class Assumptions:
         leaves_traces = (
             bool(tracer.mutated_storages & self._storages())
             or any(getattr(operator, "namespace", "") not in _OWN for operator in operators)
-            or any(_is_the_programs(node.target) for node in tracer.builder.graph.nodes)
+            or any(_is_programs_code(node.target) for node in tracer.builder.graph.nodes)
         )
         needs_cpu = self.draws or any(
             operator.name().removeprefix("aten::").split(".")[0] in _INDEXING for operator in operators
@@ -172,9 +172,6 @@ class Assumptions:
         return not (leaves_traces or (needs_cpu and not on_cpu))
 
 
-def _is_the_programs(target: object) -> bool:
+def _is_programs_code(target: object) -> bool:
     """Whether a node calls the program's own code (``allow_in_graph``)."""
-    return isinstance(target, FunctionType) and not str(target.__module__).startswith(_STABLE)
-
-
-_STABLE = ("torch", "fxstack_")
+    return isinstance(target, FunctionType) and not str(target.__module__).startswith(("torch", "fxstack_"))

@@ -152,7 +152,7 @@ def _exact_error(fn: Callable[..., Any], args: Args, kwargs: Kwargs, error: Exce
         real_args, real_kwargs = tree_map(_real, ((owner, *args) if bound else args, kwargs))
         (getattr(torch.Tensor, fn.__name__) if bound else fn)(*real_args, **real_kwargs)
     except _NoDryRunError:
-        if refused and any(map(_is_unknown, (*args, *kwargs.values()))):
+        if refused and any(symbolic_number(x) and x.node.hint is None for x in (*args, *kwargs.values())):
             text = f"{name_of(fn)} (a number that depends on data)"
             return graph_break("data-dependent-value", text)
         if refused:
@@ -192,33 +192,24 @@ class _NoDryRunError(Exception):
     """Raised if the call cannot run again on zeros: a large tensor, another device, or an unknown number."""
 
 
-def _real(leaf: object) -> Any:
+def _real(leaf: Any) -> Any:
     """Return zeros for a fake tensor, the hint for a symbolic number, or the leaf itself."""
-    return _zeros(leaf) if isinstance(leaf, FakeTensor) else _hint(leaf)
-
-
-def _hint(number: Any) -> Any:
-    """Return the present value of a symbolic number, or another value itself."""
-    if not symbolic_number(number):
-        return number
-    hint = number.node.hint
-    if hint is None:
+    if isinstance(leaf, FakeTensor):
+        return _zeros(leaf)
+    if not symbolic_number(leaf):
+        return leaf
+    if leaf.node.hint is None:
         raise _NoDryRunError
-    return hint
-
-
-def _is_unknown(value: Any) -> bool:
-    """Whether the value is a symbolic number that depends on data."""
-    return bool(symbolic_number(value)) and value.node.hint is None
+    return leaf.node.hint
 
 
 def _zeros(fake: FakeTensor) -> torch.Tensor:
     """Return a real tensor of zeros with the metadata of a fake. Raise ``_NoDryRunError`` for a large tensor."""
-    size = [_hint(n) for n in fake.size()]
+    size = [_real(n) for n in fake.size()]
     if fake.device.type != "cpu" or math.prod(size) * fake.element_size() > _MAX_DRY_RUN_BYTES:
         raise _NoDryRunError
     with torch.inference_mode(fake.is_inference()):
-        strides = [_hint(n) for n in fake.stride()]
+        strides = [_real(n) for n in fake.stride()]
         real = torch.empty_strided(size, strides, dtype=fake.dtype).zero_()
     real.requires_grad_(fake.requires_grad)
     if getattr(fake, "_is_param", False):

@@ -230,7 +230,7 @@ class Overrides:
     def _kinds(self, func: object, kinds: Sequence[type], args: Args) -> tuple[type, ...]:
         """Return the classes that torch reports to ``__torch_function__``."""
         # A reflected operator, and an attribute access, report the classes of plain tensors, too.
-        if _is_python(func):
+        if type(func) is FunctionType and func.__code__ is _REFLECTED:
             return tuple(self._class(arg) for arg in self._overloaded(args))
         shown = [getattr(kind, "_fxstack_shown", kind) for kind in kinds]
         return tuple(self._class(args[0]) if kind is FakeTensor else kind for kind in shown)
@@ -425,12 +425,8 @@ def _objects(args: Sequence[Any], kwargs: Kwargs) -> Iterator[Any]:
             yield value
 
 
-def _is_python(func: object) -> bool:
-    """Whether ``func`` passes all arguments to ``handle_torch_function``, as reflected operators do."""
-    return type(func) is FunctionType and func.__code__ is _ASKING_FOR_ALL
-
-
-_ASKING_FOR_ALL = torch.Tensor.__rsub__.__code__
+_REFLECTED = torch.Tensor.__rsub__.__code__
+"""The code of reflected operators, which pass all arguments to ``handle_torch_function``."""
 
 
 def _is_overriding(value: object) -> bool:
