@@ -11,7 +11,7 @@ from recorder import check, new_trace, trace_calls
 import fxstack_capture as fx
 from fxstack_capture.breaks import GraphBreak
 from fxstack_capture.sources import Local
-from fxstack_capture.torch_side.autograd.gradients import with_spent_history
+from fxstack_capture.torch_side.autograd.gradients import with_freed_history
 
 
 def leaf(*size):
@@ -62,7 +62,7 @@ def test_history_is_spent_unless_retained(retain):
         tracer.call(torch.Tensor.backward, (loss,), {"retain_graph": retain})
         given, finish = tracer.leaving(loss)
     assert (given is loss) is retain
-    assert finish is (None if retain else with_spent_history)
+    assert finish is (None if retain else with_freed_history)
 
 
 def hooked():
@@ -84,7 +84,7 @@ def test_spent_history_raises_as_torch_does():
     with pytest.raises(RuntimeError) as expected:
         loss.backward()
     with pytest.raises(RuntimeError) as found:
-        with_spent_history(torch.ones(())).backward()
+        with_freed_history(torch.ones(())).backward()
     assert str(found.value) == str(expected.value)
 
 

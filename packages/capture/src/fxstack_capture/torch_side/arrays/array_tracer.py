@@ -43,6 +43,7 @@ class ArrayTracer:
         self.has_scalars = False
         """Whether the trace has scalars that change from call to call."""
         self._buffers: dict[int, np.ndarray[Any, Any]] = {}
+        """By storage: the example buffer that the example arrays of the storage share."""
 
     @property
     def objects(self) -> Objects:
@@ -64,7 +65,7 @@ class ArrayTracer:
             start = self.hint(tensor.storage_offset()) * tensor.element_size()
             storage = tensor.untyped_storage()
             length = max(self.hint(storage.nbytes()), start + tensor.element_size())
-        if length > dry_run.LARGEST:
+        if length > dry_run.MAX_EXAMPLE_BYTES:
             raise graph_break("unsupported-object", f"a NumPy array of {length} bytes")
         extent = start + sum((n - 1) * s for n, s in zip(size, strides, strict=True))
         length = max(length, extent + tensor.element_size()) if 0 not in size else length
@@ -87,7 +88,7 @@ class ArrayTracer:
         return self.tracer.record(torch.Tensor.detach, (array.tensor,), {})
 
     def refuse(self, what: str) -> NoReturn:
-        """Break the graph. ``what`` names the unsupported array or call in the reason."""
+        """Break the graph. ``what`` is the text of the unsupported array or call."""
         raise graph_break("unsupported-object", what)
 
     def hint(self, number: Any) -> int:
@@ -114,7 +115,7 @@ class ArrayTracer:
             self.refuse("a call of NumPy under autocast, which is not for arrays:")
         arrays = list(self._arrays((args, kwargs)))
         pair = self._concrete(pair, args, kwargs)
-        expected = dry_run.rehearse(
+        expected = dry_run.call_numpy(
             pair.theirs,
             tuple(self._like(arg) for arg in args),
             {name: self._like(arg) for name, arg in kwargs.items()},
@@ -164,7 +165,7 @@ class ArrayTracer:
         if pair.theirs in _CHOOSING:
             self._demand_fitting(pair, (*args, *kwargs.values()))
         if pair.holds is not None or any(type(arg) is int for arg in args):
-            examples = [dry_run.rehearse(np.asarray, (self._like(arg),), {}) for arg in args[:2]]
+            examples = [dry_run.call_numpy(np.asarray, (self._like(arg),), {}) for arg in args[:2]]
             dtypes = [array.dtype for array in examples]
             second = args[1] if len(args) > 1 else None
             fits = pair.holds is None or pair.holds(second, [dtype.kind for dtype in dtypes])
@@ -255,7 +256,7 @@ class ArrayTracer:
     # --- results ---------------------------------------------------------------------------------
 
     def _result(self, fn: Callable[..., Any], expected: Any, result: Any, arrays: list[Array]) -> Any:
-        """Return what the program gets: an array for each array in NumPy's result, or a plain value.
+        """Return the array or plain value that the program gets.
 
         ``expected`` is NumPy's result of the dry run, ``result`` the result of ``torch._numpy``. Break the graph if their
         kinds or plain values differ.
@@ -340,7 +341,7 @@ class ArrayTracer:
 
     def iterate(self, array: Array) -> Iterator[Any]:
         """Return ``iter(array)``."""
-        dry_run.rehearse(iter, (array.example,), {})
+        dry_run.call_numpy(iter, (array.example,), {})
         count = self.call(len, (array,), {})
         return iter([self.call(operator.getitem, (array, i), {}) for i in range(count)])
 

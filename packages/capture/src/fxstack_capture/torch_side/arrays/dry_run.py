@@ -21,7 +21,7 @@ from fxstack_capture.trace.state import Args, Kwargs
 # for np.bool_ and np.complex64 together with tensors, and for a NumPy scalar as the first argument of a torch
 # function. The strides of dimensions with one element may differ from NumPy's strides.
 
-LARGEST = 1 << 26
+MAX_EXAMPLE_BYTES = 1 << 26
 """The largest example array, in bytes."""
 
 
@@ -30,7 +30,7 @@ def contents(array: np.ndarray[Any, Any]) -> None:
     array[...] = 1 if array.dtype.kind in "fc" else 0
 
 
-def rehearse(fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+def call_numpy(fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Return NumPy's result.
 
     An exception breaks the graph, so that plain Python raises the exact exception. A write to a read-only array

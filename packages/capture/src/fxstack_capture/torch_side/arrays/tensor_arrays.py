@@ -90,7 +90,7 @@ def with_plain_scalars(fn: object, args: Args) -> tuple[Any, ...]:
 
 
 def takes_number(fn: object, args: Args, position: int) -> bool:
-    """Whether torch treats the NumPy scalar at position ``place`` like its plain number."""
+    """Whether torch treats the NumPy scalar at ``position`` like its plain number."""
     if type(args[position]) not in NUMBERS or _is_refused(fn, args) or fn in _LOOKING:
         return False
     return fn in _LEAVING_TO_TENSORS or (position > 0 and type(args[0]) not in NUMBERS)
@@ -173,7 +173,6 @@ def conversion(
 
 tensor = conversion(_like_tensor)
 as_tensor = conversion(_as_tensor)
-
 
 _INDEXING = frozenset({operator.getitem, operator.setitem, operator.delitem})
 _MAKING_TENSORS = (torch.tensor, torch.as_tensor)

@@ -19,16 +19,16 @@ from fxstack_capture.trace.state import Args, Kwargs
 
 
 def show(*_values: object) -> None:
-    """Stands for showing values to a hook of the program: the tracer has a rule for it."""
+    """Marker function, called before a hook of a traced backward. Its rule is ``show_to_hook``."""
 
 
 def show_to_hook(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: Kwargs) -> None:
-    """Remember the tensors that a hook has seen."""
+    """Note the tensors that a hook of the program has seen: the hook may have kept them."""
     tracer.hooks.shown.append([leaf for leaf in tree_leaves(args) if isinstance(leaf, FakeTensor)])
 
 
 def demand_hook(*_values: object) -> None:
-    """Stands for the demand that a hook of the program is running: the tracer has a rule for it."""
+    """Marker function, called where only a running backward allows a call. Its rule is ``demand_in_hook``."""
 
 
 def demand_in_hook(tracer: TracerProtocol, _fn: object, _args: Args, _kwargs: Kwargs) -> None:
@@ -38,7 +38,7 @@ def demand_in_hook(tracer: TracerProtocol, _fn: object, _args: Args, _kwargs: Kw
 
 
 def accumulate(variable: torch.Tensor, gradient: torch.Tensor | None) -> None:
-    """Stands for the last node of a history: the tracer has a rule for it."""
+    """Marker function, called at the last node of a history. Its rule is ``accumulate_alone``."""
 
 
 def accumulate_alone(tracer: TracerProtocol, _fn: Callable[..., Any], args: Args, _kwargs: Kwargs) -> None:
@@ -86,8 +86,7 @@ def accumulate_into(
 
 
 def as_base(gradient: torch.Tensor) -> torch.Tensor:
-    """Return ``gradient`` as a tensor that is not a view."""
-    # The graph may have made the gradient as a view. Autograd never keeps a view as ``grad``.
+    """Return ``gradient`` as a tensor that is not a view: autograd never keeps a view as ``grad``."""
     return gradient.data
 
 

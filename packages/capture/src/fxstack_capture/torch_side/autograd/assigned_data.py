@@ -51,13 +51,13 @@ def replace(tracer: TracerProtocol, tensor: torch.Tensor, value: object) -> torc
             before = tracer.faker.as_entered([tensor])[0].detach()
         builder.read_from(tensor, BuiltinAttr(source, "data"), before)
     if can_be_read and id(tensor) not in builder.replaced and not tracer.transforms.inside:
-        _stand_for(tracer, tensor, data)
+        _replace_in_graph(tracer, tensor, data)
         return None if source is None else data
     builder.replaced.add(id(tensor))
     return data
 
 
-def _stand_for(tracer: TracerProtocol, tensor: torch.Tensor, data: torch.Tensor) -> None:
+def _replace_in_graph(tracer: TracerProtocol, tensor: torch.Tensor, data: torch.Tensor) -> None:
     """Let ``tensor`` stand for ``data`` in the rest of the graph."""
     becomes = tracer.record(with_data, (tensor, data), {}) if tensor.requires_grad else data
     with tracer.unrecorded():

@@ -20,7 +20,7 @@ from fxstack_capture import torch_compat
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.torch_compat import pytree, tree_leaves
 from fxstack_capture.torch_side.autograd import function_arguments
-from fxstack_capture.torch_side.autograd.state_reads import State, noted, state_of
+from fxstack_capture.torch_side.autograd.state_reads import State, find_state, note_reads
 from fxstack_capture.torch_side.higher_order.surroundings import Surroundings
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.subclasses.wrapper_classes import plain_below
@@ -32,8 +32,8 @@ class Applied:
 
     ``templates`` describe the arguments that a node cannot hold (``function_arguments``), by position. The
     tensors of the templates are the last operands, except for operands that replace ``outside`` tensors in the
-    methods. Torch functions of classes are off while a graph runs. ``asks`` turns the torch functions on in the
-    methods.
+    methods. Torch functions of classes are off while a graph runs. ``enables_torch_function`` turns the torch
+    functions on in the methods.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Applied:
         templates: Mapping[int, Any],
         tensors: int,
         *,
-        asks: bool,
+        enables_torch_function: bool,
         makes_wrappers: bool,
         state: State | None = None,
         outside: Sequence[torch.Tensor] = (),
@@ -50,11 +50,11 @@ class Applied:
         self.function = function
         self.templates = templates
         self.tensors = tensors
-        self.asks = asks
+        self.enables_torch_function = enables_torch_function
         self.makes_wrappers = makes_wrappers
         """Whether the methods make wrapper subclasses, which later stages must take apart."""
         self.state = state
-        """What the backward reads of Python's state. The node computes other gradients once it has changed."""
+        """Python objects that the backward reads. If one changes, the gradients of the node are no longer valid."""
         self.outside = [ref(tensor) for tensor in outside]
         self.__name__ = function.__name__
         self.__qualname__ = function.__qualname__
@@ -64,10 +64,16 @@ class Applied:
     @property
     def __fxstack_parts__(self) -> tuple[Any, ...]:
         """Return all parts that determine the meaning of a call, for keys of the disk cache."""
-        return (self.function, dict(self.templates), self.tensors, self.asks, len(self.outside))
+        return (
+            self.function,
+            dict(self.templates),
+            self.tensors,
+            self.enables_torch_function,
+            len(self.outside),
+        )
 
     def __call__(self, *args: object) -> Any:
-        if self.asks:
+        if self.enables_torch_function:
             with torch_compat.EnableTorchFunction():
                 return self._apply(*args)
         return self._apply(*args)
@@ -75,7 +81,7 @@ class Applied:
     def _apply(self, *args: Any) -> Any:
         """Call ``function.apply``, after the templates and the outside tensors have got their operands."""
         end = len(args) - len(self.outside)
-        args, replacements = args[:end], replaced(self.outside, args[end:])
+        args, replacements = args[:end], pair_operands(self.outside, args[end:])
         if self.templates:
             end = len(args) - self.tensors
             operands, arguments = args[end:], list(args[:end])
@@ -83,11 +89,11 @@ class Applied:
                 arguments[position] = function_arguments.make(template, operands)
             args = tuple(arguments)
         if replacements:
-            return apply_with(self.function, args, replacements)
+            return apply_with_operands(self.function, args, replacements)
         return self.function.apply(*args)
 
 
-class RehearsedContext:
+class DryRunContext:
     """Replaces ``ctx`` while the interpreter runs the methods. Only saved tensors have an effect in the dry run."""
 
     def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
@@ -98,14 +104,10 @@ class RehearsedContext:
     def save_for_backward(self, *tensors: object) -> None:
         self.saved_tensors = tensors
 
-    def save_for_forward(self, *tensors: object) -> None:
-        pass
-
     def mark_dirty(self, *tensors: object) -> None:
-        pass
+        """Ignore the tensors: autograd itself handles the marks when the node runs."""
 
-    def mark_non_differentiable(self, *tensors: object) -> None:
-        pass
+    save_for_forward = mark_non_differentiable = mark_dirty
 
     def set_materialize_grads(self, value: bool) -> None:
         self.materialize_grads = value
@@ -121,7 +123,7 @@ def apply(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kw
         _demand_no_outer_gradient(cls, inputs)
     wrappers = tracer.wrappers
     wrappers_before = wrappers.count
-    state, outside = _rehearse(tracer, cls, inputs)
+    state, outside = _dry_run(tracer, cls, inputs)
     maker = function_arguments.Templates(tracer)
     special = {position: value for position, value in enumerate(inputs) if _needs_template(value)}
     templates = {position: maker.of(value) for position, value in special.items()}
@@ -130,7 +132,7 @@ def apply(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kw
         cls,
         templates,
         len(maker.operands),
-        asks=not tracer.overrides.level and any(map(wrappers.asks, inputs)),
+        enables_torch_function=not tracer.overrides.level and any(map(wrappers.has_torch_function, inputs)),
         makes_wrappers=wrappers.count > wrappers_before,
         state=state,
         outside=[real for real, _ in outside],
@@ -160,7 +162,7 @@ def _demand_no_outer_gradient(cls: type, inputs: Sequence[Any]) -> None:
         raise graph_break("unsupported-call", text)
 
 
-def _rehearse(tracer: TracerProtocol, cls: type, inputs: Sequence[Any]) -> tuple[State, list[Pair]]:
+def _dry_run(tracer: TracerProtocol, cls: type, inputs: Sequence[Any]) -> tuple[State, list[Pair]]:
     """Run the methods once for their guards, and remove their nodes again (a dry run).
 
     Return the state that the backward reads, and the outside tensors with their fakes. Break the graph if the methods
@@ -180,7 +182,7 @@ def _rehearse(tracer: TracerProtocol, cls: type, inputs: Sequence[Any]) -> tuple
             torch_compat.set_grad_enabled(False)
             if any(needs):
                 state = _backward(tracer, cls, context, output)
-            outside = found_outside(tracer, mark, inputs)
+            outside = find_outside_tensors(tracer, mark, inputs)
     except GraphBreak:
         raise
     except Exception as error:
@@ -198,11 +200,11 @@ def _rehearse(tracer: TracerProtocol, cls: type, inputs: Sequence[Any]) -> tuple
 
 def _forward(
     tracer: TracerProtocol, cls: Any, inputs: Sequence[Any], needs: tuple[bool, ...]
-) -> tuple[RehearsedContext, Any]:
+) -> tuple[DryRunContext, Any]:
     """Run ``forward`` on copies of the inputs, in both styles (with ``setup_context`` or without)."""
     call = tracer.trace.calls.call
     copies = _copies(tracer, inputs)
-    context = RehearsedContext(needs)
+    context = DryRunContext(needs)
     tracer.trace.objects.note_new(context)
     if cls.setup_context is torch_compat.SingleLevelFunction.setup_context:
         return context, call(cls.forward, (context, *copies), {})
@@ -224,7 +226,7 @@ def _copies(tracer: TracerProtocol, inputs: Sequence[Any]) -> tuple[Any, ...]:
     return copies
 
 
-def _backward(tracer: TracerProtocol, cls: Any, context: RehearsedContext, output: Any) -> State | None:
+def _backward(tracer: TracerProtocol, cls: Any, context: DryRunContext, output: Any) -> State | None:
     """Run ``backward`` (or ``vjp``) on new gradients. Return the state that the method reads, or None."""
     outputs = output if isinstance(output, tuple) else (output,)
     gradients = tuple(
@@ -233,21 +235,18 @@ def _backward(tracer: TracerProtocol, cls: Any, context: RehearsedContext, outpu
     method = cls.backward
     if method is torch.autograd.Function.backward:
         method = cls.vjp
-    with noted(tracer.trace.objects) as reads:
+    with note_reads(tracer.trace.objects) as reads:
         tracer.trace.calls.call(method, (context, *gradients), {})
-    return state_of(tracer, reads, method)
+    return find_state(tracer, reads, method)
 
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 Replaced = Mapping[int, Pair]
-"""By id: a tensor and the operand that replaces it."""
+"""By id of an outside tensor: the tensor, and the operand that replaces the tensor."""
 
 
-def found_outside(tracer: TracerProtocol, mark: fx.Node, inputs: Sequence[object]) -> list[Pair]:
-    """Return the tensors from outside that the nodes after ``mark`` use and that are no ``inputs``.
-
-    Each comes with its fake.
-    """
+def find_outside_tensors(tracer: TracerProtocol, mark: fx.Node, inputs: Sequence[object]) -> list[Pair]:
+    """Return the tensors from outside, with their fakes, that the nodes after ``mark`` use and that are no ``inputs``."""
     input_nodes = {tracer.builder.node_of(x) for x in tree_leaves(inputs) if isinstance(x, torch.Tensor)}
     since = reversed(tracer.builder.nodes_since(mark))
     nodes = dict.fromkeys(used for node in since for used in node.all_input_nodes)
@@ -256,13 +255,15 @@ def found_outside(tracer: TracerProtocol, mark: fx.Node, inputs: Sequence[object
     return [(real, fake) for real, fake in pairs if real is not None]
 
 
-def replaced(outside: Sequence[ref[torch.Tensor]], operands: Sequence[torch.Tensor]) -> Replaced:
-    """Return the outside tensors that still exist and their operands, by id."""
+def pair_operands(outside: Sequence[ref[torch.Tensor]], operands: Sequence[torch.Tensor]) -> Replaced:
+    """Return the outside tensors that still exist with their operands, by id."""
     pairs = [(reference(), operand) for reference, operand in zip(outside, operands, strict=True)]
     return {id(x): (x, operand) for x, operand in pairs if x is not None and x is not operand}
 
 
-def apply_with(function: type[torch.autograd.Function], args: Sequence[object], operands: Replaced) -> Any:
+def apply_with_operands(
+    function: type[torch.autograd.Function], args: Sequence[object], operands: Replaced
+) -> Any:
     """Return ``function.apply(*args)``. The methods see ``operands``, also when the backward runs."""
     name = "vjp" if function.backward is torch.autograd.Function.backward else "backward"
     method: Callable[..., Any] = getattr(function, name)

@@ -186,7 +186,7 @@ def _demand_known(tracer: TracerProtocol, leaf: torch.Tensor) -> None:
 # --- freed history -------------------------------------------------------------------------------
 
 
-def is_spent(tensor: torch.Tensor) -> bool:
+def has_freed_history(tensor: torch.Tensor) -> bool:
     """Whether a gradient has freed the history of a fake, so that a second gradient raises an error."""
     with suppress(RuntimeError):  # autograd cannot make the ``grad_fn`` of the view
         return any(map(_is_freed, history([tensor])))
@@ -220,7 +220,7 @@ _MESSAGE = (
 )
 
 
-def with_spent_history(tensor: torch.Tensor) -> torch.Tensor:
+def with_freed_history(tensor: torch.Tensor) -> torch.Tensor:
     """Return ``tensor`` with ``requires_grad`` and a ``grad_fn`` that raises the error of a freed history."""
     spend = torch_compat.DelayedError(_MESSAGE, 1)
     with torch.enable_grad():
@@ -262,7 +262,7 @@ def has_hidden_history(tracer: TracerProtocol, tensor: torch.Tensor) -> bool:
 
 
 class _Dropped(torch.autograd.Function):
-    """The identity. The gradient goes to a leaf that no code holds."""
+    """The identity function with a leaf as second argument. The leaf, which no code holds, gets the gradient."""
 
     @staticmethod
     def forward(ctx: object, tensor: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:  # noqa: ARG004 - torch's signature

@@ -65,7 +65,7 @@ def _write(tracer: TracerProtocol, before: state.State) -> None:
         tracer.record_effect(*redo)
 
 
-def leaves_as(tensor: torch.Tensor) -> Callable[[Any], Any] | None:
+def finish_of(tensor: torch.Tensor) -> Callable[[Any], Any] | None:
     """Return the function that makes eager's kind of tensor of a graph result, in a trace with regions."""
     if tensor.is_inference():
         return as_inference
@@ -93,7 +93,7 @@ def as_view_made_inside(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def demand_followed(regions: Regions, leaf: torch.Tensor) -> None:
+def demand_supported(regions: Regions, leaf: torch.Tensor) -> None:
     """Break the graph at a leaf that is an inference tensor. Plain Python makes the leaf."""
     if regions.open and leaf.is_inference():
         raise graph_break("unsupported-tensor", "a leaf that requires grad, in inference mode")

@@ -31,34 +31,34 @@ from fxstack_interchange.format.literals import LITERAL_TYPES
 
 _CONTAINERS = (dict, list, tuple, set, frozenset, deque)
 _MUTABLE = (dict, list, set, deque)
-_MOST = 10_000
+_MAX_PARTS = 10_000
 Place = tuple[Any, Any]
 """An object and the name of an attribute, a namespace and a key, a cell, or a container (both with None)."""
 
 
 class State:
-    """Places that a backward reads, with what they held in the trace."""
+    """Places that a backward reads, with the values of the places in the trace."""
 
     def __init__(self, places: list[Place]) -> None:
-        self._held = [(place, list(_parts(_now(*place)))) for place in places]
+        self._values = [(place, list(_parts(_value_at(*place)))) for place in places]
 
         self.is_copied = False
         """Whether the node holds copies of objects that the backward reads, so no run of it sees the change."""
 
     def __bool__(self) -> bool:
-        return bool(self._held)
+        return bool(self._values)
 
     def has_changed(self) -> bool:
-        """Whether a place holds something else than in the trace. Raise RuntimeError if a run cannot see the change."""
-        changed = any(not _equal(list(_parts(_now(*place))), before) for place, before in self._held)
+        """Whether a place has another value than in the trace. Raise RuntimeError if no run can see the change."""
+        changed = any(not _equal(list(_parts(_value_at(*place))), before) for place, before in self._values)
         if changed and self.is_copied:
             raise RuntimeError("an object that a backward of the program reads was changed after the forward")
         return changed
 
 
 @contextmanager
-def noted(objects: Any) -> Iterator[list[Place]]:
-    """Give the reads inside of the block."""
+def note_reads(objects: Any) -> Iterator[list[Place]]:
+    """Collect the places that the program reads inside of the context."""
     before, objects.reads = objects.reads, []
     reads = objects.reads
     try:
@@ -69,19 +69,19 @@ def noted(objects: Any) -> Iterator[list[Place]]:
             before += reads
 
 
-def state_of(tracer: TracerProtocol, reads: Iterable[Place], *roots: Any) -> State | None:
-    """Return the state among the reads; None if the trace itself has made a part of it.
+def find_state(tracer: TracerProtocol, reads: Iterable[Place], *roots: Any) -> State | None:
+    """Return the state among the reads, or None if the trace itself has made a part of the state.
 
-    ``roots``: functions that were called, whose defaults and bound arguments are read, too.
+    ``roots`` are the functions that were called. Their defaults and bound arguments count as read.
     """
     objects: Any = tracer.trace.objects
-    bound_values = [(value, None) for root in roots for value in _bound(objects.original_of(root))]
+    bound_values = [(value, None) for root in roots for value in _bound_values(objects.original_of(root))]
     places: list[Place] = []
     for holder, name in (*reads, *bound_values):
         original = objects.original_of(holder)
-        value = _now(original, name)
+        value = _value_at(original, name)
         outside = objects.is_preexisting(holder) or (name is not None and type(holder) is dict)
-        if isinstance(holder, (torch.Tensor, Array)) or _is_fixed(original, value):
+        if isinstance(holder, (torch.Tensor, Array)) or _is_constant_binding(original, value):
             continue
         if outside or (name is None and type(holder) is not CellType):
             places.append((original, name))
@@ -92,8 +92,8 @@ def state_of(tracer: TracerProtocol, reads: Iterable[Place], *roots: Any) -> Sta
     return State(places)
 
 
-def _is_fixed(holder: Any, value: Any) -> bool:
-    """Whether a value is a definition, or an attribute of a library that binds its names once."""
+def _is_constant_binding(holder: Any, value: Any) -> bool:
+    """Whether the value cannot change: a definition, or a name of a library that binds its names once."""
     if type(holder) is dict:
         name = holder.get("__name__")
     elif isinstance(holder, ModuleType | type):
@@ -107,10 +107,10 @@ def _is_fixed(holder: Any, value: Any) -> bool:
 _DESCRIPTORS = (*DESCRIPTOR_TYPES, property, staticmethod, classmethod)
 
 
-def _bound(fn: Any) -> Iterator[Any]:
+def _bound_values(fn: Any) -> Iterator[Any]:
     """Yield the bound arguments and the defaults of a function."""
     if isinstance(fn, functools.partial):
-        yield from (*fn.args, *fn.keywords.values(), *_bound(fn.func))
+        yield from (*fn.args, *fn.keywords.values(), *_bound_values(fn.func))
     fn = getattr(fn, "__func__", fn)
     if type(fn) is FunctionType:
         yield from (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values())
@@ -145,7 +145,7 @@ _BINDS_CELL = opcodes_of(Kind.BINDS_CELL)
 _JUMPS = frozenset({*dis.hasjrel, *dis.hasjabs})
 
 
-def _now(holder: Any, name: Any) -> Any:
+def _value_at(holder: Any, name: Any) -> Any:
     """Return the present value of a place, or ABSENT."""
     if type(holder) is CellType:
         return holder.cell_contents if holder != CellType() else ABSENT
@@ -157,9 +157,9 @@ def _now(holder: Any, name: Any) -> Any:
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """Yield what a value is made of: the items of its containers, and their kinds and lengths."""
+    """Yield the leaves of nested containers, and the types and lengths of the containers."""
     waiting, count = [value], 0
-    while waiting and count < _MOST:
+    while waiting and count < _MAX_PARTS:
         value, count = waiting.pop(), count + 1
         if not isinstance(value, _CONTAINERS):
             yield value

@@ -27,7 +27,7 @@ from torch.utils.hooks import RemovableHandle
 from fxstack_capture import torch_compat
 from fxstack_capture.breaks import REASONS, GraphBreak, graph_break
 from fxstack_capture.sources import pinned
-from fxstack_capture.torch_side.autograd.state_reads import state_of
+from fxstack_capture.torch_side.autograd.state_reads import find_state
 from fxstack_capture.torch_side.higher_order import subgraphs
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapper
@@ -42,17 +42,18 @@ def register(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs:
     if kwargs.keys() == {"hook"} and not rest:
         rest, kwargs = (kwargs["hook"],), {}
     if not tensor.requires_grad or (tracer.source_of(tensor) is not None and tensor.is_leaf):
+        # The interpreter runs torch's Python code: its write to the hooks of the input is a side effect.
         method = getattr(torch.Tensor, fn.__name__)
         return tracer.trace.interp.call_function(method, (tensor, *rest), kwargs)
     if fn.__name__ == "register_hook" and len(rest) == 1 and not kwargs:
-        return _hang_graph(tracer, tensor, rest[0])
+        return _register_in_graph(tracer, tensor, rest[0])
     raise _end_before_use(tracer, tensor, fn.__name__)
 
 
 class LaterHooks(GraphBreak):
-    """The replacement code must register some hooks, so the frame must be traced again.
+    """Raised if the replacement code must register some hooks: the frame is traced again.
 
-    ``numbers``: the hooks by their order in the trace. Where no trace follows, this is a graph break.
+    ``numbers`` are the positions of the hooks in the trace. Where no trace follows, the exception is a graph break.
     """
 
     def __init__(self, numbers: frozenset[int]) -> None:
@@ -75,9 +76,9 @@ class HandleInGraph(RemovableHandle):
 
 @dataclass(frozen=True, slots=True)
 class _Hook:
-    """A hook of the trace. ``node`` registers it in the graph; None if the replacement code does, later.
+    """A hook of the trace. ``node`` registers the hook in the graph, or is None for a hook of the replacement code.
 
-    ``version`` is that of the tensor: a hook gets the gradient of the tensor as it was at the registration.
+    ``version`` is the version of the tensor at the registration: the hook gets the gradient of this version.
     """
 
     node: fx.Node | None
@@ -97,7 +98,7 @@ class HooksInGraph:
 
     @property
     def count(self) -> int:
-        """The number of hooks so far."""
+        """Number of hooks so far."""
         return len(self._hooks)
 
     def add(self, node: fx.Node | None, tensor: torch.Tensor) -> HandleInGraph:
@@ -123,6 +124,7 @@ class HooksInGraph:
         for number, hook in enumerate(self._hooks):
             removed = number not in self.active
             if hook.node is None:
+                # The replacement code would register the hook on the version that the graph leaves.
                 changed = hook.tensor._version != hook.version or self._changes_inputs()
                 if removed or self._tracer.differentiated or changed:
                     raise self._before_use(hook.tensor)
@@ -160,7 +162,7 @@ def _register_later(tracer: TracerProtocol, tensor: torch.Tensor, hook: object) 
     return handle
 
 
-def _hang_graph(tracer: TracerProtocol, tensor: torch.Tensor, hook: object) -> HandleInGraph:
+def _register_in_graph(tracer: TracerProtocol, tensor: torch.Tensor, hook: object) -> HandleInGraph:
     """Register a hook on a computed tensor: as a nested graph, or by the replacement code (``LaterHooks``).
 
     Break the graph before the first use of the tensor if neither is possible.
@@ -178,8 +180,8 @@ def _hang_graph(tracer: TracerProtocol, tensor: torch.Tensor, hook: object) -> H
         gradient = torch.empty_like(tensor)
     try:
         with _without_gradients():
-            subgraph = subgraphs.trace(tracer, partial(_hooked, hook), [gradient], None, apart=False)
-        state = state_of(tracer, subgraph.reads, hook)
+            subgraph = subgraphs.trace(tracer, partial(_apply_hook, hook), [gradient], None, apart=False)
+        state = find_state(tracer, subgraph.reads, hook)
         if state is None or state:
             raise graph_break("unsupported-call", "a hook that reads state of the program")
     except GraphBreak as reason:
@@ -196,7 +198,7 @@ def _hang_graph(tracer: TracerProtocol, tensor: torch.Tensor, hook: object) -> H
     return handle
 
 
-def _hooked(hook: Any, gradient: Any) -> Any:
+def _apply_hook(hook: Any, gradient: Any) -> Any:
     """Return the gradient after the hook. The interpreter runs this function."""
     changed = hook(gradient)
     return gradient if changed is None else changed

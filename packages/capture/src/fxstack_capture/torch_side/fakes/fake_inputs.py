@@ -17,7 +17,7 @@ from fxstack_capture.sources import Source
 from fxstack_capture.torch_compat import FakeTensor
 from fxstack_capture.torch_side.fakes.writes import is_leaf
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
-from fxstack_capture.torch_side.subclasses.fake_classes import why_not_followed
+from fxstack_capture.torch_side.subclasses.fake_classes import unsupported_reason
 from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapped
 
 PLAIN_CLASSES = frozenset({torch.Tensor, torch.nn.Parameter})
@@ -53,7 +53,7 @@ def _unsupported_kind(real: torch.Tensor) -> str | None:
     """Return a description of a kind of tensor that the trace does not support, or ``None``."""
     cls = type(real)
     if cls not in PLAIN_CLASSES:
-        why = why_not_followed(cls)
+        why = unsupported_reason(cls)
         if why is not None:
             return f"class {cls.__module__}.{cls.__qualname__}, which {why},"
     if real.layout is not torch.strided:
@@ -72,7 +72,7 @@ def _unsupported_kind(real: torch.Tensor) -> str | None:
 
 
 def known(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> FakeTensor | None:
-    """Return the fake that a plain tensor already has, with guards, or ``None``."""
+    """Return the fake that a plain tensor already has, or ``None``. Guard a tensor of which only a view was wrapped."""
     fake = tracer.faker.known(real)
     if fake is None or id(fake) not in tracer.faker.implied:
         return fake

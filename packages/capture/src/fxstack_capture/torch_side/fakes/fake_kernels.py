@@ -119,18 +119,14 @@ def promoting(func: Callable[..., Any], args: Args) -> Any:
     # The meta functions of the shifts require that each argument has an integer dtype. Eager's kernels
     # require that the promoted dtype is an integer dtype, for example for a mask and an integer. torch's own
     # meta function keeps the calls that eager rejects too, for example a mask shifted by a mask.
-    other = _SHIFTS.get(func)
-    return func if other is None or not _promotes_to_integer(*args) else other
-
-
-def _promotes_to_integer(x: object, by: object) -> bool:
-    dtype = torch.result_type(x, by)
-    return not (dtype.is_floating_point or dtype.is_complex or dtype is torch.bool)
+    if func not in _SHIFTS:
+        return func
+    dtype = torch.result_type(*args)
+    return func if dtype.is_floating_point or dtype.is_complex or dtype is torch.bool else _SHIFTS[func]
 
 
 _CONVOLUTIONS = {torch.ops.aten.convolution.default: 2, torch.ops.aten.convolution_backward.default: 3}
-"""How many of the first arguments are the tensors of the convolution."""
-
+"""Number of leading arguments that are tensors of the convolution, by operator."""
 
 _INTERPOLATIONS = frozenset(
     getattr(torch.ops.aten, f"{name}_backward").default

@@ -81,15 +81,15 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
         self._recipes = process_cache()
         self._symbolic_recipes = OperatorCache()
         self.asked: torch.Tensor | None = None
-        """The tensor whose value the last operator read without success."""
+        """The tensor whose unknown number the last operator read, which broke the graph."""
         self.operators: set[Any] = set()
         """The operators that have run in this trace."""
         self.data_checks = 0
-        """How many calls may raise an error that depends on the data of their tensors."""
-        self._asking = 0
-        """The nesting depth of ``_ask_torch``. The program does not make the calls inside."""
+        """Number of calls that may raise an error for the data of their tensors."""
+        self._torch_depth = 0
+        """Nesting depth of ``_dispatch_in_torch``. torch makes the calls inside, not the program."""
         self._refusals = 0
-        """How many calls eager would reject if the program made them."""
+        """Number of calls that eager would reject if the program made the calls."""
         self._avoids_devices = bool(FakeTensorMode.avoid_device_init.fget(self))
         self._templates: dict[torch.device, dict[str, Any]] = {}
         _share_rules()
@@ -120,7 +120,7 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
             if _shares_what_it_writes(func, args):
                 raise graph_break("unsupported-call", f"{func} of tensors that overlap") from error
             raise
-        if isinstance(func, OpOverload) and not self._asking:
+        if isinstance(func, OpOverload) and not self._torch_depth:
             demand_accepted(func, args, kwargs)
         if func is not _NUMBER:  # an unbacked number may turn out not to do
             self.asked = None
@@ -129,11 +129,11 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
     def _run(self, func: object, types: Sequence[type], args: object, kwargs: object) -> Any:
         """Run an operator. Only predictable operators use recipes."""
         if self.in_kernel_invocation:
-            return self._ask_torch(func, types, args, kwargs)
+            return self._dispatch_in_torch(func, types, args, kwargs)
         if not is_predictable(func):
-            result = self._ask_torch(func, types, args, kwargs)
+            result = self._dispatch_in_torch(func, types, args, kwargs)
             self._demand_accepted(func, args, kwargs, result)
-            return self._laid_out(func, args, kwargs, result)
+            return self._with_eager_layout(func, args, kwargs, result)
         return self._predict(func, types, args, kwargs)
 
     def _predict(self, func: OpOverload, types: Any, args: Any, kwargs: Any) -> Any:
@@ -145,7 +145,7 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
         key = key_of(func, args, kwargs, tensors)
         # A mask in ``index`` gives a result whose size depends on data, so the result has no recipe.
         if key is None or (func is _INDEX and any(t.dtype in MASKS for t in tensors[1:])):
-            return self._as_eager(self._ask_torch, func, types, args, kwargs)
+            return self._as_eager(self._dispatch_in_torch, func, types, args, kwargs)
         recipes = self._symbolic_recipes if SYMBOLIC in key else self._recipes
         recipe = recipes.get(key)
         if recipe is not None:
@@ -180,7 +180,7 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
             with self:
                 result = in_dtypes(result, dtypes)
         self._demand_accepted(func, args, kwargs, result)
-        return self._laid_out(func, args, kwargs, result)
+        return self._with_eager_layout(func, args, kwargs, result)
 
     def _demand_accepted(self, func: OpOverload, args: Any, kwargs: Any, result: Any) -> None:
         """Raise ``RefusedArgumentsError`` if eager rejects the call, so that the caller gets eager's exception.
@@ -188,13 +188,13 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
         Guard the numbers for which the answer may differ. Break the graph if the answer depends on symbols.
         """
         if not refuses(func, args, kwargs, result):
-            if self.shape_env is not None and not self._asking:
+            if self.shape_env is not None and not self._torch_depth:
                 for number, largest in ranges(func, args, kwargs, result):
                     bool(number <= largest)  # a guard: the next call may have another number
                     bool(number >= -largest)
             return
         self._refusals += 1
-        if self._asking:
+        if self._torch_depth:
             # A decomposition makes the call (``rand_like`` of integers). Eager does not run the
             # decomposition.
             return
@@ -203,7 +203,7 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
         raise RefusedArgumentsError
 
     @staticmethod
-    def _laid_out(func: OpOverload, args: Any, kwargs: Any, result: Any) -> Any:
+    def _with_eager_layout(func: OpOverload, args: Any, kwargs: Any, result: Any) -> Any:
         """Return the result with eager's strides and undefined results, which meta functions do not know."""
         result = with_undefined(func, args, kwargs, result)
         strides = eager_strides(func, args, kwargs, result)
@@ -216,20 +216,20 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
         kernel = kernel_of(func)
         ordinary = self.shape_env is None and all(t.layout is torch.strided for t in tensors)
         if kernel is None or not ordinary or (not tensors and should_allow_numbers_as_tensors(func)):
-            return self._ask_torch(func, types, args, kwargs)
+            return self._dispatch_in_torch(func, types, args, kwargs)
         try:
             return kernel(self, func, args, kwargs)
         except NotImplementedError:  # torch has further fallbacks, for example the real kernel on zeros
-            return self._ask_torch(func, types, args, kwargs)
+            return self._dispatch_in_torch(func, types, args, kwargs)
 
-    def _ask_torch(self, func: object, types: object, args: object, kwargs: object) -> Any:
+    def _dispatch_in_torch(self, func: object, types: object, args: object, kwargs: object) -> Any:
         """Run torch's own dispatch. Suppress its log records, because an error may be the program's own."""
         disabled, _LOG.disabled = _LOG.disabled, True
-        self._asking += 1
+        self._torch_depth += 1
         try:
             return self.dispatch(func, types, args, kwargs)
         finally:
-            self._asking -= 1
+            self._torch_depth -= 1
             _LOG.disabled = disabled
 
     def _part(self, part: Part, tensors: list[FakeTensor]) -> FakeTensor:

@@ -30,7 +30,6 @@ MASKS = frozenset({torch.bool, torch.uint8, torch.int8})
 """Dtypes of index tensors whose values determine the size of the result."""
 _CAPACITY = 1 << 16
 
-
 SYMBOLIC = object()
 """Marks a key that holds sympy expressions, which have a meaning within one trace only."""
 

@@ -120,31 +120,18 @@ SIZE_RULES: dict[Any, Callable[..., bool]] = {
     _ATEN.nll_loss2d_forward.default: _spatial_loss,
     _ATEN.index.Tensor: _masked,
     _ATEN.index_select.default: _select,
-    **dict.fromkeys((_ATEN.index_put.default, _ATEN.index_put_.default), _put),
-    **dict.fromkeys(
-        (
-            _ATEN.index_add.default,
-            _ATEN.index_add_.default,
-            _ATEN.index_copy.default,
-            _ATEN.index_copy_.default,
-            _ATEN.index_reduce.default,
-            _ATEN.index_reduce_.default,
-        ),
-        _rows,
-    ),
-    **dict.fromkeys(
-        (
-            _ATEN.upsample_nearest1d.default,
-            _ATEN.upsample_nearest2d.default,
-            _ATEN.upsample_nearest3d.default,
-            _ATEN._upsample_nearest_exact1d.default,
-            _ATEN._upsample_nearest_exact2d.default,
-            _ATEN._upsample_nearest_exact3d.default,
-            _ATEN.upsample_linear1d.default,
-            _ATEN.upsample_bilinear2d.default,
-            _ATEN.upsample_bicubic2d.default,
-            _ATEN.upsample_trilinear3d.default,
-        ),
-        _resized,
-    ),
+    **{getattr(_ATEN, f"index_put{suffix}").default: _put for suffix in ("", "_")},
+    **{
+        getattr(_ATEN, f"index_{name}{suffix}").default: _rows
+        for name in ("add", "copy", "reduce")
+        for suffix in ("", "_")
+    },
+    **{
+        getattr(_ATEN, f"{name}d").default: _resized
+        for name in (
+            *("upsample_nearest1", "upsample_nearest2", "upsample_nearest3", "upsample_linear1"),
+            *("_upsample_nearest_exact1", "_upsample_nearest_exact2", "_upsample_nearest_exact3"),
+            *("upsample_bilinear2", "upsample_bicubic2", "upsample_trilinear3"),
+        )
+    },
 }

@@ -21,7 +21,6 @@ from fxstack_interchange.torch_facts.iteration import is_dense, operand
 
 _PREFIXES = ("_foreach_", "_fused_", "_amp_foreach_")
 
-
 _ACCEPTS_OVERLAP = frozenset(
     {"index_put_", "_index_put_impl_", "index_fill_", "masked_fill_", "fill_diagonal_", "tril_", "triu_"}
 )
@@ -51,7 +50,7 @@ def _is_strided(value: object) -> TypeGuard[torch.Tensor]:
 
 
 def _overlap_in_part(tensor: torch.Tensor, other: torch.Tensor) -> bool:
-    """Do what ``get_overlap_status`` of ATen does, which only looks at tensors without gaps."""
+    """Whether two tensors overlap partly, as ATen's ``get_overlap_status`` decides. ATen looks only at dense tensors."""
     if tensor is other or tensor.untyped_storage()._cdata != other.untyped_storage()._cdata:
         return False
     first, second = _extent(tensor), _extent(other)
@@ -61,7 +60,7 @@ def _overlap_in_part(tensor: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int] | None:
-    """Return where the elements of a tensor begin and end in memory. None: unknown, or with gaps."""
+    """Return where the elements of a dense tensor begin and end in memory, in bytes. None: unknown, or not dense."""
     start, description = size_in_call(tensor.storage_offset()), operand(tensor)
     if start is None or description is None or not is_dense(description):
         return None
@@ -69,7 +68,7 @@ def _extent(tensor: torch.Tensor) -> tuple[int, int] | None:
 
 
 def is_leaf(tensor: torch.Tensor) -> bool | None:
-    """Return ``tensor.is_leaf``, or ``None`` if torch cannot regenerate the ``grad_fn`` of the tensor."""
+    """Return ``tensor.is_leaf``, or ``None`` for one of several views of one operator whose memory has changed."""
     # The tensor is one of several views that one operator returned, and a write has changed their memory.
     try:
         return bool(tensor.is_leaf)

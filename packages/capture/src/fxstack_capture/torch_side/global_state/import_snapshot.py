@@ -33,7 +33,6 @@ def _is_foreign(name: str, value: object) -> bool:
 _FOREIGN = frozenset(name for name, value in _TENSOR.items() if _is_foreign(name, value))
 """The names on ``torch.Tensor`` that another package had replaced before the import of this package."""
 
-
 _FUNCTIONS = {
     value: (value.__code__, value.__defaults__, value.__kwdefaults__)
     for held in (*(names for _, names in _NAMESPACES.values()), _TENSOR)

@@ -23,7 +23,7 @@ Redo = tuple["Callable[..., Any]", tuple[Any, ...]]
 
 
 class Flag(partial[Any]):
-    """A getter of torch's state, wrapped in an object. The attribute ``value`` calls the getter."""
+    """A getter of torch's state as an object, so that a guard can read the state as the attribute ``value``."""
 
     # ``methodcaller`` is C code: a guard reads ``value`` without running Python code.
     value = property(methodcaller("__call__"))
@@ -100,7 +100,6 @@ VARIABLES: tuple[Variable, ...] = (
     ),
 )
 
-
 _WRITERS = frozenset(
     {
         *(variable.write for variable in VARIABLES),
@@ -152,7 +151,7 @@ def difference(
 
 
 def all_of(state: State, others: Iterable[State]) -> list[Redo]:
-    """Return the calls that set each variable whose value in ``wanted`` differs from any of ``others``."""
+    """Return the calls that set each variable whose value in ``state`` differs from any of ``others``."""
     return [
         variable.redo(value)
         for variable, value, *different in zip(VARIABLES, state, *others, strict=True)
@@ -167,7 +166,7 @@ def put_back(before: State, variables: Sequence[Variable] = VARIABLES) -> None:
 
 
 def changed_by(graph: fx.Graph) -> tuple[Variable, ...]:
-    """Return the state that ``graph`` sets."""
+    """Return the variables that ``graph`` sets, which the caller of the graph restores if the graph raises."""
     writers = {node.target for node in graph.nodes if sets_state(node)}
     if not writers <= {variable.write for variable in VARIABLES}:
         return VARIABLES  # other functions with several settings
@@ -179,7 +178,7 @@ def sets_state(node: fx.Node) -> bool:
     return node.op == "call_function" and node.target in _WRITERS
 
 
-def seen_below() -> State:
+def state_below_autocast() -> State:
     """Return the state that a kernel below the autocast dispatch key sees."""
     # Autocast excludes its own dispatch key while it calls the kernel with cast arguments.
     return [
@@ -200,23 +199,15 @@ _AUTOCAST_KEYS = {"cpu": torch_compat.DispatchKey.AutocastCPU, "cuda": torch_com
 
 
 @contextmanager
-def hooks_aside() -> Iterator[None]:
-    """Suspend the program's hooks for saved tensors."""
+def session(log: StateLog) -> Iterator[StateLog]:
+    """Suspend the program's hooks for saved tensors, and restore torch's state at the end."""
     # Autograd saves fakes while tracing. The program's hooks must not see fakes.
     set_tracing = torch_compat.saved_tensors_hooks_set_tracing
     before = set_tracing(True)
     try:
-        yield
-    finally:
-        set_tracing(before)
-
-
-@contextmanager
-def session(log: StateLog) -> Iterator[StateLog]:
-    """Restore the state of ``log.entry`` and the autocast nesting at the end."""
-    try:
         yield log
     finally:
+        set_tracing(before)
         put_back(log.entry)
         step = torch.autocast_decrement_nesting if log.nesting > 0 else torch.autocast_increment_nesting
         for _ in range(abs(log.nesting)):

@@ -33,7 +33,6 @@ from fxstack_interchange.bytecode import Kind, name_loads
 
 _CLASSES = (torch.Tensor, torch.nn.Parameter)
 
-
 _DECIDING = tuple(
     name
     for name in {*SPECIAL_METHODS, *dir(torch.Tensor)} - {"__repr__", "__str__", "__format__"}

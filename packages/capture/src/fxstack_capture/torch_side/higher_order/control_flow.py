@@ -91,7 +91,7 @@ class GraphsOfCall:
         self.tracer.all_bound()
         return subgraphs.unflattened(self.tracer, list(results), spec)
 
-    def made(self, likes: Sequence[torch.Tensor], *, gradient: bool) -> Tensors:
+    def make_results(self, likes: Sequence[torch.Tensor], *, gradient: bool) -> Tensors:
         """Return new fakes with the metadata of ``likes``."""
         with self.tracer.unrecorded(), self.tracer.mode, torch.no_grad():
             fakes = [torch.empty_strided(x.size(), x.stride(), dtype=x.dtype, device=x.device) for x in likes]
@@ -123,12 +123,14 @@ def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 def _same_layout(tensors: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
+    """Whether two lists of tensors agree in number and layout."""
     return len(tensors) == len(others) and all(
         _layout(x) == _layout(y) for x, y in zip(tensors, others, strict=True)
     )
 
 
 def _demand_tensors(call: GraphsOfCall, values: Sequence[Any]) -> None:
+    """Break the graph if a value is no tensor."""
     if not all(isinstance(value, torch.Tensor) for value in values):
         raise call.refuse("of what is no tensor")
 
@@ -147,7 +149,7 @@ def _stacked(call: GraphsOfCall, tensors: Sequence[torch.Tensor], length: Any) -
 
 def cond(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``cond(pred, true_fn, false_fn, operands)``."""
-    pred, true_fn, false_fn, operands = bound(args, kwargs, "pred true_fn false_fn operands")
+    pred, true_fn, false_fn, operands = bind_arguments(args, kwargs, "pred true_fn false_fn operands")
     call = GraphsOfCall(tracer, _OPERATORS.cond)
     flat, spec = subgraphs.flattened(tracer, operands)
     _demand_tensors(call, flat)
@@ -155,7 +157,7 @@ def cond(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
     if yes.spec != no.spec or not _same_layout(yes.outputs, no.outputs):
         raise call.refuse("whose branches return different kinds of results")
     (true_graph, false_graph), free = call.modules()
-    results = call.made(yes.outputs, gradient=any_gradient((pred, *flat), free))
+    results = call.make_results(yes.outputs, gradient=any_gradient((pred, *flat), free))
     chosen = tracer.builder.argument(pred, [])
     operand_nodes = (*call.operands(flat), *free)
     return call.write((chosen, true_graph, false_graph, operand_nodes), results, yes.spec)
@@ -164,7 +166,7 @@ def cond(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
 def while_loop(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``while_loop(cond_fn, body_fn, carried_inputs, additional_inputs)``."""
     names = "cond_fn body_fn carried_inputs additional_inputs"
-    cond_fn, body_fn, carried, additional = bound(args, kwargs, names)
+    cond_fn, body_fn, carried, additional = bind_arguments(args, kwargs, names)
     call = GraphsOfCall(tracer, _OPERATORS.while_loop)
     inputs = [*carried, *additional]
     _demand_tensors(call, inputs)
@@ -173,59 +175,58 @@ def while_loop(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> 
     if not _same_layout(body.outputs, carried):
         raise call.refuse("whose body returns other kinds of tensors than it gets")
     (cond_graph, body_graph), free = call.modules()
-    results = call.made(carried, gradient=any_gradient(inputs, free))
+    results = call.make_results(carried, gradient=any_gradient(inputs, free))
     further = (*call.operands(additional), *free)
     node_args = (cond_graph, body_graph, tuple(call.operands(carried)), further)
     return call.write(node_args, results, body.spec)
 
 
-def _over_slices(call: GraphsOfCall, body: Any, groups: tuple[Tensors, ...], additional: Tensors) -> Any:
-    """Record a call of one function over the slices of the last group. All iterations get ``more``.
+def _record_loop(call: GraphsOfCall, body: Any, groups: tuple[Tensors, ...], additional: Tensors) -> Any:
+    """Record a call of one function over the slices of the last group. All iterations get ``additional``.
 
-    The first outputs of the function are the carried state of the other group. The remaining outputs are
-    stacked.
+    The first outputs of the function are the carried state of the other group. The remaining outputs are stacked.
     """
     *states, slices = groups
     count = sum(map(len, states))
     carried, seen = body.outputs[:count], body.outputs[count:]
     (graph,), free = call.modules()
     outputs = [*carried, *_stacked(call, seen, slices[0].size(0))]
-    results = call.made(outputs, gradient=any_gradient([*chain(*groups), *additional], free))
+    results = call.make_results(outputs, gradient=any_gradient([*chain(*groups), *additional], free))
     node_args = (graph, *map(call.operands, groups), (*call.operands(additional), *free))
     return call.write(node_args, results, body.spec)
 
 
 def map_(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``map_impl(f, xs, pos_args)``."""
-    fn, xs, additional = bound(args, kwargs, "f xs pos_args")
+    fn, xs, additional = bind_arguments(args, kwargs, "f xs pos_args")
     call = GraphsOfCall(tracer, _OPERATORS.map_impl)
     _demand_tensors(call, (*xs, *additional))
     body = call.trace(fn, [*_slices(call, xs), *additional])
-    return _over_slices(call, body, (xs,), additional)
+    return _record_loop(call, body, (xs,), additional)
 
 
 def scan(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``scan(combine_fn, init, xs, additional_inputs)``."""
-    fn, init, xs, additional = bound(args, kwargs, "combine_fn init xs additional_inputs")
+    fn, init, xs, additional = bind_arguments(args, kwargs, "combine_fn init xs additional_inputs")
     call = GraphsOfCall(tracer, _OPERATORS.scan, [*init, *xs, *additional])
     _demand_tensors(call, (*init, *xs, *additional))
     body = call.trace(fn, [*init, *_slices(call, xs), *additional])
     if not _same_layout(body.outputs[: len(init)], init):
         raise call.refuse("whose function returns another kind of carry than it gets")
-    return _over_slices(call, body, (init, xs), additional)
+    return _record_loop(call, body, (init, xs), additional)
 
 
 def associative_scan(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``associative_scan(combine_fn, xs, additional_inputs)``."""
-    fn, xs, additional = bound(args, kwargs, "combine_fn xs additional_inputs")
+    fn, xs, additional = bind_arguments(args, kwargs, "combine_fn xs additional_inputs")
     call = GraphsOfCall(tracer, _OPERATORS.associative_scan)
     _demand_tensors(call, (*xs, *additional))
     slices = _slices(call, xs)
     body = call.trace(fn, [*slices, *slices, *additional])
-    return _over_slices(call, body, (xs,), additional)
+    return _record_loop(call, body, (xs,), additional)
 
 
-def bound(args: Args, kwargs: Kwargs, names: str) -> tuple[Any, ...]:
+def bind_arguments(args: Args, kwargs: Kwargs, names: str) -> tuple[Any, ...]:
     """Return the arguments by position. A missing argument is an empty tuple."""
     by_name = dict(zip(names.split(), args, strict=False)) | kwargs
     return tuple(by_name.get(name, ()) for name in names.split())

@@ -19,7 +19,7 @@ from torch import fx
 
 from fxstack_capture import torch_compat
 from fxstack_capture.torch_compat import pytree
-from fxstack_capture.torch_side.higher_order.control_flow import GraphsOfCall, any_gradient, bound
+from fxstack_capture.torch_side.higher_order.control_flow import GraphsOfCall, any_gradient, bind_arguments
 from fxstack_capture.torch_side.higher_order.subgraphs import cut_out
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.trace.state import Args, Kwargs
@@ -37,7 +37,7 @@ def flex_attention(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwar
 
     The names of the arguments are in ``_NAMES``, and ``block_mask`` is a tuple.
     """
-    query, key, value, score_mod, block_mask, scale, options, *more = bound(
+    query, key, value, score_mod, block_mask, scale, options, *more = bind_arguments(
         args, kwargs, f"{_NAMES} score_mod_other_buffers mask_mod_other_buffers"
     )
     query, key, value = (_autocast(tracer, x) for x in (query, key, value))
@@ -46,7 +46,7 @@ def flex_attention(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwar
         raise call.refuse("of tensors whose class, or under a mode that, torch asks about it")
     if any(more):
         raise call.refuse("with tensors beside those that its functions close over")
-    with _lookups(tracer):
+    with _index_lookups(tracer):
         position = _number(tracer, query, torch.int32)
         score = _number(tracer, query, query.dtype)
         call.trace(score_mod, [score, *[position] * POSITIONS], apart=False)
@@ -116,11 +116,11 @@ def _results(
         out = torch.empty_strided(shape, strides, dtype=query.dtype, device=query.device)
         sums, largest = (out.new_empty(shape[:-1], dtype=precise) for _ in range(2))
     gradient = any_gradient((query, key, value), free)
-    return [*call.made([out, sums], gradient=gradient), *call.made([largest], gradient=False)]
+    return [*call.make_results([out, sums], gradient=gradient), *call.make_results([largest], gradient=False)]
 
 
 @contextmanager
-def _lookups(tracer: TracerProtocol) -> Iterator[None]:
+def _index_lookups(tracer: TracerProtocol) -> Iterator[None]:
     """Record ``tensor[...]`` with tensors and integers as ``aten.index``, as the operator itself does."""
 
     def getitem(fn: Callable[..., Any]) -> Callable[..., Any]:

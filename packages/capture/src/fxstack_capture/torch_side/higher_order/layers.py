@@ -22,7 +22,7 @@ _C = torch_compat.functorch
 
 
 def _layer(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
-    """Really call the function. torch's Python wrapper is skipped."""
+    """Apply the rule for functions of layers: really call the function, without torch's Python wrapper."""
     return tracer.transforms.run(_BELOW.get(fn, fn), args, kwargs)
 
 

@@ -40,7 +40,7 @@ def check_number(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwa
     fact = _FACTS[fn](args[0])
     if not statically_known_true(fact):
         _write(tracer, fact, _message(tracer, *args[1:], **kwargs))
-        if are_of(tracer, region, symbols):
+        if are_computed_after(tracer, region, symbols):
             fn(args[0])
     return None
 
@@ -58,14 +58,16 @@ def _message(tracer: TracerProtocol, message: object = None, **_more: object) ->
     return _UNSAID if message is None else str(tracer.trace.calls.call(message, (), {}))
 
 
-def are_of(tracer: TracerProtocol, region: fx.Node, symbols: Iterable[Any]) -> bool:
+def are_computed_after(tracer: TracerProtocol, region: fx.Node, symbols: Iterable[Any]) -> bool:
     """Whether the nodes after ``region``, where a nested graph begins, compute all of the symbols."""
     return all(tracer.symbols.is_after(symbol, region) for symbol in symbols)
 
 
-def assumed_outside(tracer: TracerProtocol, region: fx.Node, before: set[Any]) -> bool:
+def has_outside_assumption(tracer: TracerProtocol, region: fx.Node, before: set[Any]) -> bool:
     """Whether the trace has made a new assumption about a number that the nested graph does not compute."""
-    return any(not are_of(tracer, region, free_unbacked_symbols(fact)) for fact in facts(tracer) - before)
+    return any(
+        not are_computed_after(tracer, region, free_unbacked_symbols(fact)) for fact in facts(tracer) - before
+    )
 
 
 def facts(tracer: TracerProtocol) -> set[Any]:

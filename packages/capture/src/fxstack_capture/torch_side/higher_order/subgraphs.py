@@ -19,7 +19,7 @@ from torch import fx
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_compat import FakeTensor, pytree
-from fxstack_capture.torch_side.autograd.state_reads import Place, noted
+from fxstack_capture.torch_side.autograd.state_reads import Place, note_reads
 from fxstack_capture.torch_side.higher_order import nested_checks
 from fxstack_capture.torch_side.higher_order.surroundings import Surroundings
 from fxstack_capture.torch_side.recording.execution import name_of
@@ -49,7 +49,7 @@ class Subgraph:
     is_single: bool = False
     """Whether the graph returns one value rather than a tuple."""
     reads: tuple[Place, ...] = ()
-    """What the function has read of Python's state (``state_reads``)."""
+    """Places in Python objects from which the function has read (``state_reads``)."""
 
 
 def fake_of(tracer: TracerProtocol, like: torch.Tensor) -> torch.Tensor:
@@ -94,15 +94,15 @@ def trace(
     before, facts = Surroundings(tracer.trace, fn), nested_checks.facts(tracer)
     try:
         args = inputs if nested is None else unflattened(tracer, list(inputs), nested)
-        with tracer.assumptions.none_inside(nested=True), noted(tracer.trace.objects) as reads:
-            value = _called(tracer, fn, tuple(args))
+        with tracer.assumptions.none_inside(nested=True), note_reads(tracer.trace.objects) as reads:
+            value = _call_function(tracer, fn, tuple(args))
         outputs, spec = flattened(tracer, value)
         if not outputs or not all(isinstance(out, torch.Tensor) for out in outputs):
             raise _refusal(fn, "which does not return tensors alone")
         results = tuple(builder.node_of(out) for out in outputs)
         if before.have_changed():
             raise _refusal(fn, "which changes what was there before it")
-        if nested_checks.assumed_outside(tracer, mark, facts):
+        if nested_checks.has_outside_assumption(tracer, mark, facts):
             raise _refusal(fn, "which assumes something of a number from outside")
         subgraph = Subgraph(
             tuple(builder.nodes_since(mark)), results, tuple(outputs), spec, reads=tuple(reads)
@@ -115,7 +115,7 @@ def trace(
     return subgraph
 
 
-def _called(tracer: TracerProtocol, fn: Callable[..., Any], args: Args) -> Any:
+def _call_function(tracer: TracerProtocol, fn: Callable[..., Any], args: Args) -> Any:
     """Return the result of ``fn``. Break the graph if ``fn`` raises."""
     # The function may never run, so the exception is not the program's exception yet.
     try:
@@ -126,6 +126,7 @@ def _called(tracer: TracerProtocol, fn: Callable[..., Any], args: Args) -> Any:
 
 
 def _refusal(fn: object, why: str) -> BaseException:
+    """Return a graph break, after which torch's own operator runs ``fn``."""
     return graph_break("operator-function", f"{name_of(fn)} in a higher-order operator, {why},")
 
 

@@ -22,11 +22,11 @@ from fxstack_capture.trace.effects import Effects
 from fxstack_capture.trace.state import Trace
 from fxstack_interchange.format.symbols import SYMBOLIC
 
-_MOST_OBJECTS = 10_000
+_MAX_OBJECTS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _Snapshot:
     """A snapshot. Two snapshots are equal if no write, draw or state change happened between them."""
 
     # ``effects`` keeps the objects alive whose ids are in ``written``.
@@ -47,14 +47,14 @@ class Surroundings:
     def __init__(self, trace: Trace, *roots: object) -> None:
         self._trace = trace
         self._roots = roots
-        self._seen = _seen(trace)
+        self._snapshot = _snapshot(trace)
         self._held = self._reachable()
 
     def have_changed(self) -> bool:
         """Whether any part has changed since the snapshot."""
-        # An object that ``roots`` no longer reach was found to be an outside object. ``_seen`` covers effects
+        # An object that ``roots`` no longer reach was found to be an outside object. ``_snapshot`` covers effects
         # on outside objects.
-        if _seen(self._trace) != self._seen:
+        if _snapshot(self._trace) != self._snapshot:
             return True
         after = self._reachable()
         return any(after.get(key, parts) != parts for key, parts in self._held.items())
@@ -63,14 +63,14 @@ class Surroundings:
         return dict(_reachable(self._roots, self._trace.objects.is_preexisting))
 
 
-def _seen(trace: Trace) -> _Seen:
+def _snapshot(trace: Trace) -> _Snapshot:
     """Take a snapshot of the side effects, draws, attribute writes and torch state of the trace."""
     objects = trace.objects
     effects = diff(objects)
     torch_side = trace.torch
     attributes = sum(torch_side.construction_of(w.tensor) is None for w in torch_side.attribute_writes)
     draws = len(objects.draws.made)
-    return _Seen(effects, effects.identity(), draws, attributes, tuple(state.present()))
+    return _Snapshot(effects, effects.identity(), draws, attributes, tuple(state.present()))
 
 
 def _reachable(
@@ -79,7 +79,7 @@ def _reachable(
     """Yield the id of each object made in the trace, and the ids of the objects that the object holds."""
     seen: set[int] = set()
     work = deque(roots)
-    while work and len(seen) < _MOST_OBJECTS:
+    while work and len(seen) < _MAX_OBJECTS:
         value = work.popleft()
         if id(value) in seen or is_preexisting(value):
             continue
@@ -92,7 +92,7 @@ def _reachable(
 
 def _parts(value: Any) -> list[Any] | None:
     """Return the objects that an object holds, without running code of its class."""
-    # ``None`` stands for a leaf. ``_seen`` covers changes of classes and tensors.
+    # ``None`` stands for a leaf. ``_snapshot`` covers changes of classes and tensors.
     cls = type(value)
     if issubclass(cls, (type, torch.Tensor, Scalar, *SYMBOLIC)):
         return None

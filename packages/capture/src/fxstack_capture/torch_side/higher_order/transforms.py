@@ -56,7 +56,7 @@ _SYMBOLIC = (torch.SymInt, torch.SymFloat)
 _TO_COPY = torch.ops.aten._to_copy.default
 _SCALAR_TENSOR = torch.ops.aten.scalar_tensor.default
 """Replaces ``_to_copy`` of a number: torch's batching rules pass the symbolic number, not its tensor."""
-_LARGEST_LITERAL = 4096
+_MAX_LITERAL_ELEMENTS = 4096
 """The largest tensor of Python numbers, in elements, that the graph writes out as literals."""
 
 
@@ -67,7 +67,7 @@ class Transforms:
         self._tracer = tracer
         self._used = False
         self._dual_levels = 0
-        self._believed: list[tuple[Any, ...]] | None = None
+        self._graph_state: list[tuple[Any, ...]] | None = None
         self._mode = _BelowTransforms(self)
         self._has_zeros = False
 
@@ -88,8 +88,8 @@ class Transforms:
     def run(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """Run ``fn`` for real. Raise the program's exception, or GraphBreak if the exact exception is unknown."""
         self._used = True
-        if self._believed is None:
-            self._believed = state.present()
+        if self._graph_state is None:
+            self._graph_state = state.present()
         try:
             with (
                 self._tracer.unrecorded(),
@@ -104,16 +104,16 @@ class Transforms:
             text = f"{name_of(fn)} under torch.func ({first_line(error)})"
             raise graph_break("unsupported-call", text) from error
         if not self.inside:
-            self._catch_up(state.present())
-            self._believed = None
+            self._record_state_changes(state.present())
+            self._graph_state = None
         return result
 
-    def _catch_up(self, state_wanted: list[tuple[Any, ...]]) -> None:
-        """Record state changes until the graph's next operator runs under the state ``wanted``."""
-        assert self._believed is not None
-        for redo in state.difference(self._believed, state_wanted, in_graph=True):
+    def _record_state_changes(self, needed: list[tuple[Any, ...]]) -> None:
+        """Record state changes until the graph's next operator runs under the state ``needed``."""
+        assert self._graph_state is not None
+        for redo in state.difference(self._graph_state, needed, in_graph=True):
             self._tracer.record_effect(*redo)
-        self._believed = state_wanted
+        self._graph_state = needed
 
     # --- recording -------------------------------------------------------------------------------
 
@@ -121,7 +121,7 @@ class Transforms:
         """Record an operator that reaches the mode below all layers. The tensors of the operator are fakes."""
         if func in _UNRECORDED:
             return func(*args, **kwargs)
-        self._catch_up(state.seen_below())
+        self._record_state_changes(state.state_below_autocast())
         if func in _LIFT and not isinstance(args[0], FakeTensor):
             return self._literal(func, args[0])
         if func is _ZEROS:
@@ -129,7 +129,7 @@ class Transforms:
             with unset_fake_temporarily():
                 return func(*args, **kwargs)
         if self._has_zeros:
-            args, kwargs = tree_map_only(torch.Tensor, _faked_zeros, (args, kwargs))
+            args, kwargs = tree_map_only(torch.Tensor, _fake_of_zeros, (args, kwargs))
             if self._is_about_shapes(args, kwargs):
                 return func(*args, **kwargs)
             self._write_zeros((args, kwargs))
@@ -173,7 +173,7 @@ class Transforms:
 
     def _literal(self, func: Callable[..., Any], real: torch.Tensor) -> Any:
         """Add a node for a tensor of Python numbers."""
-        if real.numel() > _LARGEST_LITERAL:
+        if real.numel() > _MAX_LITERAL_ELEMENTS:
             raise graph_break("unsupported-tensor", "a large tensor of Python numbers in torch.func")
         fake = func(real)
         with unset_fake_temporarily():
@@ -205,7 +205,7 @@ class Transforms:
                     torch_compat.exit_dual_level(level=level)
 
 
-def _faked_zeros(tensor: torch.Tensor) -> torch.Tensor:
+def _fake_of_zeros(tensor: torch.Tensor) -> torch.Tensor:
     """Return a fake for zeros without memory."""
     # The zeros are real tensors until an operator of the graph reads them, because torch views and compares
     # zeros without calling a mode.

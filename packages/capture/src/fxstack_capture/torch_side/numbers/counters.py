@@ -25,17 +25,21 @@ from fxstack_capture.trace.state import Args
 _EXACT = {torch.float32: 2.0**24, torch.float64: 2.0**53}
 """The limit for each dtype below which all integers are exact."""
 
-
 _IS_WHOLE: Callable[[Any], bool] = float.is_integer
 
 
 class Counters:
-    """Known numbers of one-number storages: the sum of the additions, or the number of the constructor."""
+    """Known numbers in CPU tensors of one number, by storage.
+
+    The tracer notes each constructor and each write. ``number`` is asked where the program reads a tensor as a number.
+    """
 
     def __init__(self, tracer: TracerProtocol) -> None:
         self._tracer = tracer
         self._added: dict[int, float] = {}
-        self._made: dict[int, float] = {}
+        """By storage: the sum of the additions, or NaN after any other write."""
+        self._constructed: dict[int, float] = {}
+        """By storage: the number that the constructor of the tensor put into the storage."""
         self._read: dict[int, Any] = {}
 
     def note_made(self, target: object, args: Args, result: Any) -> None:
@@ -44,7 +48,7 @@ class Counters:
         if value_in is not None and _is_small(result) and not result.is_complex():
             value = value_in(args)
             if type(value) in (int, float):
-                self._made[result.untyped_storage()._cdata] = float(value)
+                self._constructed[result.untyped_storage()._cdata] = float(value)
 
     def note_changed(self, tensor: torch.Tensor, added: float | None) -> None:
         """Note a write to ``tensor``. ``added`` is the number that the write adds, or ``None`` for another write."""
@@ -62,19 +66,19 @@ class Counters:
         added = self._added.get(tensor.untyped_storage()._cdata, 0.0)
         if math.isnan(added):
             return None
-        start = self._start(tensor, counting=added != 0)
+        start = self._initial_number(tensor, counting=added != 0)
         return None if start is None else start + added if added else start
 
-    def _start(self, tensor: torch.Tensor, *, counting: bool) -> Any:
+    def _initial_number(self, tensor: torch.Tensor, *, counting: bool) -> Any:
         """Return the number that the tensor had before the additions of the graph, or ``None``.
 
         ``counting``: the graph has added to the number. Guards then keep the sum exact in the dtype.
         """
         key = tensor.untyped_storage()._cdata
-        if key in self._made:
-            return self._made[key]
+        if key in self._constructed:
+            return self._constructed[key]
         if key not in self._read:
-            self._read[key] = self._enter(tensor)
+            self._read[key] = self._read_input(tensor)
         value, real, source = self._read[key]
         if counting and value is not None:
             if not real.is_integer() or abs(real) >= _EXACT[tensor.dtype] / 2:
@@ -84,7 +88,7 @@ class Counters:
             bool(value > -_EXACT[tensor.dtype] / 2)
         return value
 
-    def _enter(self, tensor: torch.Tensor) -> tuple[Any, float, Any]:
+    def _read_input(self, tensor: torch.Tensor) -> tuple[Any, float, Any]:
         """Read the number of an input tensor. Return the number as a constant or symbol, its value, and its source."""
         tracer = self._tracer
         original, tensor_source = tracer.original_of(tensor)

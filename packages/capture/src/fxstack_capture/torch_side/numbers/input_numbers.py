@@ -49,8 +49,8 @@ _EXACT: Mapping[type, Callable[..., Any]] = MappingProxyType(
 )
 """Operations on integers, which are exact in any order."""
 
-_LONGEST = 256
-"""Steps of a formula (``native/guard_tree/formulas.c``)."""
+_MAX_STEPS = 256
+"""Maximum number of steps of a formula (``native/guard_tree/formulas.c``)."""
 
 _AS_FLOAT: Callable[[Any], Any] = (0.0).__add__
 
@@ -83,6 +83,7 @@ class NumberFormulas:
         primary = self._geometry.primary.get(expr)
         if primary is not None:
             source, number = primary
+            # Guards run before the frame draws its numbers.
             drawn = self._geometry.drawn_at(expr) is not None
             return None if drawn or number.node.hint is None else (source, number.node.hint)
         computed = self._geometry.computed.get(expr)
@@ -103,7 +104,7 @@ class NumberFormulas:
         """Place a formula in which a number occurs several times."""
         inputs: dict[Source, Any] = {}
         steps: dict[Hashable, Step] = {}
-        if self._position(expr, steps, inputs) is None or len(steps) > _LONGEST or len(inputs) != 1:
+        if self._position(expr, steps, inputs) is None or len(steps) > _MAX_STEPS or len(inputs) != 1:
             return None
         program = tuple(steps.values())
         ((source, number),) = inputs.items()
@@ -118,9 +119,9 @@ class NumberFormulas:
         return self._known.setdefault(key, Converted(source, formula)), result
 
     def _position(self, expr: object, steps: dict[Hashable, Step], inputs: dict[Source, Any]) -> int | None:
-        """Return the position of the step of ``expr``, and add missing steps; None if C has no such step.
+        """Return the position of the step that computes ``expr``, or None if C has no equal step. Add missing steps.
 
-        ``found`` gets the input numbers.
+        The input numbers of the formula are added to ``inputs``.
         """
         if not isinstance(expr, sympy.Basic) or expr.is_Integer:
             constant = int(expr) if isinstance(expr, sympy.Basic) else expr
@@ -165,6 +166,7 @@ class NumberFormulas:
         if placed is None or type(constant) not in (int, float):
             return None
         if type(placed[1]) is float and type(constant) is int:
+            # The method of an integer does not accept a float. Python itself converts the integer first.
             if abs(constant) > EXACT:
                 return None
             constant = float(constant)

@@ -23,8 +23,8 @@ from fxstack_capture.trace.state import Args, Kwargs
 # Limits: at most 256 operators on at most 4,096 elements. ``nonzero`` and masks of such tensors break the
 # graph.
 
-_MOST_NODES = 256
-_MOST_ELEMENTS = 4096
+_MAX_NODES = 256
+_MAX_ELEMENTS = 4096
 _CALLABLE = (BuiltinFunctionType, MethodDescriptorType, OpOverload)
 _UNWRITTEN = frozenset(
     ["empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"]
@@ -61,7 +61,7 @@ def _history(tracer: TracerProtocol, last: fx.Node) -> list[fx.Node]:
             continue
         _demand_known(tracer, node)
         history.add(node)
-        if len(history) > _MOST_NODES:
+        if len(history) > _MAX_NODES:
             raise _NotKnownError
         waiting.extend(node.all_input_nodes)
     return sorted(history)
@@ -82,7 +82,7 @@ def _is_small(value: Any) -> bool:
         and value.device.type == "cpu"
         and value.layout is torch.strided
         and not value._has_symbolic_sizes_strides
-        and value.numel() <= _MOST_ELEMENTS
+        and value.numel() <= _MAX_ELEMENTS
     )
 
 
@@ -97,6 +97,7 @@ def _run(nodes: list[fx.Node]) -> torch.Tensor:
 
 
 def _call(node: fx.Node, args: Args, kwargs: Kwargs) -> Any:
+    """Really call the target of a node."""
     if node.op == "call_method":
         return getattr(args[0], str(node.target))(*args[1:], **kwargs)
     assert callable(node.target)

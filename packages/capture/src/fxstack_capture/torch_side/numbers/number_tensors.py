@@ -22,9 +22,8 @@ from fxstack_capture.trace.state import Args, Kwargs
 _SYMBOLIC = (torch.SymInt, torch.SymFloat)
 _REAL = (float, torch.SymFloat)
 _LISTS = (list, tuple, torch.Size)
-_LARGEST = 2**53
+_MAX_EXACT_INTEGER = 2**53
 """The largest integer up to which a conversion to a dtype of such a list is exact."""
-
 
 SCALAR_ARGUMENTS = frozenset({"alpha", "beta", "value"})
 """Keywords of operators that require numbers."""
@@ -122,7 +121,7 @@ def _plain(value: Any, real: bool) -> bool:
         value = 0 if value.node.hint is None else value.node.hint
     elif kind is not int:
         return real and kind in _REAL
-    result: bool = -_LARGEST <= value <= _LARGEST
+    result: bool = -_MAX_EXACT_INTEGER <= value <= _MAX_EXACT_INTEGER
     return result
 
 

@@ -22,12 +22,11 @@ from fxstack_capture.trace.state import Args, Kwargs
 
 _CONTAINERS = (tuple, list, torch.Size)
 
-
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def accepted(tracer: TracerProtocol, args: Args, kwargs: Kwargs, reason: GraphBreak) -> Arguments | None:
-    """Return new arguments for a call that was rejected for ``reason``, or ``None``."""
+    """Return new arguments for a call that broke the graph for ``reason``, or ``None`` if no replacement applies."""
     arguments = _with_number(tracer, args, kwargs, reason)
     if arguments is None and reason.record.reason.id == "internal-error":
         return with_decisions(args, kwargs)

@@ -105,7 +105,6 @@ def specialized(tracer: TracerProtocol, value: Any) -> Any:
 
 _PLAIN = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 
-
 _BETTER: dict[Any, Callable[..., Any]] = {max: operator.gt, min: operator.lt}
 _REAL = (int, torch.SymInt, float, torch.SymFloat)
 

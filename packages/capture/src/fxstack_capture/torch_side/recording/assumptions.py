@@ -63,10 +63,14 @@ class Assumptions:
         self._calls = 0
         self.passed: torch.Tensor | None = None
         self.several = False
+        """Whether the graph has more than one assumption."""
 
     @contextmanager
     def none_inside(self, *, nested: bool) -> Iterator[None]:
-        """Disallow assumptions in code whose nodes leave the graph. ``nested``: the nodes form a nested graph."""
+        """Disallow assumptions inside the context, because its nodes do not stay in the graph.
+
+        ``nested``: the nodes become a nested graph.
+        """
         before = self.region, self.may_assert
         self.region, self.may_assert = self._tracer.builder.mark(), nested
         try:
@@ -94,15 +98,16 @@ class Assumptions:
         return True
 
     def note_written(self, storage: int) -> None:
-        """Note a write. Raise GraphBreak if the graph ends here."""
+        """Note a write to a storage. Break the graph if graphs with assumptions end at writes to their inputs."""
         if self._tracer.trace.plan.ends_at_writes and self.passed is not None and storage in self._storages():
             raise graph_break("unsupported-call", "an operator that changes an input after checks of tensors")
 
     def _storages(self) -> set[int]:
+        """Return the storages of the inputs."""
         return {fake.untyped_storage()._cdata for fake, _, _ in self._tracer.inputs()}
 
     def note_data_checks(self, name: str) -> None:
-        """Note a recorded call that may raise for its data. Raise GraphBreak if graphs end at such calls."""
+        """Note a recorded call that may raise for its data. Break the graph if graphs end at these calls."""
         trace = self._tracer.trace
         blocks = trace.interp.receivers()
         if not blocks:
@@ -124,7 +129,7 @@ class Assumptions:
 
     @property
     def operators(self) -> int:
-        """How many calls of operators the graph has so far."""
+        """Number of calls of operators in the graph so far."""
         nodes = self._tracer.builder.graph.nodes
         return sum(node.op != "placeholder" and not sets_state(node) for node in nodes)
 
@@ -148,7 +153,7 @@ class Assumptions:
         leaves_traces = (
             bool(tracer.mutated_storages & self._storages())
             or any(getattr(operator, "namespace", "") not in _OWN for operator in operators)
-            or any(_is_the_programs(node.target) for node in tracer.builder.graph.nodes)
+            or any(_is_programs_code(node.target) for node in tracer.builder.graph.nodes)
         )
         needs_cpu = self.draws or any(
             operator.name().removeprefix("aten::").split(".")[0] in _INDEXING for operator in operators
@@ -156,9 +161,6 @@ class Assumptions:
         return not (leaves_traces or (needs_cpu and not on_cpu))
 
 
-def _is_the_programs(target: object) -> bool:
+def _is_programs_code(target: object) -> bool:
     """Whether a node calls the program's own code (``allow_in_graph``)."""
-    return isinstance(target, FunctionType) and not str(target.__module__).startswith(_STABLE)
-
-
-_STABLE = ("torch", "fxstack_")
+    return isinstance(target, FunctionType) and not str(target.__module__).startswith(("torch", "fxstack_"))

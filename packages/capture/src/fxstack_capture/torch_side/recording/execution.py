@@ -54,9 +54,8 @@ UNSUPPORTED = (*_DATA_DEPENDENT, *_NO_FAKE)
 _MISTAKES = (AttributeError, TypeError, LookupError, AssertionError, NameError)
 """Exceptions of code with a defect. torch raises RuntimeError or ValueError for invalid arguments."""
 
-_LARGEST_DRY_RUN = 1 << 26
+_MAX_DRY_RUN_BYTES = 1 << 26
 """The largest tensor, in bytes, for which a failing call runs again on real zeros."""
-
 
 _NOBODY = nullcontext()
 
@@ -80,7 +79,10 @@ def run_fake(
     kwargs: Kwargs,
     listener: AbstractContextManager[object] | None = None,
 ) -> Any:
-    """Run ``fn`` on fakes. Raise the program's exception or GraphBreak. ``listener`` sees the operators."""
+    """Run ``fn`` on fakes. Raise the program's exception or GraphBreak.
+
+    ``listener`` is a dispatch mode that gets the operators of the call.
+    """
     try:
         with python_dispatcher(mode), mode, _NOBODY if listener is None else listener:
             result = fn(*args, **kwargs)
@@ -106,7 +108,7 @@ def python_dispatcher(mode: FakeTensorMode) -> AbstractContextManager[object]:
 
 
 def _data_break(fn: Callable[..., Any], error: Exception, env: ShapeEnv | None) -> GraphBreak:
-    """The end of the graph at a call that reads data. The reason names an option if it would help."""
+    """Return the graph break for a call that reads data. The reason names an option if the option would help."""
     if getattr(fn, "__name__", None) == "__bool__":
         return graph_break(
             "data-dependent-branch", "if, while, and, or, not, assert or bool() asks whether it is true"
@@ -123,6 +125,7 @@ def _data_break(fn: Callable[..., Any], error: Exception, env: ShapeEnv | None) 
 
 
 def first_line(error: BaseException) -> str:
+    """Return the first line of the text of an error, for the reason of a graph break."""
     return str(error).strip().split("\n", 1)[0]
 
 
@@ -148,8 +151,8 @@ def _exact_error(fn: Callable[..., Any], args: Args, kwargs: Kwargs, error: Exce
         bound = isinstance(owner, FakeTensor)
         real_args, real_kwargs = tree_map(_real, ((owner, *args) if bound else args, kwargs))
         (getattr(torch.Tensor, fn.__name__) if bound else fn)(*real_args, **real_kwargs)
-    except _CannotRehearseError:
-        if refused and any(map(_is_unknown, (*args, *kwargs.values()))):
+    except _NoDryRunError:
+        if refused and any(symbolic_number(x) and x.node.hint is None for x in (*args, *kwargs.values())):
             text = f"{name_of(fn)} (a number that depends on data)"
             return graph_break("data-dependent-value", text)
         if refused:
@@ -169,7 +172,7 @@ def _exact_error(fn: Callable[..., Any], args: Args, kwargs: Kwargs, error: Exce
 
 
 def _unsupported(fn: Callable[..., Any], error: Exception) -> GraphBreak:
-    """The end of the graph at a call that fakes do not support."""
+    """Return the graph break for a call that fakes do not support."""
     name = custom_operator(fn)
     if name:
         text = f"{described(name)} raised {type(error).__name__}: {first_line(error)}"
@@ -185,37 +188,28 @@ def _is_refused_arguments(error: Exception) -> bool:
     return traceback.tb_next is None  # no Python frame ran below the call
 
 
-class _CannotRehearseError(Exception):
-    """Raised if the call cannot be repeated on real tensors."""
+class _NoDryRunError(Exception):
+    """Raised if the call cannot run again on zeros: a large tensor, another device, or an unknown number."""
 
 
-def _real(leaf: object) -> Any:
+def _real(leaf: Any) -> Any:
     """Return zeros for a fake tensor, the hint for a symbolic number, or the leaf itself."""
-    return _zeros(leaf) if isinstance(leaf, FakeTensor) else _hint(leaf)
-
-
-def _hint(number: Any) -> Any:
-    """Return the present value of a symbolic number, or another value itself."""
-    if not symbolic_number(number):
-        return number
-    hint = number.node.hint
-    if hint is None:
-        raise _CannotRehearseError
-    return hint
-
-
-def _is_unknown(value: Any) -> bool:
-    """Whether the value is a symbolic number that depends on data."""
-    return bool(symbolic_number(value)) and value.node.hint is None
+    if isinstance(leaf, FakeTensor):
+        return _zeros(leaf)
+    if not symbolic_number(leaf):
+        return leaf
+    if leaf.node.hint is None:
+        raise _NoDryRunError
+    return leaf.node.hint
 
 
 def _zeros(fake: FakeTensor) -> torch.Tensor:
-    """Return a real tensor of zeros with the metadata of a fake. Raise ``_CannotRehearseError`` for a large tensor."""
-    size = [_hint(n) for n in fake.size()]
-    if fake.device.type != "cpu" or math.prod(size) * fake.element_size() > _LARGEST_DRY_RUN:
-        raise _CannotRehearseError
+    """Return a real tensor of zeros with the metadata of a fake. Raise ``_NoDryRunError`` for a large tensor."""
+    size = [_real(n) for n in fake.size()]
+    if fake.device.type != "cpu" or math.prod(size) * fake.element_size() > _MAX_DRY_RUN_BYTES:
+        raise _NoDryRunError
     with torch.inference_mode(fake.is_inference()):
-        strides = [_hint(n) for n in fake.stride()]
+        strides = [_real(n) for n in fake.stride()]
         real = torch.empty_strided(size, strides, dtype=fake.dtype).zero_()
     real.requires_grad_(fake.requires_grad)
     if getattr(fake, "_is_param", False):
@@ -227,7 +221,7 @@ def _zeros(fake: FakeTensor) -> torch.Tensor:
 
 
 def demand_declared(fn: Callable[..., Any], arguments: object, result: object) -> None:
-    """Break the graph if the fake function of a custom operator returns what its operator cannot return."""
+    """Break the graph if the result of a fake function contradicts the schema of its custom operator."""
     name = custom_operator(fn)
     operator = operator_of(fn) if name else None
     if operator is None:
@@ -257,4 +251,5 @@ def _demand_device(name: str, tensor: torch.Tensor, used: set[str]) -> None:
 
 
 def _refuse(name: str, returned: str, expected: str) -> None:
+    """Break the graph because a fake function is wrong. The text names the result and the expected result."""
     raise graph_break("fake-function", f"{described(name)} returned {returned}, but {expected}")

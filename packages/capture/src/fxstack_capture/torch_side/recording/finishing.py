@@ -68,7 +68,7 @@ def finish(tracer: TracerProtocol, outputs: Sequence[Any]) -> CapturedCode:
 
 
 def _put_back_layouts(tracer: TracerProtocol, placeholders: Sequence[fx.Node]) -> None:
-    """Give the placeholders fakes with the layout of the inputs at the start of the graph."""
+    """Set fakes with the layout of the inputs at the start of the graph as the values of the placeholders."""
     # The trace works on one fake per input, and ``t_()`` may have changed the layout of the fake.
     values = [node.meta["val"] for node in placeholders]
     with tracer.unrecorded():

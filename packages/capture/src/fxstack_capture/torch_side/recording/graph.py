@@ -55,7 +55,7 @@ class GraphBuilder:
         self.replaced: set[int] = set()
         """The ids of inputs whose data the replacement code replaces after the graph has run."""
         self._names: dict[Callable[..., Any] | str, str] = {}
-        self.put_together: Callable[[torch.Tensor], fx.Node | None] = lambda _tensor: None
+        self.construct_node: Callable[[torch.Tensor], fx.Node | None] = lambda _tensor: None
         """Makes a node for a wrapper tensor that the program has constructed of other tensors."""
         self.holds_scalars = False
         """Whether an argument was a NumPy scalar. A NumPy scalar is a plain number in the graph."""
@@ -99,7 +99,7 @@ class GraphBuilder:
             node = self.graph.call_function(operator.getitem, (parent, index))
             node.meta.update(parent.meta, val=fake, example_value=fake)
         else:
-            node_of_wrapper = self.put_together(fake)
+            node_of_wrapper = self.construct_node(fake)
             if node_of_wrapper is None:
                 raise graph_break("unsupported-tensor", "a tensor that did not come from the program")
             node = node_of_wrapper
@@ -118,12 +118,15 @@ class GraphBuilder:
         return node
 
     def alias(self, fake: torch.Tensor, of: torch.Tensor) -> None:
-        """Map ``fake`` to the node of ``of``."""
+        """Map ``fake`` to the node of ``of``, because the program sees two tensors where the graph has one."""
         self._alive.append(fake)
         self._nodes[id(fake)] = self.node_of(of)
 
     def read_from(self, fake: torch.Tensor, source: Source, value: torch.Tensor) -> None:
-        """Let the nodes so far read an input from another source, whose fake is ``value``."""
+        """Let the nodes so far read an input from another source, whose fake is ``value``.
+
+        The replacement code changes the data of the input after the graph, and a backward must see the old data.
+        """
         node = self._nodes.get(id(fake))
         if node is not None and node.op == "placeholder" and node.users:
             node.replace_all_uses_with(self.placeholder(source, value))

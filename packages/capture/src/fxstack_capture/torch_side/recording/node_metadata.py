@@ -50,9 +50,9 @@ class Annotations:
             self._results[node] = tag
 
     def checkpointed(self, nodes: Iterable[torch.fx.Node]) -> dict[str, tuple[int, str]]:
-        """Return the checkpoint and the tag of those ``nodes`` that are in a checkpoint, by name.
+        """Return the number and the tag of the checkpoint of each node in a checkpoint, by the name of the node.
 
-        Results have the tag from inside.
+        A result of a checkpoint has the tag from inside of the checkpoint.
         """
         return {
             node.name: (self._numbers[node], node.meta.get("recompute") or self._results[node])
@@ -62,7 +62,8 @@ class Annotations:
 
 
 def copy_custom(node: torch.fx.Node, registry: Any) -> None:
-    """Copy what ``torch.fx.traceback.annotate`` says: it changes a dictionary of torch, which has a proxy if so."""
+    """Copy the annotations of ``torch.fx.traceback.annotate`` to a node."""
+    # ``annotate`` changes a dictionary of torch. If the program has called ``annotate``, the dictionary has a proxy.
     meta = registry.by_original.get(id(traceback.current_meta))
     if meta is not None and (custom := dict.get(meta.proxy, "custom")):
         node.meta["custom"] = dict(custom)

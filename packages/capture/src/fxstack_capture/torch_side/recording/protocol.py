@@ -77,7 +77,7 @@ class TransformsProtocol(Protocol):
 class WrappersProtocol(Protocol):
     """The wrapper subclasses of the trace (``subclasses.wrappers.Wrappers``)."""
 
-    def asks(self, value: object) -> bool:
+    def has_torch_function(self, value: object) -> bool:
         """Whether ``value`` is a wrapper whose ``__torch_function__`` torch would call."""
 
     def construct(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> torch.Tensor:
@@ -85,7 +85,7 @@ class WrappersProtocol(Protocol):
 
     @property
     def count(self) -> int:
-        """The number of wrappers that the program has made."""
+        """Number of wrappers that the program has constructed."""
 
     def demand_same_parts(self) -> None:
         """Break the graph if an operator has given an input wrapper other inner tensors."""
@@ -133,7 +133,7 @@ class HooksProtocol(Protocol):
 
     @property
     def count(self) -> int:
-        """The number of hooks so far."""
+        """Number of hooks so far."""
 
     def add(self, node: torch.fx.Node | None, tensor: torch.Tensor) -> Any:
         """Note a hook that ``node`` registers, or the replacement code if ``node`` is None. Return its handle."""
@@ -161,6 +161,7 @@ class TracerProtocol(TorchSide, Protocol):
     regions: Regions
     notes: Annotations
 
+    # Properties accept the implementing classes. Attributes are writable and would require the protocols themselves.
     @property
     def overrides(self) -> OverridesProtocol: ...
 
@@ -184,11 +185,16 @@ class TracerProtocol(TorchSide, Protocol):
 
     selection: Selection | None
     busy: bool
+    """Whether the tracer itself calls torch, so that ``RecordingMode`` lets the call pass."""
     differentiated: bool
+    """Whether the graph has computed a gradient, which may have freed the history of its results."""
     overriding: dict[Callable[..., Any], Callable[..., Any]]
+    """Replacements of functions, while a higher-order operator gives a function another meaning."""
 
     unwritable: dict[int, str]
+    """By storage: the text of the graph break at a write to the storage."""
     steps: dict[torch.fx.Node, int]
+    """By node: the step of the root frame that made the node. A break before a node ends the graph at its step."""
 
     def record(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """Run ``fn`` on fakes and add a node. A result of known plain data needs no node."""

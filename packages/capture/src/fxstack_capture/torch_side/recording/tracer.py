@@ -32,8 +32,7 @@ from fxstack_capture.torch_side.global_state import state
 from fxstack_capture.torch_side.global_state.torch_names import NamesOfTorch
 from fxstack_capture.torch_side.higher_order.selection import Selection
 from fxstack_capture.torch_side.higher_order.transforms import Transforms
-from fxstack_capture.torch_side.numbers import number_tensors, tensor_to_int_arguments
-from fxstack_capture.torch_side.numbers import unbacked_extrema as finding
+from fxstack_capture.torch_side.numbers import number_tensors, tensor_to_int_arguments, unbacked_extrema
 from fxstack_capture.torch_side.numbers.counters import Counters, additions
 from fxstack_capture.torch_side.numbers.input_numbers import InputNumbers
 from fxstack_capture.torch_side.recording import finishing
@@ -101,7 +100,7 @@ class TorchTracer:
         self._in_session = False
         self.faker = Faker(self.mode)
         self.wrappers = Wrappers(self)
-        self.builder.put_together = self.wrappers.put_together
+        self.builder.construct_node = self.wrappers.construct_node
         self.notes = Annotations()
         self.names = NamesOfTorch(trace)
         self.is_usual = self.names.is_usual
@@ -251,7 +250,7 @@ class TorchTracer:
         if self.overrides.concern(fn, args, kwargs):
             return self.overrides.call(fn, args, kwargs)
         if self.wrappers.used:
-            self.wrappers.guard_made(args, kwargs)
+            self.wrappers.guard_constructed(args, kwargs)
         return self.call_plainly(fn, args, kwargs)
 
     def call_plainly(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
@@ -269,17 +268,14 @@ class TorchTracer:
 
     def _call_python(self, fn: FunctionType, args: Args, kwargs: Kwargs) -> Any:
         """Record the call as one node. If it reads data, or a node cannot hold it, interpret the body instead."""
-        seen = len(self.mutated_storages)
+        written = len(self.mutated_storages)
         try:
             return self.record(fn, args, kwargs)
         except GraphBreak as reason:
             # The body may read data only to validate its arguments.
-            looks = reason.record.reason.id in READS_DATA
-            if (
-                not (looks or reason.is_argument)
-                or not self.trace.may_fall_back
-                or len(self.mutated_storages) != seen
-            ):
+            explained = reason.record.reason.id in READS_DATA or reason.is_argument
+            is_unchanged = len(self.mutated_storages) == written
+            if not (explained and is_unchanged and self.trace.may_fall_back):
                 raise
         return self.trace.interp.call_function(fn, args, kwargs)
 
@@ -327,7 +323,7 @@ class TorchTracer:
         node_args = tuple([builder.argument(arg, tensors) for arg in target.args])
         node_kwargs = {name: builder.argument(arg, tensors) for name, arg in kwargs.items()}
         versions = [version_of(tensor) for tensor in tensors]
-        wrapped = self.wrappers.demand_followed(fn, args, kwargs)
+        wrapped = self.wrappers.demand_supported(fn, args, kwargs)
         written = written_lists(fn, args, kwargs)
         listener = Listener() if None in versions and self.selection is None else None
         checks = self.mode.data_checks
@@ -350,7 +346,7 @@ class TorchTracer:
             raise graph_break("unsupported-call", f"{name_of(fn)}, which returns {type(result)}")
         if type(result) is FakeTensor and result.requires_grad and writes.is_leaf(result):
             self.has_leaves = True
-            inference.demand_followed(self.regions, result)
+            inference.demand_supported(self.regions, result)
         node = builder.add(target.op, target.target, node_args, node_kwargs)
         self.annotate(node)
         builder.bind(result, node)
@@ -403,13 +399,13 @@ class TorchTracer:
     ) -> tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor] | None]:
         # The function restores a freed history, the history of hidden leaves, a class, or inference mode.
         with self.unrecorded():
-            spent = self.differentiated and tensor.requires_grad and gradients.is_spent(tensor)
+            spent = self.differentiated and tensor.requires_grad and gradients.has_freed_history(tensor)
             hidden = self.has_leaves and gradients.has_hidden_history(self, tensor)
         if spent:
-            return self.record(torch.Tensor.detach, (tensor,), {}), gradients.with_spent_history
+            return self.record(torch.Tensor.detach, (tensor,), {}), gradients.with_freed_history
         if hidden:
             return tensor, gradients.with_hidden_history
-        finish = inference.leaves_as(tensor) if self.regions.used else None
+        finish = inference.finish_of(tensor) if self.regions.used else None
         return tensor, finish or self._finishes.get(id(tensor))
 
     def construction_of(self, tensor: torch.Tensor) -> Construction | None:
@@ -447,19 +443,19 @@ class TorchTracer:
             return self.record(torch.Tensor.item, (tensor,), {})
 
     def open_truth(self, value: object) -> Any:
-        return finding.open_truth(self, value)
+        return unbacked_extrema.open_truth(self, value)
 
     def parameter(self, data: object, requires_grad: bool) -> Any:
         return gradients.make_parameter(self, data, requires_grad)
 
     def extremum(self, fn: Callable[..., Any], first: object, second: object) -> Any:
-        return finding.extremum(self, fn, first, second)
+        return unbacked_extrema.extremum(self, fn, first, second)
 
     def decided(self, truth: torch.SymBool) -> Any:
-        return finding.decided(self, truth)
+        return unbacked_extrema.decided(self, truth)
 
     def specialize(self, value: object) -> Any:
-        return finding.specialized(self, value)
+        return unbacked_extrema.specialized(self, value)
 
     # --- the whole trace -------------------------------------------------------------------------
 
@@ -477,7 +473,7 @@ class TorchTracer:
         try:
             aside = self.overrides.session(self.outer_modes)
             regions = self.regions.session()
-            with state.session(self.state), state.hooks_aside(), self.transforms.session(), aside, regions:
+            with state.session(self.state), self.transforms.session(), aside, regions:
                 if self.outer_modes and self._entry_state is not None:
                     self._guard_state(self._entry_state)
                 yield

@@ -23,7 +23,7 @@ from fxstack_capture.torch_compat import FakeTensor
 INTERPRETED: ContextVar[Callable[[type, object, tuple[type, ...], tuple[Any, ...]], Any]] = ContextVar(
     "INTERPRETED"
 )
-"""Interprets the user's ``__torch_function__`` during a trace (``Overrides.asked_by_torch``)."""
+"""Interprets the user's ``__torch_function__`` during a trace (``Overrides.call_from_c``)."""
 
 TORCH_CLASSES: frozenset[type] = frozenset(
     {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, torch_compat.TensorBase, object}
@@ -33,7 +33,7 @@ TORCH_CLASSES: frozenset[type] = frozenset(
 _DISABLED = torch_compat.disabled_torch_function_impl
 _NOT_FOLLOWED = ("__setattr__", "__delattr__", "__getattribute__", "__del__")
 _set_class = object.__dict__["__class__"].__set__
-_made: WeakKeyDictionary[type, dict[bool, type[FakeTensor]]] = WeakKeyDictionary()
+_fake_classes: WeakKeyDictionary[type, dict[bool, type[FakeTensor]]] = WeakKeyDictionary()
 """Fake classes by the user's class and by ``overrides`` of the user's class, which may change."""
 
 
@@ -43,7 +43,7 @@ def shown_class(tensor: torch.Tensor) -> type | None:
 
 
 def overrides(cls: type) -> bool:
-    """Whether torch calls a ``__torch_function__`` for tensors of the class."""
+    """Whether torch calls a ``__torch_function__`` for instances of the class."""
     return getattr(cls, "__torch_function__", _DISABLED) is not _DISABLED
 
 
@@ -86,7 +86,7 @@ def is_tensor_getset(raw: object) -> bool:
     )
 
 
-def why_not_followed(cls: Any) -> str | None:
+def unsupported_reason(cls: Any) -> str | None:
     """Return the reason why a trace does not support a tensor class, or ``None`` for a supported class."""
     for base in cls.__mro__:
         if base in TORCH_CLASSES:
@@ -129,7 +129,7 @@ def disguise(wrapper: torch.Tensor, cls: type) -> None:
 
 
 class _Unannounced:
-    """A base class that keeps ``__init_subclass__`` of the program from running for a new class."""
+    """A base class that stops ``__init_subclass__`` of the program, which must not see the tracer's classes."""
 
     __slots__ = ()
 
@@ -145,14 +145,14 @@ def _with_slots(cls: type) -> type:
     return result
 
 
-def _namespace(cls: type, *, asks: bool = True) -> dict[str, Any]:
+def _namespace(cls: type, *, is_overriding: bool = True) -> dict[str, Any]:
     """Return the attributes of a class that torch and the program take for ``cls``."""
     return {
         "__class__": property(lambda _self: cls),
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,
         "_fxstack_shown": cls,
-        "__torch_function__": classmethod(_ask) if asks else _DISABLED,
+        "__torch_function__": classmethod(_call_interpreted) if is_overriding else _DISABLED,
     }
 
 
@@ -168,21 +168,21 @@ def hide(fake: FakeTensor) -> None:
 
 def _fake_class(cls: type) -> type[FakeTensor]:
     """Return the fake class of a user's class, whose bases are the fake classes of the bases."""
-    variants = _made.setdefault(cls, {})
-    asks = overrides(cls)
-    fake_class = variants.get(asks)
+    variants = _fake_classes.setdefault(cls, {})
+    is_overriding = overrides(cls)
+    fake_class = variants.get(is_overriding)
     if fake_class is None:
         bases = tuple(
             _fake_class(base)
             for base in cls.__bases__
             if base not in TORCH_CLASSES and issubclass(base, torch.Tensor)
         )
-        new_class = type(cls.__name__, bases or (FakeTensor,), _namespace(cls, asks=asks))
-        fake_class = variants[asks] = cast("type[FakeTensor]", new_class)
+        new_class = type(cls.__name__, bases or (FakeTensor,), _namespace(cls, is_overriding=is_overriding))
+        fake_class = variants[is_overriding] = cast("type[FakeTensor]", new_class)
     return fake_class
 
 
-def _ask(cls: Any, func: Any, kinds: Any, *call: Any) -> Any:
+def _call_interpreted(cls: Any, func: Any, kinds: Any, *call: Any) -> Any:
     """Implement ``__torch_function__`` of a fake class. ``call`` has the arguments and keywords that torch passes."""
     shown = tuple(getattr(kind, "_fxstack_shown", kind) for kind in kinds)
     return INTERPRETED.get()(cls._fxstack_shown, func, shown, call)

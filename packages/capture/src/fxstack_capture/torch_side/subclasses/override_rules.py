@@ -43,6 +43,7 @@ def _at(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, _kwargs: Kwa
 
 @calls_program
 def _is_mode_on(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> bool:
+    """Whether a mode is on for the program."""
     return tracer.overrides.level < Level.ALL_OFF and bool(tracer.overrides.modes or fn(*args, **kwargs))
 
 
@@ -51,12 +52,13 @@ def _is_at(level: Level) -> Callable[..., bool]:
     return lambda tracer, _fn, _args, _kwargs: tracer.overrides.level is level
 
 
-def _overridden(tracer: TracerProtocol, fn: object, args: Args, _kwargs: Kwargs) -> bool:
+def _has_overrides(tracer: TracerProtocol, fn: object, args: Args, _kwargs: Kwargs) -> bool:
     """Apply the rule for ``has_torch_function(iterable)`` and its variants for separate values."""
     return tracer.overrides.overriding(args[0] if fn is torch_compat.has_torch_function else args)
 
 
-def _handled(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+def _handle(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Apply the rule for ``torch.overrides.handle_torch_function``."""
     func, relevant, *rest = args
     return tracer.overrides.handle(func, relevant, tuple(rest), kwargs)
 
@@ -70,6 +72,7 @@ def _default_device(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, 
 
 
 def _as_subclass(tracer: TracerProtocol, fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Apply the rule for ``Tensor.as_subclass``."""
     owner = getattr(fn, "__self__", None)
     if isinstance(owner, torch.Tensor):
         args = (owner, *args)
@@ -78,6 +81,7 @@ def _as_subclass(tracer: TracerProtocol, fn: object, args: Args, kwargs: Kwargs)
 
 
 def _make_subclass(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Apply the rule for ``Tensor._make_subclass``. Break the graph for a result that requires grad."""
     cls, data, *flags = args
     if any(flags) or any(kwargs.values()):
         raise graph_break("unsupported-call", "Tensor._make_subclass(require_grad=True)")
@@ -101,10 +105,10 @@ RULES: dict[Any, Callable[..., Any]] = {
     torch_compat.is_torch_function_mode_enabled: _is_mode_on,
     torch_compat.is_torch_function_enabled: _is_at(Level.ALL_ON),
     torch_compat.is_torch_function_all_disabled: _is_at(Level.ALL_OFF),
-    torch_compat.has_torch_function: _overridden,
-    torch_compat.has_torch_function_unary: _overridden,
-    torch_compat.has_torch_function_variadic: _overridden,
-    torch.overrides.handle_torch_function: _handled,
+    torch_compat.has_torch_function: _has_overrides,
+    torch_compat.has_torch_function_unary: _has_overrides,
+    torch_compat.has_torch_function_variadic: _has_overrides,
+    torch.overrides.handle_torch_function: _handle,
     torch.get_default_device: _default_device,
     torch_compat.make_subclass: _make_subclass,
     torch_compat.make_wrapper_subclass: lambda tracer, *call: tracer.wrappers.construct(*call),

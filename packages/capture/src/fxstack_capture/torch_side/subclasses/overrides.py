@@ -42,7 +42,7 @@ PUSH = torch_compat.push_on_torch_function_stack
 POP = torch_compat.pop_torch_function_stack
 MODE_AT = torch_compat.get_function_stack_at
 
-_SEEN_BY_MODES = frozenset(
+_OVERRIDABLE_FUNCTIONS = frozenset(
     {
         *(torch.tensor, torch.as_tensor, torch.from_numpy, torch.autograd.grad, torch.autograd.backward),
         *(torch_compat.set_grad_enabled, abs),
@@ -50,7 +50,7 @@ _SEEN_BY_MODES = frozenset(
 )
 """Functions that call ``__torch_function__`` although they are not operators."""
 
-_NEVER_ASKED = frozenset(
+_WITHOUT_TORCH_FUNCTION = frozenset(
     {
         *(type(None), type(...), bool, int, float, complex, str, bytes, slice),
         *(list, tuple, dict, torch.SymBool, torch.SymInt, torch.SymFloat),
@@ -73,8 +73,8 @@ class Overrides:
         self._disguised: list[tuple[torch.Tensor, type]] = []
         """Wrappers that temporarily have a class whose ``__torch_function__`` calls the tracer."""
         self._regions: dict[int, tuple[object, Level]] = {}
-        self.made_of: dict[int, tuple[torch.Tensor, _Finish]] = {}
-        """For a tensor of a user's class: the original tensor, and the function that makes the tensor."""
+        self._plain_tensors: dict[int, tuple[torch.Tensor, _Finish]] = {}
+        """By id of a tensor of a user's class: the plain tensor, and the function that makes the former of the latter."""
 
     @property
     def has_classes(self) -> bool:
@@ -98,7 +98,7 @@ class Overrides:
             for position, mode in enumerate(outer)
         )
         self.modes = list(self.outer)
-        token = fake_classes.INTERPRETED.set(self.asked_by_torch)
+        token = fake_classes.INTERPRETED.set(self.call_from_c)
         try:
             # The program may have turned modes off, too. The tracer's own modes need them on.
             with torch_compat.EnableTorchFunction(), torch_compat.DisableTorchFunctionSubclass():
@@ -124,32 +124,32 @@ class Overrides:
             return True
         if self.level:
             return False
-        if any(map(self._is_asked_duck, _objects(args, kwargs))):
+        if any(map(self._has_torch_function_in_c, _objects(args, kwargs))):
             return True
         wrappers = self._tracer.wrappers
         if not (self._shown or wrappers.used):
             return False
         arguments = _leaves(fn, args, kwargs)
-        return any(_is_overriding(leaf) or wrappers.asks(leaf) for leaf in arguments)
+        return any(_is_overriding(leaf) or wrappers.has_torch_function(leaf) for leaf in arguments)
 
     def overriding(self, values: Sequence[Any]) -> bool:
         """Implement ``torch.overrides.has_torch_function``."""
         if self.concern(None, tuple(values), {}):
             return True
-        return not self.level and any(map(self._is_duck, values))
+        return not self.level and any(map(self._has_torch_function, values))
 
-    def _is_asked_duck(self, value: object) -> bool:
+    def _has_torch_function_in_c(self, value: object) -> bool:
         """Whether torch's C code calls the ``__torch_function__`` of an object that is not a tensor."""
         cls = type(value)
-        if cls is FakeTensor or cls in _NEVER_ASKED or isinstance(value, torch.Tensor):
+        if cls is FakeTensor or cls in _WITHOUT_TORCH_FUNCTION or isinstance(value, torch.Tensor):
             return False
-        return type(raw_lookup(cls, "__torch_function__")) is classmethod and self._is_duck(value)
+        return type(raw_lookup(cls, "__torch_function__")) is classmethod and self._has_torch_function(value)
 
-    def _is_duck(self, value: object) -> bool:
+    def _has_torch_function(self, value: object) -> bool:
         """Whether torch calls the ``__torch_function__`` of an object that is not a tensor."""
         # An attribute that is no classmethod, or a ``__getattr__`` of the class, breaks the graph.
         cls = type(value)
-        if cls in _NEVER_ASKED or isinstance(value, torch.Tensor):
+        if cls in _WITHOUT_TORCH_FUNCTION or isinstance(value, torch.Tensor):
             return False
         function = self._tracer.trace.objects.classes.lookup(cls, "__torch_function__")  # records a guard
         if type(function) is classmethod:
@@ -161,7 +161,7 @@ class Overrides:
     @calls_program
     def call(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """Run a call for which ``concern`` is true."""
-        if not _asks(fn):
+        if not _is_overridable(fn):
             return self._tracer.call_plainly(fn, args, kwargs)
         if type(fn) is FunctionType:  # Python code that calls ``handle_torch_function`` itself
             return self._tracer.trace.interp.call_function(fn, args, kwargs)
@@ -186,7 +186,7 @@ class Overrides:
         torch's C code runs with disguised wrappers. The program's Python code runs without (``values`` is empty).
         """
         before = self._disguised
-        self._change_disguised([(v, type(v)) for v in values if self._tracer.wrappers.asks(v)])
+        self._change_disguised([(v, type(v)) for v in values if self._tracer.wrappers.has_torch_function(v)])
         try:
             yield
         finally:
@@ -200,26 +200,29 @@ class Overrides:
             fake_classes.disguise(value, cls)
         self._disguised = disguised
 
-    def ask(self, func: Callable[..., Any], kinds: Sequence[type], args: Args, kwargs: Kwargs) -> Any:
-        """Return the answer of the innermost mode, or NotImplemented for the classes, or make the call."""
+    def dispatch(self, func: Callable[..., Any], kinds: Sequence[type], args: Args, kwargs: Kwargs) -> Any:
+        """Return the answer of the innermost mode, or NotImplemented if torch must ask the classes, or make the call.
+
+        The probe calls this method for each call that torch's C code reports.
+        """
         has_ducks = not all(issubclass(kind, torch.Tensor) for kind in kinds)
         if kinds and not self.modes and not has_ducks:
             return NotImplemented
         with torch_compat.DisableTorchFunctionSubclass(), self._disguise(()):
             if has_ducks and not self.modes:
-                return self._ask_classes(func, self._kinds(func, kinds, args), args, kwargs)
+                return self._call_classes(func, self._kinds(func, kinds, args), args, kwargs)
             if self.modes:
-                return self._ask_mode(func, self._kinds(func, kinds, args), args, kwargs)
+                return self._call_mode(func, self._kinds(func, kinds, args), args, kwargs)
             if is_accessor(func):
                 return attributes.access(self._tracer, func, args)
             return self._tracer.call_plainly(func, args, kwargs)
 
-    def _ask_classes(
+    def _call_classes(
         self, func: Callable[..., Any], kinds: tuple[type, ...], args: Args, kwargs: Kwargs
     ) -> Any:
         """Return the answer of the first class that implements the function. Break the graph if none does."""
         for kind in kinds:
-            result = self.ask_owner(kind, func, kinds, (args, kwargs))
+            result = self.call_torch_function(kind, func, kinds, (args, kwargs))
             if result is not NotImplemented:
                 return result
         raise graph_break("unsupported-call", f"{func}, which no argument implements,")
@@ -227,7 +230,7 @@ class Overrides:
     def _kinds(self, func: object, kinds: Sequence[type], args: Args) -> tuple[type, ...]:
         """Return the classes that torch reports to ``__torch_function__``."""
         # A reflected operator, and an attribute access, report the classes of plain tensors, too.
-        if _is_python(func):
+        if type(func) is FunctionType and func.__code__ is _REFLECTED:
             return tuple(self._class(arg) for arg in self._overloaded(args))
         shown = [getattr(kind, "_fxstack_shown", kind) for kind in kinds]
         return tuple(self._class(args[0]) if kind is FakeTensor else kind for kind in shown)
@@ -256,40 +259,40 @@ class Overrides:
         kinds = tuple(self._class(value) for value in overloaded)
         result = NotImplemented
         if self.modes and self.level < Level.ALL_OFF:
-            result = self._ask_mode(func, kinds, args, kwargs)
+            result = self._call_mode(func, kinds, args, kwargs)
         for value in overloaded:
             if result is not NotImplemented:
                 break
-            result = self.ask_owner(self._class(value), func, kinds, (args, kwargs))
+            result = self.call_torch_function(self._class(value), func, kinds, (args, kwargs))
         if result is NotImplemented:
             raise graph_break("unsupported-call", f"{func.__qualname__}, which nobody implements,")
         return result
 
-    def _ask_mode(self, func: object, shown: Sequence[type], args: Args, kwargs: Kwargs) -> Any:
+    def _call_mode(self, func: object, shown: Sequence[type], args: Args, kwargs: Kwargs) -> Any:
         """Return the answer of the innermost mode."""
         mode = self.modes.pop()  # the method of a mode runs without the mode
         try:
-            return self.ask_owner(mode, func, shown, (args, kwargs))
+            return self.call_torch_function(mode, func, shown, (args, kwargs))
         finally:
             self.modes.append(mode)
 
-    def _entered(self, func: object) -> Any:
+    def _wrap_function(self, func: object) -> Any:
         """Return a function that torch reports as an object that existed before the frame."""
         if type(func) is not FunctionType:
             return func
         return self._tracer.trace.objects.registry.add_itself(func, pinned(func, func.__qualname__))
 
-    def ask_owner(self, owner: object, func: object, kinds: Sequence[type], call: Args) -> Any:
+    def call_torch_function(self, owner: object, func: object, kinds: Sequence[type], call: Args) -> Any:
         """Return the answer of the ``__torch_function__`` of a user's class or mode."""
         trace = self._tracer.trace
         method = trace.objects.load_attr(owner, "__torch_function__")
-        return trace.calls.call(method, (self._entered(func), kinds, *call), {})
+        return trace.calls.call(method, (self._wrap_function(func), kinds, *call), {})
 
-    def asked_by_torch(self, cls: type, func: object, kinds: tuple[type, ...], call: Args) -> Any:
-        """Run ``ask_owner`` for a call by torch's C code, during which the probe is still on."""
+    def call_from_c(self, cls: type, func: object, kinds: tuple[type, ...], call: Args) -> Any:
+        """Run ``call_torch_function`` for a call by torch's C code, during which the probe is still on."""
         off = torch_compat.DisableTorchFunctionSubclass
         with off(), _pop_mode_temporarily(), self._disguise(()):
-            return self.ask_owner(cls, func, self._kinds(func, kinds, call[0]), call)
+            return self.call_torch_function(cls, func, self._kinds(func, kinds, call[0]), call)
 
     @contextmanager
     def at(self, level: Level) -> Iterator[None]:
@@ -338,17 +341,17 @@ class Overrides:
 
     def as_subclass(self, tensor: torch.Tensor, cls: type) -> torch.Tensor:
         """Implement ``tensor.as_subclass(cls)``: return a view of the whole tensor, of class ``cls``."""
-        return self._made(tensor, torch.ops.aten.alias.default, cls, as_subclass)
+        return self._make_of_class(tensor, torch.ops.aten.alias.default, cls, as_subclass)
 
     def make_subclass(self, cls: type, data: torch.Tensor) -> torch.Tensor:
         """Implement ``torch.Tensor._make_subclass(cls, data)``: detach the tensor and change the class."""
-        return self._made(data, torch.ops.aten.detach.default, cls, make_subclass)
+        return self._make_of_class(data, torch.ops.aten.detach.default, cls, make_subclass)
 
-    def _made(
+    def _make_of_class(
         self, of: torch.Tensor, operator: Callable[..., Any], cls: type, finish: Callable[..., Any]
     ) -> Any:
         """Record ``operator`` and give the result the user's class ``cls``. ``finish`` repeats both outside of the graph."""
-        why = fake_classes.why_not_followed(cls)
+        why = fake_classes.unsupported_reason(cls)
         if why is not None:
             raise graph_break("unsupported-tensor", f"class {cls.__qualname__}, which {why},")
         result = self._tracer.record(operator, (of,), {})
@@ -356,7 +359,10 @@ class Overrides:
             return result
         self.show(result, cls)
         with self._tracer.unrecorded():
-            self.made_of[id(result)] = of, _Finish(finish, cls, _layout(result), torch.is_grad_enabled())
+            self._plain_tensors[id(result)] = (
+                of,
+                _Finish(finish, cls, _layout(result), torch.is_grad_enabled()),
+            )
         return result
 
     def leaving(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Callable[..., Any]] | None:
@@ -365,7 +371,7 @@ class Overrides:
         if cls is None or self._tracer.source_of(tensor) is not None:
             return None
         with self._tracer.unrecorded():
-            original = self.made_of.get(id(tensor))
+            original = self._plain_tensors.get(id(tensor))
             if original is not None and original[1].layout == _layout(tensor):
                 return original
         plain = self._tracer.record(torch.ops.aten.alias.default, (tensor,), {})
@@ -411,7 +417,7 @@ def _leaves(fn: object, args: Sequence[Any], kwargs: Kwargs) -> list[Any]:
 
 
 def _objects(args: Sequence[Any], kwargs: Kwargs) -> Iterator[Any]:
-    """Yield the arguments, and the items of those that are lists or tuples, as torch's C code looks at them."""
+    """Yield the arguments and the items of lists and tuples, as torch's C code looks at them."""
     for value in (*args, *kwargs.values()) if kwargs else args:
         if type(value) in (list, tuple):
             yield from value
@@ -419,12 +425,8 @@ def _objects(args: Sequence[Any], kwargs: Kwargs) -> Iterator[Any]:
             yield value
 
 
-def _is_python(func: object) -> bool:
-    """Whether ``func`` passes all arguments to ``handle_torch_function``, as reflected operators do."""
-    return type(func) is FunctionType and func.__code__ is _ASKING_FOR_ALL
-
-
-_ASKING_FOR_ALL = torch.Tensor.__rsub__.__code__
+_REFLECTED = torch.Tensor.__rsub__.__code__
+"""The code of reflected operators, which pass all arguments to ``handle_torch_function``."""
 
 
 def _is_overriding(value: object) -> bool:
@@ -433,18 +435,18 @@ def _is_overriding(value: object) -> bool:
     return cls is not None and fake_classes.overrides(cls)
 
 
-def _asks(fn: Callable[..., Any]) -> bool:
+def _is_overridable(fn: Callable[..., Any]) -> bool:
     """Whether torch calls ``__torch_function__`` for a call of ``fn``."""
-    if fn in _SEEN_BY_MODES or is_accessor(fn):
+    if fn in _OVERRIDABLE_FUNCTIONS or is_accessor(fn):
         return True
     is_method = isinstance(getattr(fn, "__self__", None), torch.Tensor)
-    if fn in _NEVER_ASK or (is_method and fn.__name__ in _NEVER_ASK_NAMES):
+    if fn in _NOT_OVERRIDABLE or (is_method and fn.__name__ in _NOT_OVERRIDABLE_METHODS):
         return False
     return leaves.is_operator(fn) or getattr(fn, "__module__", None) == "_operator"
 
 
-_NEVER_ASK_NAMES = frozenset({"as_subclass", "__reduce_ex__", "__hash__", "__new__"})
-_NEVER_ASK = frozenset({torch.Tensor.as_subclass, torch_compat.make_subclass})
+_NOT_OVERRIDABLE_METHODS = frozenset({"as_subclass", "__reduce_ex__", "__hash__", "__new__"})
+_NOT_OVERRIDABLE = frozenset({torch.Tensor.as_subclass, torch_compat.make_subclass})
 
 
 def is_accessor(fn: object) -> bool:
@@ -453,7 +455,7 @@ def is_accessor(fn: object) -> bool:
 
 
 class _Probe(TorchFunctionMode):
-    """Sees the calls that a mode of the program would see."""
+    """A mode of the tracer, which is on while torch's C code runs: it gets the calls that a mode of the program would get."""
 
     def __init__(self, overrides: Overrides) -> None:
         super().__init__()
@@ -464,4 +466,4 @@ class _Probe(TorchFunctionMode):
         self, func: Callable[..., Any], types: Sequence[type], args: Args = (), kwargs: Kwargs | None = None
     ) -> Any:
         self.asked = True
-        return self._overrides.ask(func, types, args, kwargs or {})
+        return self._overrides.dispatch(func, types, args, kwargs or {})

@@ -41,10 +41,7 @@ def can_be_followed(mode: object) -> bool:
 
 @contextmanager
 def set_aside() -> Iterator[tuple[Any, ...]]:
-    """Turn the program's modes off inside the context, and return the modes.
-
-    Modes that are off already count, too.
-    """
+    """Turn the program's modes off inside the context. Return the modes, also modes that are off already."""
     modes = present()
     if not modes:
         yield _ASIDE.get()
@@ -94,7 +91,7 @@ def mode_at(position: int) -> Any:
 
 
 def without_modes(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``fn`` with the program's modes off."""
+    """Return ``fn`` as a function that runs with the program's modes off: a compiled graph is called so."""
 
     @functools.wraps(fn)
     def call(*args: object) -> Any:
@@ -134,7 +131,7 @@ class Level(IntEnum):
 
 
 def present_level() -> Level:
-    """Return the level at which torch is."""
+    """Return the level to which torch has turned overrides off."""
     if torch_compat.is_torch_function_all_disabled():
         return Level.ALL_OFF
     return Level.ALL_ON if torch_compat.is_torch_function_enabled() else Level.CLASSES_OFF

@@ -25,17 +25,17 @@ def is_wrapper(value: object) -> bool:
     )
 
 
-def asks(cls: Any) -> bool:
-    """Whether a wrapper class defines its own ``__torch_function__``."""
+def defines_torch_function(cls: Any) -> bool:
+    """Whether a wrapper class defines its own ``__torch_function__``, which the interpreter must run."""
     function = cls.__torch_function__
     return getattr(function, "__func__", function) not in (_DEFAULT, _DISABLED)
 
 
-def why_not_followed(cls: type, real: torch.Tensor) -> str | None:
+def unsupported_reason(cls: type, real: torch.Tensor) -> str | None:
     """Return the reason why a trace does not support the wrapper, or ``None`` for a supported wrapper."""
     if cls.__module__.startswith(("torch.nested", "torch.distributed", "torch.masked", "torch.sparse")):
         return "is torch's own"
-    if asks(cls) and type(raw_lookup(cls, "__torch_function__")) is not classmethod:
+    if defines_torch_function(cls) and type(raw_lookup(cls, "__torch_function__")) is not classmethod:
         return "defines __torch_function__ that is no classmethod"
     if real.is_nested or real.layout is not torch.strided:
         return "is not strided"
@@ -46,19 +46,21 @@ _C = torch_compat.functorch
 
 
 def is_wrapped(value: object) -> bool:
-    """Whether a layer has wrapped the tensor. A wrapper whose layer has ended counts, too."""
+    """Whether a layer of ``torch.func`` has wrapped the tensor, even if the layer has ended."""
     return isinstance(value, torch.Tensor) and bool(
         _C.is_functorch_wrapped_tensor(value) or _C.is_dead_tensor_wrapper(value)
     )
 
 
 def plain_below(value: torch.Tensor) -> torch.Tensor:
-    """Return the tensor below all wrappers."""
+    """Return the tensor below all wrappers of ``torch.func``."""
     while is_wrapped(value):
         value = _C.get_unwrapped(value)
     return value
 
 
 def are_active() -> bool:
-    """Whether a layer is active in this thread."""
+    """Whether a layer of ``torch.func`` or a level of forward-mode AD is active in this thread. Such frames run in plain
+    Python, because their tensors are wrapped.
+    """
     return bool(_C.get_dynamic_layer_stack_depth()) or torch_compat.dual_level() >= 0

@@ -33,6 +33,11 @@ from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.subclasses.fake_classes import overrides
 from fxstack_capture.torch_side.subclasses.wrapper_classes import asks, is_wrapper, why_not_followed
 from fxstack_capture.trace.late_guards.class_reads import raw_lookup
+from fxstack_capture.torch_side.subclasses.wrapper_classes import (
+    defines_torch_function,
+    is_wrapper,
+    unsupported_reason,
+)
 from fxstack_capture.trace.records import Construction
 from fxstack_capture.trace.state import Args, Kwargs
 
@@ -47,10 +52,10 @@ class Wrappers:
 
     def __init__(self, tracer: TracerProtocol) -> None:
         self._tracer = tracer
-        self._made: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._fakes: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._originals: dict[int, tuple[torch.Tensor, Source]] = {}
         self._unguarded: list[torch.Tensor] = []
-        self._inside: list[tuple[torch.Tensor, Source]] = []
+        self._inner_inputs: list[tuple[torch.Tensor, Source]] = []
         self._constructed: dict[int, Construction] = {}
         self._parts: list[tuple[torch.Tensor, dict[str, torch.Tensor], object]] = []
         """The fakes of input wrappers with their inner tensors and their contexts."""
@@ -59,12 +64,12 @@ class Wrappers:
 
     @property
     def count(self) -> int:
-        """The number of wrappers that the program has made."""
+        """Number of wrappers that the program has constructed."""
         return len(self._constructed)
 
-    def asks(self, value: object) -> bool:
+    def has_torch_function(self, value: object) -> bool:
         """Whether ``value`` is a wrapper whose ``__torch_function__`` torch would call."""
-        return self.used and is_wrapper(value) and asks(type(value))
+        return self.used and is_wrapper(value) and defines_torch_function(type(value))
 
     def original_of(self, fake: torch.Tensor) -> tuple[torch.Tensor, Source] | None:
         """Return the real wrapper (also an inner wrapper) and the source of a fake, or ``None``."""
@@ -72,14 +77,14 @@ class Wrappers:
 
     def fake_of(self, real: torch.Tensor, source: Source) -> torch.Tensor:
         """Return the fake of a wrapper, with the present sizes, and with guards on the inner tensors."""
-        if id(real) not in self._made:
+        if id(real) not in self._fakes:
             self.used = True
             fake = self._fake_of(real, source)
-            self._made[id(real)] = real, fake
+            self._fakes[id(real)] = real, fake
             self._originals[id(fake)] = real, source
-            self._parts.append((fake, *_taken_apart(fake)))
+            self._parts.append((fake, *_flatten(fake)))
             self._unguarded.append(fake)
-        return self._made[id(real)][1]
+        return self._fakes[id(real)][1]
 
     def _fake_of(self, real: Any, source: Source) -> torch.Tensor:
         """Make the fake of a wrapper by ``__tensor_unflatten__`` from inner fakes. Guard the class and the geometry."""
@@ -99,7 +104,7 @@ class Wrappers:
         if type(fake) is not cls:
             text = f"a {cls.__qualname__}, which comes back as a {type(fake).__qualname__}"
             raise graph_break("unsupported-tensor", text)
-        _demand_kept(fake, inner.keys(), inner.values())
+        _demand_inner_kept(fake, inner.keys(), inner.values())
         if not is_static:
             _demand_same((*fake.size(), *fake.stride()), (*sizes, *strides), cls)
         for name, value in vars(real).items():
@@ -112,7 +117,7 @@ class Wrappers:
 
     def _demand_class(self, cls: type, example: torch.Tensor) -> None:
         """Break the graph for an unsupported class, and guard the methods by which torch treats the class."""
-        why = why_not_followed(cls, example)
+        why = unsupported_reason(cls, example)
         if why is not None:
             text = f"class {cls.__module__}.{cls.__qualname__}, which {why},"
             raise graph_break("unsupported-tensor", text)
@@ -123,8 +128,8 @@ class Wrappers:
         self, real: torch.Tensor, name: str, of: Source, outer: Sequence[int | torch.SymInt]
     ) -> torch.Tensor:
         """Return the fake of the inner tensor ``name``, and note the tensor as an input."""
-        value, source = _held(real, name, of)
-        self._inside.append((value, source))
+        value, source = _inner_tensor(real, name, of)
+        self._inner_inputs.append((value, source))
         if is_wrapper(value):
             return self.fake_of(value, source)
         fake_inputs.demand_supported(value)
@@ -165,7 +170,7 @@ class Wrappers:
         """Return the program's construction of a wrapper in this trace, or ``None`` for other tensors."""
         return self._constructed.get(id(tensor))
 
-    def put_together(self, wrapper: torch.Tensor) -> torch.fx.Node | None:
+    def construct_node(self, wrapper: torch.Tensor) -> torch.fx.Node | None:
         """Add a node that constructs a new wrapper. Return ``None`` for other tensors."""
         if id(wrapper) not in self._constructed:
             return None
@@ -188,12 +193,12 @@ class Wrappers:
     def guard_entered(self) -> None:
         """Wrap the inner tensors as inputs, and guard the other parts of the wrappers."""
         # Inner tensors that are inputs get the guards on the identity of inputs.
-        while self._inside:
-            self._tracer.trace.objects.enter(*self._inside.pop())
+        while self._inner_inputs:
+            self._tracer.trace.objects.enter(*self._inner_inputs.pop())
         while self._unguarded:
             self._guard(self._unguarded.pop())
 
-    def guard_made(self, args: object, kwargs: object) -> None:
+    def guard_constructed(self, args: object, kwargs: object) -> None:
         """Guard the parts of new wrappers before an operator uses the wrappers."""
         for leaf in tree_leaves((args, kwargs)):
             if id(leaf) in self._constructed and not self._tracer.builder.is_known(leaf):
@@ -206,8 +211,8 @@ class Wrappers:
         _, context = trace.calls.call(method, (), {})
         _guard_all(self._tracer, context, set())
 
-    def demand_followed(self, fn: Callable[..., Any], args: object, kwargs: object) -> bool:
-        """Whether torch wraps the results of the call. Break the graph if a mode would see the call."""
+    def demand_supported(self, fn: Callable[..., Any], args: object, kwargs: object) -> bool:
+        """Whether torch wraps the results of the call. Break the graph if a mode of the program would see the call."""
         if not self.used:
             return False
         wrappers = [leaf for leaf in tree_leaves((args, kwargs)) if is_wrapper(leaf)]
@@ -215,13 +220,13 @@ class Wrappers:
             raise graph_break("unsupported-tensor", "a wrapper subclass under a torch-function mode")
         if self._tracer.overrides.level or fn is getattr or isinstance(fn, Applied):
             return False
-        return any(overrides(type(leaf)) and not asks(type(leaf)) for leaf in wrappers)
+        return any(overrides(type(leaf)) and not defines_torch_function(type(leaf)) for leaf in wrappers)
 
     def note_written(self, tensor: torch.Tensor) -> None:
         """Note a write to a wrapper, or to a view of one, as writes to its inner tensors."""
         if id(tensor) in self._constructed:  # its inner tensors may be any tensors of the trace
             raise graph_break("unsupported-tensor", "a new wrapper subclass that is written to")
-        inner, _context = _taken_apart(tensor)
+        inner, _context = _flatten(tensor)
         for part in inner.values():
             self._tracer.note_mutated(part)
 
@@ -231,7 +236,7 @@ class Wrappers:
         The replacement code could not give them to the wrapper of the program.
         """
         for wrapper, inner, context in self._parts:
-            now, context_now = _taken_apart(wrapper)
+            now, context_now = _flatten(wrapper)
             same = now.keys() == inner.keys() and all(now[name] is part for name, part in inner.items())
             if not same or context_now != context:
                 text = (
@@ -240,13 +245,13 @@ class Wrappers:
                 raise graph_break("unsupported-tensor", text)
 
 
-def _taken_apart(wrapper: Any) -> tuple[dict[str, torch.Tensor], object]:
+def _flatten(wrapper: Any) -> tuple[dict[str, torch.Tensor], object]:
     """Return the inner tensors of a wrapper by attribute, and its context."""
     names, context = wrapper.__tensor_flatten__()
     return {name: getattr(wrapper, name) for name in names}, context
 
 
-def _held(real: torch.Tensor, name: str, source: Source) -> tuple[torch.Tensor, Source]:
+def _inner_tensor(real: torch.Tensor, name: str, source: Source) -> tuple[torch.Tensor, Source]:
     """Return an inner tensor and its source: the instance dictionary or a slot."""
     if name in vars(real):
         return vars(real)[name], InstanceAttr(source, name)
@@ -293,7 +298,7 @@ def demand_wrapped(result: object) -> None:
         raise graph_break("unsupported-tensor", "an operator of a wrapper that gives a plain tensor")
 
 
-class PutTogether:
+class UnflattenTarget:
     """The target of a node that constructs a wrapper of class ``cls`` from its inner tensors."""
 
     __slots__ = ("__name__", "cls", "context", "names")
@@ -322,16 +327,16 @@ def _construct(function: Callable[..., Any], args: Args, kwargs: Any) -> Constru
     return Construction(wrapper, function, args, kwargs)
 
 
-def _unflatten_target(wrapper: Any) -> tuple[PutTogether, tuple[torch.Tensor, ...]]:
+def _unflatten_target(wrapper: Any) -> tuple[UnflattenTarget, tuple[torch.Tensor, ...]]:
     """Return the target that constructs the wrapper, and the inner tensors."""
     names, context = wrapper.__tensor_flatten__()
     inner = tuple(getattr(wrapper, name) for name in names)
-    target = PutTogether(type(wrapper), tuple(names), context)
-    _demand_kept(target(inner, tuple(wrapper.size()), wrapper.stride()), names, inner)
+    target = UnflattenTarget(type(wrapper), tuple(names), context)
+    _demand_inner_kept(target(inner, tuple(wrapper.size()), wrapper.stride()), names, inner)
     return target, inner
 
 
-def _demand_kept(wrapper: object, names: Iterable[str], inner: Iterable[torch.Tensor]) -> None:
+def _demand_inner_kept(wrapper: object, names: Iterable[str], inner: Iterable[torch.Tensor]) -> None:
     """Break the graph if ``__tensor_unflatten__`` does not use the given inner tensors."""
     for name, tensor in zip(names, inner, strict=True):
         attribute = getattr(wrapper, name)

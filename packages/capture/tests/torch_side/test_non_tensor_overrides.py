@@ -1,4 +1,4 @@
-"""Objects that are no tensors and have a ``__torch_function__``: torch's functions in Python ask them as in eager."""
+"""Objects with ``__torch_function__`` that are no tensors: torch calls the method as in eager."""
 
 from __future__ import annotations
 
