@@ -193,7 +193,7 @@ class FrameCompiler:
             return self._forbidden(code, self._named(code), _REPLACED)
         replaced = builtins_in_use.replaced_in_libraries()
         if replaced is not None and not self.options.fullgraph:
-            builtins_in_use.say_once(replaced)
+            builtins_in_use.warn_once(replaced)
             return native.RUN
         if code is self.first and self.options.fullgraph:
             demand_compiled(function)

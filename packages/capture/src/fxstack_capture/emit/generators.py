@@ -73,6 +73,7 @@ def _delegating(start: list[Op], again: list[Op], following: Op, sending: Op) ->
 
 
 def _start(body: Body, slots: tuple[Slot, ...], layout: Layout, user: CodeType) -> list[Op]:
+    """Return the prologue: make the generator, restore the stack, and load None for the first yield."""
     copy = [Op("COPY_FREE_VARS", len(layout.free))] if layout.free else []
     begin = [*copy, Op("RETURN_GENERATOR"), Op("POP_TOP"), Op("RESUME", 0)]
     return [*begin, *push(slots, layout, body.protected), Op("LOAD_CONST", len(user.co_consts))]

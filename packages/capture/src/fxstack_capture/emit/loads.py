@@ -157,6 +157,8 @@ def _cell(loads: Loads, source: s.Cell) -> ast.expr:
 
 
 def _tensor_number(method: Callable[..., Any]) -> Callable[[Loads, Any], ast.expr]:
+    """Return a function that reads a size, stride or offset of a tensor."""
+
     def load_number(loads: Loads, source: Any) -> ast.expr:
         arguments = [] if isinstance(source, s.StorageOffset) else [ast.Constant(source.dim)]
         getter = loads.constant(method, method.__name__)

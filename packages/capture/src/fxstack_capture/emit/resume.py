@@ -57,7 +57,7 @@ class Slot(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a frame continues: ``offset`` in the user's code, the kinds of stack values, the bound variables.
+    """The place where a frame continues: an offset in the user's code, the stack values, the bound variables.
 
     ``raising``: the resume function first raises an exception there, with the stack cut to the depth of the
     handler. ``callee``: the resume function first finishes an inlined call. ``first``: the user's first
@@ -83,6 +83,7 @@ class Callee:
     user: CodeType
     namespace: dict[str, object] = field(compare=False, repr=False)
     namespace_id: int
+    """The id of ``namespace``, for comparisons: dictionaries have no hash."""
     place: Place
     offset: int
     results: tuple[bool, ...]
@@ -144,6 +145,7 @@ class Resumptions:
         self._flows: dict[int, tuple[CodeType, Flow]] = {}
 
     def at(self, user: CodeType, place: Place) -> Resumption:
+        """Return the resume function that continues ``user`` at ``place``. Make the function at the first request."""
         key = id(user), place
         made = self._made.get(key)
         if made is None:

@@ -163,6 +163,7 @@ class _Ending:
     # --- statements ------------------------------------------------------------------------------
 
     def statements(self, _: FrameWriter) -> list[ast.stmt]:
+        """Return the statements that run the operation and then call the resume function of the exit."""
         run: list[ast.stmt] = [ast.Assign([store(self._left)], self._operation())]
         run = self._guarded(run)
         level = self._levels[-1]
@@ -193,6 +194,7 @@ class _Ending:
     def _between(
         self, depth: int, function: ast.expr, arguments: list[ast.expr]
     ) -> tuple[ast.expr, list[ast.expr]]:
+        """Return the stub of an inlined frame and its arguments: the stub calls ``function``."""
         level, values = self._levels[depth], self._values[depth]
         handled = [entry for entry in values.stack if entry[0] is Slot.HANDLED]
         slots = tuple(slot for slot, _ in handled)
@@ -202,6 +204,7 @@ class _Ending:
         return made, [*_passed(handled), function, tuple_of(arguments)]
 
     def _function(self, values: _Values, code: CodeType) -> ast.expr:
+        """Return the call that makes a function of ``code`` with the globals and cells of the frame."""
         closure: ast.expr = ast.Constant(None)
         if code.co_freevars:
             closure = tuple_of(values.closure)

@@ -53,23 +53,26 @@ def enter(objects: Objects, obj: object, source: Source) -> list[Any] | None:
     return proxy
 
 
-def lazily(objects: Objects, value: object) -> list[Any] | None:
-    """Wrap the list of a deferred local. Return None if the value is not a list or not deferred."""
+def in_local(objects: Objects, value: object) -> list[Any] | None:
+    """Return the proxy of an unread list in a local variable. Return None if the value is no deferred list."""
     return enter(objects, value.value, value.source) if type(value) is DeferredLocal else None
 
 
 def in_cell(objects: Objects, cell: CellType) -> list[Any] | None:
+    """Return the proxy of the unread list in a cell, or None."""
     try:
-        return lazily(objects, cell.cell_contents)
+        return in_local(objects, cell.cell_contents)
     except ValueError:
         return None
 
 
 def in_globals(objects: Objects, namespace: dict[str, object], name: str) -> list[Any] | None:
+    """Return the proxy of an unread list in the globals of a function, or None."""
     return _in_dict(objects, objects.namespace(namespace), name)
 
 
 def in_attribute(objects: Objects, obj: object, name: str) -> list[Any] | None:
+    """Return the proxy of an unread list in the attribute of an instance, or None."""
     state = objects.instances.get(id(obj))
     if state is None or not is_plain_attribute(objects, obj, name):
         return None

@@ -24,7 +24,7 @@ Load = Callable[[Frame, Any, bool], None]
 
 def _load_fast(frame: Frame, index: int, lazily: bool) -> None:
     """Load a local of the root frame. In other frames all arguments are wrapped."""
-    found = lists.lazily(frame.objects, frame.fast[index]) if lazily else None
+    found = lists.in_local(frame.objects, frame.fast[index]) if lazily else None
     if found is None:
         deferred.enter_fast(frame, index)
     else:
