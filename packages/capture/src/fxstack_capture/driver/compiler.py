@@ -136,7 +136,7 @@ class FrameCompiler:
         self.reasons = Reasons()
         self.trials = Trials(self.tally, self.records)
         self._replaced = ReplacedFunctions()
-        self._mistakes = Mistakes()
+        self.mistakes = Mistakes()
 
     def _never_trace(self, code: CodeType) -> None:
         """Exclude generated code from tracing."""
@@ -147,11 +147,6 @@ class FrameCompiler:
     def options(self) -> CaptureOptions:
         """The options of the next compilation: with the settings of torch and the changes of ``patch_options``."""
         return with_fullgraph(with_changes(with_settings(self._options)))
-
-    @property
-    def has_warned(self) -> bool:
-        """Whether a warning has said that a function runs in plain Python because of an error."""
-        return bool(self._mistakes.said)
 
     def with_backend(self, backend: Backend) -> FrameCompiler:
         """Return a compiler with the same options, another backend and its own entries."""
@@ -167,7 +162,7 @@ class FrameCompiler:
         self.resumptions.clear()
         self.states.clear()
         self.trials.restart()
-        self._mistakes.said.clear()
+        self.mistakes.said.clear()
 
     # --- the callback ----------------------------------------------------------------------------
 
@@ -246,9 +241,10 @@ class FrameCompiler:
                 return native.SKIP
             equal = self.states.equal_to(code)
             exceeded = exceeded_limit(recompilation, state.entries, equal.usage(self.owner), self.options)
-            if exceeded and not equal.has_warned:
-                equal.has_warned = self._limit_reached(recompilation, exceeded)
             if exceeded:
+                if not equal.has_warned:
+                    self._warn_of_limit(recompilation, exceeded)
+                    equal.has_warned = True
                 return native.SKIP
             if recompilation.failures:
                 announce(recompilation, code, self.options, self.observer)
@@ -263,12 +259,9 @@ class FrameCompiler:
     def _forbidden(self, code: CodeType, named: CodeType, why: str) -> Any:
         """Run the frame in plain Python. Under ``fullgraph``, raise if it is the first frame of a call.
 
-        ``named`` is the function that messages name. This method calls no builtin otherwise: the program may
-        have replaced it.
-
-        Torch's exporter also replaces functions such as ``max``. The exporter traces the operators of a plain
-        call, so there this method does not raise.
+        ``named`` is the function that messages name. Without an error, this method calls no builtin.
         """
+        # Torch's exporter also replaces functions such as ``max``, and traces the operators of a plain call.
         if code is self.first and self.options.fullgraph and not is_traced_by_others():
             raise plain(f"{named.co_qualname}, {why},")
         self.reasons.add(named, why)
@@ -286,11 +279,8 @@ class FrameCompiler:
         return deferred.defer(self.owner, frame, code, self.states.of(code), until)
 
     def _is_idle(self, frame: RealFrame, code: CodeType, recompilation: Recompilation) -> bool:
-        """Whether a function without tensor arguments misses repeatedly and no graph of it has tensors.
-
-        Library functions that look names up (a module's ``__getattr__``) are such functions: each call looks
-        another name up.
-        """
+        """Whether a function without tensor arguments misses repeatedly and no graph of it has tensors."""
+        # For example a module's ``__getattr__``, to which each call passes another name.
         if len(recompilation.failures) < _PATIENCE or self.options.fullgraph or gets_tensors(frame):
             return False
         return not self.states.of(self.resumptions.user_of(code)).computes
@@ -348,7 +338,6 @@ class FrameCompiler:
     # --- tracing ---------------------------------------------------------------------------------
 
     def _write(self, frame: RealFrame, code: CodeType, state: CodeState) -> Traced:
-        """Trace the frame, and write the draft of its replacement code."""
         shared = self.options, self.programs, self.resumptions, self.contract, self._polyfilled
         report = partial(self._report, code)
         return write(FrameTracing(frame, code, state, *shared, self.owner is not None, report))
@@ -361,7 +350,7 @@ class FrameCompiler:
             self.observer.on_break(record)
         if is_error or self.options.fullgraph or record.reason.id == "forbidden":
             raise unsupported(record)
-        self._mistakes.warn_if_mistake(self._named(code), record)
+        self.mistakes.warn_if_mistake(self._named(code), record)
 
     # --- verdicts --------------------------------------------------------------------------------
 
@@ -398,7 +387,9 @@ class FrameCompiler:
                 graph = compile_graph(self.backend, draft.captured, where, options, frame)
             except BackendError as error:
                 if options.suppress_errors and not whole:
-                    return self._suppressed(code, error)
+                    self.mistakes.warn_of_suppressed(self._named(code), error)
+                    self._record(code, Verdict.PLAIN, why=str(error))
+                    return native.SKIP
                 if whole or not self._replaced.explain(error):
                     raise
                 self._record(code, Verdict.PLAIN, why=str(error))
@@ -415,7 +406,9 @@ class FrameCompiler:
         code, draft, emitted = made.code, made.written.draft, made.emitted
         written = replace(made.written, guards=made.guards)
         if draft is None or emitted is None:
-            unconfirmed = self._unconfirmed(code, written.error)
+            note = partial(self._record, code, Verdict.PLAIN)
+            fatal = self.options.fullgraph
+            unconfirmed = UnconfirmedError(code, written.error, fatal, self.mistakes, note)
             emitted = raising_frame(made.frame, code, self._never_trace, unconfirmed)
             self._note(made.frame, code, written, emitted, recompilation)
             return unconfirmed.entered(native.Entry(self.owner, made.tree, emitted.code))
@@ -430,18 +423,10 @@ class FrameCompiler:
         return entry
 
     def _follows_a_graph(self, code: CodeType) -> bool:
-        """Whether the function of a resume function has graphs in other calls.
-
-        A resume function after the last iteration of a loop has no operations, although the resume functions
-        of earlier iterations have.
-        """
+        """Whether the function of a resume function has graphs in other calls."""
+        # A resume function after the last iteration of a loop has no operations, but its loop has.
         user = self.resumptions.user_of(code)
         return user is not code and self.states.of(user).computes
-
-    def _unconfirmed(self, code: CodeType, error: str) -> UnconfirmedError:
-        """Return the callable that reports the exception ``error`` if plain Python does not raise it."""
-        note = partial(self._record, code, Verdict.PLAIN)
-        return UnconfirmedError(code, error, self.options.fullgraph, self._mistakes, note)
 
     def _note(
         self,
@@ -474,35 +459,29 @@ class FrameCompiler:
         """Run a frame in plain Python whose trace ended without code. Raise under ``fullgraph``."""
         if self.options.fullgraph:
             raise unsupported(plain.record)
-        self._mistakes.warn_if_mistake(self._named(code), plain.record)
+        self.mistakes.warn_if_mistake(self._named(code), plain.record)
         return self._plain(code, state, plain.why)
 
-    def _limit_reached(self, recompilation: Recompilation, exceeded: str) -> bool:
-        """Warn that a recompilation limit is reached, or raise an error. Return True."""
+    def _warn_of_limit(self, recompilation: Recompilation, exceeded: str) -> None:
+        """Warn that a recompilation limit is reached, or raise an error."""
         raises = self.options.fail_on_recompile_limit or self.options.fullgraph
         text = limit_reached(recompilation, exceeded, raises=raises)
         if self.records is not None:
             where = recompilation.name, recompilation.file, recompilation.line
             self.records.append(FrameRecord(*where, Verdict.PLAIN, why=text))
-        return True
 
     def _failed(self, code: CodeType, error: Exception) -> Any:
         """Handle a defect of the compiler: warn once, and run the frame in plain Python."""
         if self.options.fullgraph:
             raise graph_error(error) from error
-        self._mistakes.warn(self._named(code), f"{type(error).__name__}: {error}")
-        self._record(code, Verdict.PLAIN, why=f"{type(error).__name__}: {error}")
+        text = f"{type(error).__name__}: {error}"
+        self.mistakes.warn(self._named(code), text)
+        self._record(code, Verdict.PLAIN, why=text)
         return native.SKIP
 
     def _named(self, code: CodeType) -> CodeType:
         """Return the function that messages name for a frame: for a call of a module the ``forward`` of the module."""
         return forward_of(self.root, self.resumptions.user_of(code))
-
-    def _suppressed(self, code: CodeType, error: BackendError) -> Any:
-        """Run the frame in plain Python after an error of the backend (option ``suppress_errors``)."""
-        self._mistakes.warn_of_suppressed(self._named(code), error)
-        self._record(code, Verdict.PLAIN, why=str(error))
-        return native.SKIP
 
     def _record(self, of: CodeType, verdict: Verdict, why: str = "", **facts: Any) -> None:
         """Record the verdict on a frame, and pass the record to the observer."""
