@@ -150,10 +150,10 @@ class FrameCompiler:
 
     def with_backend(self, backend: Backend) -> FrameCompiler:
         """Return a compiler with the same options, another backend and its own entries."""
-        made = FrameCompiler(backend, self._options, native.Owner(), self.observer, self.records)
-        made.root, made.contract, made.first = self.root, self.contract, self.first
-        made.states.profile = self.states.profile
-        return made
+        compiler = FrameCompiler(backend, self._options, native.Owner(), self.observer, self.records)
+        compiler.root, compiler.contract, compiler.first = self.root, self.contract, self.first
+        compiler.states.profile = self.states.profile
+        return compiler
 
     def reset(self) -> None:
         """Delete all compiled entries and all histories, so that the next call compiles again."""
@@ -249,12 +249,12 @@ class FrameCompiler:
             if recompilation.failures:
                 announce(recompilation, code, self.options, self.observer)
             with compilation(self.observer, self._named(code), state):
-                made = self._compile(frame, code, state, recompilation)
-            if isinstance(made, native.Entry) and made.tree is not None and self.owner is not None:
+                entry = self._compile(frame, code, state, recompilation)
+            if isinstance(entry, native.Entry) and entry.tree is not None and self.owner is not None:
                 # Install the entry while this thread holds the lock. The hook would install it after the
                 # release of the lock, and another thread could compile the frame again before.
-                native.install(code, made)
-            return made
+                native.install(code, entry)
+            return entry
 
     def _forbidden(self, code: CodeType, named: CodeType, why: str) -> Any:
         """Run the frame in plain Python. Under ``fullgraph``, raise if it is the first frame of a call.
@@ -368,10 +368,10 @@ class FrameCompiler:
         wanted = whole or written.graph_break or self._follows_a_graph(code)
         if draft is not None and not (wanted or has_tensors(draft)):
             return self._plain(code, state, "no torch operation was captured")
-        made = run(GUARDING, Replacement(frame, code, written, options, written.guards))
-        if made.error is not None:
-            return self._failed(code, made.error)
-        failure = made.failure
+        replacement = run(GUARDING, Replacement(frame, code, written, options, written.guards))
+        if replacement.error is not None:
+            return self._failed(code, replacement.error)
+        failure = replacement.failure
         if failure is not None and (is_demand_of_unbacked(failure.guard) or state.may_have_changed()):
             self._record(code, Verdict.PLAIN, why=failure.message)
             return self._forbidden(code, self._named(code), failure.message)
@@ -396,26 +396,26 @@ class FrameCompiler:
                 return native.RUN
             except GraphBreak as reason:
                 return self._not_traced(code, state, PlainPython(reason.record, reason.record.message))
-            made = replace(made, graph=graph)
-        made = run(WRITING, made)
+            replacement = replace(replacement, graph=graph)
+        replacement = run(WRITING, replacement)
         state.entries += 1
-        return self._entry(made, recompilation)
+        return self._entry(replacement, recompilation)
 
-    def _entry(self, made: Replacement, recompilation: Recompilation) -> Any:
+    def _entry(self, replacement: Replacement, recompilation: Recompilation) -> Any:
         """Record the compilation, and return the entry that runs the replacement code."""
-        code, draft, emitted = made.code, made.written.draft, made.emitted
-        written = replace(made.written, guards=made.guards)
+        code, draft, emitted = replacement.code, replacement.written.draft, replacement.emitted
+        written = replace(replacement.written, guards=replacement.guards)
         if draft is None or emitted is None:
             note = partial(self._record, code, Verdict.PLAIN)
             fatal = self.options.fullgraph
             unconfirmed = UnconfirmedError(code, written.error, fatal, self.mistakes, note)
-            emitted = raising_frame(made.frame, code, self._never_trace, unconfirmed)
-            self._note(made.frame, code, written, emitted, recompilation)
-            return unconfirmed.entered(native.Entry(self.owner, made.tree, emitted.code))
-        self._note(made.frame, code, written, emitted, recompilation)
+            emitted = raising_frame(replacement.frame, code, self._never_trace, unconfirmed)
+            self._note(replacement.frame, code, written, emitted, recompilation)
+            return unconfirmed.entered(native.Entry(self.owner, replacement.tree, emitted.code))
+        self._note(replacement.frame, code, written, emitted, recompilation)
         if self.options.guard_export_fn is not None and draft.captured is not None:
-            self.options.guard_export_fn(exported(made.guards, made.frame))
-        entry = native.Entry(self.owner, made.tree, emitted.code, emitted.inputs is not None)
+            self.options.guard_export_fn(exported(replacement.guards, replacement.frame))
+        entry = native.Entry(self.owner, replacement.tree, emitted.code, emitted.inputs is not None)
         if has_tensors(draft):
             self.tally.graphs += 1
             self.states.of(self.resumptions.user_of(code)).computes = True

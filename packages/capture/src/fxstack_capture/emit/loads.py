@@ -28,10 +28,10 @@ class Loads:
 
     def expr(self, source: s.Source) -> ast.expr:
         """Return a name or a cheap expression for the value at ``source`` at the start of the frame."""
-        known = self._known.get(source)
-        if known is None:
-            known = self._known[source] = _LOADERS[type(source)](self, source)
-        return known
+        expression = self._known.get(source)
+        if expression is None:
+            expression = self._known[source] = _LOADERS[type(source)](self, source)
+        return expression
 
     def draw(self, draws: Iterable[Draw]) -> None:
         """Emit the draws from random generators, in the order of the program."""

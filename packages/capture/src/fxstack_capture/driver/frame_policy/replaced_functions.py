@@ -70,15 +70,15 @@ class ReplacedFunctions:
 
     def explain(self, error: BackendError) -> bool:
         """Find replaced functions after ``error``. If there are any, warn and return True."""
-        found = [
+        replaced = [
             (where, namespace, name)
             for where, namespace, name in _replaced()
             if _REPLACED_BY_OTHERS.get((id(namespace), name), self) is not namespace[name]
         ]
-        self._in_place = [(namespace, name, namespace[name]) for _, namespace, name in found]
-        if found:
+        self._in_place = [(namespace, name, namespace[name]) for _, namespace, name in replaced]
+        if replaced:
             warn_user(
-                f"nothing is compiled while the program replaces {', '.join(sorted({where for where, *_ in found}))}: {error}",
+                f"nothing is compiled while the program replaces {', '.join(sorted({where for where, *_ in replaced}))}: {error}",
                 TracingWarning,
             )
-        return bool(found)
+        return bool(replaced)

@@ -29,8 +29,8 @@ def compilation(observer: Observer | None, code: CodeType, state: CodeState) -> 
     around = CompileContext.current_compile_id()  # that of a backward pass, under compiled autograd
     number = {"frame_id": state.number, "frame_compile_id": state.compilations}
     state.compilations += 1
-    made = CompileContext(CompileId(**number) if around is None else replace(around, **number))
-    with compile_context(made), _callbacks_of_torch("DYNAMO"):
+    context = CompileContext(CompileId(**number) if around is None else replace(around, **number))
+    with compile_context(context), _callbacks_of_torch("DYNAMO"):
         _tell(observer, "on_start", code)
         try:
             yield

@@ -126,9 +126,9 @@ def exceeded_limit(
     return f"was compiled {lost} times (recompile_limit) for objects or functions that each call makes anew,"
 
 
-def limit_reached(recompilation: Recompilation, what: str, *, raises: bool) -> str:
+def limit_reached(recompilation: Recompilation, exceeded: str, *, raises: bool) -> str:
     """Warn that a function is not compiled any more, or raise RecompileLimitError. Return the text."""
-    text = f"{recompilation.name} ({recompilation.file}:{recompilation.line}) {what}"
+    text = f"{recompilation.name} ({recompilation.file}:{recompilation.line}) {exceeded}"
     reasons = "".join(f"\n  {failure.message}" for failure in recompilation.failures)
     why = f"\nwhy: no entry fits this call:{reasons}" if reasons else ""
     if raises:

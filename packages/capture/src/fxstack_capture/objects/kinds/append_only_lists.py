@@ -39,13 +39,13 @@ def enter(objects: Objects, obj: object, source: Source) -> list[Any] | None:
         return None
     entry = objects.registry.by_original.get(id(obj))
     if entry is not None:
-        known: list[Any] = entry.proxy
-        if id(known) not in objects.append_only:
+        wrapped: list[Any] = entry.proxy
+        if id(wrapped) not in objects.append_only:
             result: list[Any] | None = objects.enter(obj, source)
             return result
         if entry.source != source:
             objects.trace.guard(source, SameObject(entry.source))
-        return known
+        return wrapped
     objects.trace.guard(source, TypeIs(list))
     proxy: list[Any] = []
     objects.registry.add(obj, proxy, source)
@@ -124,10 +124,10 @@ def _item_at(objects: Objects, proxy: list[Any], key: torch.SymInt) -> Any:
 
 def expand(objects: Objects, proxy: list[Any]) -> None:
     """Insert the original items before the appended items."""
-    found = objects.append_only.pop(id(proxy), None)
-    if found is None:
+    entry = objects.append_only.pop(id(proxy), None)
+    if entry is None:
         return
-    original, source = found
+    original, source = entry
     held = items(objects, original, original, source)
     proxy[:0] = held
     objects.contents[id(proxy)] = tuple(held)
