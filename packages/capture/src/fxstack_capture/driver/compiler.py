@@ -71,6 +71,7 @@ from fxstack_capture.driver.reports.recompiling import (
     exceeded_limit,
     fitting_entry,
     limit_reached,
+    notify,
     refusal,
 )
 from fxstack_capture.driver.reports.records import FrameRecord, Observer, Reasons, Tally, Verdict, place_of
@@ -382,7 +383,7 @@ class FrameCompiler:
             return deferred.plain_under_checkpoint(self.owner, code, state, code.replace())
         where = place_of(self._named(code))
         if draft is not None and draft.captured is not None:
-            self._notify("on_captured", where, draft.captured)
+            notify(self.observer, "on_captured", where, draft.captured)
             try:
                 graph = compile_graph(self.backend, draft.captured, where, options, frame)
             except BackendError as error:
@@ -492,9 +493,4 @@ class FrameCompiler:
         record = FrameRecord(*where, verdict, why, resumed=self.resumptions.user_of(of) is not of, **facts)
         if self.records is not None:
             self.records.append(record)
-        self._notify("on_frame", record)
-
-    def _notify(self, event: str, *facts: object) -> None:
-        """Call an optional method of the observer."""
-        if (method := getattr(self.observer, event, None)) is not None:
-            method(*facts)
+        notify(self.observer, "on_frame", record)

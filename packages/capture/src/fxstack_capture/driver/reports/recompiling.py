@@ -49,11 +49,16 @@ class GuardFail(NamedTuple):
     orig_code: CodeType
 
 
+def notify(observer: object, event: str, *facts: object) -> None:
+    """Call the method ``event`` of the observer, if it has the method: most methods of observers are optional."""
+    if (method := getattr(observer, event, None)) is not None:
+        method(*facts)
+
+
 def announce(recompilation: Recompilation, code: CodeType, options: CaptureOptions, observer: object) -> None:
     """Report that ``code`` is compiled again, and the reasons."""
     LOG.info("%s", recompilation.message)
-    if (notify := getattr(observer, "on_recompile", None)) is not None:
-        notify(recompilation)
+    notify(observer, "on_recompile", recompilation)
     if options.guard_fail_fn is not None:
         for failure in recompilation.failures:
             options.guard_fail_fn(GuardFail(failure.message, code))
