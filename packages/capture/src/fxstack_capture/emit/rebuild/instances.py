@@ -152,7 +152,7 @@ def _fill_partial(rebuilder: Rebuilder, obj: object, rebuilt: ast.expr) -> None:
 
 
 def _nothing(_: Rebuilder, __: object, ___: ast.expr) -> None:
-    return
+    """Fill nothing: the C base has no contents besides dictionary and slots."""
 
 
 def _exception(rebuilder: Rebuilder, obj: BaseException, base: type[BaseException]) -> ast.expr:
