@@ -129,9 +129,11 @@ def _compiler(
     return compiler
 
 
-def _optimized(fn: Callable[..., Any], compiler: FrameCompiler, again: Callable[[Any], Any]) -> Any:
+def _optimized(fn: Callable[..., Any], compiler: FrameCompiler, recompile: Callable[[Any], Any]) -> Any:
+    """Return ``fn`` compiled by ``compiler``. ``recompile`` compiles a copy of ``fn`` in the same way."""
+
     def run(function: Callable[..., Any]) -> Any:
-        entered = around(function, again, compiler.options)
+        entered = around(function, recompile, compiler.options)
         if is_backward_pass(fn):
             entered = with_callbacks(entered)
         made = native.Optimized(entered, compiler.callback, compiler.owner)
@@ -149,14 +151,14 @@ def _optimized(fn: Callable[..., Any], compiler: FrameCompiler, again: Callable[
     if isinstance(fn, torch.nn.Module):
         compiler.root = fn
         compiler.first = torch_compat.wrapped_module_call.__code__
-        return wrap(fn, run, again)
+        return wrap(fn, run, recompile)
     entered = _with_frame(ours(what_is_disabled(fn)), always=compiler.options.fullgraph)
     compiler.first = first_frame_of(entered)
     made = run(entered)
     functools.update_wrapper(made, fn, _OF_FUNCTIONS)
     # A copy of the object that holds the method must call the method of the copy.
     if isinstance(fn, MethodType):
-        made.__deepcopy__ = lambda memo: again(copy.deepcopy(fn, memo))
+        made.__deepcopy__ = lambda memo: recompile(copy.deepcopy(fn, memo))
     return made
 
 

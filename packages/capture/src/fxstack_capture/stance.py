@@ -62,20 +62,20 @@ def current_stance() -> Stance:
 
     If the thread has set none, return the stance that ``torch.compiler.set_stance`` has set for all threads.
     """
-    return _told_torch() if _STATE.stance == _DEFAULT else _STATE.stance
+    return _torch_stance() if _STATE.stance == _DEFAULT else _STATE.stance
 
 
-def _told_torch() -> Stance:
+def _torch_stance() -> Stance:
     """Return the stance that torch has set.
 
     ``force_eager`` is not read here, because ``native.Optimized`` reads it at every call.
     """
-    told = getattr(sys.modules.get("torch._dynamo.eval_frame"), "_stance", None)
-    if told is None:
+    stance = getattr(sys.modules.get("torch._dynamo.eval_frame"), "_stance", None)
+    if stance is None:
         return _DEFAULT
-    name = told.stance.removeprefix("aot_")
-    is_warm = bool(getattr(told, "skip_guard_eval_unsafe", False))
-    return Stance(name if name in STANCES else "default", getattr(told, "backend", None), is_warm)
+    name = stance.stance.removeprefix("aot_")
+    is_warm = bool(getattr(stance, "skip_guard_eval_unsafe", False))
+    return Stance(name if name in STANCES else "default", getattr(stance, "backend", None), is_warm)
 
 
 def with_changes(options: CaptureOptions) -> CaptureOptions:
@@ -86,10 +86,12 @@ def with_changes(options: CaptureOptions) -> CaptureOptions:
 class _Scope:
     """A change of the state that is already in effect. A ``with`` block or a decorated call limits it."""
 
-    def __init__(self, before: tuple[Stance, tuple[tuple[str, Any], ...]], undo: Any) -> None:
+    def __init__(
+        self, before: tuple[Stance, tuple[tuple[str, Any], ...]], set_again: Callable[[], _Scope]
+    ) -> None:
         self._before = before
         self._after = (_STATE.stance, _STATE.changes)
-        self._undo = undo
+        self._set_again = set_again
 
     def __enter__(self) -> Self:
         _enter(*self._after)
@@ -101,11 +103,10 @@ class _Scope:
     def __call__(self, fn: F) -> F:
         """Decorator: the change is in effect while ``fn`` runs."""
         _enter(*self._before)
-        again = self._undo
 
         @functools.wraps(fn)
         def scoped(*args: Any, **kwargs: Any) -> Any:
-            with again():
+            with self._set_again():
                 return fn(*args, **kwargs)
 
         return cast("F", scoped)

@@ -119,7 +119,7 @@ def test_what_another_package_has_added_to_tensors_prevents_nothing():
 
 def test_weak_references_of_the_programs_own_are_said(double, monkeypatch):
     original = weakref.ref
-    monkeypatch.setattr(builtins_in_use, "_SAID", set())
+    monkeypatch.setattr(builtins_in_use, "_WARNED", set())
     monkeypatch.setattr(weakref, "ref", lambda *given: original(*given))
     with pytest.warns(TracingWarning, match="nothing is compiled while weakref.ref is replaced: "):
         assert torch.equal(double(X), X * 2)

@@ -15,7 +15,7 @@ from fxstack_capture.driver.backend import Backend, eager
 from fxstack_capture.stance import current_stance
 
 
-def named_backend(given: str | Backend) -> Backend:
+def named_backend(forced: str | Backend) -> Backend:
     """Return the backend for the argument of ``force_backend``, if no other package resolves names.
 
     ``"eager"`` is the only known name.
@@ -23,12 +23,12 @@ def named_backend(given: str | Backend) -> Backend:
     Raises:
         ValueError: another name.
     """
-    if not isinstance(given, str):
-        return given
-    if given == "eager":
+    if not isinstance(forced, str):
+        return forced
+    if forced == "eager":
         return eager
     raise ValueError(
-        f"set_stance: unknown backend {given!r}. fix: pass 'eager', or a callable (GraphModule, example_inputs) -> callable."
+        f"set_stance: unknown backend {forced!r}. fix: pass 'eager', or a callable (GraphModule, example_inputs) -> callable."
     )
 
 
@@ -40,14 +40,14 @@ class Alternates:
         self._compilers: list[tuple[Any, Any]] = []
         """The forced backend, and its compiler or None for the compiler's own backend. Backends may be unhashable."""
 
-    def of(self, compiler: Any, given: str | Backend) -> Any:
+    def of(self, compiler: Any, forced: str | Backend) -> Any:
         """Return the alternate compiler for a forced backend, or ``compiler`` itself if it has this backend."""
         for known, alternate in self._compilers:
-            if known is given or (isinstance(given, str) and known == given):
+            if known is forced or (isinstance(forced, str) and known == forced):
                 return alternate or compiler
-        backend = self.named_backend(given)
+        backend = self.named_backend(forced)
         alternate = None if backend is compiler.backend else compiler.with_backend(backend)
-        self._compilers.append((given, alternate))
+        self._compilers.append((forced, alternate))
         return alternate or compiler
 
     def clear(self) -> None:

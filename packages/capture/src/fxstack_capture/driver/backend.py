@@ -124,7 +124,7 @@ def compile_graph(
     before = state.present()
     try:
         with _inputs_for(backend, captured, frame) as example_inputs:
-            made = backend(captured.graph_module, example_inputs)
+            compiled = backend(captured.graph_module, example_inputs)
     except StoppedAfterPass:
         raise
     except (SkipFrame, *found("SkipFrame")) as reason:
@@ -136,13 +136,13 @@ def compile_graph(
         raise BackendError(name_of(backend), where, error) from error
     finally:  # a backend that runs the graph changes the state that the graph changes
         state.put_back(before)
-    if not callable(made):
-        error = TypeError(f"it returned a {type(made).__qualname__}, not a callable")
+    if not callable(compiled):
+        error = TypeError(f"it returned a {type(compiled).__qualname__}, not a callable")
         raise BackendError(name_of(backend), where, error)
     if options.verify_correctness:
-        made = verified(made, captured.graph_module, name_of(backend), where)
+        compiled = verified(compiled, captured.graph_module, name_of(backend), where)
     if captured.overrides_modes:
-        made = without_modes(made)
+        compiled = without_modes(compiled)
     if captured.overrides_classes:
-        made = without_classes(made, captured.redefined)
-    return native.Disabled(made) if native.AVAILABLE else made
+        compiled = without_classes(compiled, captured.redefined)
+    return native.Disabled(compiled) if native.AVAILABLE else compiled

@@ -66,6 +66,7 @@ from fxstack_capture.driver.reports.recompiling import (
     exceeded_limit,
     fitting_entry,
     limit_reached,
+    notify,
     refusal,
 )
 from fxstack_capture.driver.reports.records import FrameRecord, Observer, Reasons, Tally, Verdict, place_of
@@ -131,7 +132,7 @@ class FrameCompiler:
         self.reasons = Reasons()
         self.trials = Trials(self.tally, self.records)
         self._replaced = ReplacedFunctions()
-        self._mistakes = Mistakes()
+        self.mistakes = Mistakes()
 
     def _never_trace(self, code: CodeType) -> None:
         """Exclude generated code from tracing."""
@@ -143,17 +144,12 @@ class FrameCompiler:
         """The options of the next compilation: with the settings of torch and the changes of ``patch_options``."""
         return with_fullgraph(with_changes(with_settings(self._options)))
 
-    @property
-    def has_warned(self) -> bool:
-        """Whether a warning has said that a function runs in plain Python because of an error."""
-        return bool(self._mistakes.said)
-
     def with_backend(self, backend: Backend) -> FrameCompiler:
         """Return a compiler with the same options, another backend and its own entries."""
-        made = FrameCompiler(backend, self._options, native.Owner(), self.observer, self.records)
-        made.root, made.contract, made.first = self.root, self.contract, self.first
-        made.states.profile = self.states.profile
-        return made
+        compiler = FrameCompiler(backend, self._options, native.Owner(), self.observer, self.records)
+        compiler.root, compiler.contract, compiler.first = self.root, self.contract, self.first
+        compiler.states.profile = self.states.profile
+        return compiler
 
     def reset(self) -> None:
         """Delete all compiled entries and all histories, so that the next call compiles again."""
@@ -162,7 +158,7 @@ class FrameCompiler:
         self.resumptions.clear()
         self.states.clear()
         self.trials.restart()
-        self._mistakes.said.clear()
+        self.mistakes.said.clear()
 
     # --- the callback ----------------------------------------------------------------------------
 
@@ -188,7 +184,7 @@ class FrameCompiler:
             return self._forbidden(code, self._named(code), _REPLACED)
         replaced = builtins_in_use.replaced_in_libraries()
         if replaced is not None and not self.options.fullgraph:
-            builtins_in_use.say_once(replaced)
+            builtins_in_use.warn_once(replaced)
             return native.RUN
         if code is self.first and self.options.fullgraph:
             demand_compiled(function)
@@ -241,29 +237,27 @@ class FrameCompiler:
                 return native.SKIP
             equal = self.states.equal_to(code)
             exceeded = exceeded_limit(recompilation, state.entries, equal.usage(self.owner), self.options)
-            if exceeded and not equal.has_warned:
-                equal.has_warned = self._limit_reached(recompilation, exceeded)
             if exceeded:
+                if not equal.has_warned:
+                    self._warn_of_limit(recompilation, exceeded)
+                    equal.has_warned = True
                 return native.SKIP
             if recompilation.failures:
                 announce(recompilation, code, self.options, self.observer)
             with compilation(self.observer, self._named(code), state):
-                made = self._compile(frame, code, state, recompilation)
-            if isinstance(made, native.Entry) and made.tree is not None and self.owner is not None:
+                entry = self._compile(frame, code, state, recompilation)
+            if isinstance(entry, native.Entry) and entry.tree is not None and self.owner is not None:
                 # Install the entry while this thread holds the lock. The hook would install it after the
                 # release of the lock, and another thread could compile the frame again before.
-                native.install(code, made)
-            return made
+                native.install(code, entry)
+            return entry
 
     def _forbidden(self, code: CodeType, named: CodeType, why: str) -> Any:
         """Run the frame in plain Python. Under ``fullgraph``, raise if it is the first frame of a call.
 
-        ``named`` is the function that messages name. This method calls no builtin otherwise: the program may
-        have replaced it.
-
-        Torch's exporter also replaces functions such as ``max``. The exporter traces the operators of a plain
-        call, so there this method does not raise.
+        ``named`` is the function that messages name. Without an error, this method calls no builtin.
         """
+        # Torch's exporter also replaces functions such as ``max``, and traces the operators of a plain call.
         if code is self.first and self.options.fullgraph and not is_traced_by_others():
             raise plain(f"{named.co_qualname}, {why},")
         self.reasons.add(named, why)
@@ -281,11 +275,8 @@ class FrameCompiler:
         return deferred.defer(self.owner, frame, code, self.states.of(code), until)
 
     def _is_idle(self, frame: RealFrame, code: CodeType, recompilation: Recompilation) -> bool:
-        """Whether a function without tensor arguments misses repeatedly and no graph of it has tensors.
-
-        Library functions that look names up (a module's ``__getattr__``) are such functions: each call looks
-        another name up.
-        """
+        """Whether a function without tensor arguments misses repeatedly and no graph of it has tensors."""
+        # For example a module's ``__getattr__``, to which each call passes another name.
         if len(recompilation.failures) < _PATIENCE or self.options.fullgraph or gets_tensors(frame):
             return False
         return not self.states.of(self.resumptions.user_of(code)).computes
@@ -343,7 +334,6 @@ class FrameCompiler:
     # --- tracing ---------------------------------------------------------------------------------
 
     def _write(self, frame: RealFrame, code: CodeType, state: CodeState) -> Traced:
-        """Trace the frame, and write the draft of its replacement code."""
         shared = self.options, self.programs, self.resumptions, self.contract, self._polyfilled
         report = partial(self._report, code)
         return write(FrameTracing(frame, code, state, *shared, self.owner is not None, report))
@@ -356,7 +346,7 @@ class FrameCompiler:
             self.observer.on_break(record)
         if is_error or self.options.fullgraph or record.reason.id == "forbidden":
             raise unsupported(record)
-        self._mistakes.warn_if_mistake(self._named(code), record)
+        self.mistakes.warn_if_mistake(self._named(code), record)
 
     # --- verdicts --------------------------------------------------------------------------------
 
@@ -374,10 +364,10 @@ class FrameCompiler:
         wanted = whole or written.graph_break or self._follows_a_graph(code)
         if draft is not None and not (wanted or has_tensors(draft)):
             return self._plain(code, state, "no torch operation was captured")
-        made = run(GUARDING, Replacement(frame, code, written, options, written.guards))
-        if made.error is not None:
-            return self._failed(code, made.error)
-        failure = made.failure
+        replacement = run(GUARDING, Replacement(frame, code, written, options, written.guards))
+        if replacement.error is not None:
+            return self._failed(code, replacement.error)
+        failure = replacement.failure
         if failure is not None and (is_demand_of_unbacked(failure.guard) or state.may_have_changed()):
             self._record(code, Verdict.PLAIN, why=failure.message)
             return self._forbidden(code, self._named(code), failure.message)
@@ -388,36 +378,40 @@ class FrameCompiler:
             return deferred.plain_under_checkpoint(self.owner, code, state, code.replace())
         where = place_of(self._named(code))
         if draft is not None and draft.captured is not None:
-            self._notify("on_captured", where, draft.captured)
+            notify(self.observer, "on_captured", where, draft.captured)
             try:
                 graph = compile_graph(self.backend, draft.captured, where, options, frame)
             except BackendError as error:
                 if options.suppress_errors and not whole:
-                    return self._suppressed(code, error)
+                    self.mistakes.warn_of_suppressed(self._named(code), error)
+                    self._record(code, Verdict.PLAIN, why=str(error))
+                    return native.SKIP
                 if whole or not self._replaced.explain(error):
                     raise
                 self._record(code, Verdict.PLAIN, why=str(error))
                 return native.RUN
             except GraphBreak as reason:
                 return self._not_traced(code, state, PlainPython(reason.record, reason.record.message))
-            made = replace(made, graph=graph)
-        made = run(WRITING, made)
+            replacement = replace(replacement, graph=graph)
+        replacement = run(WRITING, replacement)
         state.entries += 1
-        return self._entry(made, recompilation)
+        return self._entry(replacement, recompilation)
 
-    def _entry(self, made: Replacement, recompilation: Recompilation) -> Any:
+    def _entry(self, replacement: Replacement, recompilation: Recompilation) -> Any:
         """Record the compilation, and return the entry that runs the replacement code."""
-        code, draft, emitted = made.code, made.written.draft, made.emitted
-        written = replace(made.written, guards=made.guards)
+        code, draft, emitted = replacement.code, replacement.written.draft, replacement.emitted
+        written = replace(replacement.written, guards=replacement.guards)
         if draft is None or emitted is None:
-            unconfirmed = self._unconfirmed(code, written.error)
-            emitted = raising_frame(made.frame, code, self._never_trace, unconfirmed)
-            self._note(made.frame, code, written, emitted, recompilation)
-            return unconfirmed.entered(native.Entry(self.owner, made.tree, emitted.code))
-        self._note(made.frame, code, written, emitted, recompilation)
+            note = partial(self._record, code, Verdict.PLAIN)
+            fatal = self.options.fullgraph
+            unconfirmed = UnconfirmedError(code, written.error, fatal, self.mistakes, note)
+            emitted = raising_frame(replacement.frame, code, self._never_trace, unconfirmed)
+            self._note(replacement.frame, code, written, emitted, recompilation)
+            return unconfirmed.entered(native.Entry(self.owner, replacement.tree, emitted.code))
+        self._note(replacement.frame, code, written, emitted, recompilation)
         if self.options.guard_export_fn is not None and draft.captured is not None:
-            self.options.guard_export_fn(exported(made.guards, made.frame))
-        entry = native.Entry(self.owner, made.tree, emitted.code, emitted.inputs is not None)
+            self.options.guard_export_fn(exported(replacement.guards, replacement.frame))
+        entry = native.Entry(self.owner, replacement.tree, emitted.code, emitted.inputs is not None)
         if has_tensors(draft):
             self.tally.graphs += 1
             self.states.of(self.resumptions.user_of(code)).computes = True
@@ -425,18 +419,10 @@ class FrameCompiler:
         return entry
 
     def _follows_a_graph(self, code: CodeType) -> bool:
-        """Whether the function of a resume function has graphs in other calls.
-
-        A resume function after the last iteration of a loop has no operations, although the resume functions
-        of earlier iterations have.
-        """
+        """Whether the function of a resume function has graphs in other calls."""
+        # A resume function after the last iteration of a loop has no operations, but its loop has.
         user = self.resumptions.user_of(code)
         return user is not code and self.states.of(user).computes
-
-    def _unconfirmed(self, code: CodeType, error: str) -> UnconfirmedError:
-        """Return the callable that reports the exception ``error`` if plain Python does not raise it."""
-        note = partial(self._record, code, Verdict.PLAIN)
-        return UnconfirmedError(code, error, self.options.fullgraph, self._mistakes, note)
 
     def _note(
         self,
@@ -469,35 +455,29 @@ class FrameCompiler:
         """Run a frame in plain Python whose trace ended without code. Raise under ``fullgraph``."""
         if self.options.fullgraph:
             raise unsupported(plain.record)
-        self._mistakes.warn_if_mistake(self._named(code), plain.record)
+        self.mistakes.warn_if_mistake(self._named(code), plain.record)
         return self._plain(code, state, plain.why)
 
-    def _limit_reached(self, recompilation: Recompilation, exceeded: str) -> bool:
-        """Warn that a recompilation limit is reached, or raise an error. Return True."""
+    def _warn_of_limit(self, recompilation: Recompilation, exceeded: str) -> None:
+        """Warn that a recompilation limit is reached, or raise an error."""
         raises = self.options.fail_on_recompile_limit or self.options.fullgraph
         text = limit_reached(recompilation, exceeded, raises=raises)
         if self.records is not None:
             where = recompilation.name, recompilation.file, recompilation.line
             self.records.append(FrameRecord(*where, Verdict.PLAIN, why=text))
-        return True
 
     def _failed(self, code: CodeType, error: Exception) -> Any:
         """Handle a defect of the compiler: warn once, and run the frame in plain Python."""
         if self.options.fullgraph:
             raise graph_error(error) from error
-        self._mistakes.warn(self._named(code), f"{type(error).__name__}: {error}")
-        self._record(code, Verdict.PLAIN, why=f"{type(error).__name__}: {error}")
+        text = f"{type(error).__name__}: {error}"
+        self.mistakes.warn(self._named(code), text)
+        self._record(code, Verdict.PLAIN, why=text)
         return native.SKIP
 
     def _named(self, code: CodeType) -> CodeType:
         """Return the function that messages name for a frame: for a call of a module the ``forward`` of the module."""
         return forward_of(self.root, self.resumptions.user_of(code))
-
-    def _suppressed(self, code: CodeType, error: BackendError) -> Any:
-        """Run the frame in plain Python after an error of the backend (option ``suppress_errors``)."""
-        self._mistakes.warn_of_suppressed(self._named(code), error)
-        self._record(code, Verdict.PLAIN, why=str(error))
-        return native.SKIP
 
     def _record(self, of: CodeType, verdict: Verdict, why: str = "", **facts: Any) -> None:
         """Record the verdict on a frame, and pass the record to the observer."""
@@ -508,9 +488,4 @@ class FrameCompiler:
         record = FrameRecord(*where, verdict, why, resumed=self.resumptions.user_of(of) is not of, **facts)
         if self.records is not None:
             self.records.append(record)
-        self._notify("on_frame", record)
-
-    def _notify(self, event: str, *facts: object) -> None:
-        """Call an optional method of the observer."""
-        if (method := getattr(self.observer, event, None)) is not None:
-            method(*facts)
+        notify(self.observer, "on_frame", record)

@@ -90,17 +90,17 @@ def _of_module(frame: RealFrame, function: FunctionType, leading: int) -> Argume
     keywords: Any = frame.arguments["kwargs"]
     rest = dict(keywords)
     parameters = list(inspect.signature(function).parameters.values())[leading:]
-    found: Arguments = {}
+    arguments: Arguments = {}
     for index, parameter in enumerate(parameters):
         name = parameter.name
         if parameter.kind is parameter.VAR_POSITIONAL:
-            found[name] = tuple(args[index:]), None
+            arguments[name] = tuple(args[index:]), None
         elif parameter.kind is parameter.VAR_KEYWORD:
-            found[name] = rest, Local("kwargs")
+            arguments[name] = rest, Local("kwargs")
         elif index < len(args) and parameter.kind is not parameter.KEYWORD_ONLY:
-            found[name] = args[index], Item(Local("args"), index)
+            arguments[name] = args[index], Item(Local("args"), index)
         elif name in rest:
-            found[name] = rest.pop(name), Key(Local("kwargs"), name)
+            arguments[name] = rest.pop(name), Key(Local("kwargs"), name)
         elif parameter.default is not parameter.empty:
-            found[name] = parameter.default, None
-    return found
+            arguments[name] = parameter.default, None
+    return arguments

@@ -121,12 +121,12 @@ class OptimizedModule:
         If the function cannot be pickled (for example because a backend has no importable name), unpickling
         returns the original without compiling it.
         """
-        again = self._fxstack_compile
+        recompile = self._fxstack_compile
         try:
-            pickle.dumps(again)
+            pickle.dumps(recompile)
         except (pickle.PicklingError, AttributeError, TypeError):
-            again = _original
-        return again, (self._fxstack_original,)
+            recompile = _original
+        return recompile, (self._fxstack_original,)
 
 
 def _original(module: object) -> Any:
@@ -164,7 +164,7 @@ def _forward_like(cls: type) -> dict[str, Any]:
 def wrap(
     module: torch.nn.Module,
     run: Callable[[Callable[..., Any]], Callable[..., Any]],
-    again: Callable[[Any], Any],
+    recompile: Callable[[Any], Any],
 ) -> Any:
     """Return ``module`` as a wrapper whose calls go through ``run``.
 
@@ -177,12 +177,14 @@ def wrap(
         "__qualname__": cls.__qualname__,
         **_forward_like(cls),
     }
-    made = types.new_class(cls.__name__, (OptimizedModule, cls), exec_body=lambda ns: ns.update(namespace))
-    wrapper: Any = object.__new__(made)
+    wrapper_class = types.new_class(
+        cls.__name__, (OptimizedModule, cls), exec_body=lambda ns: ns.update(namespace)
+    )
+    wrapper: Any = object.__new__(wrapper_class)
     object.__setattr__(wrapper, "__dict__", module.__dict__)
     object.__setattr__(wrapper, "_fxstack_original", module)
     object.__setattr__(wrapper, "_fxstack_run", run)
     _follow(wrapper)
     object.__setattr__(wrapper, "_fxstack_forward", run(module.forward))
-    object.__setattr__(wrapper, "_fxstack_compile", again)
+    object.__setattr__(wrapper, "_fxstack_compile", recompile)
     return wrapper

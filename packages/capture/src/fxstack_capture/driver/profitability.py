@@ -124,8 +124,8 @@ class Trial:
         for node in filter(None, nodes):
             node.register_prehook(partial(_keep_compiled, weakref.ref(optimized)))
         (self.plain if plain else self.compiled).append(nanoseconds)
-        rounds, left = divmod(len(self.compiled) + len(self.plain), len(_PLAIN_ROUNDS))
-        if left:
+        rounds, remaining = divmod(len(self.compiled) + len(self.plain), len(_PLAIN_ROUNDS))
+        if remaining:
             return
         compiled, interpreted = self.compiled, self.plain
         slower = is_slower(compiled, interpreted)
@@ -227,9 +227,9 @@ def _can_be_timed() -> bool:
 
 def _keep_compiled(optimized: weakref.ref[Any], _grads: object) -> None:
     """Compile the calls of a callable again, and time no more calls: a backward runs through a result."""
-    found = optimized()
-    if found is not None:
-        found.trial, found.plain_calls = None, 0
+    wrapper = optimized()
+    if wrapper is not None:
+        wrapper.trial, wrapper.plain_calls = None, 0
 
 
 def _gradient_nodes(result: object, depth: int = 0) -> Iterator[Node | None]:

@@ -85,20 +85,20 @@ class Replacement:
         return replace(self, guards=guards, tree=tree)
 
 
-def filter_guards(made: Replacement) -> Replacement | NothingToDo:
+def filter_guards(replacement: Replacement) -> Replacement | NothingToDo:
     """Drop the guards that the option ``guard_filter_fn`` does not want.
 
     >>> keep = lambda guards: [guard.guard_type == "TENSOR_MATCH" for guard in guards]
     >>> after("filter_guards", lambda x, n: x + n, torch.ones(3), 2, guard_filter_fn=keep)
     type(x) is torch.Tensor and x.dtype == torch.float32 ... and x.shape == (3,) and x.stride() == (1,) ...
     """
-    wanted = made.options.guard_filter_fn
+    wanted = replacement.options.guard_filter_fn
     if wanted is None:
         return NothingToDo("guard_filter_fn is not set")
-    return replace(made, guards=apply_filter(made.guards, wanted, made.frame))
+    return replace(replacement, guards=apply_filter(replacement.guards, wanted, replacement.frame))
 
 
-def lower_guards(made: Replacement) -> Replacement:
+def lower_guards(replacement: Replacement) -> Replacement:
     """Merge the guards along their sources into one native tree.
 
     >>> after("lower_guards", lambda x, n: x + n[0] + n[1], torch.ones(3), [1, 2])
@@ -108,25 +108,28 @@ def lower_guards(made: Replacement) -> Replacement:
     type(n[1]) is int and n[1] == 2 ...
     """
     try:
-        return made.with_guards(made.guards)
+        return replacement.with_guards(replacement.guards)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        return replace(made, error=error)
+        return replace(replacement, error=error)
 
 
-def check_guards(made: Replacement) -> Replacement | NothingToDo:
+def check_guards(replacement: Replacement) -> Replacement | NothingToDo:
     """Check the guards on the frame that they were made for.
 
     >>> after("check_guards", lambda x, n: x + n, torch.ones(3), 2)
     type(x) is torch.Tensor and x.dtype == torch.float32 ... and x.shape == (3,) and x.stride() == (1,) ...
     type(n) is int and n == 2 ...
     """
-    if made.tree is None:
+    if replacement.tree is None:
         return NothingToDo("there is no tree")
     with put_back():
-        return replace(made, failure=first_failure(made.tree, made.frame.function, made.frame.arguments))
+        return replace(
+            replacement,
+            failure=first_failure(replacement.tree, replacement.frame.function, replacement.frame.arguments),
+        )
 
 
-def add_late_guards(made: Replacement) -> Replacement | NothingToDo:
+def add_late_guards(replacement: Replacement) -> Replacement | NothingToDo:
     """Add guards on symbolic sizes that the backend has added to the guards of the trace.
 
     >>> def backend(graph, inputs):
@@ -138,15 +141,19 @@ def add_late_guards(made: Replacement) -> Replacement | NothingToDo:
     x.size(0) >= 2
     x.size(0) == 3
     """
-    captured = made.written.captured
+    captured = replacement.written.captured
     demands = () if captured is None else tuple(captured.demands())
-    seen = {(guard.source, guard.check) for guard in made.written.guards} if demands else set()
-    found = tuple(Guard(*demand) for demand in demands if demand[:2] not in seen)
-    late = apply_filter(found, made.options.guard_filter_fn, made.frame)
-    return made.with_guards((*made.guards, *late)) if late else NothingToDo("the backend has added no guard")
+    seen = {(guard.source, guard.check) for guard in replacement.written.guards} if demands else set()
+    added = tuple(Guard(*demand) for demand in demands if demand[:2] not in seen)
+    late = apply_filter(added, replacement.options.guard_filter_fn, replacement.frame)
+    return (
+        replacement.with_guards((*replacement.guards, *late))
+        if late
+        else NothingToDo("the backend has added no guard")
+    )
 
 
-def assemble(made: Replacement) -> Replacement | NothingToDo:
+def assemble(replacement: Replacement) -> Replacement | NothingToDo:
     """Write the bytecode: the statements before the graph, the call of the compiled graph, the statements after it.
 
     >>> def program(x):
@@ -158,10 +165,12 @@ def assemble(made: Replacement) -> Replacement | NothingToDo:
     ...
         return _list_...
     """
-    if made.written.draft is None:
+    if replacement.written.draft is None:
         return NothingToDo("plain Python raises the exception")
-    emitted = through_hooks(made.written.draft.complete(made.graph), made.code, made.frame)
-    return replace(made, emitted=emitted)
+    emitted = through_hooks(
+        replacement.written.draft.complete(replacement.graph), replacement.code, replacement.frame
+    )
+    return replace(replacement, emitted=emitted)
 
 
 GUARDING: Final = (
@@ -175,9 +184,9 @@ WRITING: Final = Pass("add_late_guards", add_late_guards), Pass("assemble", asse
 """The passes after the backend has compiled the graph."""
 
 
-def run(passes: tuple[Pass[Replacement], ...], made: Replacement) -> Replacement:
+def run(passes: tuple[Pass[Replacement], ...], replacement: Replacement) -> Replacement:
     """Run passes that make replacement code."""
-    return run_passes("capture", passes, made, attrgetter("text"))
+    return run_passes("capture", passes, replacement, attrgetter("text"))
 
 
 def has_tensors(draft: Draft) -> bool:

@@ -123,10 +123,10 @@ def capture_whole(
     )
     runner.__kwdefaults__ = function.__kwdefaults__
     stage = signature_of(captured)
-    found = captured.inputs, captured.example_inputs
+    described = captured.inputs, captured.example_inputs
     name = getattr(fn, "__qualname__", type(fn).__qualname__)
-    check = _Checking(name, fn, agreed, guards, _described(*found, names_of_forward(frame)))
-    return Captured(stage, guards, *found, emitted, runner, leading, check, name)
+    check = _Checking(name, fn, agreed, guards, _described(*described, names_of_forward(frame)))
+    return Captured(stage, guards, *described, emitted, runner, leading, check, name)
 
 
 class _Checking:

@@ -41,10 +41,10 @@ class Builder:
         """Return an expression for any object: a literal, or a name bound to the object at the top."""
         if type(value) in PYTHON_LITERALS:
             return ast.Constant(value)
-        known = self._constants.get(id(value))
-        if known is None:
-            known = self._constants[id(value)] = (self.fresh(hint), value)
-        return load(known[0])
+        name = self._constants.get(id(value))
+        if name is None:
+            name = self._constants[id(value)] = (self.fresh(hint), value)
+        return load(name[0])
 
     def assign(self, section: list[ast.stmt], value: ast.expr, hint: str) -> ast.expr:
         """Append a statement that evaluates ``value`` once to ``section``.

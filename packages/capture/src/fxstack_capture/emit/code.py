@@ -65,23 +65,19 @@ def compile_replacement(
     module = ast.Module([outer], [])
     _locate(module, line)
     compiled = compile(module, code.co_filename, "exec", dont_inherit=True)
-    made = _inner(_inner(compiled, _OUTER), definition.name)
-    if made.co_freevars != code.co_freevars:
-        made = _with_free_variables_of(made, code)
+    code_object = _inner(_inner(compiled, _OUTER), definition.name)
+    if code_object.co_freevars != code.co_freevars:
+        raise ValueError(f"free variables {code_object.co_freevars} do not match {code.co_freevars}")
     _, marks = builder.constants()
-    constants = tuple(marks.get(v, v) if isinstance(v, str) else v for v in made.co_consts)
-    replacement = made.replace(
+    constants = tuple(marks.get(v, v) if isinstance(v, str) else v for v in code_object.co_consts)
+    replacement = code_object.replace(
         co_consts=constants,
         co_name=code.co_name,
         co_qualname=code.co_qualname,
         co_firstlineno=code.co_firstlineno,
-        co_linetable=linetable_of(made, code.co_firstlineno),
+        co_linetable=linetable_of(code_object, code.co_firstlineno),
     )
     return replacement, definition
-
-
-def _with_free_variables_of(made: CodeType, code: CodeType) -> CodeType:
-    raise ValueError(f"free variables {made.co_freevars} do not match {code.co_freevars}")
 
 
 def _inner(code: CodeType, name: str) -> CodeType:

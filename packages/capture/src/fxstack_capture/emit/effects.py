@@ -36,8 +36,8 @@ class Replay:
             self._writes += _WRITERS[type(effect)](self._rebuilder, effect, target, kind)
         for function, arguments in redo:
             fn = self._rebuilder.constant(function, getattr(function, "__name__", "set_state"))
-            made = [self._rebuilder.expr(argument) for argument in arguments]
-            self._writes.append(ast.Expr(call(fn, *made)))
+            values = [self._rebuilder.expr(argument) for argument in arguments]
+            self._writes.append(ast.Expr(call(fn, *values)))
 
     def prepare_attributes(self, writes: Iterable[Any]) -> None:
         """Prepare assignments to attributes of tensors (``AttributeWrite``) that are visible outside.

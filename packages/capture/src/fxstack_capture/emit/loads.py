@@ -28,10 +28,10 @@ class Loads:
 
     def expr(self, source: s.Source) -> ast.expr:
         """Return a name or a cheap expression for the value at ``source`` at the start of the frame."""
-        known = self._known.get(source)
-        if known is None:
-            known = self._known[source] = _LOADERS[type(source)](self, source)
-        return known
+        expression = self._known.get(source)
+        if expression is None:
+            expression = self._known[source] = _LOADERS[type(source)](self, source)
+        return expression
 
     def draw(self, draws: Iterable[Draw]) -> None:
         """Emit the draws from random generators, in the order of the program."""
@@ -157,6 +157,8 @@ def _cell(loads: Loads, source: s.Cell) -> ast.expr:
 
 
 def _tensor_number(method: Callable[..., Any]) -> Callable[[Loads, Any], ast.expr]:
+    """Return a function that reads a size, stride or offset of a tensor."""
+
     def load_number(loads: Loads, source: Any) -> ast.expr:
         arguments = [] if isinstance(source, s.StorageOffset) else [ast.Constant(source.dim)]
         getter = loads.constant(method, method.__name__)

@@ -57,7 +57,7 @@ class Slot(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a frame continues: ``offset`` in the user's code, the kinds of stack values, the bound variables.
+    """The place where a frame continues: an offset in the user's code, the stack values, the bound variables.
 
     ``raising``: the resume function first raises an exception there, with the stack cut to the depth of the
     handler. ``callee``: the resume function first finishes an inlined call. ``first``: the user's first
@@ -83,6 +83,7 @@ class Callee:
     user: CodeType
     namespace: dict[str, object] = field(compare=False, repr=False)
     namespace_id: int
+    """The id of ``namespace``, for comparisons: dictionaries have no hash."""
     place: Place
     offset: int
     results: tuple[bool, ...]
@@ -144,21 +145,22 @@ class Resumptions:
         self._flows: dict[int, tuple[CodeType, Flow]] = {}
 
     def at(self, user: CodeType, place: Place) -> Resumption:
+        """Return the resume function that continues ``user`` at ``place``. Make the function at the first request."""
         key = id(user), place
-        made = self._made.get(key)
-        if made is None:
+        resumed = self._made.get(key)
+        if resumed is None:
             callee = place.callee
             inner = None if callee is None else self.at(callee.user, callee.place).code
-            made = self._made[key] = resumption(user, place, inner)
-            self._by_code[id(made.code)] = made
-        return made
+            resumed = self._made[key] = resumption(user, place, inner)
+            self._by_code[id(resumed.code)] = resumed
+        return resumed
 
     def flow(self, user: CodeType) -> Flow:
         """Return the user's instructions and the live variables. Callers must not change the instructions."""
-        found = self._flows.get(id(user))
-        if found is None:
-            found = self._flows[id(user)] = (user, flow_of(read(user), user))
-        return found[1]
+        entry = self._flows.get(id(user))
+        if entry is None:
+            entry = self._flows[id(user)] = (user, flow_of(read(user), user))
+        return entry[1]
 
     def of(self, code: CodeType) -> Resumption | None:
         """Return the resumption of ``code``, or None if the user wrote ``code``."""
@@ -204,8 +206,8 @@ def resumption(user: CodeType, place: Place, inner: CodeType | None = None) -> R
         op.position = waiting.position
     body.ops[:first] = start
     stack = user.co_stacksize + len(arguments) + len(place.stack) + 6
-    code, made = assemble(user, body, layout, stack, constants)
-    origin = dict(made.origin)
+    code, assembled = assemble(user, body, layout, stack, constants)
+    origin = dict(assembled.origin)
     calling = None if place.callee is None else (min(origin), origin.pop(min(origin)))
     return Resumption(code, user, place, origin, calling)
 

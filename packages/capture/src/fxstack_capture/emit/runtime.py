@@ -169,11 +169,11 @@ def standing_at(begin: Callable[[list[Any]], Any], items: list[Any], index: int)
     # ``__setstate__`` moves at most to the end of the list, so None items extend the list for a moment.
     missing = max(0, index + 1 - list.__len__(items))
     list.extend(items, [None] * missing)
-    made = begin(items)
-    made.__setstate__(index)
+    iterator = begin(items)
+    iterator.__setstate__(index)
     if missing:
         list.__delitem__(items, slice(-missing, None))
-    return made
+    return iterator
 
 
 def advanced(iterator: Iterator[Any], count: int) -> Iterator[Any]:

@@ -28,8 +28,8 @@ def has_finalizer(cls: type) -> bool:
 
 def has_visible_finalizer(cls: type) -> bool:
     """Whether the ``__del__`` is the program's, which may read its effects. Those of torch and of Python hide theirs."""
-    found = (base.__dict__.get("__del__") for base in _mro(cls))
-    files = (fn.__code__.co_filename for fn in found if type(fn) is types.FunctionType)
+    finalizers = (base.__dict__.get("__del__") for base in _mro(cls))
+    files = (fn.__code__.co_filename for fn in finalizers if type(fn) is types.FunctionType)
     return any(not (file.startswith(TORCH) or is_of_standard_library(file)) for file in files)
 
 
@@ -38,9 +38,9 @@ def finalized_class(values: dict[str, object]) -> type | None:
     for value in values.values():
         if has_visible_finalizer(type(value)):
             return type(value)
-        found = _held_alone(value) if sys.getrefcount(value) <= _HELD_BY_FRAME else None
-        if found is not None:
-            return found
+        held = _held_alone(value) if sys.getrefcount(value) <= _HELD_BY_FRAME else None
+        if held is not None:
+            return held
     return None
 
 
@@ -51,9 +51,9 @@ def _held_alone(holder: object) -> type | None:
         part = parts.pop()
         if has_visible_finalizer(type(part)):
             return type(part)
-        found = _held_alone(part) if sys.getrefcount(part) <= _HELD_ONCE else None
-        if found is not None:
-            return found
+        held = _held_alone(part) if sys.getrefcount(part) <= _HELD_ONCE else None
+        if held is not None:
+            return held
     return None
 
 
@@ -89,9 +89,9 @@ def native_new(cls: type) -> tuple[Any, Any]:
 def dict_descriptor(cls: type) -> Any:
     """Return the C descriptor of ``__dict__``, or None. A property of that name in a subclass is bypassed."""
     for base in _mro(cls):
-        found = base.__dict__.get("__dict__")
-        if type(found) in (types.GetSetDescriptorType, types.MemberDescriptorType):
-            return found
+        descriptor = base.__dict__.get("__dict__")
+        if type(descriptor) in (types.GetSetDescriptorType, types.MemberDescriptorType):
+            return descriptor
     return None
 
 
@@ -111,11 +111,11 @@ def declares_slots(cls: type) -> bool:
 
 def slots(cls: type) -> list[types.MemberDescriptorType]:
     """Return the descriptors of the ``__slots__`` members of ``cls``."""
-    found = []
+    members = []
     for base in _mro(cls):
         if declares_slots(base):
-            found += [m for m in base.__dict__.values() if type(m) is types.MemberDescriptorType]
-    return found
+            members += [m for m in base.__dict__.values() if type(m) is types.MemberDescriptorType]
+    return members
 
 
 def is_bare(cls: type) -> bool:

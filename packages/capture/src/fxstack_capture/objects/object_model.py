@@ -97,10 +97,10 @@ class ObjectModel(Objects):
     def function_parts(
         self, fn: FunctionType
     ) -> tuple[tuple[object, ...], dict[str, object], tuple[CellType, ...]]:
-        found = self.parts.get(id(fn))
-        if found is None:
-            found = functions.parts(self, fn)
-        return found.defaults, found.kwdefaults, found.closure
+        parts = self.parts.get(id(fn))
+        if parts is None:
+            parts = functions.parts(self, fn)
+        return parts.defaults, parts.kwdefaults, parts.closure
 
     def load_cell(self, cell: CellType) -> Any:
         if self.reads is not None:

@@ -141,8 +141,8 @@ def builtin_function(objects: Objects, obj: Any, source: Source) -> Any:
     if proxy is owner:
         return obj
     method = _c_method(owner, obj)
-    made = getattr(proxy, obj.__name__) if method is None else method.__get__(proxy)
-    return objects.registry.add(obj, made, source).proxy
+    method_of_proxy = getattr(proxy, obj.__name__) if method is None else method.__get__(proxy)
+    return objects.registry.add(obj, method_of_proxy, source).proxy
 
 
 def _c_method(owner: object, bound: Any) -> Any:
@@ -150,11 +150,11 @@ def _c_method(owner: object, bound: Any) -> Any:
     # An attribute of the object or of a class may hide the descriptor, so ``getattr(type, name)`` may find
     # another object.
     for cls in type(owner).__mro__:
-        found = cls.__dict__.get(bound.__name__)
-        if not isinstance(found, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+        descriptor = cls.__dict__.get(bound.__name__)
+        if not isinstance(descriptor, (types.MethodDescriptorType, types.WrapperDescriptorType)):
             continue
-        if found.__get__(owner) == bound:
-            return found
+        if descriptor.__get__(owner) == bound:
+            return descriptor
     return None
 
 
@@ -211,9 +211,9 @@ def weak_proxy(objects: Objects, obj: Any, source: Source) -> Any:
         return opaque(objects, obj, source)
     objects.trace.guard(source, IdentityIs(obj, id(obj)))
     proxy = objects.enter(target, BuiltinAttr(BuiltinAttr(source, "__sizeof__"), "__self__"))
-    made = weakref.proxy(proxy)
-    objects.weak_proxies[id(made)] = proxy
-    return objects.registry.add(obj, made, source).proxy
+    proxy_of_proxy = weakref.proxy(proxy)
+    objects.weak_proxies[id(proxy_of_proxy)] = proxy
+    return objects.registry.add(obj, proxy_of_proxy, source).proxy
 
 
 _REFERENT: Any = operator.call

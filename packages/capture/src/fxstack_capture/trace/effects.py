@@ -151,13 +151,13 @@ class Effects:
 
         The replacement code must rebuild these objects.
         """
-        found: list[Any] = []
+        held_objects: list[Any] = []
         for record in self.records:
             for field in _VALUE_FIELDS:
                 if hasattr(record, field):
                     held = getattr(record, field)
-                    found += held if field in _TUPLE_FIELDS else (held,)
-        return tuple(found)
+                    held_objects += held if field in _TUPLE_FIELDS else (held,)
+        return tuple(held_objects)
 
     def identity(self) -> tuple[Any, ...]:
         """Return a key of the writes. The key is the same later if the program wrote nothing in between.

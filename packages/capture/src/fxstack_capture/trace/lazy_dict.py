@@ -197,11 +197,11 @@ class LazyDict:
         value = self.objects.enter_from(self.original[key], source, self.stable)
         self.known[key] = full[key] = value
 
-    def _expand_object(self, index: int, key: object, found: object, full: dict[Any, Any]) -> None:
+    def _expand_object(self, index: int, key: object, value_outside: object, full: dict[Any, Any]) -> None:
         """Wrap an item whose key has a proxy. The key's ``__hash__`` may be the program's."""
         objects = self.objects
         proxy = objects.enter(key, KeyAt(self.source, index))
-        value = objects.enter_from(found, ValueAt(self.source, index), self.stable)
+        value = objects.enter_from(value_outside, ValueAt(self.source, index), self.stable)
         for table in (self.known, full):
             objects.trace.calls.watched(dict.__setitem__, table, proxy, value)
 

@@ -92,10 +92,10 @@ class Recipes:
 
     def of(self, cls: type) -> Recipe | None:
         """Return the recipe of ``cls``, unless the program has changed the class since."""
-        found = self._made.get(id(cls))
-        if found is None:
+        entry = self._made.get(id(cls))
+        if entry is None:
             return None
-        _, recipe, before = found
+        _, recipe, before = entry
         now = vars(cls)
         same = before.keys() == now.keys() and all(now[name] is value for name, value in before.items())
         return recipe if same else None

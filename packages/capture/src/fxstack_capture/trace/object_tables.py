@@ -44,7 +44,9 @@ class ObjectTables:
     parts: dict[int, Parts] = field(default_factory=dict)
     """Parts of functions from outside by id of the function."""
     _made_at: dict[int, int] = field(default_factory=dict)
+    """The step of the root frame that made a class, by id of the class."""
     recipes: Recipes = field(default_factory=Recipes)
+    """The calls of library functions that made classes in the trace."""
     opaque: set[int] = field(default_factory=set)
     """Ids of objects from outside that the program may pass on but not read, for example iterators."""
     guarded_by_repr: set[int] = field(default_factory=set)

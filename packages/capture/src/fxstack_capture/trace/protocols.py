@@ -50,13 +50,15 @@ class Arrays(Protocol):
     def text(self, fn: Callable[..., str], array: Any, *spec: str) -> str:
         """Call ``str``, ``repr`` or ``format``."""
 
-    def iterate(self, array: Any) -> Iterator[Any]: ...
+    def iterate(self, array: Any) -> Iterator[Any]:
+        """Return an iterator over the rows of an array."""
 
-    def refuse(self, what: str) -> NoReturn: ...
+    def refuse(self, what: str) -> NoReturn:
+        """Raise the graph break for an unsupported use of an array."""
 
 
 class AssumedTruths(Protocol):
-    """Truth values of tensors that the trace assumes and the graph checks."""
+    """Truth values of tensors that the trace assumes and the graph checks, and facts that decide about a fallback."""
 
     handled_calls: dict[tuple[tuple[int, int], ...], tuple[int, int]]
     """The calls that may raise for tensor data where the program handles errors, by the blocks around them."""
@@ -70,7 +72,8 @@ class AssumedTruths(Protocol):
         """Number of calls of operators in the graph so far."""
 
     @property
-    def passed(self) -> torch.Tensor | None: ...
+    def passed(self) -> torch.Tensor | None:
+        """A tensor of the graph that is true if all assumptions hold, or None without assumptions."""
 
     @property
     def retractable(self) -> bool:

@@ -49,7 +49,7 @@ class AttributeWrite:
 
 @dataclass(frozen=True, slots=True)
 class Construction:
-    """The call that constructed a tensor of a wrapper subclass, without the attributes set afterwards."""
+    """The call that constructed ``made``, a tensor of a wrapper subclass, without the attributes set afterwards."""
 
     made: torch.Tensor
     function: Callable[..., Any]
@@ -110,6 +110,8 @@ class TracePlan:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
+    """The root frame returned ``value``."""
+
     value: Any
 
 

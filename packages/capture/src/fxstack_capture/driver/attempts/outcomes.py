@@ -1,4 +1,7 @@
-"""How an attempt to trace a frame ends. ``outcome_of`` makes values of the exceptions that unwind the interpreter."""
+"""The outcomes of an attempt to trace a frame.
+
+``outcome_of`` converts the exceptions that unwind the interpreter into outcomes.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from fxstack_capture.trace.strictness import is_error
 
 @dataclass(frozen=True, slots=True)
 class NotTraced:
-    """No attempt has been made."""
+    """The state before the first attempt."""
 
     text = ""
 

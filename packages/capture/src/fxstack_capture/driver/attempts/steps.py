@@ -151,8 +151,8 @@ def trace_to_break(last: Attempt[BreaksAt]) -> Attempt[Outcome]:
     trace: [data-dependent-number] Python code needs the number in a tensor: ...
     trace_to_break: cos = l_x.cos(), sum_1 = l_x.sum()
     """
-    found = last.outcome
-    return last.stopped_at(found.path, found.record, is_error=found.is_error)
+    outcome = last.outcome
+    return last.stopped_at(outcome.path, outcome.record, is_error=outcome.is_error)
 
 
 def trace_to_creation(last: Attempt[CannotRebuild]) -> Attempt[Outcome]:
@@ -165,11 +165,11 @@ def trace_to_creation(last: Attempt[CannotRebuild]) -> Attempt[Outcome]:
     trace: class New, which was created in the compiled code
     trace_to_creation: sin = l_x.sin()
     """
-    found = last.outcome
-    record = graph_break("escaping-object", found.text).record
-    if found.made_at is None and not last.stopped_in_a_call:
-        return last.plain(record, found.text)
-    path = () if found.made_at is None else (found.made_at,)
+    outcome = last.outcome
+    record = graph_break("escaping-object", outcome.text).record
+    if outcome.made_at is None and not last.stopped_in_a_call:
+        return last.plain(record, outcome.text)
+    path = () if outcome.made_at is None else (outcome.made_at,)
     return last.stopped_at(path, record, is_error=last.plan.is_error)
 
 

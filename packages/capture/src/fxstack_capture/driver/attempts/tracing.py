@@ -67,8 +67,8 @@ class FrameTracing:
         """Trace the frame once, and write the draft of its replacement."""
         trace = self._new_trace(plan)
         finish = partial(drafted, trace, self.frame, self.code, self.resumptions)
-        made = attempt(self.frame, trace, finish, plan.stop_at)
-        return replace(made, graph_break=plan.graph_break) if isinstance(made, Written) else made
+        outcome = attempt(self.frame, trace, finish, plan.stop_at)
+        return replace(outcome, graph_break=plan.graph_break) if isinstance(outcome, Written) else outcome
 
     def passing(self, plan: Plan, calls: dict[Blocks, tuple[int, int]]) -> frozenset[Blocks]:
         """Return the blocks of the program that do not act on errors of these calls."""

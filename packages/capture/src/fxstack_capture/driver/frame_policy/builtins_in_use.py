@@ -17,45 +17,15 @@ from fxstack_interchange.user_warnings import warn_user
 # Limits: no warning names a replaced builtin, and fullgraph=True does not raise for a replaced builtin.
 
 _TABLE = vars(builtins)
-_NEEDED = tuple(
-    (name, _TABLE[name])
-    for name in (
-        *("abs", "all", "any", "callable", "delattr", "dict", "enumerate", "filter", "frozenset", "getattr"),
-        *(
-            "hasattr",
-            "hash",
-            "id",
-            "int",
-            "isinstance",
-            "issubclass",
-            "iter",
-            "len",
-            "list",
-            "map",
-            "max",
-            "min",
-        ),
-        *(
-            "next",
-            "object",
-            "range",
-            "repr",
-            "reversed",
-            "set",
-            "setattr",
-            "slice",
-            "sorted",
-            "str",
-            "sum",
-            "super",
-        ),
-        *("tuple", "type", "vars", "zip", "property", "bool", "float"),
-    )
-)
-
-
+_NAMES = """
+    abs all any bool callable delattr dict enumerate filter float frozenset getattr hasattr hash id int isinstance
+    issubclass iter len list map max min next object property range repr reversed set setattr slice sorted str sum super
+    tuple type vars zip
+"""
+_NEEDED = tuple((name, _TABLE[name]) for name in _NAMES.split())
+"""The builtins that the compiler calls, as they were when this package was imported."""
 _REFERENCE = ReferenceType  # weakref.ref, which another package may have replaced before
-_SAID: set[str] = set()
+_WARNED: set[str] = set()
 
 
 def are_replaced() -> bool:
@@ -77,13 +47,13 @@ def replaced_in_libraries() -> str | None:
     return None if method is None else f"torch.Tensor.{method}"
 
 
-def say_once(found: str) -> None:
-    """Warn about a name of ``replaced_in_libraries``, once for each name."""
-    if found in _SAID:
+def warn_once(name: str) -> None:
+    """Warn that functions stay uncompiled while ``name`` is replaced. Each name causes one warning."""
+    if name in _WARNED:
         return
-    _SAID.add(found)
+    _WARNED.add(name)
     warn_user(
-        f"nothing is compiled while {found} is replaced: functions that are not compiled yet run in plain"
+        f"nothing is compiled while {name} is replaced: functions that are not compiled yet run in plain"
         " Python. fix: restore the original before the first call of compiled code, and replace its callers instead.",
         TracingWarning,
     )

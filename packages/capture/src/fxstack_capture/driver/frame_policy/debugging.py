@@ -12,15 +12,15 @@ from fxstack_capture.driver.errors import TracingWarning
 from fxstack_interchange.user_warnings import warn_user
 
 _MEASURING: Final = frozenset({"coverage", "hypothesis", "trace"})
-"""Packages whose trace functions only note which lines run."""
+"""Packages whose trace functions only record the lines that run."""
 
 _reported: set[str] = set()
 
 
 def is_debugged(trace_function: Any = None) -> bool:
-    """Whether frames run in plain Python under a trace function; None: under a tool of ``sys.monitoring``.
+    """Whether frames run in plain Python because of ``trace_function``. The first such frame causes a warning.
 
-    Warns once in a process.
+    None as ``trace_function`` means a tool of ``sys.monitoring``. The frame hook calls this function.
     """
     owner = getattr(trace_function, "__self__", trace_function)
     module = getattr(owner, "__module__", None) or type(owner).__module__

@@ -9,13 +9,16 @@ either, except functions of the program's main module.
 
 from __future__ import annotations
 
+import os.path
+import site
 import sys
+import sysconfig
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
 from fxstack_capture.driver.errors import BackendError, TracingWarning
-from fxstack_capture.driver.frame_policy.libraries import is_library, is_standard
 from fxstack_interchange.user_warnings import warn_user
 
 # Limits: code in C is not followed. A rule that replaces Python functions of a library, other than module
@@ -23,11 +26,80 @@ from fxstack_interchange.user_warnings import warn_user
 
 _MOCKS = "unittest.mock"
 
+# A function belongs to a library or to the program by how its module was found. The directory of a file alone does
+# not decide: libraries may be installed in place (editable) or found through ``.pth`` files. After the import, no
+# function here calls a function of the standard library, because the program may have replaced it.
+
+_STANDARD = frozenset(
+    path
+    for place in (sysconfig.get_path(name) for name in ("stdlib", "platstdlib"))
+    for path in (place, str(Path(place).resolve()), f"{place}/lib-dynload")
+)
+
+
+def _named_in(place: Path) -> Iterator[str]:
+    for file in sorted(place.glob("*.pth")):
+        for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+            name = line.strip()
+            if name and not name.startswith(("#", "import ", "import\t")):
+                yield os.path.abspath(place / name)  # noqa: PTH100 - as ``site`` does
+
+
+def _is_installed_into(place: Path) -> bool:
+    return any(any(place.glob(pattern)) for pattern in ("*.dist-info", "*.pth"))
+
+
+def _installed() -> frozenset[str]:
+    paths = (sysconfig.get_path(name) for name in ("purelib", "platlib"))
+    listed = (path for path in sys.path if _is_installed_into(Path(path)))
+    places = {*site.getsitepackages(), site.getusersitepackages(), *paths, *listed}
+    return frozenset({*places, *(line for place in places for line in _named_in(Path(place)))})
+
+
+_INSTALLED = _installed()
+"""The directories of installed packages, and the directories that their ``.pth`` files name."""
+
+
+def _directory_of(top: str) -> str | None:
+    """Return the directory in which a package or module was found, or None if it has no file."""
+    file = getattr(sys.modules.get(top), "__file__", None)
+    if type(file) is not str:
+        return None
+    place, _, name = file.rpartition("/")
+    return place.rpartition("/")[0] if name.startswith("__init__.") else place
+
+
+def _is_standard(name: str) -> bool:
+    """Whether a loaded module belongs to the standard library, and is no program file with the same name."""
+    top = name.partition(".")[0]
+    if top not in sys.stdlib_module_names:
+        return False
+    place = _directory_of(top)
+    return place is None or place in _STANDARD
+
+
+def _is_library(function: FunctionType) -> bool:
+    """Whether a function is defined in the standard library or in an installed module."""
+    name = function.__globals__.get("__name__")
+    if type(name) is not str or function.__code__.co_filename.startswith("<"):
+        return True
+    top = name.partition(".")[0]
+    return _is_standard(top) or _directory_of(top) in _INSTALLED or _is_redirected(top)
+
+
+def _is_redirected(top: str) -> bool:
+    """Whether a finder of setuptools locates the package, which is then installed in place."""
+    return any(
+        top in (getattr(module, "MAPPING", None) or ())
+        for name, module in list(sys.modules.items())
+        if name.startswith("__editable__")
+    )
+
 
 def _is_foreign(value: object) -> bool:
     """Whether ``value`` is a mock or a function of the program."""
     if type(value) is FunctionType:
-        return not is_library(value)
+        return not _is_library(value)
     return type(value).__module__ == _MOCKS
 
 
@@ -41,7 +113,7 @@ def _replaced_in(place: str, namespace: Mapping[str, Any]) -> Iterator[tuple[str
 
 def _replaced() -> Iterator[tuple[str, Any, str]]:
     for name, module in list(sys.modules.items()):
-        if is_standard(name) and name != _MOCKS:
+        if _is_standard(name) and name != _MOCKS:
             yield from _replaced_in(name, getattr(module, "__dict__", {}))
 
 
@@ -70,15 +142,15 @@ class ReplacedFunctions:
 
     def explain(self, error: BackendError) -> bool:
         """Find replaced functions after ``error``. If there are any, warn and return True."""
-        found = [
+        replaced = [
             (where, namespace, name)
             for where, namespace, name in _replaced()
             if _REPLACED_BY_OTHERS.get((id(namespace), name), self) is not namespace[name]
         ]
-        self._in_place = [(namespace, name, namespace[name]) for _, namespace, name in found]
-        if found:
+        self._in_place = [(namespace, name, namespace[name]) for _, namespace, name in replaced]
+        if replaced:
             warn_user(
-                f"nothing is compiled while the program replaces {', '.join(sorted({where for where, *_ in found}))}: {error}",
+                f"nothing is compiled while the program replaces {', '.join(sorted({where for where, *_ in replaced}))}: {error}",
                 TracingWarning,
             )
-        return bool(found)
+        return bool(replaced)

@@ -15,6 +15,7 @@ from types import CodeType
 from typing import Any, Final
 
 from fxstack_capture.driver.code_history import CodeState
+from fxstack_capture.driver.reports.recompiling import notify
 from fxstack_capture.driver.reports.records import Observer
 from fxstack_capture.torch_compat import CompileContext, CompileId, compile_context
 
@@ -29,15 +30,15 @@ def compilation(observer: Observer | None, code: CodeType, state: CodeState) -> 
     around = CompileContext.current_compile_id()  # that of a backward pass, under compiled autograd
     number = {"frame_id": state.number, "frame_compile_id": state.compilations}
     state.compilations += 1
-    made = CompileContext(CompileId(**number) if around is None else replace(around, **number))
-    with compile_context(made), _callbacks_of_torch("DYNAMO"):
-        _tell(observer, "on_start", code)
+    context = CompileContext(CompileId(**number) if around is None else replace(around, **number))
+    with compile_context(context), _callbacks_of_torch("DYNAMO"):
+        notify(observer, "on_start", code)
         try:
             yield
         except BaseException as error:
-            _tell(observer, "on_end", error)
+            notify(observer, "on_end", error)
             raise
-        _tell(observer, "on_end", None)
+        notify(observer, "on_end", None)
 
 
 @contextmanager
@@ -62,8 +63,3 @@ def _callbacks_of_torch(trigger: str) -> AbstractContextManager[object]:
         module.CallbackTrigger[trigger], str(CompileContext.current_compile_id())
     )
     return callbacks
-
-
-def _tell(observer: Observer | None, event: str, fact: object) -> None:
-    if (method := getattr(observer, event, None)) is not None:
-        method(fact)

@@ -34,29 +34,29 @@ def through_hooks(emitted: Emitted, code: CodeType, frame: RealFrame) -> Emitted
     if not hooks:
         return emitted
     seen = _Frame(code, frame.function.__globals__, frame.arguments)
-    made = _compile(code, emitted.code, list(hooks.values()), frame=seen)
-    if made is emitted.code:
+    hooked = _compile(code, emitted.code, list(hooks.values()), frame=seen)
+    if hooked is emitted.code:
         return emitted
-    if emitted.inputs is not None and emitted.inputs.name not in made.co_varnames[_arguments(code) :][:1]:
+    if emitted.inputs is not None and emitted.inputs.name not in hooked.co_varnames[_arguments(code) :][:1]:
         warn_user(
             f"{code.co_qualname}: a bytecode hook returned code that fxstack cannot run: the first variable after the"
             f" arguments must be {emitted.inputs.name}, which holds the inputs of the graph.",
             TracingWarning,
         )
         return emitted
-    return replace(emitted, code=made)
+    return replace(emitted, code=hooked)
 
 
 def _compile(
     code: CodeType,
-    made: CodeType,
+    replacement: CodeType,
     hooks: list[Callable[[CodeType, CodeType], CodeType | None]],
     frame: _Frame,  # noqa: ARG001 - hooks look for it
 ) -> CodeType:
     """Call the hooks. The names of this function and of its variable ``frame`` are what depyf looks for."""
     for hook in hooks:
-        made = hook(code, made) or made
-    return made
+        replacement = hook(code, replacement) or replacement
+    return replacement
 
 
 def _arguments(code: CodeType) -> int:

@@ -45,18 +45,18 @@ def _creator(kind: str) -> Callable[..., NoReturn]:
 
 def exported(guards: Iterable[Guard], frame: RealFrame) -> GuardsSet:
     """Return torch's records of ``guards``, each with its kind, condition, object and the user's lines."""
-    found = GuardsSet()
+    exported_guards = GuardsSet()
     for entry in filter_entries(tuple(guards), frame):
         record = entry.orig_guard.record
-        made = TorchGuard(ExportedSource(entry.name, _place(entry)), _creator(entry.guard_type))
+        guard = TorchGuard(ExportedSource(entry.name, _place(entry)), _creator(entry.guard_type))
         try:
-            kept = weakref.ref(entry.value) if entry.has_value else None
+            reference = weakref.ref(entry.value) if entry.has_value else None
         except TypeError:
-            kept = None
-        made.set_export_info(entry.guard_type, None, [guard_condition(record, {})], kept)
-        made.user_stack = StackSummary.from_list([FrameSummary(*line) for line in record.stack])
-        found.add(made, collect_debug_stack=False)
-    return found
+            reference = None
+        guard.set_export_info(entry.guard_type, None, [guard_condition(record, {})], reference)
+        guard.user_stack = StackSummary.from_list([FrameSummary(*line) for line in record.stack])
+        exported_guards.add(guard, collect_debug_stack=False)
+    return exported_guards
 
 
 def _place(entry: GuardFilterEntry) -> GuardSource:

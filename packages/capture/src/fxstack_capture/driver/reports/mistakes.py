@@ -24,15 +24,15 @@ class Mistakes:
 
     said: set[str] = field(default_factory=set)
 
-    def warn(self, code: CodeType, what: str) -> None:
-        """Warn that tracing a function of the program failed with the error ``what``, so that it runs in plain Python."""
-        if what in self.said:
+    def warn(self, code: CodeType, error: str) -> None:
+        """Warn that tracing a function of the program failed with ``error``, so that it runs in plain Python."""
+        if error in self.said:
             return
-        self.said.add(what)
+        self.said.add(error)
         name = f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
         _warn(
             code,
-            f"internal error of fxstack-capture while tracing {name}: {what}; it runs in plain Python."
+            f"internal error of fxstack-capture while tracing {name}: {error}; it runs in plain Python."
             " Please report this with the program.",
         )
 

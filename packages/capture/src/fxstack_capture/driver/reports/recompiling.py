@@ -49,11 +49,16 @@ class GuardFail(NamedTuple):
     orig_code: CodeType
 
 
+def notify(observer: object, event: str, *facts: object) -> None:
+    """Call the method ``event`` of the observer, if it has the method: most methods of observers are optional."""
+    if (method := getattr(observer, event, None)) is not None:
+        method(*facts)
+
+
 def announce(recompilation: Recompilation, code: CodeType, options: CaptureOptions, observer: object) -> None:
     """Report that ``code`` is compiled again, and the reasons."""
     LOG.info("%s", recompilation.message)
-    if (notify := getattr(observer, "on_recompile", None)) is not None:
-        notify(recompilation)
+    notify(observer, "on_recompile", recompilation)
     if options.guard_fail_fn is not None:
         for failure in recompilation.failures:
             options.guard_fail_fn(GuardFail(failure.message, code))
@@ -126,9 +131,9 @@ def exceeded_limit(
     return f"was compiled {lost} times (recompile_limit) for objects or functions that each call makes anew,"
 
 
-def limit_reached(recompilation: Recompilation, what: str, *, raises: bool) -> str:
+def limit_reached(recompilation: Recompilation, exceeded: str, *, raises: bool) -> str:
     """Warn that a function is not compiled any more, or raise RecompileLimitError. Return the text."""
-    text = f"{recompilation.name} ({recompilation.file}:{recompilation.line}) {what}"
+    text = f"{recompilation.name} ({recompilation.file}:{recompilation.line}) {exceeded}"
     reasons = "".join(f"\n  {failure.message}" for failure in recompilation.failures)
     why = f"\nwhy: no entry fits this call:{reasons}" if reasons else ""
     if raises:

@@ -47,7 +47,7 @@ class FirstCall:
             reasons.texts.clear()
             return
         optimized.trial = self.then
-        if self.compiler.tally.graphs or self.compiler.has_warned:
+        if self.compiler.tally.graphs or self.compiler.mistakes.said:
             return
         texts = reasons.texts or ["the call ran no function of Python that can be compiled"]
         listed = "".join(f"\n  {text}" for text in texts)

@@ -34,9 +34,9 @@ def verified(
         expected = graph(*copies)
         # Both runs draw the same random numbers.
         torch.set_rng_state(state)
-        found = compiled(*inputs)
+        results = compiled(*inputs)
         names = _output_names(graph)
-        pairs = [*zip(names, expected, found, strict=True)]
+        pairs = [*zip(names, expected, results, strict=True)]
         placeholders = [node.name for node in graph.graph.nodes if node.op == "placeholder"]
         pairs += zip(placeholders, copies, inputs, strict=True)
         for name, graph_value, value in pairs:
@@ -46,7 +46,7 @@ def verified(
                     f"the code that backend {backend} compiled from {where} is wrong: {name} {text}\n"
                     "fix: report this to the backend's authors with the program; run with backend='eager' meanwhile."
                 )
-        return found
+        return results
 
     return run
 
@@ -55,14 +55,14 @@ def _copy(value: object) -> Any:
     """Return a copy of a tensor with the same strides, as a leaf or as a view of a leaf."""
     if not isinstance(value, torch.Tensor):
         return value
-    made = value.detach().clone(memory_format=torch.preserve_format)
-    if made.stride() != value.stride():
-        made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device).copy_(
-            value.detach()
-        )
-    made.requires_grad_(value.requires_grad)
+    copied = value.detach().clone(memory_format=torch.preserve_format)
+    if copied.stride() != value.stride():
+        copied = torch.empty_strided(
+            value.shape, value.stride(), dtype=value.dtype, device=value.device
+        ).copy_(value.detach())
+    copied.requires_grad_(value.requires_grad)
     # Autograd forbids in-place operations on leaves that require gradients, and allows them on other tensors.
-    return made if value.is_leaf else made.view_as(made)
+    return copied if value.is_leaf else copied.view_as(copied)
 
 
 def _output_names(graph: GraphModule) -> list[str]:
@@ -70,23 +70,25 @@ def _output_names(graph: GraphModule) -> list[str]:
     return [getattr(value, "name", repr(value)) for value in output.args[0]]
 
 
-def difference(expected: object, found: object) -> str | None:
+def difference(expected: object, actual: object) -> str | None:
     """Return the difference in words, or None."""
     if not isinstance(expected, torch.Tensor):
-        return None if expected == found else f"is {found!r}, should be {expected!r}"
-    if not isinstance(found, torch.Tensor):
-        return f"is a {type(found).__name__}, should be a tensor"
+        return None if expected == actual else f"is {actual!r}, should be {expected!r}"
+    if not isinstance(actual, torch.Tensor):
+        return f"is a {type(actual).__name__}, should be a tensor"
     for fact in (lambda t: t.dtype, lambda t: tuple(t.shape), lambda t: t.requires_grad):
-        if fact(expected) != fact(found):
-            return f"is {fact(found)}, should be {fact(expected)}"
+        if fact(expected) != fact(actual):
+            return f"is {fact(actual)}, should be {fact(expected)}"
     double = expected.dtype in (torch.float64, torch.complex128)
     relative, absolute = (_DOUBLE_RELATIVE, _DOUBLE_ABSOLUTE) if double else (_RELATIVE, _ABSOLUTE)
     if expected.is_floating_point() or expected.is_complex():
-        close = torch.isclose(found.detach(), expected.detach(), rtol=relative, atol=absolute, equal_nan=True)
+        close = torch.isclose(
+            actual.detach(), expected.detach(), rtol=relative, atol=absolute, equal_nan=True
+        )
     else:
-        close = found == expected
+        close = actual == expected
     if bool(close.all()):
         return None
     index = tuple(int(i) for i in (~close).nonzero()[0])
-    wrong, right = found.detach()[index].item(), expected.detach()[index].item()
+    wrong, right = actual.detach()[index].item(), expected.detach()[index].item()
     return f"differs in {int((~close).sum())} place(s), first at {index}: is {wrong}, should be {right}"

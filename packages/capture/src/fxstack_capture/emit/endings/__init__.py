@@ -1,6 +1,6 @@
 """The endings of replacements that do not simply return.
 
-``breaking`` runs the operation that ended the graph and continues behind it; ``steps`` describes that operation,
-``levels`` works out the frames around a break; ``raising`` hands over an exception; ``fallback`` runs the frame in
-plain Python after all; ``restore`` puts torch's state back. Begin with ``breaking``.
+``breaking`` runs the operation that ended the graph and calls the resume function. ``steps`` describes the operation,
+``break_frames`` the frames around it. ``raising`` runs plain Python that raises an exception. ``fallback`` runs the
+frame in plain Python if the graph raises. ``graph_errors`` handles errors of graphs. Begin with ``breaking``.
 """

@@ -48,8 +48,8 @@ class Level:
     @property
     def handler(self) -> Protected | None:
         """The protected range that contains the instruction, or None."""
-        found = handler_of(self.flow.body, self.op)
-        return None if found is None else self.flow.body.protected[found]
+        index = handler_of(self.flow.body, self.op)
+        return None if index is None else self.flow.body.protected[index]
 
     @property
     def results(self) -> tuple[bool, ...]:

@@ -164,6 +164,7 @@ class _Ending:
     # --- statements ------------------------------------------------------------------------------
 
     def statements(self, _: FrameWriter) -> list[ast.stmt]:
+        """Return the statements that run the operation and then call the resume function of the exit."""
         run: list[ast.stmt] = [ast.Assign([store(self._left)], self._operation())]
         run = self._guarded(run)
         level = self._levels[-1]
@@ -194,22 +195,24 @@ class _Ending:
     def _between(
         self, depth: int, function: ast.expr, arguments: list[ast.expr]
     ) -> tuple[ast.expr, list[ast.expr]]:
+        """Return the stub of an inlined frame and its arguments: the stub calls ``function``."""
         level, values = self._levels[depth], self._values[depth]
         handled = [entry for entry in values.stack if entry[0] is Slot.HANDLED]
         slots = tuple(slot for slot, _ in handled)
         code = make_frame_stub(level.user, level.step.ops[-1].position, slots)
         self._resumptions.unsafe_to_trace(code)
-        made = self._function(values, code)
-        return made, [*_passed(handled), function, tuple_of(arguments)]
+        stub = self._function(values, code)
+        return stub, [*_passed(handled), function, tuple_of(arguments)]
 
     def _function(self, values: _Values, code: CodeType) -> ast.expr:
+        """Return the call that makes a function of ``code`` with the globals and cells of the frame."""
         closure: ast.expr = ast.Constant(None)
         if code.co_freevars:
             closure = tuple_of(values.closure)
-        made = self._writer.builder.constant(code, f"code_{code.co_name}")
+        constant = self._writer.builder.constant(code, f"code_{code.co_name}")
         nothing = ast.Constant(None)
         name = ast.Constant(code.co_name)
-        return call(self._function_type, made, values.namespace, name, nothing, closure)
+        return call(self._function_type, constant, values.namespace, name, nothing, closure)
 
     # --- continuing ------------------------------------------------------------------------------
 
@@ -286,8 +289,8 @@ class _Ending:
 
         The exception is raised again in the user's block.
         """
-        found = [(d, level.handler) for d, level in enumerate(self._levels)]
-        inside = [(depth, entry) for depth, entry in found if entry is not None]
+        handlers = [(d, level.handler) for d, level in enumerate(self._levels)]
+        inside = [(depth, entry) for depth, entry in handlers if entry is not None]
         builder = self._writer.builder
         trim = builder.constant(without_frames, "without_frames")
         base = builder.constant(BaseException, "BaseException")

@@ -48,9 +48,9 @@ def leave_by_error(traces: Mapping[str, str]) -> Callable[[Exception], Continue]
     """Return a function that ends the frame with an error. ``traces``: stack traces of nodes by their names."""
 
     def leave(error: Exception) -> Continue:
-        found = located(error.__traceback__, traces)
-        if found is not None:
-            BaseException.__dict__["__traceback__"].__set__(error, found)
+        traceback = located(error.__traceback__, traces)
+        if traceback is not None:
+            BaseException.__dict__["__traceback__"].__set__(error, traceback)
         return Continue((native.Disabled(tuple, error), ()))
 
     return leave

@@ -54,8 +54,8 @@ def raising_frame(
     cells = [loads.expr(FreeCell(name)) for name in code.co_freevars]
     leaving = call(leave, loads.expr(Globals()), tuple_of(cells), *_arguments(code))
     statements = [*builder.loads, ast.Return(leaving)]
-    made, tree = compile_replacement(code, builder, statements, code.co_firstlineno)
-    return Emitted(made, tree, tuple(builder.named_constants().items()))
+    replacement, tree = compile_replacement(code, builder, statements, code.co_firstlineno)
+    return Emitted(replacement, tree, tuple(builder.named_constants().items()))
 
 
 def _arguments(code: CodeType) -> tuple[ast.expr, ast.expr]:

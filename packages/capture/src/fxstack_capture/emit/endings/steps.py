@@ -1,4 +1,4 @@
-"""The one operation that ends a graph: what it takes from the stack and leaves there, and where it goes on."""
+"""The operation that ends a graph: its operands, its results on the stack, and the instructions that follow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fxstack_capture.versions.instruction_sets import instruction_set
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """One way out of an operation: what it leaves (True: a NULL), and the operation that comes next."""
+    """One exit of an operation: the values that it leaves (True: a NULL), and the next operation."""
 
     results: tuple[bool, ...]
     next: Op
@@ -22,10 +22,10 @@ class Exit:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One operation with its prefixes, changed so that it leaves no NULL; how much it takes; its exits.
+    """One operation with its prefixes, changed so that the operation leaves no NULL on the stack.
 
-    ``passed``: names of the operations at the end of a loop that FOR_ITER passes over. ``looks``: how many
-    values below those that it takes it looks at.
+    ``takes``: number of values that the operation pops. ``looks``: number of values below these that the
+    operation reads. ``passed``: names of the operations at the end of a loop that FOR_ITER skips.
     """
 
     ops: tuple[Op, ...]

@@ -29,10 +29,10 @@ def set_attr(rebuilder: Rebuilder, obj: ast.expr, name: str, value: ast.expr) ->
     rebuilder.builder.body.append(ast.Assign([target], value))
 
 
-def set_attributes(rebuilder: Rebuilder, obj: object, made: ast.expr) -> None:
+def set_attributes(rebuilder: Rebuilder, obj: object, rebuilt: ast.expr) -> None:
     """Assign the attributes of ``obj`` to its rebuilt object."""
     for name, value in vars(obj).items():
-        set_attr(rebuilder, made, name, rebuilder.expr(value))
+        set_attr(rebuilder, rebuilt, name, rebuilder.expr(value))
 
 
 def called(rebuilder: Rebuilder, function: Any, *arguments: ast.expr, hint: str = "") -> ast.expr:
@@ -46,8 +46,8 @@ def _filled_by(
 ) -> ast.expr:
     """Rebuild a container: ``make`` makes it of a list of items, ``method`` adds items to it."""
 
-    def fill(made: ast.expr) -> None:
-        rebuilder.builder.run(call(attribute(made, method), tuple_of(exprs(rebuilder, obj))))
+    def fill(rebuilt: ast.expr) -> None:
+        rebuilder.builder.run(call(attribute(rebuilt, method), tuple_of(exprs(rebuilder, obj))))
 
     return rebuilder.mutable(obj, lambda: make(exprs(rebuilder, obj)), lambda: make([]), fill)
 
@@ -72,9 +72,9 @@ def _display(rebuilder: Rebuilder, obj: dict[Any, Any]) -> ast.expr:
 def _filling(rebuilder: Rebuilder, items: Iterable[tuple[Any, Any]]) -> Callable[[ast.expr], None]:
     """Put ``items`` into a dictionary that was made empty."""
 
-    def fill(made: ast.expr) -> None:
+    def fill(rebuilt: ast.expr) -> None:
         for key, value in items:
-            set_item(rebuilder, made, rebuilder.expr(key), rebuilder.expr(value))
+            set_item(rebuilder, rebuilt, rebuilder.expr(key), rebuilder.expr(value))
 
     return fill
 
@@ -102,10 +102,10 @@ def _ordered_dict(rebuilder: Rebuilder, obj: OrderedDict[Any, Any]) -> ast.expr:
         return call(make, tuple_of(tuple_of(pair) for pair in pairs))
 
     fill = _filling(rebuilder, OrderedDict.items(obj))
-    made = rebuilder.mutable(obj, display, lambda: call(make), fill)
-    rebuilder.remember(obj, made)  # the attributes may lead back to ``obj``
-    set_attributes(rebuilder, obj, made)
-    return made
+    rebuilt = rebuilder.mutable(obj, display, lambda: call(make), fill)
+    rebuilder.remember(obj, rebuilt)  # the attributes may lead back to ``obj``
+    set_attributes(rebuilder, obj, rebuilt)
+    return rebuilt
 
 
 def _defaultdict(rebuilder: Rebuilder, obj: defaultdict[Any, Any]) -> ast.expr:
@@ -155,8 +155,8 @@ def _view(method: Callable[..., Any]) -> Rule:
 
     def rule(rebuilder: Rebuilder, obj: object) -> ast.expr:
         (mapping,) = gc.get_referents(obj)
-        made = call(rebuilder.constant(method, f"dict_{method.__name__}"), rebuilder.expr(mapping))
-        return rebuilder.assign(made, method.__name__)
+        rebuilt = call(rebuilder.constant(method, f"dict_{method.__name__}"), rebuilder.expr(mapping))
+        return rebuilder.assign(rebuilt, method.__name__)
 
     return rule
 
@@ -168,8 +168,8 @@ def _bytearray(rebuilder: Rebuilder, obj: bytearray) -> ast.expr:
 def _namespace(rebuilder: Rebuilder, obj: types.SimpleNamespace) -> ast.expr:
     make = rebuilder.constant(types.SimpleNamespace, "SimpleNamespace")
 
-    def fill(made: ast.expr) -> None:
-        set_attributes(rebuilder, obj, made)
+    def fill(rebuilt: ast.expr) -> None:
+        set_attributes(rebuilder, obj, rebuilt)
 
     def display() -> ast.expr:
         pairs = [ast.keyword(name, rebuilder.expr(value)) for name, value in vars(obj).items()]

@@ -40,30 +40,30 @@ def _function(rebuilder: Rebuilder, fn: types.FunctionType) -> ast.expr:
         tuple_of(exprs(rebuilder, defaults)) if defaults else ast.Constant(None),
         tuple_of(exprs(rebuilder, closure)) if closure else ast.Constant(None),
     ]
-    made = rebuilder.assign(call(make, *arguments), fn.__name__)
-    rebuilder.remember(fn, made)
+    rebuilt = rebuilder.assign(call(make, *arguments), fn.__name__)
+    rebuilder.remember(fn, rebuilt)
     if keyword_defaults:
-        set_attr(rebuilder, made, "__kwdefaults__", rebuilder.expr(keyword_defaults))
+        set_attr(rebuilder, rebuilt, "__kwdefaults__", rebuilder.expr(keyword_defaults))
     if fn.__qualname__ != fn.__code__.co_qualname:
-        set_attr(rebuilder, made, "__qualname__", ast.Constant(fn.__qualname__))
-    _function_extras(rebuilder, fn, made)
-    return made
+        set_attr(rebuilder, rebuilt, "__qualname__", ast.Constant(fn.__qualname__))
+    _function_extras(rebuilder, fn, rebuilt)
+    return rebuilt
 
 
-def _function_extras(rebuilder: Rebuilder, fn: types.FunctionType, made: ast.expr) -> None:
+def _function_extras(rebuilder: Rebuilder, fn: types.FunctionType, rebuilt: ast.expr) -> None:
     """Emit the attributes of a function that its constructor does not set."""
     docstring = fn.__code__.co_consts[0] if fn.__code__.co_consts else None
     if fn.__doc__ is not (docstring if isinstance(docstring, str) else None):
-        set_attr(rebuilder, made, "__doc__", rebuilder.expr(fn.__doc__))
+        set_attr(rebuilder, rebuilt, "__doc__", rebuilder.expr(fn.__doc__))
     if fn.__module__ != fn.__globals__.get("__name__"):
-        set_attr(rebuilder, made, "__module__", rebuilder.expr(fn.__module__))
+        set_attr(rebuilder, rebuilt, "__module__", rebuilder.expr(fn.__module__))
     annotate = getattr(fn, "__annotate__", None)  # Python 3.14: computes the annotations on demand
     if annotate is not None:
-        set_attr(rebuilder, made, "__annotate__", rebuilder.expr(annotate))
+        set_attr(rebuilder, rebuilt, "__annotate__", rebuilder.expr(annotate))
     elif fn.__annotations__:
-        set_attr(rebuilder, made, "__annotations__", rebuilder.expr(fn.__annotations__))
+        set_attr(rebuilder, rebuilt, "__annotations__", rebuilder.expr(fn.__annotations__))
     if fn.__dict__:
-        extra = rebuilder.assign(attribute(made, "__dict__"), "dict")
+        extra = rebuilder.assign(attribute(rebuilt, "__dict__"), "dict")
         for name, value in fn.__dict__.items():
             set_item(rebuilder, extra, ast.Constant(name), rebuilder.expr(value))
 
@@ -79,7 +79,7 @@ def _cell(rebuilder: Rebuilder, cell: types.CellType) -> ast.expr:
         cell,
         lambda: call(make, rebuilder.expr(content)),
         lambda: call(make),
-        lambda made: set_attr(rebuilder, made, "cell_contents", rebuilder.expr(content)),
+        lambda rebuilt: set_attr(rebuilder, rebuilt, "cell_contents", rebuilder.expr(content)),
     )
 
 
@@ -99,9 +99,9 @@ def _builtin_method(rebuilder: Rebuilder, obj: Any) -> ast.expr:
     if receiver is None or isinstance(receiver, (types.ModuleType, type)):
         return rebuilder.constant(obj, obj.__name__)
     for base in type(receiver).__mro__:
-        found = base.__dict__.get(obj.__name__)
-        if isinstance(found, (types.MethodDescriptorType, types.WrapperDescriptorType)):
-            bind = rebuilder.constant(found.__get__, f"bind_{obj.__name__}")
+        method = base.__dict__.get(obj.__name__)
+        if isinstance(method, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+            bind = rebuilder.constant(method.__get__, f"bind_{obj.__name__}")
             return rebuilder.assign(call(bind, rebuilder.expr(receiver)), obj.__name__)
     raise CannotRebuildError(f"the bound method {obj!r}")
 
@@ -118,10 +118,10 @@ def _partial(rebuilder: Rebuilder, obj: functools.partial[Any]) -> ast.expr:
     make = rebuilder.constant(functools.partial, "partial")
     function, arguments = rebuilder.expr(obj.func), exprs(rebuilder, obj.args)
     keywords = [ast.keyword(name, rebuilder.expr(value)) for name, value in obj.keywords.items()]
-    made = rebuilder.assign(ast.Call(make, [function, *arguments], keywords), "partial")
-    rebuilder.remember(obj, made)  # the attributes may lead back to ``obj``
-    set_attributes(rebuilder, obj, made)
-    return made
+    rebuilt = rebuilder.assign(ast.Call(make, [function, *arguments], keywords), "partial")
+    rebuilder.remember(obj, rebuilt)  # the attributes may lead back to ``obj``
+    set_attributes(rebuilder, obj, rebuilt)
+    return rebuilt
 
 
 RULES: dict[type, Rule] = {

@@ -54,12 +54,12 @@ def _suspended(rebuilder: Rebuilder, frame: Frame) -> ast.expr:
     bound = bound_order(frame.code, frozenset(values))
     slots = tuple(Slot.NULL if value is NULL else Slot.VALUE for value in frame.stack)
     try:
-        made = suspended_at(frame.code, frame.program.offsets[frame.pc], slots, bound)
+        suspension = suspended_at(frame.code, frame.program.offsets[frame.pc], slots, bound)
     except CannotResumeError as error:
         raise CannotRebuildError(str(error)) from None
     stack = [value for value in frame.stack if value is not NULL]
     arguments = exprs(rebuilder, [*stack, *(values[name] for name in bound)])
-    function = _function(rebuilder, frame, made.code, tuple(cells[name] for name in made.free))
+    function = _function(rebuilder, frame, suspension.code, tuple(cells[name] for name in suspension.free))
     generator = rebuilder.assign(call(function, *arguments), "generator")
     rebuilder.builder.run(call(rebuilder.constant(next, "next"), generator))
     return generator

@@ -40,19 +40,19 @@ def rebuild(rebuilder: Rebuilder, obj: Any) -> ast.expr:
         return _exception(rebuilder, obj, base)
     immutable = _VALUES.get(base)
     if immutable is not None:
-        made = _new(rebuilder, obj, base, rebuilder.expr(immutable(obj)))
-        fill_state(rebuilder, obj, made)
-        return made
+        rebuilt = _new(rebuilder, obj, base, rebuilder.expr(immutable(obj)))
+        fill_state(rebuilder, obj, rebuilt)
+        return rebuilt
     fill_base = _FILLS.get(base)
     if fill_base is None:
         raise CannotRebuildError(
             f"an object of type {cls.__module__}.{cls.__qualname__}, which derives from {base.__qualname__}"
         )
     arguments = [rebuilder.expr(_FUNC.__get__(obj))] if base is partial else []
-    made = _new(rebuilder, obj, base, *arguments)
-    fill_base(rebuilder, obj, made)
-    fill_state(rebuilder, obj, made)
-    return made
+    rebuilt = _new(rebuilder, obj, base, *arguments)
+    fill_base(rebuilder, obj, rebuilt)
+    fill_state(rebuilder, obj, rebuilt)
+    return rebuilt
 
 
 def solid_base(cls: type) -> type:
@@ -73,17 +73,17 @@ def solid_base(cls: type) -> type:
 def _new(rebuilder: Rebuilder, obj: object, base: type, *arguments: ast.expr) -> ast.expr:
     make = rebuilder.constant(base.__new__, f"new_{base.__name__}")
     cls = rebuilder.expr(type(obj))
-    made = rebuilder.assign(call(make, cls, *arguments), type(obj).__name__)
-    rebuilder.remember(obj, made)
-    return made
+    rebuilt = rebuilder.assign(call(make, cls, *arguments), type(obj).__name__)
+    rebuilder.remember(obj, rebuilt)
+    return rebuilt
 
 
-def fill_state(rebuilder: Rebuilder, obj: object, made: ast.expr) -> None:
+def fill_state(rebuilder: Rebuilder, obj: object, rebuilt: ast.expr) -> None:
     """Emit the instance dictionary and the slots."""
     namespace = _instance_dict(obj)
     if namespace is not None:
         getter = rebuilder.constant(accesses.instance_dict, "instance_dict")
-        state = rebuilder.assign(call(getter, made, ast.Constant("__dict__")), "dict")
+        state = rebuilder.assign(call(getter, rebuilt, ast.Constant("__dict__")), "dict")
         rebuilder.remember(namespace, state)
         if namespace:
             keys: list[ast.expr | None] = [rebuilder.expr(key) for key in namespace]
@@ -95,7 +95,7 @@ def fill_state(rebuilder: Rebuilder, obj: object, made: ast.expr) -> None:
         except AttributeError:
             continue
         setter = rebuilder.constant(member.__set__, f"set_{member.__name__}")
-        rebuilder.builder.run(call(setter, made, rebuilder.expr(value)))
+        rebuilder.builder.run(call(setter, rebuilt, rebuilder.expr(value)))
 
 
 def _instance_dict(obj: object) -> dict[str, Any] | None:
@@ -109,48 +109,50 @@ def _instance_dict(obj: object) -> dict[str, Any] | None:
 # --- bases -----------------------------------------------------------------------------------------
 
 
-def _method(rebuilder: Rebuilder, function: Callable[..., Any], made: ast.expr, *arguments: ast.expr) -> None:
+def _method(
+    rebuilder: Rebuilder, function: Callable[..., Any], rebuilt: ast.expr, *arguments: ast.expr
+) -> None:
     fn = rebuilder.constant(function, function.__qualname__)
-    rebuilder.builder.run(call(fn, made, *arguments))
+    rebuilder.builder.run(call(fn, rebuilt, *arguments))
 
 
 def _fill_dict(base: type[dict[Any, Any]]) -> Callable[[Rebuilder, Any, ast.expr], None]:
-    def fill(rebuilder: Rebuilder, obj: Any, made: ast.expr) -> None:
+    def fill(rebuilder: Rebuilder, obj: Any, rebuilt: ast.expr) -> None:
         for key, value in base.items(obj):
-            _method(rebuilder, base.__setitem__, made, rebuilder.expr(key), rebuilder.expr(value))
+            _method(rebuilder, base.__setitem__, rebuilt, rebuilder.expr(key), rebuilder.expr(value))
 
     return fill
 
 
-def _fill_defaultdict(rebuilder: Rebuilder, obj: object, made: ast.expr) -> None:
+def _fill_defaultdict(rebuilder: Rebuilder, obj: object, rebuilt: ast.expr) -> None:
     factory = defaultdict.__dict__["default_factory"]
-    _method(rebuilder, factory.__set__, made, rebuilder.expr(factory.__get__(obj)))
-    _fill_dict(dict)(rebuilder, obj, made)
+    _method(rebuilder, factory.__set__, rebuilt, rebuilder.expr(factory.__get__(obj)))
+    _fill_dict(dict)(rebuilder, obj, rebuilt)
 
 
 def _fill_by(iterate: Callable[[Any], Any], method: Callable[..., Any]) -> Callable[..., None]:
-    def fill(rebuilder: Rebuilder, obj: object, made: ast.expr) -> None:
+    def fill(rebuilder: Rebuilder, obj: object, rebuilt: ast.expr) -> None:
         items = list(iterate(obj))
         if items:
-            _method(rebuilder, method, made, tuple_of(exprs(rebuilder, items)))
+            _method(rebuilder, method, rebuilt, tuple_of(exprs(rebuilder, items)))
 
     return fill
 
 
-def _fill_deque(rebuilder: Rebuilder, obj: Any, made: ast.expr) -> None:
+def _fill_deque(rebuilder: Rebuilder, obj: Any, rebuilt: ast.expr) -> None:
     items = tuple_of(exprs(rebuilder, list(deque.__iter__(obj))))
     limit = deque.__dict__["maxlen"].__get__(obj)
-    _method(rebuilder, deque.__init__, made, items, ast.Constant(limit))
+    _method(rebuilder, deque.__init__, rebuilt, items, ast.Constant(limit))
 
 
-def _fill_partial(rebuilder: Rebuilder, obj: object, made: ast.expr) -> None:
+def _fill_partial(rebuilder: Rebuilder, obj: object, rebuilt: ast.expr) -> None:
     members = (partial.__dict__[name].__get__(obj) for name in ("func", "args", "keywords"))
     state = (*members, None)
-    _method(rebuilder, partial.__dict__["__setstate__"], made, rebuilder.expr(state))
+    _method(rebuilder, partial.__dict__["__setstate__"], rebuilt, rebuilder.expr(state))
 
 
 def _nothing(_: Rebuilder, __: object, ___: ast.expr) -> None:
-    return
+    """Fill nothing: the C base has no contents besides dictionary and slots."""
 
 
 def _exception(rebuilder: Rebuilder, obj: BaseException, base: type[BaseException]) -> ast.expr:
@@ -159,18 +161,18 @@ def _exception(rebuilder: Rebuilder, obj: BaseException, base: type[BaseExceptio
     ``base.__new__`` and ``base.__init__`` with the same ``args`` fill the C fields.
     """
     arguments = exprs(rebuilder, BaseException.__dict__["args"].__get__(obj))
-    made = _new(rebuilder, obj, base, *arguments)
-    _method(rebuilder, base.__init__, made, *arguments)
+    rebuilt = _new(rebuilder, obj, base, *arguments)
+    _method(rebuilder, base.__init__, rebuilt, *arguments)
     for name in ("__cause__", "__context__", "__suppress_context__"):
         member = BaseException.__dict__[name]
         value = member.__get__(obj)
         if value:
-            _method(rebuilder, member.__set__, made, rebuilder.expr(value))
+            _method(rebuilder, member.__set__, rebuilt, rebuilder.expr(value))
     traceback = traceback_of(rebuilder, obj, None)
     if traceback is not None:
-        _method(rebuilder, BaseException.__dict__["__traceback__"].__set__, made, traceback)
-    fill_state(rebuilder, obj, made)
-    return made
+        _method(rebuilder, BaseException.__dict__["__traceback__"].__set__, rebuilt, traceback)
+    fill_state(rebuilder, obj, rebuilt)
+    return rebuilt
 
 
 def traceback_of(rebuilder: Rebuilder, obj: BaseException, before: ast.expr | None) -> ast.expr | None:
@@ -188,13 +190,13 @@ def traceback_of(rebuilder: Rebuilder, obj: BaseException, before: ast.expr | No
     if not entries:
         return None
     make = rebuilder.constant(types.TracebackType, "TracebackType")
-    made = before
+    rebuilt = before
     for entry in reversed(entries):
         frame = rebuilder.constant(entry.tb_frame, f"frame_{entry.tb_frame.f_code.co_name}")
         line = ast.Constant(entry.tb_lineno)
-        following = ast.Constant(None) if made is None else made
-        made = rebuilder.assign(call(make, following, frame, ast.Constant(-1), line), "traceback")
-    return made
+        following = ast.Constant(None) if rebuilt is None else rebuilt
+        rebuilt = rebuilder.assign(call(make, following, frame, ast.Constant(-1), line), "traceback")
+    return rebuilt
 
 
 _VALUES: dict[type, Callable[[Any], Any]] = {

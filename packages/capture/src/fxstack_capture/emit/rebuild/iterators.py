@@ -59,10 +59,10 @@ def reduce(rebuilder: Rebuilder, obj: object) -> ast.expr:
         raise CannotRebuildError(f"an object of type {type(obj).__qualname__}")
     hint = type(obj).__name__
     make = rebuilder.constant(function, getattr(function, "__name__", hint))
-    made = rebuilder.assign(call(make, *exprs(rebuilder, arguments)), hint)
+    rebuilt = rebuilder.assign(call(make, *exprs(rebuilder, arguments)), hint)
     if state is not None:
-        rebuilder.builder.run(call(attribute(made, "__setstate__"), rebuilder.expr(state)))
-    return made
+        rebuilder.builder.run(call(attribute(rebuilt, "__setstate__"), rebuilder.expr(state)))
+    return rebuilt
 
 
 _OF_DICTS: dict[type, Callable[[dict[Any, Any]], Iterator[Any]]] = {
@@ -95,7 +95,7 @@ def _of_dict(rebuilder: Rebuilder, obj: object) -> ast.expr:
     begin = _OF_DICTS[type(obj)]
     mapping = next((held for held in gc.get_referents(obj) if isinstance(held, dict)), None)
     consumed = 1  # more than the number of items: the iterator is exhausted
-    found: ast.expr = ast.Dict([], [])
+    iterated: ast.expr = ast.Dict([], [])
     if mapping is not None:
         try:
             left = len(obj.__reduce__()[1][0])
@@ -104,10 +104,10 @@ def _of_dict(rebuilder: Rebuilder, obj: object) -> ast.expr:
         if rebuilder.early or _has_other_keys(rebuilder.trace.objects.registry, mapping):
             raise CannotRebuildError("an iterator over a dictionary whose keys change")
         consumed = dict.__len__(mapping) - left
-        found = rebuilder.expr(mapping)
-    made = call(rebuilder.constant(begin, begin.__name__), found)
+        iterated = rebuilder.expr(mapping)
+    rebuilt = call(rebuilder.constant(begin, begin.__name__), iterated)
     forward = rebuilder.constant(runtime.advanced, "advanced")
-    return rebuilder.assign(call(forward, made, ast.Constant(consumed)), type(obj).__name__)
+    return rebuilder.assign(call(forward, rebuilt, ast.Constant(consumed)), type(obj).__name__)
 
 
 _OF_LISTS: dict[type, Any] = {type(iter([])): list.__iter__, type(reversed([])): list.__reversed__}
@@ -122,8 +122,8 @@ def _of_list(rebuilder: Rebuilder, obj: Any) -> ast.expr:
     begin = _OF_LISTS[type(obj)]
     stand = rebuilder.constant(runtime.standing_at, "standing_at")
     first = rebuilder.constant(begin, begin.__name__)
-    made = call(stand, first, rebuilder.expr(items), ast.Constant(state[0]))
-    return rebuilder.assign(made, type(obj).__name__)
+    rebuilt = call(stand, first, rebuilder.expr(items), ast.Constant(state[0]))
+    return rebuilder.assign(rebuilt, type(obj).__name__)
 
 
 def _weak_reference(rebuilder: Rebuilder, obj: weakref.ref[Any]) -> ast.expr:
@@ -137,8 +137,8 @@ def _comparing_key(rebuilder: Rebuilder, obj: object) -> ast.expr:
     """Rebuild a ``functools.cmp_to_key`` object: the key function, or the key of an item."""
     compare, *held = [part for part in gc.get_referents(obj) if part is not COMPARING_KEY]
     make = rebuilder.constant(functools.cmp_to_key, "cmp_to_key")
-    made = call(make, rebuilder.expr(compare))
-    return rebuilder.assign(call(made, *exprs(rebuilder, held)) if held else made, "key")
+    rebuilt = call(make, rebuilder.expr(compare))
+    return rebuilder.assign(call(rebuilt, *exprs(rebuilder, held)) if held else rebuilt, "key")
 
 
 def _reducible(cls: type) -> bool:

@@ -75,11 +75,11 @@ class Rebuilder:
         return ast.JoinedStr([*parts, ast.Constant(text[end:])]) if parts else ast.Constant(text)
 
     def _address(self, function: Callable[[Any], int], obj: object) -> ast.expr:
-        made = call(self.constant(function, function.__name__), self.expr(obj))
-        return self.assign(made, "address")
+        rebuilt = call(self.constant(function, function.__name__), self.expr(obj))
+        return self.assign(rebuilt, "address")
 
-    def remember(self, obj: object, made: ast.expr) -> None:
-        self._known[id(obj)] = made
+    def remember(self, obj: object, rebuilt: ast.expr) -> None:
+        self._known[id(obj)] = rebuilt
         self._keep.append(obj)
 
     def assign(self, value: ast.expr, hint: str) -> ast.expr:
@@ -104,15 +104,15 @@ class Rebuilder:
         hint = type(obj).__name__
 
         def begin() -> ast.expr:
-            made = self.assign(empty(), hint)
-            self.remember(obj, made)
+            rebuilt = self.assign(empty(), hint)
+            self.remember(obj, rebuilt)
             self._open[id(obj)] = None
-            return made
+            return rebuilt
 
         if self.early:
-            made = begin()
-            self._fills.append(lambda: fill(made))
-            return made
+            rebuilt = begin()
+            self._fills.append(lambda: fill(rebuilt))
+            return rebuilt
         self._open[id(obj)] = begin
         value = display()
         self._open.pop(id(obj))
@@ -148,17 +148,17 @@ class Rebuilder:
             made_of = self.trace.torch.overrides.leaving(obj)
             if made_of is not None:
                 of, finish = made_of
-                made = call(self.constant(finish, finish.__name__), self.expr(of))
-                return self.assign(made, finish.__name__)
+                rebuilt = call(self.constant(finish, finish.__name__), self.expr(of))
+                return self.assign(rebuilt, finish.__name__)
             construction = self.trace.torch.construction_of(obj)
             if construction is not None:
                 return self._construct(construction)
             return self.output(obj)
         rule = self._rule_for(type(obj))
         self._open[id(obj)] = None
-        made = rule(self, obj)
+        rebuilt = rule(self, obj)
         self._open.pop(id(obj), None)
-        return made
+        return rebuilt
 
     def _construct(self, construction: Construction) -> ast.expr:
         """Emit the construction of a wrapper subclass. Its attributes are attribute writes."""

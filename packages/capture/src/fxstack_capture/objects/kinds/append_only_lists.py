@@ -39,13 +39,13 @@ def enter(objects: Objects, obj: object, source: Source) -> list[Any] | None:
         return None
     entry = objects.registry.by_original.get(id(obj))
     if entry is not None:
-        known: list[Any] = entry.proxy
-        if id(known) not in objects.append_only:
+        wrapped: list[Any] = entry.proxy
+        if id(wrapped) not in objects.append_only:
             result: list[Any] | None = objects.enter(obj, source)
             return result
         if entry.source != source:
             objects.trace.guard(source, SameObject(entry.source))
-        return known
+        return wrapped
     objects.trace.guard(source, TypeIs(list))
     proxy: list[Any] = []
     objects.registry.add(obj, proxy, source)
@@ -53,23 +53,26 @@ def enter(objects: Objects, obj: object, source: Source) -> list[Any] | None:
     return proxy
 
 
-def lazily(objects: Objects, value: object) -> list[Any] | None:
-    """Wrap the list of a deferred local. Return None if the value is not a list or not deferred."""
+def in_local(objects: Objects, value: object) -> list[Any] | None:
+    """Return the proxy of an unread list in a local variable. Return None if the value is no deferred list."""
     return enter(objects, value.value, value.source) if type(value) is DeferredLocal else None
 
 
 def in_cell(objects: Objects, cell: CellType) -> list[Any] | None:
+    """Return the proxy of the unread list in a cell, or None."""
     try:
-        return lazily(objects, cell.cell_contents)
+        return in_local(objects, cell.cell_contents)
     except ValueError:
         return None
 
 
 def in_globals(objects: Objects, namespace: dict[str, object], name: str) -> list[Any] | None:
+    """Return the proxy of an unread list in the globals of a function, or None."""
     return _in_dict(objects, objects.namespace(namespace), name)
 
 
 def in_attribute(objects: Objects, obj: object, name: str) -> list[Any] | None:
+    """Return the proxy of an unread list in the attribute of an instance, or None."""
     state = objects.instances.get(id(obj))
     if state is None or not is_plain_attribute(objects, obj, name):
         return None
@@ -121,10 +124,10 @@ def _item_at(objects: Objects, proxy: list[Any], key: torch.SymInt) -> Any:
 
 def expand(objects: Objects, proxy: list[Any]) -> None:
     """Insert the original items before the appended items."""
-    found = objects.append_only.pop(id(proxy), None)
-    if found is None:
+    entry = objects.append_only.pop(id(proxy), None)
+    if entry is None:
         return
-    original, source = found
+    original, source = entry
     held = items(objects, original, original, source)
     proxy[:0] = held
     objects.contents[id(proxy)] = tuple(held)

@@ -19,15 +19,15 @@ def parts(objects: Objects, fn: FunctionType) -> Parts:
     if objects.is_new(fn):
         # Do not cache the parts of a new function: the program may change the defaults.
         return Parts(fn, fn.__defaults__ or (), fn.__kwdefaults__ or {}, fn.__closure__ or ())
-    found = _enter_parts(objects, fn, entry_of(objects, fn).source)
-    objects.parts[id(fn)] = found
-    return found
+    parts_of_function = _enter_parts(objects, fn, entry_of(objects, fn).source)
+    objects.parts[id(fn)] = parts_of_function
+    return parts_of_function
 
 
 def entry_of(objects: Objects, fn: FunctionType) -> Entry:
     """Return the registry entry of a function from outside. A function that is not registered becomes its own proxy."""
-    known = objects.registry.by_proxy.get(id(fn))
-    return objects.registry.add(fn, fn, pinned(fn, fn.__qualname__)) if known is None else known
+    entry = objects.registry.by_proxy.get(id(fn))
+    return objects.registry.add(fn, fn, pinned(fn, fn.__qualname__)) if entry is None else entry
 
 
 def _enter_parts(objects: Objects, fn: FunctionType, source: Source) -> Parts:

@@ -239,9 +239,9 @@ _INHERITED = {kind.__dict__["__get__"]: _GETTERS[kind] for kind in (property, st
 def getter_of(objects: Objects, raw: object) -> Getter:
     """Return the function that binds a raw class attribute, or None if the attribute is no descriptor."""
     kind = type(raw)
-    found = _GETTERS.get(kind)
-    if found is not None:
-        return found
+    getter = _GETTERS.get(kind)
+    if getter is not None:
+        return getter
     get = objects.classes.lookup(kind, "__get__")
     if get is ABSENT:
         return get_plain

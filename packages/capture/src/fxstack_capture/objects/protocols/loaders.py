@@ -144,13 +144,13 @@ def _has_changes(objects: Objects) -> bool:
 _MANUAL_SEED = torch.random.manual_seed
 
 
-def _is_wrapped_at_most(found: object) -> bool:
+def _is_wrapped_at_most(value: object) -> bool:
     """Whether ``found`` is ``torch.manual_seed`` of torch, possibly in the wrapper of torch's compiler.
 
     torch's compiler wraps the function when the compiler is imported. The import may happen while a frame is
     traced. Compiled code does not depend on the wrapper.
     """
-    return found is _MANUAL_SEED or getattr(found, "__wrapped__", None) is _MANUAL_SEED
+    return value is _MANUAL_SEED or getattr(value, "__wrapped__", None) is _MANUAL_SEED
 
 
 _LAZY_MODULES = frozenset(getattr(torch, "_lazy_modules", ()))
@@ -252,12 +252,12 @@ def load_super(objects: Objects, proxy: Any, name: str) -> Any:
     start, obj, cls = proxy.__thisclass__, proxy.__self__, proxy.__self_class__
     if cls is None or name == "__class__":
         return getattr(proxy, name)
-    found = super_lookup(objects, start, cls, name)
-    if found is ABSENT:
+    raw = super_lookup(objects, start, cls, name)
+    if raw is ABSENT:
         return getattr(proxy, name)
     if obj is cls:
-        return _bind_to_class(objects, found, getter_of(objects, found), cls)
-    return bind(objects, found, obj, cls)
+        return _bind_to_class(objects, raw, getter_of(objects, raw), cls)
+    return bind(objects, raw, obj, cls)
 
 
 def super_lookup(objects: Objects, start: type, cls: type, name: str) -> Any:

@@ -189,10 +189,10 @@ def load_native(objects: Objects, obj: object, name: str) -> Any:
 @calls_program
 def load_builtin(objects: Objects, obj: object, name: str) -> Any:
     """Load an attribute of a C function. ``__self__`` may be an append-only list, which is then expanded."""
-    found = getattr(obj, name)
+    value = getattr(obj, name)
     if name == "__self__":
-        objects.expand(found)
-    return found
+        objects.expand(value)
+    return value
 
 
 def load_cell(objects: Objects, cell: Any, name: str) -> Any:

@@ -150,6 +150,7 @@ def may_be_address(value: object) -> bool:
 
 
 _LEAST_ADDRESS = 1 << 24
+"""Smaller numbers in guards are not taken for addresses."""
 
 
 def _reference(obj: object) -> Callable[[], Any]:

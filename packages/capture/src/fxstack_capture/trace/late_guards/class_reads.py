@@ -80,10 +80,10 @@ class ClassReads:
     def lookup(self, cls: type, name: str) -> Any:
         """Return the raw attribute as an object of the trace, or ABSENT."""
         key = (cls, name)
-        found = self.cache.get(key, self)
-        if found is self:
-            found = self.cache[key] = self._lookup(cls, name)
-        return found
+        attribute = self.cache.get(key, self)
+        if attribute is self:
+            attribute = self.cache[key] = self._lookup(cls, name)
+        return attribute
 
     def _lookup(self, cls: type, name: str) -> Any:
         mro = _mro(cls)

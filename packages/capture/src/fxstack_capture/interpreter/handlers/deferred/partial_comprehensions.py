@@ -19,7 +19,7 @@ from fxstack_capture.interpreter.handlers import containers, flow
 from fxstack_capture.interpreter.handlers.deferred import deferred_locals as deferred
 from fxstack_capture.interpreter.handlers.variables import local_slots
 from fxstack_capture.interpreter.program import Handler, Step
-from fxstack_capture.objects.kinds.append_only_lists import lazily
+from fxstack_capture.objects.kinds.append_only_lists import in_local
 from fxstack_capture.trace.records import DeferredLocal
 
 _ON_STACK = re.compile(r"\.stack\d").match
@@ -59,7 +59,7 @@ def _is_iterator(value: object) -> bool:
 
 
 def list_append(frame: Frame, depth: int) -> None:
-    lazy_list = lazily(frame.objects, frame.stack[-depth - 1])
+    lazy_list = in_local(frame.objects, frame.stack[-depth - 1])
     if lazy_list is None:
         containers.list_append(frame, depth)
     else:
