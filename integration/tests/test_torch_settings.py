@@ -30,7 +30,9 @@ def test_every_setting_has_a_row_and_every_row_a_setting(module, config):
 def test_every_option_that_a_row_sets_belongs_to_one_stage():
     options = {row.option for table in TABLES.values() for row in table.values() if row.option is not None}
     minify = {"repro_after", "repro_level"}
-    assert {option: len(stages_of(option)) for option in options - minify} == dict.fromkeys(options - minify, 1)
+    assert {option: len(stages_of(option)) for option in options - minify} == dict.fromkeys(
+        options - minify, 1
+    )
 
 
 @pytest.mark.parametrize(
