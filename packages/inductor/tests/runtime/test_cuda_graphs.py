@@ -9,7 +9,7 @@ import torch
 
 from fxstack_inductor import torch_compat
 from fxstack_inductor.runtime import cuda_graphs
-from fxstack_inductor.runtime.cuda_graphs import MOST, GraphedCall
+from fxstack_inductor.runtime.cuda_graphs import MAX_RECORDINGS, GraphedCall
 
 
 class Recorder:
@@ -121,9 +121,9 @@ def test_a_view_of_a_result_holds_it_too(recorder):
 
 def test_recordings_are_bounded(recorder):
     call = GraphedCall(lambda x: (x + 1,), recorder)
-    held = results_of(call, MOST + 5)
-    assert recorder.captured == MOST
-    assert [h[0].item() for h in held] == list(range(1, MOST + 6))
+    held = results_of(call, MAX_RECORDINGS + 5)
+    assert recorder.captured == MAX_RECORDINGS
+    assert [h[0].item() for h in held] == list(range(1, MAX_RECORDINGS + 6))
 
 
 def test_each_size_has_its_recording(recorder):

@@ -48,16 +48,16 @@ Candidates = Mapping[str, Candidate]
 """Candidates by the name of the node."""
 
 
-def worth(plan: Plan, chosen: Candidates, gpu: Gpu) -> set[str]:
+def select_paying(plan: Plan, chosen: Candidates, gpu: Gpu) -> set[str]:
     """Return the names of ``chosen`` nodes whose kernels are predicted to beat the library."""
-    found = set()
+    paying = set()
     for origin, kernel in candidate_kernels(plan, chosen):
         try:
             if chosen[origin].pays(kernel, gpu):
-                found.add(origin)
+                paying.add(origin)
         except NotLowered:
             continue
-    return found
+    return paying
 
 
 def candidate_kernels(plan: Plan, chosen: Candidates) -> Iterator[tuple[str, Kernel]]:

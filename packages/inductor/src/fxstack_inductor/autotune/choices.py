@@ -33,6 +33,7 @@ class Choice:
 
 
 def config_name(config: KernelConfig | None) -> str:
+    """Return the name of an alternative in saved choices and in log entries."""
     return LIBRARY if config is None else str(config)
 
 
@@ -60,17 +61,17 @@ class SavedChoices:
 
     def _read(self) -> dict[str, Any]:
         try:
-            found = json.loads(self.path.read_text())
+            content = json.loads(self.path.read_text())
         except (OSError, ValueError, RecursionError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return content if isinstance(content, dict) else {}
 
 
 def _decoded(entry: Any, config_type: Callable[..., KernelConfig]) -> Choice | None:
     """Return the choice, or None if the entry was written by hand or by another version."""
     try:
         config = entry["config"]
-        made = None if config is None else config_type(**config)
-        return Choice(made, entry["origins"], dict(entry["micros"]), dict(entry["skipped"]))
+        decoded = None if config is None else config_type(**config)
+        return Choice(decoded, entry["origins"], dict(entry["micros"]), dict(entry["skipped"]))
     except (KeyError, TypeError, ValueError):
         return None

@@ -53,11 +53,14 @@ _USED: Final[dict[Path, dict[str, None]]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Cache:
+    """The entries in the directory ``root``, of at most ``limit`` bytes together."""
+
     root: Path
     limit: int
 
     @staticmethod
     def key(*parts: str) -> str:
+        """Return the key of an entry: the hash of everything that decides its contents."""
         digest = hashlib.sha256(f"fxstack-inductor cache {FORMAT}".encode())
         for part in parts:
             digest.update(f"\0{len(part)}\0".encode())
@@ -141,12 +144,12 @@ class Cache:
 
     def files(self, key: str) -> dict[str, bytes]:
         """Return the files of an entry by name."""
-        found = {}
+        files = {}
         with self._around(key) as inside, opened(key, inside, folder=True) as entry:
             for name in FILES:
                 with opened(name, entry) as file:
-                    found[name] = read_all(file)
-        return found
+                    files[name] = read_all(file)
+        return files
 
     def state(self, key: str) -> str:
         """Return the state of an entry: one of ``INTACT`` and the names beside it.
@@ -198,10 +201,10 @@ class Cache:
         """Return what killed processes left while they wrote or removed: directories older than ``age`` seconds."""
         root = self.root.resolve()
         pattern = rf"({re.escape(WRITING)}|{re.escape(REMOVING)})\w+"
-        found = [
-            path for place in (root, *_folders(root, "[0-9a-f]{2}")) for path in _folders(place, pattern)
+        paths = [
+            path for folder in (root, *_folders(root, "[0-9a-f]{2}")) for path in _folders(folder, pattern)
         ]
-        return [path for path in found if time.time() - modified(path) >= age]
+        return [path for path in paths if time.time() - modified(path) >= age]
 
     def size(self) -> int:
         return sum(entry_size(path) for path in self.entries())
@@ -258,9 +261,9 @@ def _format_of(files: Mapping[str, bytes]) -> object:
 def _folders(parent: Path, pattern: str) -> list[Path]:
     """Return the folders in ``parent`` with such a name, which are no links."""
     try:
-        with os.scandir(parent) as found:
-            named = [one for one in found if re.fullmatch(pattern, one.name)]
-            return [Path(one.path) for one in named if one.is_dir(follow_symlinks=False)]
+        with os.scandir(parent) as entries:
+            named = [entry for entry in entries if re.fullmatch(pattern, entry.name)]
+            return [Path(entry.path) for entry in named if entry.is_dir(follow_symlinks=False)]
     except OSError:
         return []
 
@@ -268,8 +271,8 @@ def _folders(parent: Path, pattern: str) -> list[Path]:
 def entry_size(directory: Path) -> int:
     """Return the total bytes of an entry's files; 0 if another process has removed it."""
     try:
-        with os.scandir(directory) as found:
-            return sum(one.stat(follow_symlinks=False).st_size for one in found)
+        with os.scandir(directory) as files:
+            return sum(file.stat(follow_symlinks=False).st_size for file in files)
     except FileNotFoundError:
         return 0
 

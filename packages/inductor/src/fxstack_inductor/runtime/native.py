@@ -127,5 +127,5 @@ def torch_library(name: str) -> ctypes.CDLL:
     if name.startswith("Py"):
         return ctypes.pythonapi
     file = "torch_python" if name in MANGLED else "torch_cuda" if "_cuda_" in name else "torch_cpu"
-    found = sorted((Path(torch.__file__).parent / "lib").glob(f"*{file}.*"))
-    return ctypes.CDLL(str(found[0])) if found else ctypes.CDLL(None)
+    libraries = sorted((Path(torch.__file__).parent / "lib").glob(f"*{file}.*"))
+    return ctypes.CDLL(str(libraries[0])) if libraries else ctypes.CDLL(None)

@@ -196,8 +196,8 @@ def glibc_version() -> int | None:
 
 def openmp_libraries() -> tuple[str, ...]:
     """Return the OpenMP runtime that torch has loaded, so that no second runtime is loaded."""
-    found = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))
-    return tuple(str(path) for path in found[:1])
+    paths = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))
+    return tuple(str(path) for path in paths[:1])
 
 
 def cpu_features() -> str:

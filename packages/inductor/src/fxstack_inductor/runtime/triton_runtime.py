@@ -59,10 +59,10 @@ def _mend_comparisons() -> None:
     original = builder.binary_op
 
     def binary_op(left: object, right: object, op: object) -> Any:
-        made = original(left, right, op)
-        if np.asarray(made.data).dtype == np.bool_:
-            return type(made)(made.data, triton.language.int1)
-        return made
+        result = original(left, right, op)
+        if np.asarray(result.data).dtype == np.bool_:
+            return type(result)(result.data, triton.language.int1)
+        return result
 
     builder.binary_op = binary_op
 
@@ -98,7 +98,7 @@ def _widened(handle: Any) -> Any:
     return type(handle)(bits.view(np.float32), triton.language.float32)
 
 
-def interpreted(kernel: TritonKernel, function: Any) -> Callable[..., None]:
+def interpreter_launch(kernel: TritonKernel, function: Any) -> Callable[..., None]:
     """Return a callable of the kernel's tensors and sizes that runs in Triton's interpreter."""
     buffers, sizes = len(kernel.kernel.buffers), kernel.kernel.sizes
     constants, warps = kernel.constants, kernel.config.num_warps

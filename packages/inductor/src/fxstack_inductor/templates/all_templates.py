@@ -22,11 +22,13 @@ TEMPLATES: Final = MappingProxyType[str, Template[Any]](
 
 def template_rules(graph_module: GraphModule, options: InductorOptions, target: KernelTarget) -> Rules:
     """Return the rules of all templates."""
-    found = (template.rules(graph_module, options, target) for template in TEMPLATES.values())
-    return {name: rule for rules in found for name, rule in rules.items()}
+    rules_by_template = (template.rules(graph_module, options, target) for template in TEMPLATES.values())
+    return {name: rule for rules in rules_by_template for name, rule in rules.items()}
 
 
 def template_candidates(graph_module: GraphModule) -> dict[str, Candidate]:
     """Return the candidates of all templates."""
-    found = (template.candidates(graph_module) for template in TEMPLATES.values())
-    return {name: candidate for candidates in found for name, candidate in candidates.items()}
+    candidates_by_template = (template.candidates(graph_module) for template in TEMPLATES.values())
+    return {
+        name: candidate for candidates in candidates_by_template for name, candidate in candidates.items()
+    }

@@ -130,6 +130,7 @@ def _warps(tile_size: int, elements: int) -> int:
 
 
 def _pointwise(kernel: Kernel) -> Tiling:
+    """Return the tiling of a kernel without reductions and scans: ``tiled`` if accesses cross, else ``flat``."""
     flat = normalise(replace(kernel, outer=(*kernel.outer, *kernel.inner), inner=()))
     across = _across(flat)
     if across is None:

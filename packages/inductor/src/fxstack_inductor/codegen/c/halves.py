@@ -22,7 +22,7 @@ from fxstack_inductor.ir.scalar_ops import EXPENSIVE
 
 RUN = 512
 """Elements of an array if the loop has no static bound: few enough to stay in the first-level cache."""
-SHORTEST = 8
+MIN_LOOP_POINTS = 8
 """Shorter loops convert their elements one by one."""
 
 
@@ -71,24 +71,24 @@ def halves(
     use.
     """
     extent = None if var.extent is None else var.extent.as_int()
-    if extent is not None and extent < SHORTEST:
+    if extent is not None and extent < MIN_LOOP_POINTS:
         return Halves(var, {}, [])
     values = names.kernel.values
     inside = [values[k] for k in computed]
     heavy = any(isinstance(v, Compute) and v.op in EXPENSIVE for v in inside)
     dtypes = {torch.float16, torch.bfloat16} if heavy else {torch.float16}
 
-    def fits(place: Load | Store, *, turned: bool = False) -> bool:
-        beside = turned or _beside(place.index, var, outside)
-        return beside and names.dtypes[place.buffer] in dtypes
+    def fits(access: Load | Store, *, turned: bool = False) -> bool:
+        beside = turned or _beside(access.index, var, outside)
+        return beside and names.dtypes[access.buffer] in dtypes
 
-    kept = [s for s in stores if _apart(names, s) and not names.copied(s)]
+    exclusive = [s for s in stores if _apart(names, s) and not names.copied(s)]
     copied = {s.value for s in stores if names.copied(s)}
-    read = {a for k in computed for a in operands(values[k])}.union(s.value for s in kept)
+    read = {a for k in computed for a in operands(values[k])}.union(s.value for s in exclusive)
     loads = {k: v for k in computed if isinstance(v := values[k], Load) and v.mask is None}
     loads = {k: v for k, v in loads.items() if k in read or k not in copied}
-    found = {k: v for k, v in loads.items() if fits(v, turned=k in names.staged)}
-    return Halves(var, found, [s for s in kept if fits(s)])
+    converted = {k: v for k, v in loads.items() if fits(v, turned=k in names.staged)}
+    return Halves(var, converted, [s for s in exclusive if fits(s)])
 
 
 def _apart(names: Names, store: Store) -> bool:

@@ -32,7 +32,7 @@ from fxstack_interchange.format.encoding.arguments import decode_constant, encod
 from fxstack_interchange.format.encoding.bare import graph_from_json, graph_to_json
 from fxstack_interchange.format.show import short_repr
 
-MOST_BYTES = 1 << 20
+MAX_CONSTANT_BYTES = 1 << 20
 """The largest constant tensor of a graph that is stored on disk."""
 
 
@@ -143,6 +143,7 @@ def image_from_json(content: Mapping[str, Any]) -> Image:
 
 
 def _constant_to_json(value: object) -> Any:
+    """Return a constant of the host program as JSON; raise ``SaveError`` for a large or special tensor."""
     if isinstance(value, GraphModule):
         return {"graph": graph_to_json(value)}
     if not isinstance(value, torch.Tensor):
@@ -150,7 +151,7 @@ def _constant_to_json(value: object) -> Any:
     plain = type(value) is torch.Tensor and value.layout is torch.strided and not value.is_cuda
     if not plain or value.requires_grad or value.is_conj() or value.is_neg():
         raise SaveError("a constant tensor of a special kind")
-    if value.untyped_storage().nbytes() > MOST_BYTES:
+    if value.untyped_storage().nbytes() > MAX_CONSTANT_BYTES:
         raise SaveError("a large constant tensor")
     memory = torch.empty(0, dtype=torch.uint8).set_(value.untyped_storage())
     return {
@@ -161,6 +162,7 @@ def _constant_to_json(value: object) -> Any:
 
 
 def _constant(content: object) -> Any:
+    """Return the constant that ``_constant_to_json`` wrote."""
     if isinstance(content, dict) and "graph" in content:
         return graph_from_json(content["graph"])
     if not isinstance(content, dict) or "bytes" not in content:

@@ -12,15 +12,15 @@ from fxstack_inductor.templates.attention.tiling import AttentionTiling
 
 def attention_cost(tiling: AttentionTiling, gpu: Gpu, sizes: Mapping[str, int]) -> Cost:
     """Return the cost of one launch of an attention; with a mask, half of the scores count."""
-    kernel, own = tiling.kernel, attention_of(tiling.kernel)
-    scores = own.heads * size_of(own.batch * own.queries * own.keys, sizes)
-    products = {"forward": 2, "queries": 3, "keys": 4}[own.kind]
-    operations = scores * (own.depth + own.width) * products // (1 if own.mask is None else 2)
+    kernel, roles = tiling.kernel, attention_of(tiling.kernel)
+    scores = roles.heads * size_of(roles.batch * roles.queries * roles.keys, sizes)
+    products = {"forward": 2, "queries": 3, "keys": 4}[roles.kind]
+    operations = scores * (roles.depth + roles.width) * products // (1 if roles.mask is None else 2)
     bytes_ = {r.name: size_of(r.numel, sizes) * r.dtype.itemsize for r in kernel.buffers}
     written = sum(size for name, size in bytes_.items() if name in kernel.written)
     total = sum(bytes_.values())
     dtype = next(r.dtype for r in kernel.buffers if r.dtype.is_floating_point)
     programs = size_of(tiling.grid, sizes)
     seconds, bound = roofline(gpu, total, operations, programs, dtype, matrix=True)
-    what = ", ".join(kernel.origins)
-    return Cost(kernel.name, what, total - written, written, operations, programs, seconds, bound)
+    operators = ", ".join(kernel.origins)
+    return Cost(kernel.name, operators, total - written, written, operations, programs, seconds, bound)

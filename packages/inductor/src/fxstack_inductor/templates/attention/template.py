@@ -21,6 +21,8 @@ from fxstack_inductor.tiling.kernels import KernelConfig
 
 
 class AttentionTemplate(Template[AttentionTiling]):
+    """Kernels of ``flex_attention`` and its gradients. They have no library call to compare with."""
+
     name = ATTENTION
 
     def rules(self, graph_module: GraphModule, options: InductorOptions, target: KernelTarget) -> Rules:

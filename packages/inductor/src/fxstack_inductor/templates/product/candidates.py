@@ -18,7 +18,7 @@ from fxstack_inductor.templates.product.cost import does_more, pays, work_of
 from fxstack_inductor.templates.product.rules import RULES, addmm, baddbmm
 from fxstack_inductor.templates.product.tiling import (
     CONFIGS,
-    LEAST,
+    MIN_SIDE,
     ProductConfig,
     ProductTiling,
     fitting_configs,
@@ -106,7 +106,7 @@ def _can_be_one(node: FxNode) -> bool:
     if len(held) > 1 or held.isdisjoint(HALF_DTYPES):
         return False
     shapes = [factor.meta["val"].shape for factor in factors]
-    return shapes[0][-1] >= LEAST and not any(0 in shape for shape in shapes)
+    return shapes[0][-1] >= MIN_SIDE and not any(0 in shape for shape in shapes)
 
 
 def _held(node: FxNode) -> torch.dtype:
@@ -115,5 +115,5 @@ def _held(node: FxNode) -> torch.dtype:
         node = node.args[0]
     if node.target in CONVERSIONS and node.meta["val"].dtype is torch.float32:
         node = node.args[0]
-    found: torch.dtype = node.meta["val"].dtype
-    return found
+    dtype: torch.dtype = node.meta["val"].dtype
+    return dtype

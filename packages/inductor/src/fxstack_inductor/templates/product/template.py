@@ -20,6 +20,8 @@ from fxstack_inductor.tiling.kernels import KernelConfig
 
 
 class ProductTemplate(Template[ProductTiling]):
+    """Products of half-precision matrices, fused with the operations around them."""
+
     name = PRODUCT
 
     def candidates(self, graph_module: GraphModule) -> Candidates:
