@@ -10,12 +10,12 @@ from torch.fx import GraphModule
 from fxstack_inductor.autotune.candidates import Candidate
 from fxstack_inductor.lower.target import KernelTarget
 from fxstack_inductor.options import InductorOptions
-from fxstack_inductor.templates.attention.template import AttentionTemplate
-from fxstack_inductor.templates.product.template import ProductTemplate
+from fxstack_inductor.templates.attention.template import ATTENTIONS
+from fxstack_inductor.templates.product.template import PRODUCTS
 from fxstack_inductor.templates.template import Rules, Template
 
 TEMPLATES: Final = MappingProxyType[str, Template[Any]](
-    {template.name: template for template in (ProductTemplate(), AttentionTemplate())}
+    {template.name: template for template in (PRODUCTS, ATTENTIONS)}
 )
 """The templates by name."""
 

@@ -61,7 +61,7 @@ class NativePrinter(CText):
     addresses: dict[str, str] = field(default_factory=dict)
     views: dict[records.Strided, str] = field(default_factory=dict)
     numbers: Numbers = field(init=False)
-    block: str = ""
+    arena_block: str = ""
     undefined: str = ""
     calls_back: bool = False
 
@@ -238,8 +238,8 @@ class NativePrinter(CText):
     def _borrow(self) -> None:
         """Take a block of the arena; ``p`` has the addresses of its slots, ``w`` the tensor handles."""
         values = list(map(self._object, self.steps.symbols))
-        self.block, addresses, handles, _ = (self.new("o") for _ in range(4))
-        self.call("take", values, self.block, 4)
+        self.arena_block, addresses, handles, _ = (self.new("o") for _ in range(4))
+        self.call("take", values, self.arena_block, 4)
         self.line(f"int64_t const* const p = (int64_t*)fx.PyBytes_AsString({addresses});")
         self.line(f"void* const* const w = (void**)fx.PyBytes_AsString({handles});")
         self.addresses = {name: f"(void*)p[{k}]" for k, name in enumerate(self.steps.slots)}
@@ -379,7 +379,7 @@ class NativePrinter(CText):
         for position, text in enumerate(texts):
             self.check(f"fx_put(result, {position}, {text})")
         if self.steps.slots:
-            self.call("give", [self.block])
+            self.call("give", [self.arena_block])
 
     def _result(self, value: object) -> str:
         """Return the C expression of a new reference to a result; its value is 0 on failure."""

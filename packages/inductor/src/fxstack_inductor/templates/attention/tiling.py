@@ -14,6 +14,7 @@ from math import gcd
 from fxstack_inductor.ir.expr import Expr, as_expr, floordiv
 from fxstack_inductor.ir.kernel import Kernel, Load
 from fxstack_inductor.templates.attention.records import attention_of
+from fxstack_inductor.tiling.kernels import KernelConfig
 from fxstack_inductor.tiling.tiles import power_of_two
 
 MIN_SIDE = 16
@@ -88,8 +89,12 @@ def _blocks(size: Expr, block: int) -> Expr:
     return floordiv(size + (block - 1), block)
 
 
-def tile_attention(kernel: Kernel) -> AttentionTiling:
-    """Return good sizes without a search. Tables whose blocks fit no tile are ignored (scores are masked)."""
+def tile_attention(kernel: Kernel, config: KernelConfig | None = None) -> AttentionTiling:
+    """Return good sizes without a search; ``config`` is always None.
+
+    Tables whose blocks fit no tile are ignored: every score is masked instead.
+    """
+    assert config is None
     a = attention_of(kernel)
     loaded = kernel.values[a.loads["query"]]
     assert isinstance(loaded, Load)

@@ -367,3 +367,8 @@ class AttentionWriter(KernelWriter):
         self._gradient(masked=masked)
         self.line(f"dv = tl.dot(tl.trans(p.to(do.dtype)), do, dv{self.precision})")
         self.line(f"dk = tl.dot(tl.trans(ds.to(q.dtype)), q, dk{self.precision})")
+
+
+def write_attention(tiling: AttentionTiling, name: str) -> str:
+    """Return the Triton function ``name``."""
+    return AttentionWriter(tiling).function(name)

@@ -24,7 +24,7 @@ from fxstack_inductor.templates.product.tiling import (
     fitting_configs,
     tile_product,
 )
-from fxstack_inductor.templates.product.writer import ProductWriter
+from fxstack_inductor.templates.product.writer import write_product
 from fxstack_inductor.tiling.kernels import TritonKernel
 
 ADDING = (addmm, baddbmm)
@@ -77,7 +77,7 @@ class ProductCandidate(Candidate):
 
 
 def _written(tiling: ProductTiling, name: str) -> TritonKernel:
-    return TritonKernel(name, ProductWriter(tiling).function(name), tiling)
+    return TritonKernel(name, write_product(tiling, name), tiling)
 
 
 def candidates(graph_module: GraphModule) -> Mapping[str, ProductCandidate]:

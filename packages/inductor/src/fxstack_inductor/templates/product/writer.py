@@ -189,3 +189,8 @@ class ProductWriter(KernelWriter):
 
 def _moves_along(index: Expr, loops: tuple[Loop, ...]) -> bool:
     return any(loop.var in index.variables for loop in loops)
+
+
+def write_product(tiling: ProductTiling, name: str) -> str:
+    """Return the Triton function ``name``."""
+    return ProductWriter(tiling).function(name)
