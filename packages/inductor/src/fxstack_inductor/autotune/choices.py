@@ -8,14 +8,12 @@ to read.
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fxstack_inductor.runtime.loader import writable
+from fxstack_inductor.runtime.loader import writable, write_whole
 from fxstack_inductor.tiling.kernels import KernelConfig
 
 LIBRARY = "library"
@@ -52,12 +50,8 @@ class SavedChoices:
     def put(self, key: str, choice: Choice) -> None:
         """Add a choice to the file's current contents; the last of concurrent writers wins, with a whole file."""
         entries = {**self._read(), key: asdict(choice)}
-        if not writable(self.path.parent):
-            return
-        handle, temporary = tempfile.mkstemp(dir=self.path.parent, suffix=".tmp")
-        with os.fdopen(handle, "w") as file:
-            json.dump(entries, file, indent=1, sort_keys=True)
-        Path(temporary).replace(self.path)
+        if writable(self.path.parent):
+            write_whole(self.path, json.dumps(entries, indent=1, sort_keys=True))
 
     def _read(self) -> dict[str, Any]:
         try:

@@ -100,6 +100,15 @@ def writable(directory: Path) -> bool:
     return False
 
 
+def write_whole(path: Path, text: str) -> None:
+    """Write a file such that a reader sees the whole file or none, even if the writer dies."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+    Path(temporary).replace(path)
+
+
 def not_kept(directory: Path, reason: str) -> None:
     """Warn once in a process that nothing is kept in ``directory``."""
     if (str(directory), reason) not in _TOLD:

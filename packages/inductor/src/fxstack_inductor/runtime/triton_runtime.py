@@ -7,8 +7,6 @@ module imports it.
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -21,6 +19,7 @@ import triton
 from triton.runtime import interpreter
 from triton.runtime.interpreter import interpreter_builder
 
+from fxstack_inductor.runtime.loader import write_whole
 from fxstack_inductor.runtime.triton_worker import import_file
 from fxstack_inductor.tiling.kernels import FLOAT8_NAMES, TritonKernel
 
@@ -33,7 +32,7 @@ def load_module(text: str, folder: Path) -> Any:
     name = f"fxstack_{hashlib.sha256(text.encode()).hexdigest()[:24]}"
     path = folder / f"{name}.py"
     if not path.exists() or path.read_text() != text:
-        _write_whole(path, text)
+        write_whole(path, text)
     module = import_file(path, name)
     if triton.knobs.runtime.interpret:
         module.libdevice = NumpyLibdevice()
@@ -41,15 +40,6 @@ def load_module(text: str, folder: Path) -> Any:
         _mend_products()
         _mend_bounds()
     return module
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Write a file such that a reader sees the whole file or none, even if the writer dies."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
-    Path(temporary).replace(path)
 
 
 @lru_cache(maxsize=1)
