@@ -29,6 +29,7 @@ from fxstack_inductor.schedule.memory import Slot, arrange
 # 11,800; peak 547 MB, eager 574).
 
 PAGE = 4096
+"""Bytes of a page; blocks are whole pages."""
 SHAPES_KEPT = 8
 """The number of size combinations for which a graph's pointers and tensors in a block are kept."""
 ROOM = 8
@@ -186,7 +187,9 @@ class Sizes:
     symbols: Sequence[str]
     exprs: Sequence[Expr]
     different: list[Expr] = field(init=False)
+    """The distinct expressions, each of which is evaluated once."""
     places: list[int] = field(init=False)
+    """For each of ``exprs``, its position in ``different``."""
 
     def __post_init__(self) -> None:
         numbers: dict[Expr, int] = {}

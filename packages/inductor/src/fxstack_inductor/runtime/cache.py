@@ -33,11 +33,13 @@ from fxstack_inductor.private_files import REMOVING, make_folder, opened, read_a
 
 T = TypeVar("T")
 FORMAT = 2
+"""The version of the layout of an entry; another version is another key."""
 LIBRARY = "kernels.so"
 SOURCE = "kernels.c"
 ENTRY = "entry.json"
 FILES = (SOURCE, LIBRARY, ENTRY)
 WRITING = ".writing-"
+"""The begin of the names of folders that are being written."""
 INTACT, DAMAGED, OTHER_VERSION, GONE = "intact", "damaged", "of another version", "gone"
 """States of an entry. ``GONE``: another process has removed it just now."""
 _OF_THE_MOMENT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO)
@@ -194,6 +196,7 @@ class Cache:
             self.evict()
 
     def entries(self) -> list[Path]:
+        """Return the folders of all entries."""
         parents = _folders(self.root, "[0-9a-f]{2}")
         return [path for parent in parents for path in _folders(parent, f"{parent.name}[0-9a-f]{{62}}")]
 
@@ -242,6 +245,7 @@ def used_entries() -> Iterator[tuple[str, dict[str, bytes]]]:
 
 
 def _is_whole(key: str, files: Mapping[str, bytes]) -> bool:
+    """Whether the files of an entry are those that its record names: the key and the library's hash agree."""
     try:
         digest = hashlib.sha256(files[LIBRARY]).hexdigest()
         record = json.loads(files[ENTRY])

@@ -134,6 +134,7 @@ class GraphedCall:
     stream: Callable[[], int | None] = lambda: 0
     """Returns the stream of the call, or None while the program records the call into its own CUDA graph."""
     recordings: dict[Any, list[Recording]] = field(default_factory=dict)
+    """The recordings made so far, by stream and sizes."""
     seen: dict[Any, dict[int, int]] = field(default_factory=dict)
     """Addresses of the last call, by stream and sizes."""
     places: dict[int, set[int]] = field(default_factory=dict)
@@ -141,6 +142,7 @@ class GraphedCall:
     often_moved: set[int] = field(default_factory=set)
     """Inputs that have had more than ``MAX_ADDRESSES`` addresses."""
     attempts: int = 0
+    """The number of recordings that were tried, failed recordings included."""
     lock: Any = field(default_factory=threading.RLock)
     """Prevents a second replay between a replay and the return of its results."""
 

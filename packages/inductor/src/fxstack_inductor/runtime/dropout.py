@@ -24,6 +24,7 @@ MIN_ELEMENTS = 2048
 """With fewer elements, fetching and restoring the generator's state costs more than the fast draw saves."""
 
 _DRAWING = Lock()
+"""Guards torch's generator between reading and writing its state."""
 
 
 def bernoulli(draw: Callable[..., None]) -> Callable[[torch.Tensor, float], torch.Tensor]:

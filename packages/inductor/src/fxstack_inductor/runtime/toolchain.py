@@ -21,6 +21,7 @@ from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.runtime.parts import parts_of
 
 CANDIDATES = ("gcc", "cc", "clang")
+"""Names of C compilers, in the order in which they are looked for."""
 
 INVERSE_FUNCTIONS = ("asin", "acos", "atan", "asinh", "acosh", "atanh")
 """Functions for which C compilers know identities; ``prelude.h`` declares them."""

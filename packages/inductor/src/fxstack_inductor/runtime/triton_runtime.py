@@ -82,6 +82,7 @@ def _mend_bounds() -> None:
 
 
 def _widened(handle: Any) -> Any:
+    """Return a tensor of the interpreter with bfloat16 bits as float32 numbers."""
     if handle.dtype.scalar is not triton.language.bfloat16:
         return handle
     bits = handle.data.astype(np.uint32) << 16

@@ -17,7 +17,9 @@ from fxstack_inductor.ir.ordered import PERSISTENT
 from fxstack_inductor.schedule.loops import normalise
 
 POINTS = 1024
+"""The number of points of a program without inner loops."""
 TILE = 2048
+"""The number of elements of a tile that spans inner loops."""
 PROGRAMS = 256
 """The number of programs that fills a large GPU about twice."""
 RUN = 16

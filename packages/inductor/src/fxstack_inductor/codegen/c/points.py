@@ -32,6 +32,7 @@ class PointsWriter(LoopWriter):
     """Writes the body of one function without inner loops."""
 
     def points(self) -> None:
+        """Write all loops; conditions that the last loop does not change are decided outside of the last loop."""
         loops = self.kernel.outer
         parts = segments(self.kernel)
         if len(loops) < 2:

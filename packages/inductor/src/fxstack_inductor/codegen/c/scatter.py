@@ -57,6 +57,7 @@ class ScatterWriter(LoopWriter):
         return last if along and (size is None or size >= MIN_COLUMNS) else None
 
     def _points(self) -> None:
+        """Write one element after the other; threads share only the loops over distinct elements."""
         loops = self._all_loops()
         self._share(ranges(self.kernel.outer))
         self._open_loops(self.kernel.inner)
@@ -65,6 +66,7 @@ class ScatterWriter(LoopWriter):
         self.out.close(len(loops))
 
     def _columns(self, column: Loop) -> None:
+        """Write vector loops over contiguous columns; each thread takes some columns and visits all rows."""
         opened = self._open_columns(self.kernel.outer[:-1], column, MAX_COLUMNS)
         self.out.line("const int64_t end = tile + width;")
         self._open_loops(self.kernel.inner)

@@ -109,6 +109,7 @@ def _function_text(kernel: Kernel, name: str, grain: int) -> str:
 
 
 def _all(condition: str, out: Writer) -> str:
+    """Return the C condition under which threads share loops: enough work, and what the proof of ``share`` needs."""
     return " && ".join([condition, *sorted(out.conditions)])
 
 

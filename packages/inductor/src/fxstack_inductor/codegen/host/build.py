@@ -183,6 +183,7 @@ class Builder:
         return freed
 
     def _free(self, names: list[str]) -> None:
+        """Add the release of variables after their last use."""
         if names:
             self.steps.append(records.Free(tuple(names)))
 

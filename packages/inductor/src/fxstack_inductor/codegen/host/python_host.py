@@ -64,6 +64,7 @@ class PythonPrinter(CodeWriter):
         self.constants.update({identifier(k): v for k, v in constants.items()})
 
     def program(self, *, boxed: bool) -> HostProgram:
+        """Return the program; ``boxed``: its argument is one list, which it empties."""
         steps = self.steps
         names = ", ".join(map(identifier, steps.plan.program.parameters))
         head = [f"def call({names}):"]

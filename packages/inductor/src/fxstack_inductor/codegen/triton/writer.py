@@ -334,6 +334,7 @@ class KernelWriter(CodeWriter):
         return triton_ops.literal(text, dtype)
 
     def _masked(self, position: int, op: str) -> str:
+        """Return the tile of a value with the neutral element of ``op`` outside of the loops."""
         dtype = self.kernel.values[position].dtype
         tile = f"tl.broadcast_to(v{position}, [XBLOCK, RBLOCK])"
         return f"tl.where(xmask & rmask, {tile}, {self._identity(op, dtype)})"
