@@ -27,6 +27,8 @@ from fxstack_inductor.templates.product.tiling import (
 from fxstack_inductor.templates.product.writer import write_product
 from fxstack_inductor.tiling.kernels import TritonKernel
 
+# Limits: the operations beside a library's product are timed as a copy of equally many bytes.
+
 ADDING = (addmm, baddbmm)
 aten = torch.ops.aten
 CONVERSIONS = frozenset({aten._to_copy.default, torch.ops.prims.convert_element_type.default})
