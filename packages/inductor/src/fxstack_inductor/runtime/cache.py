@@ -245,7 +245,7 @@ def used_entries() -> Iterator[tuple[str, dict[str, bytes]]]:
 
 
 def _is_whole(key: str, files: Mapping[str, bytes]) -> bool:
-    """Whether the files of an entry are those that its record names: the key and the library's hash agree."""
+    """Whether the record of an entry agrees with the entry's key and with the hash of its library."""
     try:
         digest = hashlib.sha256(files[LIBRARY]).hexdigest()
         record = json.loads(files[ENTRY])
@@ -263,7 +263,7 @@ def _format_of(files: Mapping[str, bytes]) -> object:
 
 
 def _folders(parent: Path, pattern: str) -> list[Path]:
-    """Return the folders in ``parent`` with such a name, which are no links."""
+    """Return the folders in ``parent`` whose names match ``pattern``, without links."""
     try:
         with os.scandir(parent) as entries:
             named = [entry for entry in entries if re.fullmatch(pattern, entry.name)]

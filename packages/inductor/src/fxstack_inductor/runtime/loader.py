@@ -101,7 +101,7 @@ def writable(directory: Path) -> bool:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file such that a reader sees the whole file or none, even if the writer dies."""
+    """Write a file; a reader sees the whole file or none, even if the writer dies."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
     with os.fdopen(handle, "w") as file:

@@ -18,7 +18,7 @@ def target_named(text: str) -> Target:
     """Return the target that ``text`` names by its device type, as ``cuda`` and ``cuda:sm_90`` do.
 
     Raises:
-        ValueError: there is no such target.
+        ValueError: no target has this device type.
     """
     for target in TARGETS:
         if target.device == text.partition(":")[0]:

@@ -1,4 +1,4 @@
-"""Convert half precision around a vector loop: into arrays of floats before, from such arrays after the loop.
+"""Convert half precision around a vector loop: into arrays of floats before the loop, from arrays of floats after it.
 
 Processors convert sixteen halves in one instruction, but GCC cannot vectorise to it (``f16_load`` and
 ``f16_store`` are a dozen integer instructions each); ``read_f16`` and ``write_f16`` of ``prelude.h`` use the
@@ -38,7 +38,7 @@ class Halves:
         return bool(self.loads or self.stores)
 
     def enter(self, names: Names, first: str, count: str, most: str) -> Iterator[str]:
-        """Declare arrays of ``most`` elements; fill those of loads with ``count`` points from ``first``."""
+        """Declare arrays of ``most`` elements; fill the arrays of loads with ``count`` points from ``first``."""
         for k, load in self.loads.items():
             source = names.staged.get(k) or self._place(names, load.buffer, load.index, first)
             yield f"float half{k}[{most}] __attribute__((aligned(64)));"

@@ -213,7 +213,7 @@ class Builder:
         self.steps.append(records.Call(step, step.target, args, kwargs, results, bindings=bindings))
 
     def _extern(self, step: ExternCall) -> None:
-        """Add an ATen call: with ``out=`` into planned memory where ATen has such an overload."""
+        """Add an ATen call: with ``out=`` into planned memory where ATen has an ``out=`` overload."""
         out = out_variant(step)
         if out is not None:
             self._allocate(step.outputs[0])

@@ -47,7 +47,7 @@ def native_program(steps: records.HostSteps, source: CSource, *, boxed: bool) ->
 
 @dataclass
 class NativePrinter(CText):
-    """Writes the records of a host program as C. Names are those of ``python``, which can write every step."""
+    """Writes the records of a host program as C. ``python`` names the objects, and writes the steps that C cannot do."""
 
     steps: records.HostSteps
     python: PythonPrinter

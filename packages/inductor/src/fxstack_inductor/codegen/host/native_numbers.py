@@ -52,7 +52,7 @@ class Numbers:
     """The place of a computed number's Python object, by its name in ``variables``."""
 
     def compute(self, call: records.Call, lines: Sequence[str], objects: Mapping[str, str]) -> bool:
-        """Write ``call`` in C and return True; return False if C has no such operation.
+        """Write ``call`` in C and return True; return False if C lacks the operation.
 
         ``lines`` are the same step in Python; ``objects`` has the places of values that are Python objects.
         """

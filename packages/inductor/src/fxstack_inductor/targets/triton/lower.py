@@ -38,7 +38,7 @@ KERNELS = KernelTarget(device="cuda", many_threads=True, wide_moments=False, flo
 
 
 def on_cuda(graph_module: GraphModule) -> bool:
-    """Whether the graph computes on CUDA; CPU tensors in such a graph are left to ATen."""
+    """Whether the graph computes on CUDA; ATen computes on the CPU tensors of a graph with CUDA tensors."""
     return any(v.device.type == "cuda" for v in tensors_of(graph_module))
 
 
@@ -88,7 +88,7 @@ def lower_triton(
 class TritonPrinting:
     """A schedule between two passes. ``configs``: measured tile sizes; ``values``: the graph's fake inputs.
 
-    ``interpreted``, ``boxed`` and ``wide`` are those of ``lower_triton``. ``limits``: see ``LoweredTriton``.
+    ``interpreted``, ``boxed`` and ``wide`` are arguments of ``lower_triton``. ``limits``: see ``LoweredTriton``.
     """
 
     plan: Plan

@@ -32,7 +32,7 @@ Body = Callable[..., None]
 
 
 class AttentionWriter(KernelWriter):
-    """Writes one function. ``role`` names are those of ``Attention.loads``."""
+    """Writes one function. ``Attention.loads`` has the names of the roles."""
 
     def __init__(self, tiling: AttentionTiling) -> None:
         super().__init__(tiling)

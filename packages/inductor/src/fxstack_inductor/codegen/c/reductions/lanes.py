@@ -24,7 +24,7 @@ MAX_CHEAP_VALUES = 12
 """An element of at most this many values is cheap enough to be written several times."""
 
 VECTOR = 64
-"""Bytes of a vector. GCC makes all vectors of a loop as long as those of the narrowest elements. With fewer
+"""Bytes of a vector. GCC makes all vectors of a loop as long as the vectors of the narrowest elements. With fewer
 lanes than a vector has bytes, or with half-precision numbers, GCC makes short vectors of everything.
 """
 
