@@ -37,7 +37,7 @@ def commands(monkeypatch):
     """What is run to compile, with three processors and parts of a hundred characters."""
     made = []
     run = toolchain._run
-    monkeypatch.setattr(parts, "ENOUGH", 100)
+    monkeypatch.setattr(parts, "PART_CHARACTERS", 100)
     monkeypatch.setattr(toolchain, "processors", lambda: 3)
     monkeypatch.setattr(toolchain, "_run", lambda command: made.append(command) or run(command))
     return made
