@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -43,7 +43,6 @@ class Candidate(ABC):
         """Return the calls that take as long as the library and the remaining operations together."""
 
 
-T = TypeVar("T", bound=Candidate)
 Candidates = Mapping[str, Candidate]
 """Candidates by the name of the node."""
 

@@ -11,7 +11,7 @@ from fxstack_inductor.targets.target import Target, tensors_of
 from fxstack_inductor.targets.triton.target import TritonTarget
 
 TARGETS: Final[tuple[Target, ...]] = (CTarget(), TritonTarget())
-"""The targets; of the device types in a graph, the one of the last target decides."""
+"""The targets. In a graph with tensors on several device types, the last target of these types is chosen."""
 
 
 def target_named(text: str) -> Target:

@@ -22,13 +22,10 @@ TEMPLATES: Final = MappingProxyType[str, Template[Any]](
 
 def template_rules(graph_module: GraphModule, options: InductorOptions, target: KernelTarget) -> Rules:
     """Return the rules of all templates."""
-    rules_by_template = (template.rules(graph_module, options, target) for template in TEMPLATES.values())
-    return {name: rule for rules in rules_by_template for name, rule in rules.items()}
+    templates = TEMPLATES.values()
+    return dict(item for t in templates for item in t.rules(graph_module, options, target).items())
 
 
 def template_candidates(graph_module: GraphModule) -> dict[str, Candidate]:
     """Return the candidates of all templates."""
-    candidates_by_template = (template.candidates(graph_module) for template in TEMPLATES.values())
-    return {
-        name: candidate for candidates in candidates_by_template for name, candidate in candidates.items()
-    }
+    return dict(item for t in TEMPLATES.values() for item in t.candidates(graph_module).items())
