@@ -31,7 +31,7 @@ def written(monkeypatch):
     kinds, original = [], AttentionWriter.function
 
     def function(self, name):
-        kinds.append(self.own.kind)
+        kinds.append(self.attention.kind)
         return original(self, name)
 
     def report(_self, _node, error):

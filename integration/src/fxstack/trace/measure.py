@@ -13,7 +13,7 @@ import torch
 from fxstack.trace.records import Allocated, Body, Measured, MeasuredMemory, StepTime
 from fxstack_inductor import Lowered
 from fxstack_inductor.errors import InductorError
-from fxstack_inductor.targets.c.profile import profiled
+from fxstack_inductor.targets.c.profile import profile_steps
 
 TIMED_CALL, MEMORY_CALL = 3, 4
 """Numbers of the measured calls: earlier calls load code and fill caches."""
@@ -36,7 +36,7 @@ def measure_calls(
         number = next(calls)
         if number == TIMED_CALL:
             try:
-                timed = profiled(lowered, boxed=boxed)
+                timed = profile_steps(lowered, boxed=boxed)
             except InductorError:  # the machine has lost its compiler: what is compiled still runs
                 return compiled(*args)
             start = perf_counter()

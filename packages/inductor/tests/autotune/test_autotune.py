@@ -9,7 +9,7 @@ import torch
 from product_graphs import OPTIONS, gelu, planner, product_kernels
 
 from fxstack_inductor.autotune.choices import Choice, SavedChoices
-from fxstack_inductor.autotune.tune import device_tuner, measure, tuned
+from fxstack_inductor.autotune.tune import device_tuner, measure, tune_plan
 from fxstack_inductor.errors import CudaError
 from fxstack_inductor.schedule.steps import KernelStep
 from fxstack_inductor.templates.kernels import triton_source
@@ -55,7 +55,7 @@ def gated(x, w, v):
 
 def tune(tmp_path, fn, times, count=2):
     timer = FakeTimer(times)
-    return *tuned(*planner(fn, count), SavedChoices(tmp_path, "gpu"), timer), timer
+    return *tune_plan(*planner(fn, count), SavedChoices(tmp_path, "gpu"), timer), timer
 
 
 def test_the_fastest_kernel_is_taken(tmp_path):

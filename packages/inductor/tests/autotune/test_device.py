@@ -37,7 +37,7 @@ def made(tmp_path, monkeypatch):
     cuda = FakeCuda(tmp_path, params=3)
     monkeypatch.setattr(device, "Driver", lambda: cuda.driver)
     monkeypatch.setattr(device.DeviceTimer, "_place", torch.device("cpu"))
-    monkeypatch.setattr(device, "FLUSHED", 16)
+    monkeypatch.setattr(device, "FLUSHED_BYTES", 16)
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "device", lambda _number: nullcontext())
     monkeypatch.setattr(torch_compat, "cuda_getCurrentRawStream", lambda number: 11 + number)
@@ -56,7 +56,7 @@ def test_a_kernel_is_launched_on_buffers_of_its_sizes(made):
     tiled = triton_kernel(kernel(), "kernel_0", CONFIGS[5])
     cubin = Cubin("kernel_0", b"\x7fELF", parameters=5, threads=128, shared=0, scratch=0)
     assert timer.kernel(tiled, cubin) == 1e-3
-    assert len(cuda.calls) == device.RUNS + 2
+    assert len(cuda.calls) == device.TIMED_RUNS + 2
     assert {(call.stream, call.grid) for call in cuda.calls} == {(11, 1)}
     assert torch.equal(torch.get_rng_state(), state)
 

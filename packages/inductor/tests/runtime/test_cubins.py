@@ -31,6 +31,6 @@ def test_a_rejected_kernel_is_an_error_where_it_is_needed(rejected, monkeypatch,
             for name in found.namelist():
                 made.writestr(name, found.read(name))
 
-    monkeypatch.setattr(cubins, "compile_what_can_be", write)
+    monkeypatch.setattr(cubins, "compile_with_messages", write)
     with pytest.raises(CompilerFailedError, match=r"(?s)for sm_90; this is a defect.*Traceback"):
         cubins.compile_archive(tmp_path / "text", tmp_path / "strict.zip", [ENTRY], 90)

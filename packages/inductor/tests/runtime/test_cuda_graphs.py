@@ -9,7 +9,7 @@ import torch
 
 from fxstack_inductor import torch_compat
 from fxstack_inductor.runtime import cuda_graphs
-from fxstack_inductor.runtime.cuda_graphs import MOST, GraphedCall
+from fxstack_inductor.runtime.cuda_graphs import MAX_RECORDINGS, GraphedCall
 
 
 class Recorder:
@@ -121,9 +121,9 @@ def test_a_view_of_a_result_holds_it_too(recorder):
 
 def test_recordings_are_bounded(recorder):
     call = GraphedCall(lambda x: (x + 1,), recorder)
-    held = results_of(call, MOST + 5)
-    assert recorder.captured == MOST
-    assert [h[0].item() for h in held] == list(range(1, MOST + 6))
+    held = results_of(call, MAX_RECORDINGS + 5)
+    assert recorder.captured == MAX_RECORDINGS
+    assert [h[0].item() for h in held] == list(range(1, MAX_RECORDINGS + 6))
 
 
 def test_each_size_has_its_recording(recorder):
@@ -139,7 +139,7 @@ def test_numbers_are_part_of_a_recording_and_few_are_remembered(recorder):
     for n in (2.0, 2.0, 2.0, *(k / 7 for k in range(200)), 2.0):
         assert call(x, n)[0].tolist() == (x * n).tolist()
     assert recorder.captured == 1
-    assert len(call.seen) <= cuda_graphs.KNOWN
+    assert len(call.seen) <= cuda_graphs.MAX_KEYS
 
 
 def test_inputs_and_their_views_are_returned_as_the_caller_s(recorder):
@@ -180,7 +180,7 @@ def test_small_results_are_copied_out(recorder):
     losses = [call(x.fill_(k))[0] for k in range(4)]
     assert [loss.item() for loss in losses] == [0, 3, 6, 9]
     assert recorder.captured == 1
-    assert cuda_graphs.SMALL >= losses[0].element_size()
+    assert cuda_graphs.SMALL_BYTES >= losses[0].element_size()
 
 
 def test_few_small_results_are_copied_out(recorder):

@@ -10,22 +10,22 @@ from inductor_checks import FAST, check
 
 from fxstack_inductor.errors import CompilerFailedError
 from fxstack_inductor.runtime import parts, toolchain
-from fxstack_inductor.runtime.parts import ENOUGH, LATER, MOST, PART, in_parts, parts_of
+from fxstack_inductor.runtime.parts import LATER_PART, MAX_PARTS, PART, PART_CHARACTERS, in_parts, parts_of
 from fxstack_inductor.runtime.toolchain import find_toolchain
 
 UNCACHED = dataclasses.replace(FAST, use_cache=False)
-PIECES = st.lists(st.integers(1, 2 * ENOUGH).map(lambda n: "k" * n), max_size=2 * MOST)
+PIECES = st.lists(st.integers(1, 2 * PART_CHARACTERS).map(lambda n: "k" * n), max_size=2 * MAX_PARTS)
 
 
 @given(PIECES)
 def test_parts_hold_every_piece_behind_the_head(pieces):
     text = in_parts("head;", pieces)
     found = parts_of(text)
-    bodies = [part.removeprefix(LATER).removeprefix("head;") for part in found]
-    assert len(found) == 1 or sum(part.startswith(LATER) for part in found) == len(found) - 1
+    bodies = [part.removeprefix(LATER_PART).removeprefix("head;") for part in found]
+    assert len(found) == 1 or sum(part.startswith(LATER_PART) for part in found) == len(found) - 1
     assert sum(body.count("k") for body in bodies) == sum(map(len, pieces))
-    assert len(found) <= MOST + 1
-    assert sum(len(body) < ENOUGH for body in bodies) <= 1 or len(found) == 1
+    assert len(found) <= MAX_PARTS + 1
+    assert sum(len(body) < PART_CHARACTERS for body in bodies) <= 1 or len(found) == 1
 
 
 def test_short_files_stay_whole():
@@ -37,7 +37,7 @@ def commands(monkeypatch):
     """What is run to compile, with three processors and parts of a hundred characters."""
     made = []
     run = toolchain._run
-    monkeypatch.setattr(parts, "ENOUGH", 100)
+    monkeypatch.setattr(parts, "PART_CHARACTERS", 100)
     monkeypatch.setattr(toolchain, "processors", lambda: 3)
     monkeypatch.setattr(toolchain, "_run", lambda command: made.append(command) or run(command))
     return made

@@ -1,4 +1,4 @@
-"""A profiled graph returns what the compiled graph returns, and has the seconds of each kernel and call."""
+"""A profile_steps graph returns what the compiled graph returns, and has the seconds of each kernel and call."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from inductor_checks import trace
 from fxstack_inductor import lower
 from fxstack_inductor.cost.cpu import measured_cpu
 from fxstack_inductor.cost.traffic import Traffic
-from fxstack_inductor.targets.c.profile import profiled
+from fxstack_inductor.targets.c.profile import profile_steps
 
 
 def chain(x, w):
@@ -18,7 +18,7 @@ def chain(x, w):
 def test_each_step_is_timed(boxed):
     arguments = [torch.randn(8, 8), torch.randn(8, 8)]
     lowered = lower(trace(chain, *arguments))
-    run = profiled(lowered, boxed=boxed)
+    run = profile_steps(lowered, boxed=boxed)
     results = run.run(list(arguments)) if boxed else run.run(*arguments)
     torch.testing.assert_close(results, chain(*arguments))
     kernels = {step.kernel.name for step in lowered.plan.steps if hasattr(step, "kernel")}

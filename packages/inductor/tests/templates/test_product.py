@@ -31,7 +31,9 @@ def empty(*shape):
 @pytest.fixture
 def always(monkeypatch):
     """Every product that can be a kernel is one."""
-    monkeypatch.setattr("fxstack_inductor.targets.triton.lower.worth", lambda _plan, chosen, _gpu: {*chosen})
+    monkeypatch.setattr(
+        "fxstack_inductor.targets.triton.lower.select_paying", lambda _plan, chosen, _gpu: {*chosen}
+    )
 
 
 CASES = {
@@ -95,7 +97,7 @@ def test_equals_eager(name):
 
 @pytest.mark.parametrize("name", ["gelu", "residual", "batches", "gate", "transposed", "one row", "float16"])
 def test_tiles_finished_in_halves_equal_eager(name, always, monkeypatch):
-    monkeypatch.setattr("fxstack_inductor.templates.product.tiling.ELEMENTS", 0)
+    monkeypatch.setattr("fxstack_inductor.templates.product.tiling.ELEMENTS_PER_THREAD", 0)
     fn, *inputs = CASES[name]
     assert "tl.static_range(2)" in lower(graph_of(fn, *inputs), target="cuda").triton
     test_equals_eager(name)

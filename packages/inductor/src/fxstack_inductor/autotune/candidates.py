@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -43,21 +43,20 @@ class Candidate(ABC):
         """Return the calls that take as long as the library and the remaining operations together."""
 
 
-T = TypeVar("T", bound=Candidate)
 Candidates = Mapping[str, Candidate]
 """Candidates by the name of the node."""
 
 
-def worth(plan: Plan, chosen: Candidates, gpu: Gpu) -> set[str]:
+def select_paying(plan: Plan, chosen: Candidates, gpu: Gpu) -> set[str]:
     """Return the names of ``chosen`` nodes whose kernels are predicted to beat the library."""
-    found = set()
+    paying = set()
     for origin, kernel in candidate_kernels(plan, chosen):
         try:
             if chosen[origin].pays(kernel, gpu):
-                found.add(origin)
+                paying.add(origin)
         except NotLowered:
             continue
-    return found
+    return paying
 
 
 def candidate_kernels(plan: Plan, chosen: Candidates) -> Iterator[tuple[str, Kernel]]:

@@ -8,14 +8,12 @@ to read.
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fxstack_inductor.runtime.loader import writable
+from fxstack_inductor.runtime.loader import writable, write_whole
 from fxstack_inductor.tiling.kernels import KernelConfig
 
 LIBRARY = "library"
@@ -33,6 +31,7 @@ class Choice:
 
 
 def config_name(config: KernelConfig | None) -> str:
+    """Return the name of an alternative in saved choices and in log entries."""
     return LIBRARY if config is None else str(config)
 
 
@@ -51,26 +50,22 @@ class SavedChoices:
     def put(self, key: str, choice: Choice) -> None:
         """Add a choice to the file's current contents; the last of concurrent writers wins, with a whole file."""
         entries = {**self._read(), key: asdict(choice)}
-        if not writable(self.path.parent):
-            return
-        handle, temporary = tempfile.mkstemp(dir=self.path.parent, suffix=".tmp")
-        with os.fdopen(handle, "w") as file:
-            json.dump(entries, file, indent=1, sort_keys=True)
-        Path(temporary).replace(self.path)
+        if writable(self.path.parent):
+            write_whole(self.path, json.dumps(entries, indent=1, sort_keys=True))
 
     def _read(self) -> dict[str, Any]:
         try:
-            found = json.loads(self.path.read_text())
+            content = json.loads(self.path.read_text())
         except (OSError, ValueError, RecursionError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return content if isinstance(content, dict) else {}
 
 
 def _decoded(entry: Any, config_type: Callable[..., KernelConfig]) -> Choice | None:
     """Return the choice, or None if the entry was written by hand or by another version."""
     try:
         config = entry["config"]
-        made = None if config is None else config_type(**config)
-        return Choice(made, entry["origins"], dict(entry["micros"]), dict(entry["skipped"]))
+        decoded = None if config is None else config_type(**config)
+        return Choice(decoded, entry["origins"], dict(entry["micros"]), dict(entry["skipped"]))
     except (KeyError, TypeError, ValueError):
         return None

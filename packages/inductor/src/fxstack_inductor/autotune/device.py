@@ -15,13 +15,13 @@ from fxstack_inductor import torch_compat
 from fxstack_inductor.autotune.candidates import Fill
 from fxstack_inductor.codegen.triton import ops as triton_ops
 from fxstack_inductor.options import InductorOptions
-from fxstack_inductor.runtime.cubins import Cubin, compiled_or_not, triton_version
+from fxstack_inductor.runtime.cubins import Cubin, compile_each, triton_version
 from fxstack_inductor.runtime.cuda_driver import Driver, Launchers
 from fxstack_inductor.tiling.kernels import TritonKernel, TritonSource
 from fxstack_inductor.torch_compat import disable_current_modes as _disable_current_modes
 
-RUNS = 12
-FLUSHED = 1 << 27
+TIMED_RUNS = 12
+FLUSHED_BYTES = 1 << 27
 """Bytes written between runs, so that no run finds its operands in the L2 cache."""
 
 
@@ -47,7 +47,7 @@ class DeviceTimer:
         """Return, by kernel name, machine code or the reason for its absence."""
         text = "\n\n".join([triton_ops.PRELUDE, *(kernel.text for kernel in kernels)]) + "\n"
         source = TritonSource(text, {kernel.name: kernel for kernel in kernels})
-        return compiled_or_not(source, self.capability, self.options)
+        return compile_each(source, self.capability, self.options)
 
     def kernel(self, kernel: TritonKernel, cubin: Cubin) -> float:
         """Return the time of a launch.
@@ -92,19 +92,20 @@ class DeviceTimer:
 
     @cached_property
     def _scratch(self) -> torch.Tensor:
-        return torch.empty(FLUSHED, dtype=torch.int8, device=self._place)
+        return torch.empty(FLUSHED_BYTES, dtype=torch.int8, device=self._place)
 
     def _filled(self, count: int, dtype: torch.dtype) -> torch.Tensor:
         """Return small numbers, as in real products; zeros for possible indices."""
         if not dtype.is_floating_point:
             return torch.zeros(count, dtype=dtype, device=self._place)
-        own = torch.Generator(self._place).manual_seed(0)  # the program's generator stays untouched
-        return torch.rand(count, device=self._place, generator=own).sub_(0.5).to(dtype)
+        generator = torch.Generator(self._place).manual_seed(0)  # the program's generator stays untouched
+        return torch.rand(count, device=self._place, generator=generator).sub_(0.5).to(dtype)
 
     def _median(self, run: Callable[[], Any]) -> float:
+        """Return the median time of ``run`` in seconds, after one call that is not timed."""
         run()
         times: list[float] = []
-        for _ in range(RUNS):
+        for _ in range(TIMED_RUNS):
             self._scratch.zero_()
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             start.record()

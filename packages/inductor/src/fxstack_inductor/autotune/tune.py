@@ -29,7 +29,7 @@ FAILURES = (CudaError, RuntimeError, MemoryError)
 """Exceptions of launches and allocations; torch's OutOfMemoryError is a RuntimeError."""
 
 
-def tuned(
+def tune_plan(
     planned: Callable[[Candidates], Plan], chosen: Candidates, saved: SavedChoices, timer: DeviceTimer
 ) -> tuple[Plan, dict[str, KernelConfig]]:
     """Return the schedule, and the tile sizes of its template kernels by kernel name.
@@ -51,7 +51,7 @@ def tuned(
                 configs[kernel.name] = choice.config
         if not lost:
             return plan, configs
-        chosen = {name: one for name, one in chosen.items() if name not in lost}
+        chosen = {name: candidate for name, candidate in chosen.items() if name not in lost}
 
 
 def device_tuner(options: InductorOptions, device: int) -> tuple[SavedChoices, DeviceTimer] | None:
@@ -67,11 +67,11 @@ def device_tuner(options: InductorOptions, device: int) -> tuple[SavedChoices, D
 def choose(kernel: Kernel, saved: SavedChoices, timer: DeviceTimer, candidate: Candidate) -> Choice:
     """Return the saved choice for ``kernel``; without one, measure and save."""
     key = hashlib.sha256(candidate.key(kernel).encode()).hexdigest()[:32]
-    found = saved.get(key, candidate.config_type)
-    if found is None:
-        found = measure(kernel, timer, candidate)
-        saved.put(key, found)
-    return found
+    choice = saved.get(key, candidate.config_type)
+    if choice is None:
+        choice = measure(kernel, timer, candidate)
+        saved.put(key, choice)
+    return choice
 
 
 def measure(kernel: Kernel, timer: DeviceTimer, candidate: Candidate) -> Choice:

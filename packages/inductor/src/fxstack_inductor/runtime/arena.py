@@ -29,6 +29,7 @@ from fxstack_inductor.schedule.memory import Slot, arrange
 # 11,800; peak 547 MB, eager 574).
 
 PAGE = 4096
+"""Bytes of a page; blocks are whole pages."""
 SHAPES_KEPT = 8
 """The number of size combinations for which a graph's pointers and tensors in a block are kept."""
 ROOM = 8
@@ -37,6 +38,8 @@ ROOM = 8
 
 @dataclass(eq=False)
 class Block:
+    """Memory for one call at a time. ``prepared`` holds what graphs have computed for it, by graph and sizes."""
+
     memory: torch.Tensor
     prepared: WeakKeyDictionary[Workspace, OrderedDict[tuple[int, ...], tuple[Any, ...]]] = field(
         default_factory=WeakKeyDictionary
@@ -50,6 +53,7 @@ class Pool:
     free: list[Block] = field(default_factory=list)
 
     def borrow(self, size: int) -> Block:
+        """Return a block of at least ``size`` bytes; the caller gives it back by appending it to ``free``."""
         try:
             block = self.free.pop()
         except IndexError:
@@ -122,29 +126,31 @@ class Workspace:
         self.measured = Sizes(self.symbols, exprs)
 
     def take(self, *sizes: int) -> tuple[Any, ...]:
+        """Borrow a block for a call with these sizes; the host program calls this method first."""
         placement = self.latest
         if placement is None or placement.sizes != sizes:
             placement = self.latest = self._known(sizes, placement)
         block = self.pool.borrow(placement.total)
-        kept = block.prepared.get(self)
-        if kept is None:
-            kept = block.prepared[self] = OrderedDict()
-        found = kept.get(sizes)
-        if found is None:
-            found = kept[sizes] = self._prepare(block.memory, placement)
-            if len(kept) > SHAPES_KEPT:
-                kept.popitem(last=False)
-        return (block, *found)
+        prepared = block.prepared.get(self)
+        if prepared is None:
+            prepared = block.prepared[self] = OrderedDict()
+        packed = prepared.get(sizes)
+        if packed is None:
+            packed = prepared[sizes] = self._prepare(block.memory, placement)
+            if len(prepared) > SHAPES_KEPT:
+                prepared.popitem(last=False)
+        return (block, *packed)
 
     def _known(self, sizes: tuple[int, ...], before: Placement | None) -> Placement:
-        found = self.known.get(sizes)
-        if found is None:
-            found = self.known[sizes] = self._placed(sizes, before)
+        placement = self.known.get(sizes)
+        if placement is None:
+            placement = self.known[sizes] = self._placed(sizes, before)
             if len(self.known) > SHAPES_KEPT:
                 self.known.popitem(last=False)
-        return found
+        return placement
 
     def _placed(self, sizes: tuple[int, ...], before: Placement | None) -> Placement:
+        """Return the places for ``sizes``; the places of the last call stay while they are large enough."""
         values = self.measured(sizes)
         counts = values[: len(self.slots)]
         wanted = [n * s.layout.dtype.itemsize for n, s in zip(counts, self.slots, strict=True)]
@@ -158,6 +164,7 @@ class Workspace:
         self.pool.free.append(block)
 
     def _prepare(self, memory: torch.Tensor, placement: Placement) -> tuple[Any, ...]:
+        """Return the addresses of the slots in ``memory`` and the tensors over them, packed for the program."""
         start, values = memory.data_ptr(), iter(placement.values[len(self.slots) :])
         whole = memory[: memory.numel() // 16 * 16]
         typed: dict[torch.dtype, torch.Tensor] = {}
@@ -180,7 +187,9 @@ class Sizes:
     symbols: Sequence[str]
     exprs: Sequence[Expr]
     different: list[Expr] = field(init=False)
+    """The distinct expressions, each of which is evaluated once."""
     places: list[int] = field(init=False)
+    """For each of ``exprs``, its position in ``different``."""
 
     def __post_init__(self) -> None:
         numbers: dict[Expr, int] = {}
@@ -188,6 +197,6 @@ class Sizes:
         self.different = list(numbers)
 
     def __call__(self, values: Sequence[int]) -> list[int]:
-        known = dict(zip(self.symbols, values, strict=True))
-        found = [expr.evaluate(known) for expr in self.different]
-        return [found[place] for place in self.places]
+        environment = dict(zip(self.symbols, values, strict=True))
+        sizes = [expr.evaluate(environment) for expr in self.different]
+        return [sizes[position] for position in self.places]

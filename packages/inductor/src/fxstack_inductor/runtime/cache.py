@@ -33,11 +33,13 @@ from fxstack_inductor.private_files import REMOVING, make_folder, opened, read_a
 
 T = TypeVar("T")
 FORMAT = 2
+"""The version of the layout of an entry; another version is another key."""
 LIBRARY = "kernels.so"
 SOURCE = "kernels.c"
 ENTRY = "entry.json"
 FILES = (SOURCE, LIBRARY, ENTRY)
 WRITING = ".writing-"
+"""The begin of the names of folders that are being written."""
 INTACT, DAMAGED, OTHER_VERSION, GONE = "intact", "damaged", "of another version", "gone"
 """States of an entry. ``GONE``: another process has removed it just now."""
 _OF_THE_MOMENT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO)
@@ -53,11 +55,14 @@ _USED: Final[dict[Path, dict[str, None]]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Cache:
+    """The entries in the directory ``root``, of at most ``limit`` bytes together."""
+
     root: Path
     limit: int
 
     @staticmethod
     def key(*parts: str) -> str:
+        """Return the key of an entry: the hash of everything that decides its contents."""
         digest = hashlib.sha256(f"fxstack-inductor cache {FORMAT}".encode())
         for part in parts:
             digest.update(f"\0{len(part)}\0".encode())
@@ -141,12 +146,12 @@ class Cache:
 
     def files(self, key: str) -> dict[str, bytes]:
         """Return the files of an entry by name."""
-        found = {}
+        files = {}
         with self._around(key) as inside, opened(key, inside, folder=True) as entry:
             for name in FILES:
                 with opened(name, entry) as file:
-                    found[name] = read_all(file)
-        return found
+                    files[name] = read_all(file)
+        return files
 
     def state(self, key: str) -> str:
         """Return the state of an entry: one of ``INTACT`` and the names beside it.
@@ -191,6 +196,7 @@ class Cache:
             self.evict()
 
     def entries(self) -> list[Path]:
+        """Return the folders of all entries."""
         parents = _folders(self.root, "[0-9a-f]{2}")
         return [path for parent in parents for path in _folders(parent, f"{parent.name}[0-9a-f]{{62}}")]
 
@@ -198,10 +204,10 @@ class Cache:
         """Return what killed processes left while they wrote or removed: directories older than ``age`` seconds."""
         root = self.root.resolve()
         pattern = rf"({re.escape(WRITING)}|{re.escape(REMOVING)})\w+"
-        found = [
-            path for place in (root, *_folders(root, "[0-9a-f]{2}")) for path in _folders(place, pattern)
+        paths = [
+            path for folder in (root, *_folders(root, "[0-9a-f]{2}")) for path in _folders(folder, pattern)
         ]
-        return [path for path in found if time.time() - modified(path) >= age]
+        return [path for path in paths if time.time() - modified(path) >= age]
 
     def size(self) -> int:
         return sum(entry_size(path) for path in self.entries())
@@ -239,6 +245,7 @@ def used_entries() -> Iterator[tuple[str, dict[str, bytes]]]:
 
 
 def _is_whole(key: str, files: Mapping[str, bytes]) -> bool:
+    """Whether the record of an entry agrees with the entry's key and with the hash of its library."""
     try:
         digest = hashlib.sha256(files[LIBRARY]).hexdigest()
         record = json.loads(files[ENTRY])
@@ -256,11 +263,11 @@ def _format_of(files: Mapping[str, bytes]) -> object:
 
 
 def _folders(parent: Path, pattern: str) -> list[Path]:
-    """Return the folders in ``parent`` with such a name, which are no links."""
+    """Return the folders in ``parent`` whose names match ``pattern``, without links."""
     try:
-        with os.scandir(parent) as found:
-            named = [one for one in found if re.fullmatch(pattern, one.name)]
-            return [Path(one.path) for one in named if one.is_dir(follow_symlinks=False)]
+        with os.scandir(parent) as entries:
+            named = [entry for entry in entries if re.fullmatch(pattern, entry.name)]
+            return [Path(entry.path) for entry in named if entry.is_dir(follow_symlinks=False)]
     except OSError:
         return []
 
@@ -268,8 +275,8 @@ def _folders(parent: Path, pattern: str) -> list[Path]:
 def entry_size(directory: Path) -> int:
     """Return the total bytes of an entry's files; 0 if another process has removed it."""
     try:
-        with os.scandir(directory) as found:
-            return sum(one.stat(follow_symlinks=False).st_size for one in found)
+        with os.scandir(directory) as files:
+            return sum(file.stat(follow_symlinks=False).st_size for file in files)
     except FileNotFoundError:
         return 0
 

@@ -27,7 +27,7 @@ from fxstack_inductor.tiling.kernels import TritonKernel, TritonSource
 
 Compiler = Callable[[Path, Path, Sequence[dict[str, Any]], int], None]
 
-ALONE = 3
+KERNELS_PER_PROCESS = 3
 """The number of kernels that one process compiles in the time of starting another process."""
 WORKER = Path(__file__).with_name("triton_worker.py")
 
@@ -51,27 +51,26 @@ def load_cubins(source: TritonSource, capability: int, options: InductorOptions)
         TritonMissing: the kernels are not in the cache, and Triton is not installed.
         CompilerFailedError: Triton rejects a kernel, which is a defect of this package.
     """
-    found = _archive(source, capability, options, compile_archive)
-    return {name: cubin for name, cubin in found.items() if isinstance(cubin, Cubin)}
+    cubins = _archive(source, capability, options, compile_archive)
+    return {name: cubin for name, cubin in cubins.items() if isinstance(cubin, Cubin)}
 
 
-def compiled_or_not(
-    source: TritonSource, capability: int, options: InductorOptions
-) -> dict[str, Cubin | str]:
+def compile_each(source: TritonSource, capability: int, options: InductorOptions) -> dict[str, Cubin | str]:
     """Return the kernels by name, with the compiler's message in place of each kernel that Triton rejects.
 
     Raises:
         TritonMissing: some kernels are not in the cache, and Triton is not installed.
     """
-    return _archive(source, capability, options, compile_what_can_be)
+    return _archive(source, capability, options, compile_with_messages)
 
 
 def _archive(
     source: TritonSource, capability: int, options: InductorOptions, compile_: Compiler
 ) -> dict[str, Cubin | str]:
+    """Return the kernels from the disk cache; if the entry is missing, ``compile_`` writes it."""
     entries = list({k.name: request_entry(k) for k in source.functions.values()}.values())
     identity = json.dumps([triton_version(), capability, entries], sort_keys=True)
-    kind = "some" if compile_ is compile_what_can_be else "all"
+    kind = "some" if compile_ is compile_with_messages else "all"
     parts = ("cubins", source.text, identity, kind)
 
     def compiled(text: Path, output: Path) -> None:
@@ -112,23 +111,25 @@ def compile_archive(text: Path, output: Path, entries: Sequence[dict[str, Any]],
     Raises:
         CompilerFailedError: Triton rejects an entry.
     """
-    compile_what_can_be(text, output, entries, capability)
-    for found in read_archive(output).values():
-        if isinstance(found, str):
+    compile_with_messages(text, output, entries, capability)
+    for compiled in read_archive(output).values():
+        if isinstance(compiled, str):
             raise CompilerFailedError(
                 f"Triton failed to compile a generated kernel for sm_{capability}; this is a defect of "
-                f"fxstack-inductor, please report it with this output:\n{found[-4000:]}",
-                found.strip().rpartition("\n")[2][:300],
+                f"fxstack-inductor, please report it with this output:\n{compiled[-4000:]}",
+                compiled.strip().rpartition("\n")[2][:300],
             )
 
 
-def compile_what_can_be(text: Path, output: Path, entries: Sequence[dict[str, Any]], capability: int) -> None:
+def compile_with_messages(
+    text: Path, output: Path, entries: Sequence[dict[str, Any]], capability: int
+) -> None:
     """Compile ``entries`` into an archive, with the compiler's message for each rejected kernel."""
     if importlib.util.find_spec("triton") is None:
         raise TritonMissing(TRITON_HINT)
     module = text.with_name("kernels.py")
     module.write_text(text.read_text())
-    count = max(1, min(os.cpu_count() or 1, -(-len(entries) // ALONE)))
+    count = max(1, min(os.cpu_count() or 1, -(-len(entries) // KERNELS_PER_PROCESS)))
     parts = [text.with_name(f"part{k}.zip") for k in range(count)]
     shares = [entries[k::count] for k in range(count)]
     running = [_start(module, share, capability, part) for share, part in zip(shares, parts, strict=True)]
@@ -139,15 +140,16 @@ def compile_what_can_be(text: Path, output: Path, entries: Sequence[dict[str, An
                 for entry in share:
                     archive.writestr(f"{entry['name']}.failed", died)
                 continue
-            with zipfile.ZipFile(part) as made:
-                for name in made.namelist():
-                    archive.writestr(name, made.read(name))
+            with zipfile.ZipFile(part) as results:
+                for name in results.namelist():
+                    archive.writestr(name, results.read(name))
             part.unlink()
 
 
 def _start(
     module: Path, entries: Sequence[dict[str, Any]], capability: int, output: Path
 ) -> subprocess.Popen[str]:
+    """Start a worker process that compiles ``entries`` of the file ``module`` into ``output``."""
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
     process = subprocess.Popen(  # noqa: S603 - our own script
@@ -173,13 +175,14 @@ def _finish(process: subprocess.Popen[str]) -> str:
 
 
 def read_archive(path: Path | IO[bytes]) -> dict[str, Cubin | str]:
-    found: dict[str, Cubin | str] = {}
+    """Return the machine code, or the compiler's message, of each kernel in an archive."""
+    kernels: dict[str, Cubin | str] = {}
     with zipfile.ZipFile(path) as archive:
         for name in archive.namelist():
             kernel, _, kind = name.rpartition(".")
             if kind == "failed":
-                found[kernel] = archive.read(name).decode()
+                kernels[kernel] = archive.read(name).decode()
             if kind == "json":
                 image = archive.read(f"{kernel}.cubin")
-                found[kernel] = Cubin(image=image, **json.loads(archive.read(name)))
-    return found
+                kernels[kernel] = Cubin(image=image, **json.loads(archive.read(name)))
+    return kernels

@@ -108,22 +108,22 @@ class Driver:
     @cached_property
     def library(self) -> ctypes.CDLL:
         try:
-            found = ctypes.CDLL(self.path)
+            library = ctypes.CDLL(self.path)
         except OSError as error:
             raise CudaError(
                 f"the CUDA driver cannot be loaded ({error}); install NVIDIA's driver, or run on CPU"
             ) from error
-        self._check(found.cuInit(0), found)
-        return found
+        self._check(library.cuInit(0), library)
+        return library
 
     def address(self, name: str) -> int:
         return ctypes.cast(self.library[name], ctypes.c_void_p).value or 0
 
     def version(self) -> int:
         """Return the newest CUDA version that the driver supports, as 13000 for 13.0."""
-        found = ctypes.c_int()
-        self._check(self.library.cuDriverGetVersion(ctypes.byref(found)))
-        return found.value
+        version = ctypes.c_int()
+        self._check(self.library.cuDriverGetVersion(ctypes.byref(version)))
+        return version.value
 
     def context(self, device: int) -> int:
         """Return the primary context of device number ``device``, which torch uses too."""

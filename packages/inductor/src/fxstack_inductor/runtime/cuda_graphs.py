@@ -4,7 +4,7 @@ A recording reads and writes fixed addresses. An input that appears at the same 
 place: a parameter, or a result of another recording (a program that holds its last results keeps two
 recordings in use). Other inputs are copied to the recording's addresses. Results lie in memory of the
 recording, and the next replay overwrites them. So a recording is replayed only when nobody holds its last
-results; otherwise another recording is made, or, after ``MOST`` recordings, the call runs without a
+results; otherwise another recording is made, or, after ``MAX_RECORDINGS`` recordings, the call runs without a
 recording. Results therefore always belong to the caller, as in eager.
 
 Only the stream of a replay orders later work after the replay, so each stream has recordings of its own.
@@ -31,15 +31,15 @@ Capture = Callable[[Callable[[], tuple[Any, ...]]], tuple[tuple[Any, ...], Calla
 # graph that waits for the device, uses CPU tensors or spans devices is not recorded, and a warning gives the
 # reason.
 
-MOST = 8
+MAX_RECORDINGS = 8
 """The largest number of recordings of one graph."""
-PLACES = 2
+MAX_ADDRESSES = 2
 """The largest number of addresses of one input for which recordings are made."""
-KNOWN = 64
+MAX_KEYS = 64
 """The largest number of (stream, sizes) keys whose last addresses are remembered."""
-SMALL = 1 << 16
+SMALL_BYTES = 1 << 16
 """Results of at most this many bytes are copied, which is cheaper than another recording."""
-COPIED = 4
+MAX_COPIES = 4
 """The largest number of copied results: the first ones, which programs may keep; saved tensors follow."""
 _PLACE = "cuda"
 _RECORDING = threading.RLock()
@@ -134,13 +134,15 @@ class GraphedCall:
     stream: Callable[[], int | None] = lambda: 0
     """Returns the stream of the call, or None while the program records the call into its own CUDA graph."""
     recordings: dict[Any, list[Recording]] = field(default_factory=dict)
+    """The recordings made so far, by stream and sizes."""
     seen: dict[Any, dict[int, int]] = field(default_factory=dict)
     """Addresses of the last call, by stream and sizes."""
     places: dict[int, set[int]] = field(default_factory=dict)
     """Addresses of each input, by position; addresses of first calls are not counted."""
     often_moved: set[int] = field(default_factory=set)
-    """Inputs that have had more than ``PLACES`` addresses."""
+    """Inputs that have had more than ``MAX_ADDRESSES`` addresses."""
     attempts: int = 0
+    """The number of recordings that were tried, failed recordings included."""
     lock: Any = field(default_factory=threading.RLock)
     """Prevents a second replay between a replay and the return of its results."""
 
@@ -152,13 +154,14 @@ class GraphedCall:
             return self._on(stream, args)
 
     def _on(self, stream: int, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Run the call on ``stream``: replay a free recording, make one, or run without a recording."""
         addresses = {k: a.data_ptr() for k, a in enumerate(args) if isinstance(a, torch.Tensor)}
         key = (stream, _sizes(args) if self.symbolic else ())
         for recording in self.recordings.get(key, ()):
             if not recording.moved(addresses) and recording.free():
                 return recording.run(args)
         before = self.seen.get(key)
-        if len(self.seen) >= KNOWN:
+        if len(self.seen) >= MAX_KEYS:
             self.seen.clear()
         self.seen[key] = addresses
         if before is None:
@@ -166,23 +169,29 @@ class GraphedCall:
             return self.call(*args)
         for k, address in addresses.items():
             places = self.places.setdefault(k, set())
-            if len(places) <= PLACES:
+            if len(places) <= MAX_ADDRESSES:
                 places.add(address)
-        self.often_moved |= {k for k, places in self.places.items() if len(places) > PLACES}
+        self.often_moved |= {k for k, places in self.places.items() if len(places) > MAX_ADDRESSES}
         self._forget()
-        made = sum(map(len, self.recordings.values()))
+        recording_count = sum(map(len, self.recordings.values()))
         moved = {k for k in self.mutated if before.get(k) != addresses.get(k)}
-        if made >= MOST or self.attempts >= 2 * MOST or moved or self.often_moved & self.mutated:
+        if (
+            recording_count >= MAX_RECORDINGS
+            or self.attempts >= 2 * MAX_RECORDINGS
+            or moved
+            or self.often_moved & self.mutated
+        ):
             return self.call(*args)
         return self._record(key, args)
 
     def _forget(self) -> None:
         """Drop the recordings that require a fixed address of an input that often moved."""
-        for key, made in self.recordings.items():
-            kept = [r for r in made if self.often_moved.isdisjoint(r.addresses)]
-            self.recordings[key] = kept
+        for key, recordings in self.recordings.items():
+            usable = [r for r in recordings if self.often_moved.isdisjoint(r.addresses)]
+            self.recordings[key] = usable
 
     def _record(self, key: object, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Record the call and replay the recording; if recording fails, never record this graph again."""
         tensors = {k: a for k, a in enumerate(args) if isinstance(a, torch.Tensor)}
         owned = {k: _home(a) for k, a in tensors.items() if k in self.often_moved}
         inputs = tensors | owned
@@ -191,7 +200,7 @@ class GraphedCall:
         try:
             values, replay = self.capture(lambda: self.call(*fixed))
         except RuntimeError as error:
-            self.attempts = 2 * MOST
+            self.attempts = 2 * MAX_RECORDINGS
             reason = " ".join(str(error).split())[:300]
             warn_user(
                 f"fxstack: CUDA graphs are off for this graph, because recording it failed: {reason}",
@@ -201,12 +210,12 @@ class GraphedCall:
         owners = {t.untyped_storage()._cdata: k for k, t in inputs.items()}
         results = tuple(_result(v, owners, inputs) for v in values)
         del values
-        small = [k for k, r in enumerate(results) if r.small][:COPIED]
+        small = [k for k, r in enumerate(results) if r.small][:MAX_COPIES]
         results = tuple(replace(r, small=k in small) for k, r in enumerate(results))
         places = {k: t.data_ptr() for k, t in tensors.items() if k not in owned}
-        made = Recording(places, owned, results, replay)
-        self.recordings.setdefault(key, []).append(made)
-        return made.run(args)
+        recording = Recording(places, owned, results, replay)
+        self.recordings.setdefault(key, []).append(recording)
+        return recording.run(args)
 
 
 def _sizes(args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -219,11 +228,12 @@ def _home(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _result(value: object, owners: dict[int, int], inputs: dict[int, torch.Tensor]) -> Result:
+    """Return a value of a recorded call as a result: a view of an input is taken from later inputs."""
     if not isinstance(value, torch.Tensor):
         return Result(value)
     source = owners.get(value.untyped_storage()._cdata)
     if source is None:
-        return Result(value, value.numel() * value.element_size() <= SMALL)
+        return Result(value, value.numel() * value.element_size() <= SMALL_BYTES)
     shift = value.storage_offset() - inputs[source].storage_offset()
     return Result(Window(source, tuple(value.shape), tuple(value.stride()), shift))
 
@@ -287,7 +297,7 @@ def _abandon(graph: torch.cuda.CUDAGraph) -> None:
 def _record_nothing() -> None:
     """Record an empty graph: torch's generators refuse to draw until a recording has ended successfully."""
     graph = torch.cuda.CUDAGraph()
-    place = torch.empty(1, device=_PLACE)
+    tensor = torch.empty(1, device=_PLACE)
     graph.capture_begin(capture_error_mode="thread_local")
-    place.zero_()
+    tensor.zero_()
     graph.capture_end()

@@ -20,10 +20,11 @@ import torch
 
 DRAW, DRAW_ARGUMENTS = "mersenne_bernoulli", 4
 """The C function, and its number of arguments."""
-FEWEST = 2048
+MIN_ELEMENTS = 2048
 """With fewer elements, fetching and restoring the generator's state costs more than the fast draw saves."""
 
 _DRAWING = Lock()
+"""Guards torch's generator between reading and writing its state."""
 
 
 def bernoulli(draw: Callable[..., None]) -> Callable[[torch.Tensor, float], torch.Tensor]:
@@ -34,7 +35,7 @@ def bernoulli(draw: Callable[..., None]) -> Callable[[torch.Tensor, float], torc
         return result
 
     def fast(x: torch.Tensor, p: float) -> torch.Tensor:
-        return eager(x, p) if x.numel() < FEWEST else _draw(draw, x, p)
+        return eager(x, p) if x.numel() < MIN_ELEMENTS else _draw(draw, x, p)
 
     return fast
 
@@ -59,18 +60,19 @@ def _expected() -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
     """Return eager's draws from seed 0 with the generator's state after each; restore the generator."""
     generator: Any = torch.default_generator
     before = generator.get_state()
-    found = []
+    draws = []
     try:
         generator.manual_seed(0)
         for count in (1, 700, 2001):
             drawn = torch.ops.aten.bernoulli.p(torch.empty(count), 0.3)
-            found.append((drawn, generator.get_state()))
+            draws.append((drawn, generator.get_state()))
     finally:
         generator.set_state(before)
-    return tuple(found)
+    return tuple(draws)
 
 
 def _draws_alike(draw: Callable[..., None]) -> bool:
+    """Whether ``draw`` gives eager's numbers and leaves eager's state of the generator in this process."""
     generator: Any = torch.default_generator
     expected = _expected()
     before = generator.get_state()

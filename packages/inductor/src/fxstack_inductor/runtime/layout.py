@@ -25,7 +25,7 @@ def restride(
             "compile it for this shape or with symbolic sizes"
         )
     pairs = zip(shape, tensor.stride(), stride, strict=True)
-    if 0 in shape or all(own == wanted for size, own, wanted in pairs if size != 1):
+    if 0 in shape or all(stride_of_tensor == wanted for size, stride_of_tensor, wanted in pairs if size != 1):
         return tensor
     if mutated:
         raise ValueError(
@@ -50,8 +50,8 @@ def as_planned(
     if shape is None:
         return result
     if tuple(result.shape) != tuple(shape):
-        found = tuple(result.shape)
-        raise UnexpectedResult(f"an operator returned shape {found}, the graph says {tuple(shape)}")
+        actual_shape = tuple(result.shape)
+        raise UnexpectedResult(f"an operator returned shape {actual_shape}, the graph says {tuple(shape)}")
     return restride(result, shape, stride, mutated=False)
 
 
@@ -62,8 +62,8 @@ def aligned(tensor: torch.Tensor) -> torch.Tensor:
 
 def _copy(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
     shape = tuple(tensor.shape)
-    made = torch.empty_strided(shape, stride, dtype=tensor.dtype, device=tensor.device)
-    return made.copy_(tensor)
+    copy = torch.empty_strided(shape, stride, dtype=tensor.dtype, device=tensor.device)
+    return copy.copy_(tensor)
 
 
 Plan = tuple[tuple[int, ...], torch.dtype, torch.device, bool, tuple[int, ...], tuple[int, ...]]
@@ -89,6 +89,7 @@ def as_declared(result: object, operator: str, plans: tuple[Plan, ...]) -> Any:
 
 
 def _checked(value: object, operator: str, plan: Plan) -> torch.Tensor:
+    """Return one result of ``operator`` as its fake function says; see ``as_declared``."""
     path, dtype, device, sized, shape, stride = plan
     name = f"result {path[0]}" if path else "a tensor"
     if not isinstance(value, torch.Tensor):
@@ -96,33 +97,33 @@ def _checked(value: object, operator: str, plan: Plan) -> torch.Tensor:
     facts = [("dtype", value.dtype, dtype), ("device", value.device, device)]
     if sized:
         facts.append(("shape", tuple(value.shape), shape))
-    for what, own, declared in facts:
-        if own != declared:
-            raise _error(operator, f"returned {name} of {what} {own}", f"{what} {declared}")
+    for fact, actual, declared in facts:
+        if actual != declared:
+            raise _error(operator, f"returned {name} of {fact} {actual}", f"{fact} {declared}")
     if not stride:
         return value
-    made = restride(value, shape, stride, mutated=False)
-    if made is not value:
+    laid_out = restride(value, shape, stride, mutated=False)
+    if laid_out is not value:
         text = _text(operator, f"returned {name} of strides {value.stride()}", f"strides {stride}")
         warn_user(f"fxstack: {text} The result was copied.", UserWarning)
-    return made
+    return laid_out
 
 
-def _text(operator: str, found: str, declared: str) -> str:
+def _text(operator: str, returned: str, declared: str) -> str:
     return (
-        f"{described(operator)} is wrong: the operator {found}, the fake function says {declared}. Compiled code "
+        f"{described(operator)} is wrong: the operator {returned}, the fake function says {declared}. Compiled code "
         "relies on the fake function. Correct it; torch.library.opcheck tests it."
     )
 
 
-def _error(operator: str, found: str, declared: str) -> WrongFakeError:
-    return WrongFakeError(_text(operator, found, declared))
+def _error(operator: str, returned: str, declared: str) -> WrongFakeError:
+    return WrongFakeError(_text(operator, returned, declared))
 
 
-def assert_numbers(value: object, what: str) -> None:
-    """Raise NotFiniteError if a floating-point tensor has NaN or infinite elements. ``what`` names the tensor."""
+def assert_numbers(value: object, name: str) -> None:
+    """Raise NotFiniteError if a floating-point tensor has NaN or infinite elements. ``name`` names the tensor."""
     if isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex()):
         if bool(value.isnan().any()):
-            raise NotFiniteError(f"NaN in {what}")
+            raise NotFiniteError(f"NaN in {name}")
         if bool(value.isinf().any()):
-            raise NotFiniteError(f"an infinite element in {what}")
+            raise NotFiniteError(f"an infinite element in {name}")

@@ -67,8 +67,8 @@ def from_cache(
     cache = Cache(root, options.cache_limit)
     key = cache.key(*parts)
     try:
-        if (found := read(cache, key)) is not None or not writable(root):
-            return found
+        if (entry := read(cache, key)) is not None or not writable(root):
+            return entry
         cache.build(key, source, compile_)
         return read(cache, key)
     except OSError as error:
@@ -77,6 +77,7 @@ def from_cache(
 
 
 def _compiled_for_now(source: str, toolchain: Toolchain) -> ctypes.CDLL:
+    """Compile ``source`` outside of the cache and load it."""
     with tempfile.TemporaryDirectory(prefix="fxstack-") as name:
         directory = Path(name)
         (directory / SOURCE).write_text(source, encoding="utf-8")
@@ -99,6 +100,15 @@ def writable(directory: Path) -> bool:
     return False
 
 
+def write_whole(path: Path, text: str) -> None:
+    """Write a file; a reader sees the whole file or none, even if the writer dies."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+    Path(temporary).replace(path)
+
+
 def not_kept(directory: Path, reason: str) -> None:
     """Warn once in a process that nothing is kept in ``directory``."""
     if (str(directory), reason) not in _TOLD:
@@ -116,6 +126,7 @@ def shortened(value: object) -> str:
 
 
 def functions_of(library: ctypes.CDLL, arguments: Mapping[str, int]) -> dict[str, Any]:
+    """Return functions of ``library``; ``arguments`` gives the number of 64-bit arguments by name."""
     functions = {}
     for name, count in arguments.items():
         function = library[name]

@@ -27,12 +27,15 @@ FUNCTIONS = tuple(re.findall(r"^  X\([^()]*?, (\w+),", HEADER, re.MULTILINE))
 """The functions of the table, in order."""
 MANGLED = {"wrap_tensor": "_Z16THPVariable_WrapRKN2at10TensorBaseE"}
 PROFILING = ("aoti_record_function_start", "aoti_record_function_end")
+"""Functions of the shim that make an entry in a profile of torch."""
 PROFILER = (vars(torch.autograd.profiler), "_is_profiler_enabled", True)
 """Where torch's profiler sets its flag, the name of the flag, and its value while a profiler is on."""
 STREAM = "aoti_torch_get_current_cuda_stream"
+"""The function without which host programs on CUDA are Python."""
 OPTIONAL = frozenset(["torch_exception_get_what_without_backtrace", STREAM, *PROFILING])
 """Functions that a torch may lack: a null pointer in the table, as for an operator of the shim."""
 ENTRY = "fxstack_bind"
+"""The function of a library that binds its host program to objects."""
 _WORD = struct.calcsize("P")
 _OFFSETS = range(2 * _WORD, 8 * _WORD, _WORD)
 
@@ -127,5 +130,5 @@ def torch_library(name: str) -> ctypes.CDLL:
     if name.startswith("Py"):
         return ctypes.pythonapi
     file = "torch_python" if name in MANGLED else "torch_cuda" if "_cuda_" in name else "torch_cpu"
-    found = sorted((Path(torch.__file__).parent / "lib").glob(f"*{file}.*"))
-    return ctypes.CDLL(str(found[0])) if found else ctypes.CDLL(None)
+    libraries = sorted((Path(torch.__file__).parent / "lib").glob(f"*{file}.*"))
+    return ctypes.CDLL(str(libraries[0])) if libraries else ctypes.CDLL(None)

@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 PART = "\n/* ---- a part of its own ---- */\n"
-LATER = "#define FXSTACK_LATER_PART\n"
+LATER_PART = "#define FXSTACK_LATER_PART\n"
 """Put in front of all parts but the first part, which defines the shared variables."""
-ENOUGH = 24_000
+PART_CHARACTERS = 24_000
 """Characters of a part: about 0.3 seconds of compilation, of which the common head takes up to 0.06."""
-MOST = 16
+MAX_PARTS = 16
 """The largest number of parts; a longer file gets longer parts."""
 
 
 def in_parts(head: str, pieces: Sequence[str]) -> str:
-    """Return ``head`` and the pieces of C, in parts of which only the last may be shorter than ``ENOUGH``."""
+    """Return ``head`` and the pieces of C, in parts of which only the last may be shorter than ``PART_CHARACTERS``."""
     return "".join([head, *(PART + "\n\n".join(group) + "\n" for group in _groups(pieces))])
 
 
 def _groups(pieces: Sequence[str]) -> Iterator[list[str]]:
-    enough = max(ENOUGH, sum(map(len, pieces)) // MOST)
+    enough = max(PART_CHARACTERS, sum(map(len, pieces)) // MAX_PARTS)
     group: list[str] = []
     size = 0
     for piece in pieces:
@@ -39,7 +39,7 @@ def _groups(pieces: Sequence[str]) -> Iterator[list[str]]:
 def parts_of(text: str) -> list[str]:
     """Return the files to compile instead of ``text``, longest first; a short text stays one file."""
     head, *parts = text.split(PART)
-    if len(parts) < 2 or len(text) - len(head) < 2 * ENOUGH:
+    if len(parts) < 2 or len(text) - len(head) < 2 * PART_CHARACTERS:
         return [text]
-    found = [(LATER if k else "") + head + part for k, part in enumerate(parts)]
-    return sorted(found, key=len, reverse=True)
+    files = [(LATER_PART if k else "") + head + part for k, part in enumerate(parts)]
+    return sorted(files, key=len, reverse=True)

@@ -21,6 +21,7 @@ from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.runtime.parts import parts_of
 
 CANDIDATES = ("gcc", "cc", "clang")
+"""Names of C compilers, in the order in which they are looked for."""
 
 INVERSE_FUNCTIONS = ("asin", "acos", "atan", "asinh", "acosh", "atanh")
 """Functions for which C compilers know identities; ``prelude.h`` declares them."""
@@ -196,8 +197,8 @@ def glibc_version() -> int | None:
 
 def openmp_libraries() -> tuple[str, ...]:
     """Return the OpenMP runtime that torch has loaded, so that no second runtime is loaded."""
-    found = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))
-    return tuple(str(path) for path in found[:1])
+    paths = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))
+    return tuple(str(path) for path in paths[:1])
 
 
 def cpu_features() -> str:

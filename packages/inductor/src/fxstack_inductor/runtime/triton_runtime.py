@@ -7,8 +7,6 @@ module imports it.
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -21,6 +19,7 @@ import triton
 from triton.runtime import interpreter
 from triton.runtime.interpreter import interpreter_builder
 
+from fxstack_inductor.runtime.loader import write_whole
 from fxstack_inductor.runtime.triton_worker import import_file
 from fxstack_inductor.tiling.kernels import FLOAT8_NAMES, TritonKernel
 
@@ -33,7 +32,7 @@ def load_module(text: str, folder: Path) -> Any:
     name = f"fxstack_{hashlib.sha256(text.encode()).hexdigest()[:24]}"
     path = folder / f"{name}.py"
     if not path.exists() or path.read_text() != text:
-        _write_whole(path, text)
+        write_whole(path, text)
     module = import_file(path, name)
     if triton.knobs.runtime.interpret:
         module.libdevice = NumpyLibdevice()
@@ -43,15 +42,6 @@ def load_module(text: str, folder: Path) -> Any:
     return module
 
 
-def _write_whole(path: Path, text: str) -> None:
-    """Write a file such that a reader sees the whole file or none, even if the writer dies."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
-    Path(temporary).replace(path)
-
-
 @lru_cache(maxsize=1)
 def _mend_comparisons() -> None:
     """Give scalar comparisons type int1, as on a GPU; the interpreter's keep the operands' type."""
@@ -59,10 +49,10 @@ def _mend_comparisons() -> None:
     original = builder.binary_op
 
     def binary_op(left: object, right: object, op: object) -> Any:
-        made = original(left, right, op)
-        if np.asarray(made.data).dtype == np.bool_:
-            return type(made)(made.data, triton.language.int1)
-        return made
+        result = original(left, right, op)
+        if np.asarray(result.data).dtype == np.bool_:
+            return type(result)(result.data, triton.language.int1)
+        return result
 
     builder.binary_op = binary_op
 
@@ -92,13 +82,14 @@ def _mend_bounds() -> None:
 
 
 def _widened(handle: Any) -> Any:
+    """Return a tensor of the interpreter with bfloat16 bits as float32 numbers."""
     if handle.dtype.scalar is not triton.language.bfloat16:
         return handle
     bits = handle.data.astype(np.uint32) << 16
     return type(handle)(bits.view(np.float32), triton.language.float32)
 
 
-def interpreted(kernel: TritonKernel, function: Any) -> Callable[..., None]:
+def interpreter_launch(kernel: TritonKernel, function: Any) -> Callable[..., None]:
     """Return a callable of the kernel's tensors and sizes that runs in Triton's interpreter."""
     buffers, sizes = len(kernel.kernel.buffers), kernel.kernel.sizes
     constants, warps = kernel.constants, kernel.config.num_warps

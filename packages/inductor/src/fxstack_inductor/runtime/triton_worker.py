@@ -61,13 +61,13 @@ def compile_kernel(function: object, entry: Mapping[str, Any], capability: int) 
 
 def facts(compiled: Any) -> dict[str, Any]:
     """Return the facts about a compiled kernel that a launcher needs."""
-    found = ENTRY.search(compiled.asm["ptx"])
-    assert found is not None
+    entry = ENTRY.search(compiled.asm["ptx"])
+    assert entry is not None
     metadata = compiled.metadata
     scratch = getattr(metadata, "global_scratch_size", 0) or 0
     return {
-        "symbol": found.group(1),
-        "parameters": found.group(2).count(".param"),
+        "symbol": entry.group(1),
+        "parameters": entry.group(2).count(".param"),
         "threads": 32 * metadata.num_warps,
         "shared": metadata.shared,
         "scratch": scratch + (getattr(metadata, "profile_scratch_size", 0) or 0),

@@ -11,14 +11,14 @@ from fxstack_inductor.targets.target import Target, tensors_of
 from fxstack_inductor.targets.triton.target import TritonTarget
 
 TARGETS: Final[tuple[Target, ...]] = (CTarget(), TritonTarget())
-"""The targets; of the device types in a graph, the one of the last target decides."""
+"""The targets. In a graph with tensors on several device types, the last target of these types is chosen."""
 
 
 def target_named(text: str) -> Target:
     """Return the target that ``text`` names by its device type, as ``cuda`` and ``cuda:sm_90`` do.
 
     Raises:
-        ValueError: there is no such target.
+        ValueError: no target has this device type.
     """
     for target in TARGETS:
         if target.device == text.partition(":")[0]:

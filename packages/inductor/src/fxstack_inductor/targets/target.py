@@ -48,7 +48,6 @@ class Target(ABC):
     """Whether ``options.freezing`` applies to graphs on this device."""
     writes_repros: ClassVar[bool] = False
     """Whether ``options.repro_dir`` applies: ``repro`` can write a graph of this target as a script."""
-
     has_images: ClassVar[bool] = False
     """Whether ``keep`` can store a compiled graph on disk."""
     has_attention: ClassVar[bool] = False

@@ -1,7 +1,7 @@
 """Templates: kernels that are written from a pattern of their own, as they profit from matrix instructions.
 
 ``template`` is the interface, ``all_templates`` the list; each folder is one template: its lowering rules, tiling, writer
-and cost. ``kernels`` writes all kernels of a graph, those of templates too. Other folders know a template only by the
+and cost. ``kernels`` writes all kernels of a graph, with or without a template. Other folders know a template only by the
 name in ``Kernel.template``. Modules here import ``lower``, ``schedule``, ``tiling``, ``cost``, ``codegen.triton`` and
 ``autotune``; templates do not import each other. Begin with ``template``, then ``product``.
 """

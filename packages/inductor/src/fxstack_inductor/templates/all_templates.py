@@ -10,23 +10,22 @@ from torch.fx import GraphModule
 from fxstack_inductor.autotune.candidates import Candidate
 from fxstack_inductor.lower.target import KernelTarget
 from fxstack_inductor.options import InductorOptions
-from fxstack_inductor.templates.attention.template import AttentionTemplate
-from fxstack_inductor.templates.product.template import ProductTemplate
+from fxstack_inductor.templates.attention.template import ATTENTIONS
+from fxstack_inductor.templates.product.template import PRODUCTS
 from fxstack_inductor.templates.template import Rules, Template
 
 TEMPLATES: Final = MappingProxyType[str, Template[Any]](
-    {template.name: template for template in (ProductTemplate(), AttentionTemplate())}
+    {template.name: template for template in (PRODUCTS, ATTENTIONS)}
 )
 """The templates by name."""
 
 
 def template_rules(graph_module: GraphModule, options: InductorOptions, target: KernelTarget) -> Rules:
     """Return the rules of all templates."""
-    found = (template.rules(graph_module, options, target) for template in TEMPLATES.values())
-    return {name: rule for rules in found for name, rule in rules.items()}
+    templates = TEMPLATES.values()
+    return dict(item for t in templates for item in t.rules(graph_module, options, target).items())
 
 
 def template_candidates(graph_module: GraphModule) -> dict[str, Candidate]:
     """Return the candidates of all templates."""
-    found = (template.candidates(graph_module) for template in TEMPLATES.values())
-    return {name: candidate for candidates in found for name, candidate in candidates.items()}
+    return dict(item for t in TEMPLATES.values() for item in t.candidates(graph_module).items())

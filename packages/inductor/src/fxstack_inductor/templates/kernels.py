@@ -21,15 +21,15 @@ def triton_source(
     functions: dict[str, TritonKernel] = {}
     parts = [triton_ops.PRELUDE]
     for kernel in kernels:
-        made = triton_kernel(kernel, placeholder, (configs or {}).get(kernel.name))
+        written = triton_kernel(kernel, placeholder, (configs or {}).get(kernel.name))
         # Kernels with equal text may differ in pointer types and in tile sizes.
-        key = (made.text, tuple(made.signature.items()), made.config)
+        key = (written.text, tuple(written.signature.items()), written.config)
         if key not in names:
             names[key] = f"kernel_{len(names)}"
             notes = [f"# {', '.join(kernel.origins)}", *(f"# {c}" for c in kernel.comments[:8])]
-            parts.append("\n".join([*notes, _named(made.text, placeholder, names[key])]))
+            parts.append("\n".join([*notes, _named(written.text, placeholder, names[key])]))
         name = names[key]
-        functions[kernel.name] = TritonKernel(name, _named(made.text, placeholder, name), made.tiling)
+        functions[kernel.name] = TritonKernel(name, _named(written.text, placeholder, name), written.tiling)
     return TritonSource("\n\n".join(parts) + "\n", functions)
 
 

@@ -1,10 +1,10 @@
-"""The interface of a template."""
+"""The record of a template."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Generic, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from torch.fx import GraphModule
 
@@ -21,45 +21,29 @@ Rules = Mapping[str, Callable[..., Any]]
 T = TypeVar("T", bound=KernelTiling)
 
 
-class Template(ABC, Generic[T]):
+@dataclass(frozen=True, slots=True)
+class Template(Generic[T]):
     """A family of kernels. ``T``: the record of a kernel that is divided into tiles.
 
-    A template takes part in lowering by ``rules`` (always) or ``candidates`` (where the kernel is predicted or measured
-    to be faster than the library). Its rules make a ``Reduction`` with the template's name, which fusion joins with
-    pointwise neighbours, or a ``TemplateCall``, which becomes a kernel as it is.
+    A template takes part in lowering by ``rules`` or ``candidates``. Its rules make a ``Reduction`` with the template's
+    name, which fusion joins with pointwise neighbours, or a ``TemplateCall``, which becomes a kernel as it is.
     """
 
-    name: ClassVar[str]
+    name: str
     """``Kernel.template`` of the template's kernels."""
+    tile: Callable[[Kernel, KernelConfig | None], T]
+    """Divides a kernel, with the given tile sizes or with good sizes without a search.
 
-    def rules(
-        self,
-        graph_module: GraphModule,  # noqa: ARG002 - for templates with rules
-        options: InductorOptions,  # noqa: ARG002
-        target: KernelTarget,  # noqa: ARG002
-    ) -> Rules:
-        """Return rules for nodes of ``graph_module`` that have no library call."""
-        return {}
-
-    def candidates(self, graph_module: GraphModule) -> Candidates:  # noqa: ARG002
-        """Return the nodes of ``graph_module`` that can be a kernel or a library call."""
-        return {}
-
-    @abstractmethod
-    def tile(self, kernel: Kernel, config: KernelConfig | None = None) -> T:
-        """Return ``kernel`` with the given tile sizes; by default, with good sizes without a search.
-
-        Raises:
-            NotLowered: the template cannot write this kernel.
-        """
-
-    @abstractmethod
-    def write(self, tiling: T, name: str) -> str:
-        """Return the text of the Triton function ``name``."""
-
-    @abstractmethod
-    def cost(self, tiling: T, gpu: Gpu, sizes: Mapping[str, int]) -> Cost:
-        """Return the predicted cost of one launch; ``sizes`` gives the graph's symbols."""
+    Raises ``NotLowered`` for a kernel that the template cannot write.
+    """
+    write: Callable[[T, str], str]
+    """Returns the text of the Triton function with the given name."""
+    cost: Callable[[T, Gpu, Mapping[str, int]], Cost]
+    """Predicts one launch; the mapping gives the graph's symbols."""
+    rules: Callable[[GraphModule, InductorOptions, KernelTarget], Rules] = lambda *_: {}
+    """Returns rules for nodes of a graph that have no library call."""
+    candidates: Callable[[GraphModule], Candidates] = lambda _: {}
+    """Returns the nodes of a graph that become a kernel where this is predicted or measured to beat the library."""
 
     def kernel(self, kernel: Kernel, name: str, config: KernelConfig | None = None) -> TritonKernel:
         """Return ``kernel`` as the Triton function ``name``."""

@@ -17,7 +17,9 @@ from fxstack_inductor.ir.ordered import PERSISTENT
 from fxstack_inductor.schedule.loops import normalise
 
 POINTS = 1024
+"""The number of points of a program without inner loops."""
 TILE = 2048
+"""The number of elements of a tile that spans inner loops."""
 PROGRAMS = 256
 """The number of programs that fills a large GPU about twice."""
 RUN = 16
@@ -130,6 +132,7 @@ def _warps(tile_size: int, elements: int) -> int:
 
 
 def _pointwise(kernel: Kernel) -> Tiling:
+    """Return the tiling of a kernel without reductions and scans: ``tiled`` if accesses cross, else ``flat``."""
     flat = normalise(replace(kernel, outer=(*kernel.outer, *kernel.inner), inner=()))
     across = _across(flat)
     if across is None:

@@ -59,6 +59,7 @@ class FunctionWriter(LoopWriter):
     # --- passes over the inner loops ------------------------------------------------------------------
 
     def _passes(self) -> None:
+        """Write every pass over the inner loops, with the outer-level values and stores between the passes."""
         emitted: set[int] = set()
         self._plan_row_cache()
         for stage in range(self.facts.last_stage + 1):
@@ -83,6 +84,7 @@ class FunctionWriter(LoopWriter):
         self._stores(self.facts.stores(stage + 1, inner=False))
 
     def _row_pass(self, stage: int, reduces: list[int], stores: list[Store]) -> None:
+        """Write one pass: declare accumulators, walk through the inner loops, finish the accumulators."""
         loops = self.kernel.inner
         for k in reduces:
             self._declare_accumulator(k)
@@ -117,19 +119,19 @@ class FunctionWriter(LoopWriter):
         name, span, prefix = last.var.name, ("0", c_index(last.extent)), "v"
         if self._blocked(reduces):
             span, prefix = ("block", "stop"), "part"
-        found = self._halves(stage, reduces, stores)
+        conversions = self._halves(stage, reduces, stores)
         if lanes:
             steps = {lane.position: lane.step(self._reduced(lane.position)) for lane in lanes}
             width = str(lanes[0].width)
             head = f"for (int64_t at = {span[0]}; at < {span[1]}; at += {width})"
-            with self.out.block(head), self._converted(found, "at", width, width):
+            with self.out.block(head), self._converted(conversions, "at", width, width):
                 self.out.line("#pragma omp simd")
                 with self.out.block(f"for (int64_t j = 0; j < {width}; j++)"):
                     self.out.line(f"const int64_t {name} = at + j;")
                     self._inner_body(stage, stores, steps)
             return
         self._open_keys(reduces, prefix)
-        with self._runs(found, span, self._simd(reduces, prefix, stage, stores)):
+        with self._runs(conversions, span, self._simd(reduces, prefix, stage, stores)):
             self._inner_body(stage, stores, self._steps(reduces, prefix))
         self._close_keys(reduces, prefix)
 
@@ -154,8 +156,8 @@ class FunctionWriter(LoopWriter):
         return [k for k in needed if k not in self.facts.outer]
 
     def _scans(self, stage: int, reduces: list[int], stores: list[Store]) -> list[int]:
-        found = self._in_pass(stage, reduces, stores)
-        return [k for k in found if isinstance(self.kernel.values[k], Scan)]
+        computed = self._in_pass(stage, reduces, stores)
+        return [k for k in computed if isinstance(self.kernel.values[k], Scan)]
 
     def _steps(self, reduces: list[int], prefix: str) -> dict[int, str]:
         keyed = {
@@ -261,15 +263,16 @@ class FunctionWriter(LoopWriter):
             return ""
         if any(self.kernel.reduction(k).op.startswith("arg") for k in reduces):
             return ""
-        found = [(k, self._accumulator(k)) for k in reduces]
-        if not all(how.clause for _, how in found):
+        accumulators = [(k, self._accumulator(k)) for k in reduces]
+        if not all(how.clause for _, how in accumulators):
             return ""
-        clauses = [f" reduction({how.clause}:{'key' if how.key else prefix}{k})" for k, how in found]
+        clauses = [f" reduction({how.clause}:{'key' if how.key else prefix}{k})" for k, how in accumulators]
         return f"#pragma omp simd{''.join(clauses)}"
 
     # --- values kept for a later pass -----------------------------------------------------------------
 
     def _plan_row_cache(self) -> None:
+        """Choose the expensive values that a later pass needs again, and declare an array for each."""
         if len(self.kernel.inner) != 1:
             return
         size = self.kernel.inner[0].extent.as_int()
@@ -301,6 +304,7 @@ class FunctionWriter(LoopWriter):
     # --- passes shared by threads ---------------------------------------------------------------------
 
     def _shared_pass(self, stage: int) -> None:
+        """Write one pass whose first inner loop threads share; each thread has its own partial results."""
         reduces = self.facts.reduces(stage)
         stores = self.facts.stores(stage, inner=True)
         if not reduces and not stores:
@@ -334,6 +338,7 @@ class FunctionWriter(LoopWriter):
     def _shared_loops(
         self, stage: int, first: Loop, rest: list[Loop], reduces: list[int], stores: list[Store]
     ) -> None:
+        """Write the inner loops of one thread in a shared pass; long loops are summed in blocks."""
         name = first.var.name
         if rest:
             self.out.open(for_head(name, "first", "last"))

@@ -1,4 +1,4 @@
-"""Convert half precision around a vector loop: into arrays of floats before, from such arrays after the loop.
+"""Convert half precision around a vector loop: into arrays of floats before the loop, from arrays of floats after it.
 
 Processors convert sixteen halves in one instruction, but GCC cannot vectorise to it (``f16_load`` and
 ``f16_store`` are a dozen integer instructions each); ``read_f16`` and ``write_f16`` of ``prelude.h`` use the
@@ -22,7 +22,7 @@ from fxstack_inductor.ir.scalar_ops import EXPENSIVE
 
 RUN = 512
 """Elements of an array if the loop has no static bound: few enough to stay in the first-level cache."""
-SHORTEST = 8
+MIN_LOOP_POINTS = 8
 """Shorter loops convert their elements one by one."""
 
 
@@ -38,7 +38,7 @@ class Halves:
         return bool(self.loads or self.stores)
 
     def enter(self, names: Names, first: str, count: str, most: str) -> Iterator[str]:
-        """Declare arrays of ``most`` elements; fill those of loads with ``count`` points from ``first``."""
+        """Declare arrays of ``most`` elements; fill the arrays of loads with ``count`` points from ``first``."""
         for k, load in self.loads.items():
             source = names.staged.get(k) or self._place(names, load.buffer, load.index, first)
             yield f"float half{k}[{most}] __attribute__((aligned(64)));"
@@ -71,24 +71,24 @@ def halves(
     use.
     """
     extent = None if var.extent is None else var.extent.as_int()
-    if extent is not None and extent < SHORTEST:
+    if extent is not None and extent < MIN_LOOP_POINTS:
         return Halves(var, {}, [])
     values = names.kernel.values
     inside = [values[k] for k in computed]
     heavy = any(isinstance(v, Compute) and v.op in EXPENSIVE for v in inside)
     dtypes = {torch.float16, torch.bfloat16} if heavy else {torch.float16}
 
-    def fits(place: Load | Store, *, turned: bool = False) -> bool:
-        beside = turned or _beside(place.index, var, outside)
-        return beside and names.dtypes[place.buffer] in dtypes
+    def fits(access: Load | Store, *, turned: bool = False) -> bool:
+        beside = turned or _beside(access.index, var, outside)
+        return beside and names.dtypes[access.buffer] in dtypes
 
-    kept = [s for s in stores if _apart(names, s) and not names.copied(s)]
+    exclusive = [s for s in stores if _apart(names, s) and not names.copied(s)]
     copied = {s.value for s in stores if names.copied(s)}
-    read = {a for k in computed for a in operands(values[k])}.union(s.value for s in kept)
+    read = {a for k in computed for a in operands(values[k])}.union(s.value for s in exclusive)
     loads = {k: v for k in computed if isinstance(v := values[k], Load) and v.mask is None}
     loads = {k: v for k, v in loads.items() if k in read or k not in copied}
-    found = {k: v for k, v in loads.items() if fits(v, turned=k in names.staged)}
-    return Halves(var, found, [s for s in kept if fits(s)])
+    converted = {k: v for k, v in loads.items() if fits(v, turned=k in names.staged)}
+    return Halves(var, converted, [s for s in exclusive if fits(s)])
 
 
 def _apart(names: Names, store: Store) -> bool:

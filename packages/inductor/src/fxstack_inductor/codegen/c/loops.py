@@ -67,6 +67,7 @@ class LoopWriter:
         return share(self.kernel, loops, self.kernel.stores)
 
     def _open_shared(self, loops: Sequence[Range], sharing: Sharing | None, *, simd: bool = False) -> None:
+        """Open loops that threads share as ``sharing`` says; without it, each thread runs all loops."""
         pragma = ["#pragma omp simd"] if simd else []
         alone = list(loops)
         if sharing is not None:
@@ -114,36 +115,39 @@ class LoopWriter:
             self.out.open(f"for (int64_t {name} = 0; {name} < {c_index(loop.extent)}; {name}++)")
 
     @contextmanager
-    def _converted(self, found: Halves, first: str, count: str, most: str) -> Iterator[None]:
-        """Wrap a loop over ``j`` below ``count`` by conversions of ``found``; their arrays end with it."""
-        if not found:
+    def _converted(self, conversions: Halves, first: str, count: str, most: str) -> Iterator[None]:
+        """Wrap a loop over ``j`` below ``count`` by conversions of ``conversions``; their arrays end with it."""
+        if not conversions:
             yield
             return
         with self.out.block(""):
-            self.out.write_lines(found.enter(self.names, first, count, most))
+            self.out.write_lines(conversions.enter(self.names, first, count, most))
             yield
-            self.out.write_lines(found.leave(self.names, first, count))
+            self.out.write_lines(conversions.leave(self.names, first, count))
 
     @contextmanager
-    def _runs(self, found: Halves, span: tuple[str, str], head: str) -> Iterator[None]:
+    def _runs(self, conversions: Halves, span: tuple[str, str], head: str) -> Iterator[None]:
         """Open the loop over ``found.var`` in ``span``, behind ``head``; conversions split it into runs."""
         start, stop = span
-        if not found:
+        if not conversions:
             self.out.write_lines([head] if head else [])
-            with self.out.block(for_head(found.var.name, start, stop)):
+            with self.out.block(for_head(conversions.var.name, start, stop)):
                 yield
             return
-        with self.out.block(for_head("run", start, stop, str(RUN))), self._run(found, "run", stop, head):
+        with (
+            self.out.block(for_head("run", start, stop, str(RUN))),
+            self._run(conversions, "run", stop, head),
+        ):
             yield
 
     @contextmanager
-    def _run(self, found: Halves, first: str, stop: str, head: str) -> Iterator[None]:
+    def _run(self, conversions: Halves, first: str, stop: str, head: str) -> Iterator[None]:
         """Open the loop from ``first`` to ``stop``, but over at most ``RUN`` points."""
         self.out.line(f"const int64_t count = {stop} - {first} < {RUN} ? {stop} - {first} : {RUN};")
-        with self._converted(found, first, "count", str(RUN)):
+        with self._converted(conversions, first, "count", str(RUN)):
             self.out.write_lines([head] if head else [])
             with self.out.block(for_head("j", "0", "count")):
-                self.out.line(f"const int64_t {found.var.name} = {first} + j;")
+                self.out.line(f"const int64_t {conversions.var.name} = {first} + j;")
                 yield
 
     def _vector(self, loop: Loop, span: tuple[str, str]) -> None:
@@ -152,8 +156,8 @@ class LoopWriter:
         outside = [k for k in needed if k not in varies]
         self._values(outside)
         inside = [k for k in needed if k in varies]
-        found = halves(self.names, loop.var, inside, self.kernel.stores, frozenset(outside))
-        with self._runs(found, span, "#pragma omp simd"):
+        conversions = halves(self.names, loop.var, inside, self.kernel.stores, frozenset(outside))
+        with self._runs(conversions, span, "#pragma omp simd"):
             self._values(inside)
             self._stores(self.kernel.stores)
 
@@ -164,13 +168,13 @@ class LoopWriter:
 
     def _varying(self, column: Loop) -> set[int]:
         """Return the values that differ from column to column."""
-        found: set[int] = set()
+        varying: set[int] = set()
         for k, value in enumerate(self.kernel.values):
             if isinstance(value, Constant):
                 continue
-            if column.var in index_variables(value) or found.intersection(operands(value)):
-                found.add(k)
-        return found
+            if column.var in index_variables(value) or varying.intersection(operands(value)):
+                varying.add(k)
+        return varying
 
     def _values(self, positions: Iterable[int]) -> None:
         for k in positions:

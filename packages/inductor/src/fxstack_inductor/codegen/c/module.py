@@ -19,6 +19,7 @@ def _header(name: str) -> str:
 
 PRELUDE = "\n".join(_header(name) for name in ("prelude.h", "vector_math.h"))
 RANDOM = _header("mersenne.h")
+"""The C generator of random numbers, for graphs with dropout (``runtime.dropout``)."""
 
 
 @dataclass(frozen=True)

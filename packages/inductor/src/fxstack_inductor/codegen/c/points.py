@@ -13,15 +13,15 @@ from fxstack_inductor.ir.expr import integer
 from fxstack_inductor.ir.kernel import Kernel
 from fxstack_inductor.schedule.borders import assume, invariant_condition, segments
 
-DEEPEST = 4
+MAX_DECISIONS = 4
 """The number of loop-invariant conditions that are decided outside a last loop with a short body."""
-SHALLOW = 2
+MAX_DECISIONS_OF_LONG_BODY = 2
 """The same for a longer body: each decision doubles the text that the C compiler reads."""
 UNVECTORISED = '__asm__ volatile("");'
 """Prevents vectorisation of a surrounding loop: branches would become masked loads (``Names._apart``)."""
-SHORT = 48
+SHORT_BODY_VALUES = 48
 """The number of values in a short body."""
-LONG = 256
+MIN_SHARED_POINTS = 256
 """The number of points from which on threads may share a last loop."""
 
 Span = tuple[str, str]
@@ -32,6 +32,7 @@ class PointsWriter(LoopWriter):
     """Writes the body of one function without inner loops."""
 
     def points(self) -> None:
+        """Write all loops; conditions that the last loop does not change are decided outside of the last loop."""
         loops = self.kernel.outer
         parts = segments(self.kernel)
         if len(loops) < 2:
@@ -40,7 +41,10 @@ class PointsWriter(LoopWriter):
         span = self._open_rows(ranges(loops), alone=len(parts) == 1)
         for part in parts:
             writer = self._for(part)
-            writer.decided(DEEPEST if len(writer._needed()) <= SHORT else SHALLOW, span)
+            writer.decided(
+                MAX_DECISIONS if len(writer._needed()) <= SHORT_BODY_VALUES else MAX_DECISIONS_OF_LONG_BODY,
+                span,
+            )
         self.out.close(len(loops) - 1)
 
     def _only_loops(self, parts: Sequence[Kernel]) -> None:
@@ -68,9 +72,9 @@ class PointsWriter(LoopWriter):
         """
         *rows, last = loops
         sharing = self._sharing(rows)
-        known = last.loop.extent.as_int()
+        extent = last.loop.extent.as_int()
         enough = sharing is not None and sharing.plenty
-        if alone and not enough and (known is None or known >= LONG):
+        if alone and not enough and (extent is None or extent >= MIN_SHARED_POINTS):
             every = self._sharing(loops)
             if every is not None and every.shared == len(loops):
                 self._note(every)
@@ -115,8 +119,8 @@ class PointsWriter(LoopWriter):
     def only_loop(self) -> None:
         """Write the only loop, or a single point; threads share the loop."""
         needed, loops, stores = self._needed(), self.kernel.outer, self.kernel.stores
-        found = halves(self.names, loops[0].var, needed, stores, ()) if loops else None
-        if not found:
+        conversions = halves(self.names, loops[0].var, needed, stores, ()) if loops else None
+        if not conversions:
             self._share(ranges(loops), simd=True)
             self._values(needed)
             self._stores(stores)
@@ -124,7 +128,7 @@ class PointsWriter(LoopWriter):
             return
         size = c_index(loops[0].extent)
         self._share([Range("from", loops[0], str(RUN), integer(RUN))])
-        with self._run(found, "from", size, "#pragma omp simd"):
+        with self._run(conversions, "from", size, "#pragma omp simd"):
             self._values(needed)
             self._stores(stores)
         self.out.close()

@@ -10,9 +10,9 @@ from fxstack_inductor.codegen.c.loops import LoopWriter
 from fxstack_inductor.codegen.c.ranges import ranges
 from fxstack_inductor.ir.kernel import Check, Loop, index_variables
 
-NARROWEST = 8
+MIN_COLUMNS = 8
 """Fewer columns than this are not vectorised."""
-WIDEST = 1 << 16
+MAX_COLUMNS = 1 << 16
 """The largest number of columns that a thread takes at once."""
 
 
@@ -20,6 +20,7 @@ class ScatterWriter(LoopWriter):
     """Writes the body of one scatter function."""
 
     def scatter(self) -> None:
+        """Write the scatter; a kernel that may write nothing after a bad index checks all indices first."""
         if self.kernel.guarded:
             self._check_first()
         column = self._column()
@@ -53,9 +54,10 @@ class ScatterWriter(LoopWriter):
         last = self.kernel.outer[-1]
         size = last.extent.as_int()
         along = all(store.index.coefficient(last.var) == 1 for store in self.kernel.stores)
-        return last if along and (size is None or size >= NARROWEST) else None
+        return last if along and (size is None or size >= MIN_COLUMNS) else None
 
     def _points(self) -> None:
+        """Write one element after the other; threads share only the loops over distinct elements."""
         loops = self._all_loops()
         self._share(ranges(self.kernel.outer))
         self._open_loops(self.kernel.inner)
@@ -64,7 +66,8 @@ class ScatterWriter(LoopWriter):
         self.out.close(len(loops))
 
     def _columns(self, column: Loop) -> None:
-        opened = self._open_columns(self.kernel.outer[:-1], column, WIDEST)
+        """Write vector loops over contiguous columns; each thread takes some columns and visits all rows."""
+        opened = self._open_columns(self.kernel.outer[:-1], column, MAX_COLUMNS)
         self.out.line("const int64_t end = tile + width;")
         self._open_loops(self.kernel.inner)
         self._vector(column, ("tile", "end"))

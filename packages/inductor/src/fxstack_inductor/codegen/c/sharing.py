@@ -33,11 +33,11 @@ VECTOR_FUNCTIONS = frozenset(
     }
 )
 """Functions whose vector versions (``prelude.h``) differ from the scalar versions in the last bits."""
-PLENTY = 64
+ENOUGH_BLOCKS = 64
 """The number of blocks that is enough for any number of threads."""
 UNIT = Var("unit", VarKind.SIZE)
 """The size of a block that is known only when the kernel is called."""
-USUAL = 1009
+ASSUMED_SIZE = 1009
 """The value assumed for an unknown size, to guess the order of digits; the proof then checks the order."""
 
 
@@ -58,7 +58,7 @@ class Sharing:
     @property
     def plenty(self) -> bool:
         """Whether there are certainly blocks for all threads."""
-        return not self.conditions and self.blocks is not None and self.blocks >= PLENTY
+        return not self.conditions and self.blocks is not None and self.blocks >= ENOUGH_BLOCKS
 
     @property
     def rank(self) -> tuple[bool, float]:
@@ -67,6 +67,8 @@ class Sharing:
 
 @dataclass(frozen=True, slots=True)
 class _Digit:
+    """One loop in the index of a store, as a digit of a number of mixed radix."""
+
     coefficient: Expr
     most: Expr | None
     """The largest number that the digit adds; None if unknown."""
@@ -86,13 +88,13 @@ def share(
     moving = [loop for loop in (*kernel.outer, *kernel.inner) if loop not in around]
     best: Sharing | None = None
     for order, shared in _candidates(loops):
-        found = _proven(replace(kernel, outer=(), inner=tuple(moving)), stores, order, shared)
-        if found is None or (found.blocks is not None and found.blocks < 2):
+        sharing = _proven(replace(kernel, outer=(), inner=tuple(moving)), stores, order, shared)
+        if sharing is None or (sharing.blocks is not None and sharing.blocks < 2):
             continue
-        if found.plenty:
-            return found
-        if best is None or found.rank > best.rank:
-            best = found
+        if sharing.plenty:
+            return sharing
+        if best is None or sharing.rank > best.rank:
+            best = sharing
     return best
 
 
@@ -110,10 +112,10 @@ def _proven(kernel: Kernel, stores: Sequence[Store], order: tuple[Range, ...], c
     lines = {ref.name: max(1, LINE // ref.dtype.itemsize) for ref in kernel.buffers}
     steps: list[list[Expr]] = []
     for store in stores:
-        found = _coefficients(store, shared)
-        if found is None:
+        coefficients = _coefficients(store, shared)
+        if coefficients is None:
             return None
-        steps.append(found)
+        steps.append(coefficients)
     tail = _tail(shared, steps)
     blocks = [
         _block(step[-1] * shared[-1].stride, lines[store.buffer])
@@ -145,13 +147,13 @@ def _calls_functions(kernel: Kernel) -> bool:
 
 def _coefficients(store: Store, loops: Sequence[Range]) -> list[Expr] | None:
     """Return the coefficients of ``loops`` in the index of ``store``; None if they do not separate points."""
-    found: list[Expr] = []
+    coefficients: list[Expr] = []
     for loop in loops:
         step = store.index.coefficient(loop.loop.var)
         if step is None or (step == 0 and loop.loop.extent != 1):
             return None
-        found.append(step)
-    return found
+        coefficients.append(step)
+    return coefficients
 
 
 def _tail(shared: Sequence[Range], steps: Sequence[Sequence[Expr]]) -> int:
@@ -173,11 +175,11 @@ def _block(step: Expr, line: int) -> int | str:
 
 def _unit(blocks: Sequence[int | str]) -> tuple[Expr, str]:
     """Return the size of a block that fills whole lines in all stores, as expression and as C."""
-    known = max((block for block in blocks if isinstance(block, int)), default=1)
+    largest = max((block for block in blocks if isinstance(block, int)), default=1)
     texts = sorted({block for block in blocks if isinstance(block, str)})
     if not texts:
-        return integer(known), str(known)
-    text = str(known)
+        return integer(largest), str(largest)
+    text = str(largest)
     for other in texts:
         text = other if text == "1" else f"max_int64_t({text}, {other})"
     return of_atom(UNIT), text
@@ -220,11 +222,11 @@ def _digits(
         digits += _halves(_step(index, loop), loop.stride, extent, aligned=False)
     points, last = product(loop.loop.extent for loop in shared[tail:]), shared[-1]
     digits += _halves(_step(index, last), unit * last.stride, points, aligned=True)
-    own = {loop.loop.var for loop in shared}
-    removed = dict.fromkeys(own, ZERO)
+    shared_variables = {loop.loop.var for loop in shared}
+    removed = dict.fromkeys(shared_variables, ZERO)
     for whole in (*kernel.outer, *kernel.inner):
         step = index.coefficient(whole.var)
-        if whole.var not in own and step is not None:
+        if whole.var not in shared_variables and step is not None:
             digits.append(_Digit(step, step * (whole.extent - 1)))
             removed[whole.var] = ZERO
     rest = _opaque(kernel, index.subs(removed))
@@ -299,4 +301,4 @@ def _at_least(value: Expr, least: Expr) -> bool:
 def _usual(expr: Expr) -> int:
     """Return a guess at a coefficient: sizes are large, blocks are small."""
     small = {UNIT.name: 16, "step": 1}
-    return expr.evaluate({v.name: small.get(v.name, USUAL) for v in expr.variables})
+    return expr.evaluate({v.name: small.get(v.name, ASSUMED_SIZE) for v in expr.variables})

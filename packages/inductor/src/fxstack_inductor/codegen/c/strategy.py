@@ -19,7 +19,7 @@ from fxstack_inductor.ir.kernel import Check, Kernel, Load, Reduce
 
 FEW_POINTS = 8
 """With fewer outer points than this, threads share the inner loop."""
-LONG = 1 << 14
+MIN_TEAM_POINTS = 1 << 14
 """Inner loops of this length justify a thread team per outer point, if threads cannot share outer points."""
 
 
@@ -52,7 +52,7 @@ def _few_points(kernel: Kernel) -> bool:
     if points is None or points < FEW_POINTS:
         return points is not None
     inner = product(loop.extent for loop in kernel.inner).as_int()
-    long = inner is not None and inner >= LONG
+    long = inner is not None and inner >= MIN_TEAM_POINTS
     return long and share(kernel, ranges(kernel.outer), kernel.stores) is None
 
 
@@ -93,6 +93,7 @@ def _straight(kernel: Kernel) -> bool:
 
 
 def _function_text(kernel: Kernel, name: str, grain: int) -> str:
+    """Return the C definition, with one version for threads and one for a single thread where both are needed."""
     chosen, condition = strategy(kernel), work_condition(kernel, grain)
     head = f"void {name}({', '.join(parameters(kernel))})"
     if chosen == "whole":
@@ -108,10 +109,12 @@ def _function_text(kernel: Kernel, name: str, grain: int) -> str:
 
 
 def _all(condition: str, out: Writer) -> str:
+    """Return the C condition under which threads share loops: enough work, and what the proof of ``share`` needs."""
     return " && ".join([condition, *sorted(out.conditions)])
 
 
 def _written(chosen: str, kernel: Kernel, grain: int | None) -> Writer:
+    """Return the lines of ``kernel`` as the strategy ``chosen`` writes them."""
     writer = WRITERS.get(chosen, FunctionWriter)(kernel, grain)
     getattr(writer, chosen)()
     nothing = _where_nothing_is_done(kernel)

@@ -42,6 +42,7 @@ class Names:
         return f"{self.buffers[buffer]}[{c_index(index)}]"
 
     def store(self, store: Store) -> str:
+        """Return the statement of a store."""
         target, dtype = self.element(store.buffer, store.index), self.dtypes[store.buffer]
         value = self.operand(self._unrounded(store))
         if store in self.results:
@@ -49,9 +50,9 @@ class Names:
         if self.copied(store):
             return f"{target} = {self._copy(store.value, dtype)};"
         if store.op not in {"", "set"}:
-            own = self.kernel.values[store.value].dtype
+            kind = self.kernel.values[store.value].dtype
             value = c_ops.emit(
-                COMBINED.get(store.op, store.op), [c_ops.load(target, dtype), value], own, [own, own]
+                COMBINED.get(store.op, store.op), [c_ops.load(target, dtype), value], kind, [kind, kind]
             )
         return f"{target} = {c_ops.store(value, dtype)};"
 
@@ -73,13 +74,14 @@ class Names:
         return value.args[0] if twice else store.value
 
     def _copy(self, position: int, dtype: torch.dtype) -> str:
+        """Return the bits of a half-precision load that a store copies without conversion."""
         value = self.kernel.values[position]
         assert isinstance(value, Load)
-        place = self._place(position, value)
+        element = self._place(position, value)
         if value.mask is None:
-            return place
+            return element
         other = "0" if value.other is None else self.operand(value.other)
-        return f"({self.operand(value.mask)} ? {place} : {c_ops.store(other, dtype)})"
+        return f"({self.operand(value.mask)} ? {element} : {c_ops.store(other, dtype)})"
 
     def operand(self, position: int) -> str:
         """Return a value's text at its use; constants are literals."""
@@ -92,6 +94,7 @@ class Names:
         return f"const {c_ops.REGISTER[value.dtype]} v{position} = {self.expression(position)};"
 
     def expression(self, position: int) -> str:
+        """Return the C expression of a value; reductions and scans have none."""
         value = self.kernel.values[position]
         match value:
             case Constant(text, dtype):

@@ -21,10 +21,10 @@ def work_condition(kernel: Kernel, grain: int | None) -> str | None:
     if grain is None:
         return None
     work = product(loop.extent for loop in (*kernel.outer, *kernel.inner))
-    known = work.as_int()
-    if known is None:
+    count = work.as_int()
+    if count is None:
         return f"threads > 1 && ({c_index(work)}) >= {grain}"
-    return None if known < grain else "threads > 1"
+    return None if count < grain else "threads > 1"
 
 
 def bounds_of_share(points: str, unit: str, threads: str = "threads") -> list[str]:
@@ -72,8 +72,8 @@ def threaded(head: str, condition: str, first: Sequence[str], body: Sequence[str
 
     ``first`` runs once, before the loops.
     """
-    name, listed, given = _parts(head)
-    call = f"{name}_part({', '.join(given[:-1])}"
+    name, listed, names = _parts(head)
+    call = f"{name}_part({', '.join(names[:-1])}"
     part = definition(f"{LOCAL} void {name}_part({listed}, const int64_t self)", body)
     lines = [
         *first,
@@ -89,10 +89,10 @@ def threaded(head: str, condition: str, first: Sequence[str], body: Sequence[str
 
 def either(head: str, condition: str, shared: Sequence[str], alone: Sequence[str]) -> str:
     """Return ``head`` as C whose body is ``shared`` if ``condition`` is true, else ``alone``."""
-    name, listed, given = _parts(head)
+    name, listed, names = _parts(head)
     bodies = {"shared": shared, "alone": alone}
     parts = [definition(f"{LOCAL} void {name}_{k}({listed})", body) for k, body in bodies.items()]
-    passed = ", ".join(given)
+    passed = ", ".join(names)
     lines = [f"  if ({condition}) {name}_shared({passed});", f"  else {name}_alone({passed});"]
     return "\n".join([*parts, definition(head, lines)])
 

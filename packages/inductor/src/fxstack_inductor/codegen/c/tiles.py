@@ -21,9 +21,9 @@ SIDE = 64
 """Rows and columns of a tile: enough for the prefetcher; with 4-byte elements, half a first-level cache."""
 SMALL_SIDE = 32
 """Rows and columns of a tile if several tensors are transposed."""
-SHORTEST = 8
+MIN_LOOP_POINTS = 8
 """Shorter loops are not worth a transposition."""
-STACK = 8
+MAX_TRANSPOSED = 8
 """The largest number of transposed tensors; others are read in place."""
 
 
@@ -44,7 +44,7 @@ def crossing(kernel: Kernel) -> Var | None:
 
 def _long(var: Var) -> bool:
     extent = None if var.extent is None else var.extent.as_int()
-    return extent is None or extent >= SHORTEST
+    return extent is None or extent >= MIN_LOOP_POINTS
 
 
 def _side(loop: Loop, most: int) -> int:
@@ -65,6 +65,7 @@ class TileWriter(LoopWriter):
     """Writes the body of one tiled function."""
 
     def tiles(self) -> None:
+        """Write loops over tiles; a tile copies the crossing tensors transposed, and then computes its elements."""
         row_var = crossing(self.kernel)
         assert row_var is not None
         column = self.kernel.outer[-1]
@@ -92,8 +93,8 @@ class TileWriter(LoopWriter):
         needed, stores = self._needed(), self.kernel.stores
         with self.out.block(f"for (int64_t i = 0; i < {rows}; i++)"):
             self.out.line(f"const int64_t {row.var.name} = row + i;")
-            found = halves(self.names, column.var, needed, stores, ())
-            with self._converted(found, "column", columns, str(most)):
+            conversions = halves(self.names, column.var, needed, stores, ())
+            with self._converted(conversions, "column", columns, str(most)):
                 self.out.line("#pragma omp simd")
                 with self.out.block(f"for (int64_t j = 0; j < {columns}; j++)"):
                     self.out.line(f"const int64_t {column.var.name} = column + j;")
@@ -102,16 +103,17 @@ class TileWriter(LoopWriter):
 
     def _turned(self, row: Loop, column: Loop) -> dict[int, Load]:
         """Return the loads across the last loop that are copied into ``turned`` arrays, by position."""
-        found: dict[int, Load] = {}
+        turned: dict[int, Load] = {}
         for k, value in enumerate(self.kernel.values):
             if not isinstance(value, Load) or value.mask is not None or operands(value):
                 continue
             across = _across(value.index, column.var)
-            if across and value.index.coefficient(row.var) == 1 and len(found) < STACK:
-                found[k] = value
-        return found
+            if across and value.index.coefficient(row.var) == 1 and len(turned) < MAX_TRANSPOSED:
+                turned[k] = value
+        return turned
 
     def _copy(self, position: int, value: Load, row: Loop, column: Loop, width: int) -> None:
+        """Write the transposed copy of one load into a stack array, from which the tile then reads."""
         dtype = self.names.dtypes[value.buffer]
         word = f"uint{8 * dtype.itemsize}_t"
         step = value.index.coefficient(column.var)

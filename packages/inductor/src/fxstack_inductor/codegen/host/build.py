@@ -38,6 +38,8 @@ def host_steps(plan: Plan, *, device: bool = False, draws: bool = True) -> recor
 
 @dataclass
 class Builder:
+    """Builds the records of one host program."""
+
     plan: Plan
     device: bool
     draws: bool
@@ -95,9 +97,9 @@ class Builder:
     @cached_property
     def _needed(self) -> set[Node]:
         """The tensors whose memory anything reads."""
-        found = {n for step in self.plan.steps for n in map(base_of, step.reads)}
-        found |= {base_of(value) for value in self._outputs}
-        return found | {base_of(m.value) for m in self.plan.program.mutations}
+        needed = {n for step in self.plan.steps for n in map(base_of, step.reads)}
+        needed |= {base_of(value) for value in self._outputs}
+        return needed | {base_of(m.value) for m in self.plan.program.mutations}
 
     @cached_property
     def _relied(self) -> set[Node]:
@@ -136,12 +138,12 @@ class Builder:
         """Choose the slots whose sizes are known when the call starts; return the symbols in the sizes."""
         program = self.plan.program
         early = set(program.parameters) | set(program.constants)
-        known = {b.symbol for b in program.bindings if b.source in early}
+        known_symbols = {b.symbol for b in program.bindings if b.source in early}
         viewed = self._view_symbols()
         names: set[str] = set()
         for node, slot in slots(self.plan).items():
             seen = viewed[node]
-            if {v.name for v in slot.elements.variables} | seen <= known:
+            if {v.name for v in slot.elements.variables} | seen <= known_symbols:
                 self.positions[node] = len(self.arena)
                 self.arena[node] = slot
                 sizes = (slot.elements, *slot.layout.shape, *slot.layout.stride)
@@ -150,14 +152,14 @@ class Builder:
 
     def _view_symbols(self) -> defaultdict[Node, set[str]]:
         """Return, for each node, the symbols of its views, which may differ from the node's symbols."""
-        found: defaultdict[Node, set[str]] = defaultdict(set)
+        symbols: defaultdict[Node, set[str]] = defaultdict(set)
         copied = [m.value for m in self.plan.program.mutations]
         for view in (*self._call_reads, *self._outputs, *copied):
             window = strided_view(view) if isinstance(view, View) else None
             if window is not None:
                 exprs = (*view.shape, *view.layout.stride, window[1])
-                found[window[0]].update(v.name for e in exprs for v in e.variables)
-        return found
+                symbols[window[0]].update(v.name for e in exprs for v in e.variables)
+        return symbols
 
     def _allocate(self, node: Node) -> None:
         if node not in self.arena:
@@ -166,9 +168,9 @@ class Builder:
     def _last_uses(self) -> defaultdict[int, list[str]]:
         """Return the names to free after each step (their last use); -1 means before the first step."""
         program = self.plan.program
-        kept = {base_of(v).name for v in (*self._outputs, *(m.value for m in program.mutations))}
-        kept |= {m.target.name for m in program.mutations}
-        kept |= set(program.constants)
+        never_freed = {base_of(v).name for v in (*self._outputs, *(m.value for m in program.mutations))}
+        never_freed |= {m.target.name for m in program.mutations}
+        never_freed |= set(program.constants)
         last = dict.fromkeys(program.inputs, -1)
         for position, step in enumerate(self.plan.steps):
             for node in used(step):
@@ -176,17 +178,19 @@ class Builder:
                     last[node.name] = position
         freed: defaultdict[int, list[str]] = defaultdict(list)
         for name, position in last.items():
-            if name not in kept:
+            if name not in never_freed:
                 freed[position].append(identifier(name))
         return freed
 
     def _free(self, names: list[str]) -> None:
+        """Add the release of variables after their last use."""
         if names:
             self.steps.append(records.Free(tuple(names)))
 
     # --- steps ------------------------------------------------------------------------------------------
 
     def _launch(self, step: KernelStep) -> None:
+        """Add the launch of a kernel, after the allocation of the tensors that it stores."""
         for node in step.stored:
             self._allocate(node)
         kernel = step.kernel
@@ -209,6 +213,7 @@ class Builder:
         self.steps.append(records.Call(step, step.target, args, kwargs, results, bindings=bindings))
 
     def _extern(self, step: ExternCall) -> None:
+        """Add an ATen call: with ``out=`` into planned memory where ATen has an ``out=`` overload."""
         out = out_variant(step)
         if out is not None:
             self._allocate(step.outputs[0])
@@ -253,9 +258,9 @@ class Builder:
         return (result, *step.args[1:]) if in_place else step.args
 
     def _bindings(self, available: set[str]) -> tuple[SymbolBinding, ...]:
-        found = tuple(b for b in self.plan.program.bindings if b.source in available)
-        self.symbols |= {b.symbol for b in found}
-        return found
+        bindings = tuple(b for b in self.plan.program.bindings if b.source in available)
+        self.symbols |= {b.symbol for b in bindings}
+        return bindings
 
     # --- values -----------------------------------------------------------------------------------------
 
@@ -263,6 +268,7 @@ class Builder:
         return tuple(map(self._value, values))
 
     def _value(self, value: object) -> Any:
+        """Return an argument or result in terms of the variables of the program."""
         match value:
             case View():
                 return self._view(value)
@@ -284,9 +290,9 @@ class Builder:
                 return value
 
     def _view(self, view: View) -> records.Variable | records.Strided:
-        found = strided_view(view)
-        assert found is not None
-        base, offset = found
+        window = strided_view(view)
+        assert window is not None
+        base, offset = window
         if base in self.arena:
             return self._window(base, view, offset)
         name, relative = identifier(base.name), isinstance(base, (Input, Extern))

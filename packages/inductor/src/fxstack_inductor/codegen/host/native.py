@@ -47,6 +47,8 @@ def native_program(steps: records.HostSteps, source: CSource, *, boxed: bool) ->
 
 @dataclass
 class NativePrinter(CText):
+    """Writes the records of a host program as C. ``python`` names the objects, and writes the steps that C cannot do."""
+
     steps: records.HostSteps
     python: PythonPrinter
     """Writes the lines of the steps that call back."""
@@ -59,7 +61,7 @@ class NativePrinter(CText):
     addresses: dict[str, str] = field(default_factory=dict)
     views: dict[records.Strided, str] = field(default_factory=dict)
     numbers: Numbers = field(init=False)
-    block: str = ""
+    arena_block: str = ""
     undefined: str = ""
     calls_back: bool = False
 
@@ -136,8 +138,8 @@ class NativePrinter(CText):
         if binding.dim is None:
             self._integer(symbol, self.objects[source])
         else:
-            what = "stride" if binding.stride else "size"
-            size = f"fx_{what}({self.handles[source]}, {binding.dim}){binding.less}"
+            kind = "stride" if binding.stride else "size"
+            size = f"fx_{kind}({self.handles[source]}, {binding.dim}){binding.less}"
             self.line(f"const int64_t {symbol} = {size};")
 
     def tensor(self, value: records.Variable | records.Strided) -> str:
@@ -146,11 +148,11 @@ class NativePrinter(CText):
             return self.handles[value.name]
         if value not in self.views:
             place = self.views[value] = self.new("t")
-            self.own(value.base, place)
+            self.keep_alive(value.base, place)
             shape, stride = c_sizes(value.shape), c_sizes(value.stride)
             layout = f"{len(value.shape)}, {shape}, {stride}, {c_index(value.offset)}"
-            made = f"fx_view({self.handles[value.base]}, {layout})"
-            self.line(f"{place} = {made};  /* {ascii_name(value.name)} */")
+            view = f"fx_view({self.handles[value.base]}, {layout})"
+            self.line(f"{place} = {view};  /* {ascii_name(value.name)} */")
             self.check(f"!{place}")
         return self.views[value]
 
@@ -169,9 +171,9 @@ class NativePrinter(CText):
             return self.numbers.boxed(name)
         if name not in self.objects:
             place = self.objects[name] = self.new("o")
-            self.own(name, place)
-            made = "wrap_tensor" if name in self.handles else "PyLong_FromLongLong"
-            self.line(f"{place} = fx.{made}({self.handles.get(name, name)});")
+            self.keep_alive(name, place)
+            function = "wrap_tensor" if name in self.handles else "PyLong_FromLongLong"
+            self.line(f"{place} = fx.{function}({self.handles.get(name, name)});")
             self.check(f"!{place}")
         return self.objects[name]
 
@@ -195,6 +197,7 @@ class NativePrinter(CText):
         self.line("fx.torch_get_num_threads(&threads);")
 
     def _arguments(self) -> None:
+        """Write the beginning: count the arguments, and take handles of the tensors among them."""
         program = self.steps.plan.program
         count = len(program.parameters)
         self.check(f"fx_count(count, {1 if self.boxed else count})")
@@ -205,7 +208,7 @@ class NativePrinter(CText):
             if self.boxed:
                 place = self.new("o")
                 self.line(f"{place} = fx_kept(fx.PyList_GetItem(arguments[0], {position}));")
-                self.own(name, place)
+                self.keep_alive(name, place)
             self.objects[name] = place
         if self.boxed and count:
             self.check(f"fx.PyList_SetSlice(arguments[0], 0, {count}, 0)")
@@ -220,8 +223,9 @@ class NativePrinter(CText):
             self.check(f"fx_rank({self.handles[identifier(source)]}, {rank})")
 
     def _restride(self, record: records.Restride) -> None:
+        """Write the check of an input's strides; Python copies an input with other strides."""
         place, handle = self.new("o"), self.handles[record.name]
-        self.own(record.name, place)
+        self.keep_alive(record.name, place)
         symbols = symbols_of((*record.shape, *record.stride))
         text = returning(["x", *symbols], self.python.restride("x", record))
         values = [self.objects[record.name], *map(self._object, symbols)]
@@ -234,8 +238,8 @@ class NativePrinter(CText):
     def _borrow(self) -> None:
         """Take a block of the arena; ``p`` has the addresses of its slots, ``w`` the tensor handles."""
         values = list(map(self._object, self.steps.symbols))
-        self.block, addresses, handles, _ = (self.new("o") for _ in range(4))
-        self.call("take", values, self.block, 4)
+        self.arena_block, addresses, handles, _ = (self.new("o") for _ in range(4))
+        self.call("take", values, self.arena_block, 4)
         self.line(f"int64_t const* const p = (int64_t*)fx.PyBytes_AsString({addresses});")
         self.line(f"void* const* const w = (void**)fx.PyBytes_AsString({handles});")
         self.addresses = {name: f"(void*)p[{k}]" for k, name in enumerate(self.steps.slots)}
@@ -250,12 +254,12 @@ class NativePrinter(CText):
         values = [self.address(buffer) for buffer in record.buffers]
         error = ["&error"] if kernel.checked else []
         arguments = ", ".join([*values, *kernel.sizes, *error, "threads"])
-        self.profiled(kernel.title, f"{self.functions[kernel.name]}({arguments});")
+        self.write_profiled(kernel.title, f"{self.functions[kernel.name]}({arguments});")
 
     def allocate(self, record: records.Allocate) -> None:
         place = self.new("t")
         self.declare(record.name, f"{place} = {empty_tensor(record.layout)}")
-        self.own(record.name, place)
+        self.keep_alive(record.name, place)
 
     def _call(self, record: records.Call) -> None:
         shim = shim_call(record)
@@ -280,22 +284,23 @@ class NativePrinter(CText):
         return address is not None or self.numbers.compute(record, lines, self.objects)
 
     def _call_shim(self, record: records.Call, shim: ShimCall) -> None:
+        """Write a call of torch's C shim; results of the operator that nothing reads are released."""
         handles = [[self.tensor(value) for value in argument.tensors] for argument in shim.arguments]
         texts = []
-        for argument, own in zip(shim.arguments, handles, strict=True):
+        for argument, tensors in zip(shim.arguments, handles, strict=True):
             undefined = self._undefined() if argument.text == UNDEFINED else ""
-            texts.append(undefined or argument.text.format(*own))
-        flat = [handle for own in handles for handle in own]
+            texts.append(undefined or argument.text.format(*tensors))
+        flat = [handle for tensors in handles for handle in tensors]
         places = {position: self.new("t") for position in shim.tensors}
         texts += [f"&{places[k]}" if k in places else "(int64_t[]){0}" for k in range(shim.returns)]
-        made = f"fx.{shim.function}({', '.join(texts)})"
-        again = shim.again.format(self.python.constant(shim.target))
-        self.call_again(made, shim.target._schema.name, again, flat, stop=shim.returns > 0)
+        call = f"fx.{shim.function}({', '.join(texts)})"
+        python_call = shim.again.format(self.python.constant(shim.target))
+        self.call_again(call, shim.target._schema.name, python_call, flat, stop=shim.returns > 0)
         self.calls_back |= shim.returns > 0
         for result in record.results if shim.returns else ():
             place = places.pop(result.position)
             self.declare(result.name, place)
-            self.own(result.name, place)
+            self.keep_alive(result.name, place)
         for unused in places.values():
             self.line(f"fx_drop(&{unused});")
 
@@ -324,7 +329,7 @@ class NativePrinter(CText):
                 self._integer(name, place)
             else:
                 self.objects[name] = place
-            self.own(name, place)
+            self.keep_alive(name, place)
 
     def _check(self, record: records.Check) -> None:
         """Copy a result that differs from the plan, or end the program."""
@@ -354,8 +359,8 @@ class NativePrinter(CText):
     @cached_property
     def _rerun_with(self) -> frozenset[str]:
         """The parameters with which the program is run again if an index is out of range."""
-        again = self.boxed and self.reruns
-        return frozenset(map(identifier, self.steps.plan.program.parameters if again else ()))
+        keeps_inputs = self.boxed and self.reruns
+        return frozenset(map(identifier, self.steps.plan.program.parameters if keeps_inputs else ()))
 
     @property
     def reruns(self) -> bool:
@@ -374,7 +379,7 @@ class NativePrinter(CText):
         for position, text in enumerate(texts):
             self.check(f"fx_put(result, {position}, {text})")
         if self.steps.slots:
-            self.call("give", [self.block])
+            self.call("give", [self.arena_block])
 
     def _result(self, value: object) -> str:
         """Return the C expression of a new reference to a result; its value is 0 on failure."""

@@ -91,8 +91,8 @@ def shim_call(call: records.Call) -> ShimCall | None:
         return None
     devices = {node.device.type for node in (*step.reads, *step.outputs)}
     device = devices.pop() if len(devices) == 1 else ""
-    made = _into_memory(call, step, device) or _into_new_tensors(call, step, device)
-    return made if made is not None and has_function(made.function) else None
+    call_of_shim = _into_memory(call, step, device) or _into_new_tensors(call, step, device)
+    return call_of_shim if call_of_shim is not None and has_function(call_of_shim.function) else None
 
 
 def _into_memory(call: records.Call, step: ExternCall, device: str) -> ShimCall | None:
@@ -140,16 +140,16 @@ def _into_new_tensors(call: records.Call, step: ExternCall, device: str) -> Shim
 
 def _arguments(call: records.Call, step: ExternCall) -> list[Argument] | None:
     """Return the arguments of ``call`` in schema order; None if an argument is known only at run time."""
-    found = []
+    arguments = []
     schema = step.target._schema.arguments
-    given = {a.name: v for a, v in zip(schema, call.args, strict=False)} | call.kwargs
+    values = {a.name: v for a, v in zip(schema, call.args, strict=False)} | call.kwargs
     for argument in schema:
-        value = given.get(argument.name, argument.default_value)
-        made = ARGUMENTS[str(argument.type)](_fixed(value))
-        if made is None:
+        value = values.get(argument.name, argument.default_value)
+        text = ARGUMENTS[str(argument.type)](_fixed(value))
+        if text is None:
             return None
-        found.append(made)
-    return found
+        arguments.append(text)
+    return arguments
 
 
 def _fixed(value: object) -> Any:
@@ -179,8 +179,8 @@ def _integer_or_dtype(value: object) -> Argument | None:
     """Return an integer or dtype argument: schemas declare dtypes as integers, the shim takes the numbers."""
     if isinstance(value, torch.dtype):
         return Argument(f"(int32_t[]){{{{{DTYPE_CODES[value]}}}}}", repr(value))
-    made = _integer(value)
-    return made and Argument(f"(int64_t[]){{{{{made.text}}}}}", made.again)
+    integer = _integer(value)
+    return integer and Argument(f"(int64_t[]){{{{{integer.text}}}}}", integer.again)
 
 
 def _list(kind: str) -> Callable[[Any], Argument | None]:
@@ -200,11 +200,11 @@ def _optional(make: Callable[[Any], Argument | None], kind: str) -> Callable[[An
     def optional(value: object) -> Argument | None:
         if value is None:
             return Argument("0, 0" if listed else "0", "None")
-        made = make(value)
-        if made is None:
+        text = make(value)
+        if text is None:
             return None
-        body, comma, count = made.text.rpartition(", ") if listed else (made.text, "", "")
-        return Argument(f"({kind}[]){{{{{body}}}}}{comma}{count}", made.again, made.tensors)
+        body, comma, count = text.text.rpartition(", ") if listed else (text.text, "", "")
+        return Argument(f"({kind}[]){{{{{body}}}}}{comma}{count}", text.again, text.tensors)
 
     return optional
 

@@ -45,8 +45,8 @@ def native_device_program(
     steps = host_steps(plan, device=True)
     python = TritonPrinter(steps, {}, kernels=kernels)
     python.constants["aligned"] = aligned
-    made = DevicePrinter(steps, python, boxed, device=device).program(BEFORE)
-    return replace(made, launched=python.launched)
+    program = DevicePrinter(steps, python, boxed, device=device).program(BEFORE)
+    return replace(program, launched=python.launched)
 
 
 @dataclass
@@ -77,7 +77,7 @@ class DevicePrinter(NativePrinter):
         grid = c_index(function.kernel.tiling.grid)
         listed = f"(int64_t[]){{{', '.join(values) or '0'}}}"
         launch = f"fx_launch(k[{position}], stream, {grid}, {listed}, &error);"
-        self.profiled(record.kernel.title, launch)
+        self.write_profiled(record.kernel.title, launch)
         for name in record.updated:
             text = "(x, copy):\n    x.copy_(copy)\n"
             place = self.unaligned[name]
@@ -89,9 +89,9 @@ class DevicePrinter(NativePrinter):
         address = super().address(buffer)
         if new and not buffer.aligned:
             place = self.unaligned[name] = self.new_rare(name)
-            made = self.by_python(returning(["x"], "aligned(x)"), self.handles[name], (), place)
+            copy = self.by_python(returning(["x"], "aligned(x)"), self.handles[name], (), place)
             self.line(f"if ((int64_t){address} & {ALIGNMENT - 1}) {{")
-            self.line(f"void* copy = {made};")
+            self.line(f"void* copy = {copy};")
             self.check(f"!copy || fx_data(copy, &{address})")
             self.line("}")
         return address
@@ -106,9 +106,11 @@ class DevicePrinter(NativePrinter):
     def allocate(self, record: records.Allocate) -> None:
         """Allocate memory; if that fails, Python tries again and raises eager's error."""
         name, layout = record.name, record.layout
-        place, kept = self.new("t"), self.new_rare(name)
+        place, python_result = self.new("t"), self.new_rare(name)
         symbols = symbols_of((*layout.shape, *layout.stride))
-        again = self.by_python(returning(symbols, self.python.empty(record)), "0", symbols, kept)
+        python_call = self.by_python(
+            returning(symbols, self.python.empty(record)), "0", symbols, python_result
+        )
         self.line(f"{place} = {empty_tensor(layout)};")
-        self.declare(name, f"{place} ? {place} : {again}")
-        self.own(name, place)
+        self.declare(name, f"{place} ? {place} : {python_call}")
+        self.keep_alive(name, place)

@@ -52,7 +52,7 @@ class Numbers:
     """The place of a computed number's Python object, by its name in ``variables``."""
 
     def compute(self, call: records.Call, lines: Sequence[str], objects: Mapping[str, str]) -> bool:
-        """Write ``call`` in C and return True; return False if C has no such operation.
+        """Write ``call`` in C and return True; return False if C lacks the operation.
 
         ``lines`` are the same step in Python; ``objects`` has the places of values that are Python objects.
         """
@@ -65,20 +65,22 @@ class Numbers:
         if result.kind != "object" or result.path or not floats:
             return False
         operands = [self._operand(arg, objects) for arg in call.args]
-        known = [operand for operand in operands if operand is not None]
+        constants = [operand for operand in operands if operand is not None]
         reads = [self._variable(read, objects) for read in call.reads]
-        if len(known) < len(operands) or None in reads:
+        if len(constants) < len(operands) or None in reads:
             return False
         function = callback(call.reads, [*lines, f"    return ({result.name},)"])
-        self._define(result.name, f"fx_{name}({', '.join(known)})", function, [str(read) for read in reads])
+        self._define(
+            result.name, f"fx_{name}({', '.join(constants)})", function, [str(read) for read in reads]
+        )
         return True
 
     def integer(self, value: Expr) -> str:
         """Return the name of the number ``value``, an expression of symbols."""
         name, symbols = str(value), symbols_of((value,))
         if name not in self.variables:
-            made = _integer(value) or "fx_integer(0, 0)"
-            self._define(name, made, returning(symbols, name), list(map(_whole, symbols)))
+            text = _integer(value) or "fx_integer(0, 0)"
+            self._define(name, text, returning(symbols, name), list(map(_whole, symbols)))
         return name
 
     def boxed(self, name: str) -> str:

@@ -103,13 +103,14 @@ class CText(CodeWriter):
         """Return the Python functions that the C function calls."""
         return "\n".join(f"def {name}{text}" for text, name in self.callbacks.items())
 
-    def profiled(self, name: str, statement: str) -> None:
+    def write_profiled(self, name: str, statement: str) -> None:
         """Write ``statement``. While torch's profiler is on, it is an entry ``name`` of the profile."""
         self.line(f'{{ void* entry = profiled ? fx_begin("{name}") : 0;')
         self.line(statement)
         self.line("if (entry) fx.aoti_record_function_end(entry); }")
 
     def check(self, failed: str) -> None:
+        """Write a jump to the error exit, taken if the C expression ``failed`` is true."""
         self.line(f"if ({failed}) goto fail;")
 
     def lock(self, wanted: bool) -> None:
@@ -132,25 +133,27 @@ class CText(CodeWriter):
         self.counts[kind] += 1
         return f"{kind}{self.counts[kind] - 1}_{ascii_name(name)}"
 
-    def own(self, name: str, place: str) -> None:
+    def keep_alive(self, name: str, place: str) -> None:
+        """Record that ``place`` keeps the value of variable ``name`` alive until ``release``."""
         self.owned.setdefault(name, []).append(place)
 
     def new_rare(self, name: str) -> str:
         """Return a new place that is usually empty."""
         place = self.new("o")
         self.rare.add(place)
-        self.own(name, place)
+        self.keep_alive(name, place)
         return place
 
     def release_rare(self, names: Iterable[str]) -> None:
         """Clear the rare places of tensors that nothing reads any more."""
         for name in names:
-            kept = self.owned.get(name, [])
-            for place in [place for place in kept if place in self.rare]:
+            places = self.owned.get(name, [])
+            for place in [place for place in places if place in self.rare]:
                 self.line(f"if ({place}) fx_release(&thread, &{place});")
-                kept.remove(place)
+                places.remove(place)
 
     def release(self, name: str) -> None:
+        """Write the release of everything that keeps the value of ``name`` alive."""
         for place in self.owned.pop(name, ()):
             if place.startswith("o"):
                 self.lock(True)
@@ -184,7 +187,7 @@ class CText(CodeWriter):
 
         If it fails, call the Python function ``text``, and with ``stop`` fail even then.
         """
-        self.profiled(name, f"failed = {call};")
+        self.write_profiled(name, f"failed = {call};")
         position = self.position(self.callback(text))
         tensors = f"(void*[]){{{', '.join(handles)}}}, {len(handles)}"
         self.check(f"failed && (fx_again(&thread, self, {position}, {tensors}) || {int(stop)})")

@@ -22,7 +22,7 @@ from fxstack_interchange.operators.custom_operators import custom_operator
 from fxstack_interchange.operators.origins import ORIGIN
 
 
-def linked(constants: Mapping[str, Any]) -> dict[str, Any]:
+def link_constants(constants: Mapping[str, Any]) -> dict[str, Any]:
     """Return the namespace for a program's ``constants``, with operators replaced by faster callables.
 
     ``_op`` of an operator skips Python's own dispatch. Higher-order operators take operators as arguments, so
@@ -64,6 +64,7 @@ class PythonPrinter(CodeWriter):
         self.constants.update({identifier(k): v for k, v in constants.items()})
 
     def program(self, *, boxed: bool) -> HostProgram:
+        """Return the program; ``boxed``: its argument is one list, which it empties."""
         steps = self.steps
         names = ", ".join(map(identifier, steps.plan.program.parameters))
         head = [f"def call({names}):"]
@@ -145,11 +146,14 @@ class PythonPrinter(CodeWriter):
         self.line(f"{function}({', '.join(arguments)})")
         for name in names if self.checks_numbers else ():
             if name not in self.steps.slots:
-                what = f"{name}, which {kernel.name} ({', '.join(kernel.origins)}) stores"
+                description = f"{name}, which {kernel.name} ({', '.join(kernel.origins)}) stores"
                 lines = "\n  ".join(("; the lines of the program are", *kernel.comments))
-                self.line(f"assert_numbers({name}, {what + lines if kernel.comments else what!r})")
+                self.line(
+                    f"assert_numbers({name}, {description + lines if kernel.comments else description!r})"
+                )
 
     def _call(self, call: records.Call) -> None:
+        """Write a call, the variables of its results, and the sizes that the results determine."""
         out = {} if call.out is None else {"out": call.out}
         text = self._call_text(call.target, call.args, {**call.kwargs, **out})
         if call.declared:
@@ -186,6 +190,7 @@ class PythonPrinter(CodeWriter):
         return self.value(target)
 
     def _check(self, record: records.Check) -> None:
+        """Write the check of a result; a result that differs from the plan is replaced by a copy."""
         name, layout, dtype = record.name, record.layout, self.constant(record.dtype)
         wrong = f"{name}.dtype != {dtype}"
         if layout is not None:

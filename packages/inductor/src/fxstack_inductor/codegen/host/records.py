@@ -84,6 +84,8 @@ class Borrow:
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
+    """Allocate the tensor ``name`` outside of the arena."""
+
     name: str
     layout: Layout
 
@@ -179,6 +181,8 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Free:
+    """Drop the variables ``names``, so that tensors without other references are freed."""
+
     names: tuple[str, ...]
 
 
@@ -240,8 +244,8 @@ def _show_record(record: Record) -> str:
         case Launch():
             return f"launch {record.kernel.name}({_listed(buffer.name for buffer in record.buffers)})"
         case Call():
-            made = record.out.name if record.out is not None else _listed(record.sets)
-            return f"{made} = {target_text(record.step.target)}({_listed(record.reads)})"
+            results = record.out.name if record.out is not None else _listed(record.sets)
+            return f"{results} = {target_text(record.step.target)}({_listed(record.reads)})"
         case Check(name):
             return f"check {name}"
         case Free(names):

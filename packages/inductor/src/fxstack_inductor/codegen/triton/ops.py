@@ -125,7 +125,7 @@ def emit(op: str, args: Sequence[str], dtype: torch.dtype, operands: Sequence[to
     """Return the Triton expression of one operation.
 
     Raises:
-        NotLowered: Triton has no such operation.
+        NotLowered: Triton lacks the operation.
     """
     if op == "cast":
         return cast(args[0], operands[0], dtype)

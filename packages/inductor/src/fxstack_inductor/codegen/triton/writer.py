@@ -107,6 +107,7 @@ class KernelWriter(CodeWriter):
     # structures
 
     def _flat(self) -> None:
+        """Write one axis of points."""
         self._outer_axis()
         roots = [s.value for s in self.kernel.stores]
         roots += [k for s in self.kernel.stores for k in index_operands(s.index)]
@@ -115,6 +116,7 @@ class KernelWriter(CodeWriter):
         self._stores(self.kernel.stores)
 
     def _tiled(self) -> None:
+        """Write two axes of points, for accesses that run along different loops."""
         self.line(f"rnumel = {triton_index(extent(self.kernel.inner))}")
         self.line("columns = tl.cdiv(rnumel, RBLOCK)")
         self._outer_axis("tl.program_id(0) // columns")
@@ -124,6 +126,7 @@ class KernelWriter(CodeWriter):
         self._stores(self.kernel.stores)
 
     def _persistent(self) -> None:
+        """Write tiles that hold all inner points, so that each value is computed once."""
         self._outer_axis()
         self.line(f"rnumel = {triton_index(extent(self.kernel.inner))}")
         self._inner_axis("0")
@@ -136,6 +139,7 @@ class KernelWriter(CodeWriter):
         self._stores(self.kernel.stores)
 
     def _looped(self) -> None:
+        """Write one pass over tiles of the inner axis per stage of reductions."""
         self._outer_axis()
         self.line(f"rnumel = {triton_index(extent(self.kernel.inner))}")
         emitted: set[int] = set()
@@ -156,6 +160,7 @@ class KernelWriter(CodeWriter):
                 emitted.add(k)
 
     def _pass(self, reduces: list[int], stores: list[Store]) -> None:
+        """Write one loop over tiles of the inner axis: values, running reductions and scans, stores."""
         outer = self.facts.outer
         needed = [
             k for k in self.facts.needed(self.facts.roots(reduces, stores), stop=outer) if k not in outer
@@ -218,6 +223,7 @@ class KernelWriter(CodeWriter):
         return triton_ops.cast(f"{bits}.to(tl.float64, bitcast=True)", torch.float64, load.dtype)
 
     def _load(self, load: Load) -> str:
+        """Return the expression of a load in the dtype of the computation."""
         if load.buffer in self.by_value:
             return self._argument(load)
         index, mask = self._address(load.index)
@@ -262,6 +268,7 @@ class KernelWriter(CodeWriter):
         return "xmask & rmask" if self._in_loop() else "xmask"
 
     def _check(self, check: Check) -> str:
+        """Write the device assertion of an index, and return the index; a bad index reads element 0."""
         arg, size = f"v{check.arg}", triton_index(check.size)
         wrapped = f"tl.where({arg} < 0, {arg} + ({size}), {arg})" if check.wraps else arg
         valid = self._everywhere() + ("" if check.mask is None else f" & v{check.mask}")
@@ -312,6 +319,7 @@ class KernelWriter(CodeWriter):
     # reductions
 
     def _identity(self, op: str, dtype: torch.dtype) -> str:
+        """Return the neutral element of a reduction."""
         low, high = ("-inf", "inf") if dtype.is_floating_point else _limits(dtype)
         text = {
             "sum": "0",
@@ -326,6 +334,7 @@ class KernelWriter(CodeWriter):
         return triton_ops.literal(text, dtype)
 
     def _masked(self, position: int, op: str) -> str:
+        """Return the tile of a value with the neutral element of ``op`` outside of the loops."""
         dtype = self.kernel.values[position].dtype
         tile = f"tl.broadcast_to(v{position}, [XBLOCK, RBLOCK])"
         return f"tl.where(xmask & rmask, {tile}, {self._identity(op, dtype)})"
@@ -350,6 +359,7 @@ class KernelWriter(CodeWriter):
         return f"tl.where(xmask & rmask, {tile}, tl.full([], {last}, {kind}))"
 
     def _declare(self, position: int) -> None:
+        """Write the running tile of a reduction before the first tile."""
         reduce = self.kernel.reduction(position)
         dtype = self.kernel.values[reduce.args[0]].dtype
         shape = "[XBLOCK, RBLOCK]"
@@ -359,6 +369,7 @@ class KernelWriter(CodeWriter):
             self.line(f"p{position} = tl.full({shape}, {last}, {kind})")
 
     def _accumulate(self, position: int) -> None:
+        """Write the step that takes the current tile into the running tile of a reduction."""
         reduce = self.kernel.reduction(position)
         new = self._masked(reduce.args[0], reduce.op)
         if reduce.op.startswith("arg"):
@@ -377,6 +388,7 @@ class KernelWriter(CodeWriter):
         self.line(f"t{position} = {step.format(position, new)}")
 
     def _finish(self, position: int, tile: str = "", positions: str = "") -> None:
+        """Write the reduction of a tile along its inner axis, to one value per point."""
         tile, positions = tile or f"t{position}", positions or f"p{position}"
         op = self.kernel.reduction(position).op
         if op.startswith("arg"):

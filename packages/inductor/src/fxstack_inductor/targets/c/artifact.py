@@ -7,10 +7,11 @@ raises its error.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 import torch
 from torch.fx import GraphModule
@@ -32,7 +33,7 @@ from fxstack_interchange.format.encoding.arguments import decode_constant, encod
 from fxstack_interchange.format.encoding.bare import graph_from_json, graph_to_json
 from fxstack_interchange.format.show import short_repr
 
-MOST_BYTES = 1 << 20
+MAX_CONSTANT_BYTES = 1 << 20
 """The largest constant tensor of a graph that is stored on disk."""
 
 
@@ -113,8 +114,8 @@ def image_to_json(image: Image) -> dict[str, Any]:
         "state": list(program.state),
         "constants": {name: _constant_to_json(value) for name, value in constants.items()},
         "symbols": list(program.symbols),
-        "slots": [_slot_to_json(slot) for slot in program.slots],
-        "windows": [[w.slot, *_sizes(w.shape, w.stride, (w.offset,))] for w in program.windows],
+        "slots": _record_to_json(program.slots),
+        "windows": _record_to_json(program.windows),
     }
 
 
@@ -130,11 +131,8 @@ def image_from_json(content: Mapping[str, Any]) -> Image:
             **{name: content[name] for name in PLAIN_PROGRAM},
             state=tuple(content["state"]),
             constants={**HELPERS, **constants},
-            slots=tuple(map(_slot, content["slots"])),
-            windows=tuple(
-                Window(slot, _exprs(shape), _exprs(stride), expr_from_json(*offset))
-                for slot, shape, stride, offset in content["windows"]
-            ),
+            slots=_record(content["slots"]),
+            windows=_record(content["windows"]),
             symbols=tuple(content["symbols"]),
         )
         return Image(program=program, **{name: content[name] for name in PLAIN})
@@ -143,6 +141,7 @@ def image_from_json(content: Mapping[str, Any]) -> Image:
 
 
 def _constant_to_json(value: object) -> Any:
+    """Return a constant of the host program as JSON; raise ``SaveError`` for a large or special tensor."""
     if isinstance(value, GraphModule):
         return {"graph": graph_to_json(value)}
     if not isinstance(value, torch.Tensor):
@@ -150,7 +149,7 @@ def _constant_to_json(value: object) -> Any:
     plain = type(value) is torch.Tensor and value.layout is torch.strided and not value.is_cuda
     if not plain or value.requires_grad or value.is_conj() or value.is_neg():
         raise SaveError("a constant tensor of a special kind")
-    if value.untyped_storage().nbytes() > MOST_BYTES:
+    if value.untyped_storage().nbytes() > MAX_CONSTANT_BYTES:
         raise SaveError("a large constant tensor")
     memory = torch.empty(0, dtype=torch.uint8).set_(value.untyped_storage())
     return {
@@ -161,6 +160,7 @@ def _constant_to_json(value: object) -> Any:
 
 
 def _constant(content: object) -> Any:
+    """Return the constant that ``_constant_to_json`` wrote."""
     if isinstance(content, dict) and "graph" in content:
         return graph_from_json(content["graph"])
     if not isinstance(content, dict) or "bytes" not in content:
@@ -173,30 +173,30 @@ def _constant(content: object) -> Any:
     return typed.set_(memory.untyped_storage(), content["layout"][2], *content["layout"][:2])
 
 
-def _slot_to_json(slot: Slot) -> list[Any]:
-    layout = slot.layout
-    kind = [encode(layout.dtype), encode(layout.device)]
-    return [
-        slot.name,
-        *_sizes(layout.shape, layout.stride),
-        *kind,
-        expr_to_json(slot.elements),
-        slot.first,
-        slot.last,
-        slot.group,
-    ]
+RECORDS: Final = MappingProxyType({"slot": Slot, "memory": Layout, "window": Window})
+"""Types whose values are stored as objects with one key, the tag, as in the format of graphs."""
 
 
-def _slot(content: list[Any]) -> Slot:
-    name, shape, stride, dtype, device, elements, *life = content
-    kind = (decode_constant(dtype), decode_constant(device))
-    layout = Layout(_exprs(shape), _exprs(stride), *kind)
-    return Slot(name, layout, expr_from_json(elements), *life)
+def _record_to_json(value: object) -> Any:
+    """Return a slot, a window, or a part of either as JSON."""
+    if isinstance(value, tuple):
+        return [*map(_record_to_json, value)]
+    if isinstance(value, Expr):
+        return {"expr": expr_to_json(value)}
+    for tag, kind in RECORDS.items():
+        if isinstance(value, kind):
+            return {tag: [_record_to_json(getattr(value, part.name)) for part in fields(kind)]}
+    return encode(value)
 
 
-def _sizes(*groups: Iterable[Expr]) -> list[list[Any]]:
-    return [[expr_to_json(size) for size in group] for group in groups]
-
-
-def _exprs(values: Iterable[Any]) -> tuple[Expr, ...]:
-    return tuple(map(expr_from_json, values))
+def _record(content: object) -> Any:
+    """Return the value that ``_record_to_json`` wrote."""
+    if isinstance(content, list):
+        return tuple(map(_record, content))
+    if isinstance(content, dict):
+        ((tag, parts),) = content.items()
+        if tag == "expr":
+            return expr_from_json(parts)
+        if tag in RECORDS:
+            return RECORDS[tag](*map(_record, parts))
+    return decode_constant(content)

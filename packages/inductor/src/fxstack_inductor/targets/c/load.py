@@ -12,7 +12,7 @@ import torch
 from torch.fx import GraphModule, Interpreter
 
 from fxstack_inductor import torch_compat
-from fxstack_inductor.codegen.host.python_host import linked
+from fxstack_inductor.codegen.host.python_host import link_constants
 from fxstack_inductor.errors import CompilerFailedError, IndexOutOfRange, NoCompilerError
 from fxstack_inductor.failures import about
 from fxstack_inductor.options import InductorOptions
@@ -26,7 +26,7 @@ from fxstack_inductor.targets.c.lower import lower_c
 from fxstack_inductor.targets.target import Compiled
 from fxstack_interchange.operators.origins import SOURCE
 
-SHOW_IT = (
+REPRO_HINT = (
     "a script that shows it alone: fxstack_inductor.write_repro(graph, example_inputs, 'repro.py'), or have one written for "
     "each graph of a program with options={'repro_dir': 'FOLDER'} or FXSTACK_REPRO_DIR=FOLDER in the environment"
 )
@@ -44,7 +44,7 @@ def link(image: Image, options: InductorOptions, graph: Callable[[], GraphModule
     workspace = Workspace(program.slots, program.windows, program.symbols, shared_pool(), packing)
     error = ctypes.c_int32(0)
     namespace = {
-        **linked(program.constants),
+        **link_constants(program.constants),
         SOURCE: program.source,
         "take": workspace.take,
         "give": workspace.give,
@@ -113,7 +113,7 @@ def load_c(graph_module: GraphModule, options: InductorOptions, *, boxed: bool) 
     try:
         run = link(image_of(lowered, boxed=boxed), options, lambda: graph_module)
     except CompilerFailedError as failure:
-        failure.args = (f"{failure}\n{SHOW_IT}",)
+        failure.args = (f"{failure}\n{REPRO_HINT}",)
         with about(*_rejected(lowered, failure.reason)):
             raise
     except NoCompilerError:
@@ -126,11 +126,11 @@ def load_c(graph_module: GraphModule, options: InductorOptions, *, boxed: bool) 
 
 def _rejected(lowered: Lowered, reason: str) -> tuple[str, ...]:
     """Return the FX nodes of the kernel at the line of a compiler's error."""
-    place = re.match(r"[^:\s]+:(\d+)", reason)
-    if place is None:
+    match = re.match(r"[^:\s]+:(\d+)", reason)
+    if match is None:
         return ()
-    before = "\n".join(lowered.text.split("\n")[: int(place[1])])
+    before = "\n".join(lowered.text.split("\n")[: int(match[1])])
     names = re.findall(r"^(?:static [^\n]*)?void (kernel_\d+)", before, re.MULTILINE)
     kernels = (step.kernel for step in lowered.plan.steps if isinstance(step, KernelStep))
-    found = (k.origins for k in kernels if names and lowered.functions[k.name] == names[-1])
-    return next(found, ())
+    origins = (k.origins for k in kernels if names and lowered.functions[k.name] == names[-1])
+    return next(origins, ())

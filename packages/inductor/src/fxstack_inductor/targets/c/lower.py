@@ -28,7 +28,7 @@ from fxstack_inductor.schedule.steps import KernelStep, Plan, show_plan
 from fxstack_inductor.targets.c.artifact import Lowered, kernels_of
 from fxstack_interchange.passes import Pass, run_passes
 
-FEWEST_CALLS = 4
+MIN_CALLS = 4
 """A graph without kernels justifies a compiler run if a native host program speeds up this many calls."""
 
 
@@ -102,7 +102,7 @@ def print_host(state: CPrinting) -> CPrinting:
     """
     assert state.steps is not None
     source, calls = state.c, sum(map(through_shim, state.plan.steps))
-    if not (state.kernels or calls >= FEWEST_CALLS) or native_refusal(state.options) is not None:
+    if not (state.kernels or calls >= MIN_CALLS) or native_refusal(state.options) is not None:
         checked = state.options.nan_asserts
         program = host_program(state.steps, source.functions, boxed=state.boxed, checks_numbers=checked)
         return replace(state, program=program)

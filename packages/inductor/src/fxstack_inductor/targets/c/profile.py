@@ -51,7 +51,7 @@ def _timed_name(record: records.Record) -> str:
     return ""
 
 
-def profiled(lowered: Lowered, *, boxed: bool) -> Profiled:
+def profile_steps(lowered: Lowered, *, boxed: bool) -> Profiled:
     """Return the graph with timed steps. The kernels are compiled once more, for a Python host program.
 
     Raises:

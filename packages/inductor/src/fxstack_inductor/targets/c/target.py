@@ -12,6 +12,8 @@ from fxstack_inductor.targets.target import Compiled, Target
 
 
 class CTarget(Target):
+    """C kernels with OpenMP on a CPU."""
+
     name = "c"
     device = "cpu"
     passes = C

@@ -90,7 +90,7 @@ def graph_refusal(plan: Plan) -> str | None:
             return f"{step.name} begins or ends a profiler range, which a recording would leave out"
         elif not isinstance(step, KernelStep) and step.reads:
             return f"{step.name} ({step.target}) brings a tensor's value to the host"
-    nodes = touched(plan)
+    nodes = plan_tensors(plan)
     for node in nodes:
         if node.device.type != "cuda":
             return f"tensor {node.name} is on {node.device}"
@@ -105,7 +105,7 @@ def _by_numbers(step: ExternCall) -> bool:
     return all(node.dtype not in {torch.bool, torch.uint8} for node in step.reads[1:])
 
 
-def touched(plan: Plan) -> list[Node]:
+def plan_tensors(plan: Plan) -> list[Node]:
     """Return the tensors that the program reads and makes."""
     nodes: list[Node] = list(plan.program.inputs.values())
     for step in plan.steps:

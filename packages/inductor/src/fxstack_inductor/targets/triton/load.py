@@ -14,7 +14,7 @@ from torch.fx import GraphModule
 from fxstack_inductor import torch_compat
 from fxstack_inductor.codegen.host.native_device import RECORDS, native_device_program, native_device_refusal
 from fxstack_inductor.codegen.host.program import HostProgram
-from fxstack_inductor.codegen.host.python_host import linked
+from fxstack_inductor.codegen.host.python_host import link_constants
 from fxstack_inductor.errors import TRITON_HINT, TritonMissing
 from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.runtime.cubins import Cubin, load_cubins
@@ -25,8 +25,8 @@ from fxstack_inductor.runtime.native import bind
 from fxstack_inductor.schedule.int32_indexing import too_large
 from fxstack_inductor.schedule.steps import Plan
 from fxstack_inductor.targets.target import Compiled
-from fxstack_inductor.targets.triton.artifact import LoweredTriton, graph_refusal, touched
-from fxstack_inductor.targets.triton.lower import interpreting, lower_triton, on_cuda, recorded
+from fxstack_inductor.targets.triton.artifact import LoweredTriton, graph_refusal, plan_tensors
+from fxstack_inductor.targets.triton.lower import lower_triton, on_cuda, records_graphs, uses_interpreter
 from fxstack_interchange.operators.origins import SOURCE
 from fxstack_interchange.user_warnings import warn_user
 
@@ -39,22 +39,22 @@ def compile_for_device(
     Raises the errors of ``load_triton``.
     """
 
-    def loaded(*, wide: bool) -> Compiled:
+    def load(*, wide: bool) -> Compiled:
         parts = load_triton(graph_module, options, boxed=boxed, wide=wide)
         return device_callable(*parts, options)
 
-    run = loaded(wide=False)
+    run = load(wide=False)
     lowered: LoweredTriton = vars(run)["lowered"]
     if not lowered.limits:
         return run
     check = too_large(lowered.limits, lowered.plan.program)
-    widened = lru_cache(maxsize=1)(lambda: loaded(wide=True))
+    widened = lru_cache(maxsize=1)(lambda: load(wide=True))
 
-    def checked(*args: Any) -> tuple[Any, ...]:
+    def run_checked(*args: Any) -> tuple[Any, ...]:
         return (widened() if check(args[0] if lowered.boxed else args) else run)(*args)
 
-    checked.__dict__.update(run.__dict__)
-    return checked
+    run_checked.__dict__.update(run.__dict__)
+    return run_checked
 
 
 def load_triton(
@@ -67,7 +67,7 @@ def load_triton(
         TritonMissing: Triton is needed and not installed.
         CudaError: the driver cannot be used.
     """
-    interpreted = interpreting()
+    interpreted = uses_interpreter()
     if not interpreted and not on_cuda(graph_module):
         raise ValueError(
             "target='cuda' was asked for a graph of CPU tensors: move the tensors to a GPU, or set "
@@ -78,7 +78,7 @@ def load_triton(
     device = _only_device(lowered.plan)
     if not interpreted and device is not None and _natively(lowered, options):
         return lowered, load_native(lowered, options, Driver(), {device: _capability(device)})
-    namespace = {**linked(lowered.program.constants), SOURCE: lowered.host}
+    namespace = {**link_constants(lowered.program.constants), SOURCE: lowered.host}
     if lowered.source.functions:
         add = _interpreted_kernels if interpreted else _device_kernels
         namespace |= add(lowered, options)
@@ -104,7 +104,7 @@ def load_native(
     ((device, capability),) = capabilities.items()
     program = native_device_program(lowered.plan, functions, device, boxed=lowered.boxed)
     launchers = Launchers(driver, options)
-    namespace = {**linked(program.constants), SOURCE: program.source}
+    namespace = {**link_constants(program.constants), SOURCE: program.source}
     namespace["raise_launch_error"] = launchers.refuse
     cubins = load_cubins(lowered.source, capability, options)
     namespace[RECORDS] = _records(program, cubins, launchers)
@@ -124,11 +124,12 @@ def _records(program: HostProgram, cubins: dict[str, Cubin], launchers: Launcher
 
 
 def _interpreted_kernels(lowered: LoweredTriton, options: InductorOptions) -> dict[str, Any]:
+    """Return the launch names of the host program for Triton's interpreter."""
     runtime = triton_runtime()
     folder = Path(options.cache_dir) / "triton"
     module = runtime.load_module(lowered.triton, folder if writable(folder) else Path(tempfile.mkdtemp()))
     return {
-        name: runtime.interpreted(function.kernel, getattr(module, function.kernel.name))
+        name: runtime.interpreter_launch(function.kernel, getattr(module, function.kernel.name))
         for name, function in lowered.program.launched.items()
     }
 
@@ -169,8 +170,8 @@ def _graphed(lowered: LoweredTriton, call: Compiled) -> Compiled:
 
 def _only_device(plan: Plan) -> int | None:
     """Return the number of the program's only GPU; None if there are several."""
-    found = {node.device.index or 0 for node in touched(plan) if node.device.type == "cuda"}
-    return found.pop() if len(found) == 1 else None
+    devices = {node.device.index or 0 for node in plan_tensors(plan) if node.device.type == "cuda"}
+    return devices.pop() if len(devices) == 1 else None
 
 
 def _capability(device: int) -> int:
@@ -180,10 +181,10 @@ def _capability(device: int) -> int:
 
 def device_callable(lowered: LoweredTriton, call: Compiled, options: InductorOptions) -> Compiled:
     """Return ``call`` without autograd, on its device: a launch needs the device's context to be current."""
-    if recorded(options):
+    if records_graphs(options):
         call = _graphed(lowered, call)
     below_autograd = torch_compat.AutoDispatchBelowAutograd
-    device = None if interpreting() else _only_device(lowered.plan)
+    device = None if uses_interpreter() else _only_device(lowered.plan)
 
     def run(*args: object) -> tuple[Any, ...]:
         with below_autograd():

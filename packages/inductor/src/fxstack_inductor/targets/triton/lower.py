@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from torch.fx import GraphModule
 
-from fxstack_inductor.autotune.candidates import Candidates, worth
-from fxstack_inductor.autotune.tune import device_tuner, tuned
+from fxstack_inductor.autotune.candidates import Candidates, select_paying
+from fxstack_inductor.autotune.tune import device_tuner, tune_plan
 from fxstack_inductor.codegen.host.build import host_steps
 from fxstack_inductor.codegen.host.program import HostProgram
 from fxstack_inductor.codegen.host.records import HostSteps, show_steps
@@ -38,18 +38,18 @@ KERNELS = KernelTarget(device="cuda", many_threads=True, wide_moments=False, flo
 
 
 def on_cuda(graph_module: GraphModule) -> bool:
-    """Whether the graph computes on CUDA; CPU tensors in such a graph are left to ATen."""
+    """Whether the graph computes on CUDA; ATen computes on the CPU tensors of a graph with CUDA tensors."""
     return any(v.device.type == "cuda" for v in tensors_of(graph_module))
 
 
-def interpreting() -> bool:
+def uses_interpreter() -> bool:
     """Whether kernels run in Triton's interpreter, by the environment variable that Triton itself reads."""
     return os.environ.get("TRITON_INTERPRET", "") in {"1", "true", "on", "yes"}
 
 
-def recorded(options: InductorOptions) -> bool:
+def records_graphs(options: InductorOptions) -> bool:
     """Whether calls should be recorded as CUDA graphs."""
-    return options.cuda_graphs and not interpreting()
+    return options.cuda_graphs and not uses_interpreter()
 
 
 def lower_triton(
@@ -74,7 +74,7 @@ def lower_triton(
     kernel_target = KERNELS if on_cuda(graph_module) else replace(KERNELS, device="cpu")
     scheduled, configs = _plan(graph_module, options, kernel_target, gpu_of(target))
     values = tuple(n.meta.get("val") for n in graph_module.graph.nodes if n.op == "placeholder")
-    boxed = boxed and not (recorded(options) and graph_refusal(scheduled) is None)
+    boxed = boxed and not (records_graphs(options) and graph_refusal(scheduled) is None)
     kernels = tuple(step.kernel for step in scheduled.steps if isinstance(step, KernelStep))
     state = TritonPrinting(
         scheduled, kernels, configs, values, interpreted=interpreted, boxed=boxed, wide=wide
@@ -88,7 +88,7 @@ def lower_triton(
 class TritonPrinting:
     """A schedule between two passes. ``configs``: measured tile sizes; ``values``: the graph's fake inputs.
 
-    ``interpreted``, ``boxed`` and ``wide`` are those of ``lower_triton``. ``limits``: see ``LoweredTriton``.
+    ``interpreted``, ``boxed`` and ``wide`` are arguments of ``lower_triton``. ``limits``: see ``LoweredTriton``.
     """
 
     plan: Plan
@@ -199,7 +199,7 @@ def _plan(
 ) -> tuple[Plan, dict[str, KernelConfig]]:
     """Return the schedule and measured tile sizes; only candidates that pay become kernels."""
 
-    def planned(chosen: Candidates) -> Plan:
+    def schedule_with(chosen: Candidates) -> Plan:
         rules = {**always, **{name: candidate.rule for name, candidate in chosen.items()}}
         return plan(lower_by_passes(Lowering(graph_module, options, target, rules)), options)
 
@@ -208,12 +208,12 @@ def _plan(
     if chosen and options.autotune and target is KERNELS:
         tuner = device_tuner(options, _first_device(graph_module))
         if tuner is not None:
-            return tuned(planned, chosen, *tuner)
-    schedule = planned(chosen)
-    paying = worth(schedule, chosen, gpu)
+            return tune_plan(schedule_with, chosen, *tuner)
+    schedule = schedule_with(chosen)
+    paying = select_paying(schedule, chosen, gpu)
     if paying == set(chosen):
         return schedule, {}
-    return planned({name: candidate for name, candidate in chosen.items() if name in paying}), {}
+    return schedule_with({name: candidate for name, candidate in chosen.items() if name in paying}), {}
 
 
 def _first_device(graph_module: GraphModule) -> int:

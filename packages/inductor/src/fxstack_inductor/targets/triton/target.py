@@ -14,6 +14,8 @@ from fxstack_inductor.targets.triton.lower import TRITON, lower_triton
 
 
 class TritonTarget(Target):
+    """Triton kernels on an NVIDIA GPU; with ``TRITON_INTERPRET=1``, in Triton's interpreter on a CPU."""
+
     name = "triton"
     device = "cuda"
     passes = TRITON

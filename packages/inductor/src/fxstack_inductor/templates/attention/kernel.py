@@ -25,7 +25,7 @@ from fxstack_inductor.templates.attention.records import (
     Tables,
 )
 
-PACKED = 64
+MAX_PACKED_ROWS = 64
 """The number of query rows, of all heads that share keys, up to which one tile holds all these heads."""
 LETTERS = ["b", "h", "k", "m", "n", "d", "e", "s", "q", "j"]
 
@@ -35,8 +35,8 @@ def attention_step(call: AttentionCall) -> KernelStep:
     maker = _Maker(call)
     kernel = maker.kernel()
     stored = tuple(call.outputs)
-    made = {node.name for node in stored}
-    reads = tuple(node for node in maker.builder.buffers.values() if node.name not in made)
+    written = {node.name for node in stored}
+    reads = tuple(node for node in maker.builder.buffers.values() if node.name not in written)
     return KernelStep(kernel, stored, reads)
 
 
@@ -71,14 +71,14 @@ class _Builder(Builder):
         return self.node(base, [c for c in coords if isinstance(c, Expr)], None)
 
     def _node(self, node: Node, coords: tuple[Expr | int, ...], mask: int | None) -> int:
-        if not isinstance(node, Input) or (own := self._known(node)) is None:
+        if not isinstance(node, Input) or (value := self._known(node)) is None:
             return super()._node(node, coords, mask)
-        if isinstance(own, int):
-            return own
-        if isinstance(own, Expr):
-            return self.emit(IndexValue(own, torch.int64))
+        if isinstance(value, int):
+            return value
+        if isinstance(value, Expr):
+            return self.emit(IndexValue(value, torch.int64))
         where = [c if isinstance(c, Expr) else value_var(f"v{c}") for c in coords]
-        return self.load(own, where, mask)
+        return self.load(value, where, mask)
 
     def _known(self, node: Input) -> int | Expr | Node | None:
         if node.name in self.constants:
@@ -94,8 +94,9 @@ class _Builder(Builder):
         return value_var(f"v{self.emit(Check(position, size, torch.int64, None, True))}")
 
     def load(self, node: Node, coords: Sequence[Expr], mask: int | None = None) -> int:
+        """Return the position of a load of ``node`` at ``coords``."""
         base, places = resolve(node, coords)
-        exact = [place for place in places if isinstance(place, Expr)]
+        exact = [coord for coord in places if isinstance(coord, Expr)]
         self.buffers[base.name] = base
         dtype = value_dtype(base.dtype)
         other = None if mask is None else self.emit(Constant("0", dtype))
@@ -119,11 +120,14 @@ class _Maker:
             *(self.batch, self.heads, key.shape[1], self.queries, self.keys, self.depth, self.width),
             *(as_expr(call.parts), rows, tables[1].shape[-1] if tables else as_expr(1)),
         )
-        made = [Var(f"z{letter}", VarKind.LOOP, size) for letter, size in zip(LETTERS, extents, strict=True)]
-        self.axes = Axes(*made)
-        self.at = dict(zip(LETTERS, (of_atom(var) for var in made), strict=True))
+        variables = [
+            Var(f"z{letter}", VarKind.LOOP, size) for letter, size in zip(LETTERS, extents, strict=True)
+        ]
+        self.axes = Axes(*variables)
+        self.at = dict(zip(LETTERS, (of_atom(var) for var in variables), strict=True))
 
     def kernel(self) -> Kernel:
+        """Return the kernel with its roles."""
         loads = self._loads()
         score, mask, gradient, additions = self._functions()
         tables = self._tables()
@@ -154,7 +158,7 @@ class _Maker:
     def _packed(self) -> bool:
         """Whether one tile should hold the queries of all heads that share keys, because queries are few."""
         queries = self.queries.as_int()
-        few = self.group > 1 and queries is not None and queries * self.group <= PACKED
+        few = self.group > 1 and queries is not None and queries * self.group <= MAX_PACKED_ROWS
         alike = all(table.shape[1] == 1 for table in self.call.tables)
         return self.call.kind == "forward" and few and alike
 
@@ -174,18 +178,19 @@ class _Maker:
         return self.at["b"] if self.key.shape[0] == self.batch else ZERO
 
     def _functions(self) -> tuple[int, int | None, int | None, list[Store]]:
+        """Return the positions of score, mask and gradient, and the stores that add to buffers."""
         call, builder, at = self.call, self.builder, self.at
         assert call.score is not None
         where = [at["b"], at["h"], at["m"], at["n"]]
-        given = builder.emit(Load(SCORE, ZERO, torch.float32))
-        (score,) = builder.single(call.score, [given, *where])
+        score_load = builder.emit(Load(SCORE, ZERO, torch.float32))
+        (score,) = builder.single(call.score, [score_load, *where])
         mask = None
         if call.mask is not None:
             (mask,) = builder.single(call.mask, where)
         if call.gradient is None:
             return score, mask, None, []
         grad = builder.emit(Load(GRAD, ZERO, torch.float32))
-        first, *rest = builder.single(call.gradient, [given, *where, grad])
+        first, *rest = builder.single(call.gradient, [score_load, *where, grad])
         return score, mask, first, self._additions(rest) if call.kind == "queries" else []
 
     def _additions(self, results: Sequence[int]) -> list[Store]:
@@ -200,6 +205,7 @@ class _Maker:
         return stores
 
     def _results(self) -> list[Store]:
+        """Return the stores of the results, whose values the writer computes."""
         at = self.at
         parts = [at["s"]] if self.call.parts > 1 else []
         row = [*parts, at["b"], at["h"], at["m"]]
@@ -223,12 +229,12 @@ class _Maker:
             return None
         assert call.attention is not None
         assert call.attention.blocks is not None
-        found = [self._table(table) for table in call.tables]
+        positions = [self._table(table) for table in call.tables]
         rows, columns = call.attention.blocks
         if call.kind == "keys":
             rows, columns = columns, rows
-        whole = (found[2], found[3]) if len(found) > 2 else None
-        return Tables((found[0], found[1]), whole, rows, columns)
+        whole = (positions[2], positions[3]) if len(positions) > 2 else None
+        return Tables((positions[0], positions[1]), whole, rows, columns)
 
     def _table(self, table: Node) -> int:
         """Return the load of a table element; a mask may be shared by batches or by heads."""
@@ -236,5 +242,5 @@ class _Maker:
         batches, heads = table.shape[:2]
         b = at["b"] if batches == self.batch else mod(at["b"], batches)
         h = at["h"] if heads == self.heads else mod(at["h"], heads)
-        place = [at["j"]] if len(table.shape) == len("bhqj") else []
-        return self.builder.load(table, [b, h, at["q"], *place])
+        entry = [at["j"]] if len(table.shape) == len("bhqj") else []
+        return self.builder.load(table, [b, h, at["q"], *entry])

@@ -90,7 +90,7 @@ def attention_of(kernel: Kernel) -> Attention:
 
 @dataclass(frozen=True)
 class Modifier:
-    """A lowered score function. ``given`` maps each input behind the leading ones to a node or an integer."""
+    """A lowered score function. ``given`` maps each input behind the score and its position to a node or an integer."""
 
     program: Program
     given: Mapping[str, Node | Expr]

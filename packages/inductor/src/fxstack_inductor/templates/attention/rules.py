@@ -50,15 +50,15 @@ from fxstack_interchange.operators.attention_operators import attention_of, chan
 from fxstack_interchange.operators.flex import POSITIONS
 
 F32 = torch.float32
-WIDEST = 256
+MAX_ROW_ELEMENTS = 256
 """The longest row of a query, key or value that kernels hold in registers."""
-WANTED = 264
+WANTED_PROGRAMS = 264
 """The number of Triton programs that fills a large GPU twice."""
-FEW = 64
+FEW_ROWS = 64
 """The number of query rows (of all heads that share keys) below which the keys are split."""
-PART = 256
+MIN_PART_KEYS = 256
 """The smallest number of keys in a part."""
-MOST = 32
+MAX_PARTS = 32
 
 
 @dataclass(frozen=True)
@@ -77,20 +77,21 @@ class Setting:
     gradient: Modifier | None
 
     def call(self, suffix: str, kind: str, more: Mapping[str, Node], **fields: Any) -> AttentionCall:
+        """Add the kernel ``kind`` to the program; ``more`` has the tensors beside query, key and value."""
         tensors = {"query": self.query, "key": self.key, "value": self.value, **more}
         modifiers = [m for m in (self.score, self.mask, self.gradient) if m is not None]
         buffers = [n for m in modifiers for n in m.given.values() if isinstance(n, Node)]
         every = (*tensors.values(), *self.tables, *buffers, *fields.get("additions", ()))
         reads = tuple(dict.fromkeys(_base(x) for x in every))
-        own = AttentionCall(
+        call = AttentionCall(
             name=f"{self.node.name}{suffix}", target=self.node.target, args=(), kwargs={},
             reads=reads, build=attention_step, comment=self.ctx.comment, attention=self.attention, kind=kind,
             tensors=tensors, score=self.score, mask=self.mask, **fields,
         )  # fmt: skip
-        self.ctx.nodes.append(own)  # type: ignore[arg-type]
-        return own
+        self.ctx.nodes.append(call)  # type: ignore[arg-type]
+        return call
 
-    def made(self, call: AttentionCall, number: int, layout: Layout) -> Extern:
+    def result_of(self, call: AttentionCall, number: int, layout: Layout) -> Extern:
         """Return the memory to which ``call`` writes its result ``number``."""
         name = f"{call.name}_out{number}"
         out = Extern(
@@ -110,9 +111,9 @@ def attend(setting: Setting, layouts: Sequence[Layout]) -> tuple[Node, ...]:
     if parts == 1:
         call = setting.call("", "forward", {}, tables=_of_keys(setting))
         used = {user.args[1] for user in setting.node.users}
-        kept = layouts if 2 in used else layouts[:2]
-        made = [setting.made(call, k, layout) for k, layout in enumerate(kept)]
-        return (*made, *made[1 : 4 - len(made)])  # the largest scores have no user here
+        used_layouts = layouts if 2 in used else layouts[:2]
+        results = [setting.result_of(call, k, layout) for k, layout in enumerate(used_layouts)]
+        return (*results, *results[1 : 4 - len(results)])  # the largest scores have no user here
     return _joined(setting, layouts, parts)
 
 
@@ -128,12 +129,12 @@ def parts_of(setting: Setting) -> int:
     """Return the number of parts of the keys: enough parts to fill a GPU where queries are few."""
     (batch, heads, queries, _), keys = setting.query.shape, setting.key.shape[2].as_int()
     sharing = (heads.as_int() or 1) // (setting.key.shape[1].as_int() or 1)
-    rows = (queries.as_int() or FEW) * sharing
+    rows = (queries.as_int() or FEW_ROWS) * sharing
     programs = (batch.as_int() or 1) * (heads.as_int() or 1) // max(sharing, 1)
-    if rows >= FEW or programs >= WANTED // 2:
+    if rows >= FEW_ROWS or programs >= WANTED_PROGRAMS // 2:
         return 1
-    most = MOST if keys is None else keys // PART
-    return max(1, min(most, MOST, WANTED // max(programs, 1)))
+    most = MAX_PARTS if keys is None else keys // MIN_PART_KEYS
+    return max(1, min(most, MAX_PARTS, WANTED_PROGRAMS // max(programs, 1)))
 
 
 def _joined(setting: Setting, layouts: Sequence[Layout], parts: int) -> tuple[Node, ...]:
@@ -144,7 +145,7 @@ def _joined(setting: Setting, layouts: Sequence[Layout], parts: int) -> tuple[No
     shape = layouts[0].shape
     shapes = ((whole, *shape), (whole, *shape[:-1]), (whole, *shape[:-1]))
     out, sums, largest = (
-        setting.made(call, k, contiguous_layout(s, F32, layouts[k].device)) for k, s in enumerate(shapes)
+        setting.result_of(call, k, contiguous_layout(s, F32, layouts[k].device)) for k, s in enumerate(shapes)
     )
 
     def of_part(node: Node) -> Callable[..., Body]:
@@ -154,10 +155,10 @@ def _joined(setting: Setting, layouts: Sequence[Layout], parts: int) -> tuple[No
 
     def weight(part: Expr, index: Sequence[Expr]) -> Body:
         """Return the weight of a part: 2 ** (base-2 logarithm of its sum, minus the largest logarithm)."""
-        own, most = read(sums, (part, *index)), read(high, index)
+        logarithm, most = read(sums, (part, *index)), read(high, index)
         # A part whose keys are all masked has the sum 0, so its logarithm is -inf and its weight is 0.
-        nothing = Call("eq", (own, Const(-math.inf, F32)), torch.bool)
-        power = Call("exp2", (Call("sub", (own, most), F32),), F32)
+        nothing = Call("eq", (logarithm, Const(-math.inf, F32)), torch.bool)
+        power = Call("exp2", (Call("sub", (logarithm, most), F32),), F32)
         return Call("where", (nothing, Const(0.0, F32), power), F32)
 
     high = ctx.reduction("max", shape[:-1], (whole,), F32, of_part(sums))
@@ -171,8 +172,10 @@ def _joined(setting: Setting, layouts: Sequence[Layout], parts: int) -> tuple[No
     )
 
     def divided(index: Sequence[Expr]) -> Body:
-        own = read(total, index[:-1])
-        safe = Call("where", (Call("eq", (own, Const(0.0, F32)), torch.bool), Const(1.0, F32), own), F32)
+        weights = read(total, index[:-1])
+        safe = Call(
+            "where", (Call("eq", (weights, Const(0.0, F32)), torch.bool), Const(1.0, F32), weights), F32
+        )
         return Call("div", (read(mixed, index), safe), F32)
 
     def logarithm(index: Sequence[Expr]) -> Body:
@@ -198,8 +201,8 @@ def differentiate(  # noqa: PLR0917
         plain = delta
 
         def less(index: Sequence[Expr]) -> Body:
-            own = Call("mul", (read(grad_sums, index), Const(1 / math.log(2), F32)), F32)
-            return Call("sub", (read(plain, index), own), F32)
+            query_gradient = Call("mul", (read(grad_sums, index), Const(1 / math.log(2), F32)), F32)
+            return Call("sub", (read(plain, index), query_gradient), F32)
 
         delta = ctx.pointwise(shape[:-1], F32, less)
     roles = {"grad": grad_out, "sums": sums, "delta": delta}
@@ -210,11 +213,11 @@ def differentiate(  # noqa: PLR0917
     queries = setting.call(
         "_queries", "queries", roles, tables=_of_keys(setting), additions=targets, gradient=setting.gradient
     )
-    own = setting.made(queries, 0, layouts[0])
+    query_gradient = setting.result_of(queries, 0, layouts[0])
     keys = setting.call("_keys", "keys", roles, tables=_of_queries(setting), gradient=setting.gradient)
-    made = [setting.made(keys, k, layouts[k + 1]) for k in range(2)]
-    added = (_after(setting, own, zeros[place], buffers[place]) for place in places)
-    return (own, *made, *added)
+    key_gradients = [setting.result_of(keys, k, layouts[k + 1]) for k in range(2)]
+    added = (_after(setting, query_gradient, zeros[place], buffers[place]) for place in places)
+    return (query_gradient, *key_gradients, *added)
 
 
 def _zeros(setting: Setting, place: int, like: Node) -> Extern:
@@ -269,9 +272,9 @@ def modifier(  # noqa: PLR0917
     number = torch.empty((), dtype=torch.int64, device="meta")
     mode = make_fake_mode(leading[0].fake_mode.shape_env)
     device = leading[0].device
-    given = (*leading, *(number if fake is None else fake for fake, _ in rest))
+    inputs = (*leading, *(number if fake is None else fake for fake, _ in rest))
     with mode:
-        examples = [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=device) for x in given]
+        examples = [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=device) for x in inputs]
         traced = make_fx(module, decomposition_table=dict(decompositions))(*examples)
     traced.graph.eliminate_dead_code()
     program = lower(traced)
@@ -289,11 +292,11 @@ def modifier(  # noqa: PLR0917
 def require_supported(query: Node, key: Node, value: Node) -> None:
     """Raise ``NotLowered`` for unsupported inputs: head sizes must be known, queries half or float32."""
     sizes = [query.shape[3], value.shape[3]]
-    known = [*sizes, query.shape[1], key.shape[1], value.shape[1]]
-    if any(size.as_int() is None for size in known) or query.dtype not in {*HALF_DTYPES, F32}:
+    static_sizes = [*sizes, query.shape[1], key.shape[1], value.shape[1]]
+    if any(size.as_int() is None for size in static_sizes) or query.dtype not in {*HALF_DTYPES, F32}:
         raise NotLowered("attention whose heads have unknown sizes, or of another dtype")
-    if not all(1 <= (size.as_int() or 0) <= WIDEST for size in sizes):
-        raise NotLowered(f"attention over rows of more than {WIDEST} elements")
+    if not all(1 <= (size.as_int() or 0) <= MAX_ROW_ELEMENTS for size in sizes):
+        raise NotLowered(f"attention over rows of more than {MAX_ROW_ELEMENTS} elements")
     if any(size.as_int() == 0 for size in (*query.shape, *key.shape)):
         raise NotLowered("attention over nothing")
     batches = key.shape[0]
@@ -317,9 +320,9 @@ def attention_rule(
     node: FxNode, lower: Callable[[GraphModule], Program], decompositions: Mapping[Any, Any]
 ) -> Callable[..., tuple[Node, ...]]:
     """Return the rule for ``node``, a call of ``fxstack_interchange.operators.attention_operators``."""
-    found = attention_of(node.target)
-    assert found is not None
-    attention, is_backward = found
+    operator = attention_of(node.target)
+    assert operator is not None
+    attention, is_backward = operator
 
     def rule(  # noqa: PLR0917 - the operator's own order
         ctx: Context, query: Node, key: Node, value: Node, tables: Sequence[Node],
@@ -334,17 +337,17 @@ def attention_rule(
         score = number((), dtype=F32)
         where = [number((), dtype=torch.int64) for _ in range(POSITIONS)]
 
-        def made(
+        def lower_function(
             module: GraphModule | None, *leading: torch.Tensor, dtype: torch.dtype = F32
         ) -> Modifier | None:
             if module is None:
                 return None
             return modifier(module, leading, rest, decompositions, lower, dtype)
 
-        plain = made(attention.score, score, *where)
+        plain = lower_function(attention.score, score, *where)
         assert plain is not None
-        gradient = made(attention.gradient, score, *where, score) if is_backward else None
-        mask = made(attention.mask, *where, dtype=torch.bool)
+        gradient = lower_function(attention.gradient, score, *where, score) if is_backward else None
+        mask = lower_function(attention.mask, *where, dtype=torch.bool)
         setting = Setting(ctx, node, attention, query, key, value, tuple(tables), plain, mask, gradient)
         layouts = [layout_of(fake) for fake in node.meta["val"]]
         if not is_backward:

@@ -14,9 +14,10 @@ from math import gcd
 from fxstack_inductor.ir.expr import Expr, as_expr, floordiv
 from fxstack_inductor.ir.kernel import Kernel, Load
 from fxstack_inductor.templates.attention.records import attention_of
+from fxstack_inductor.tiling.kernels import KernelConfig
 from fxstack_inductor.tiling.tiles import power_of_two
 
-LEAST = 16
+MIN_SIDE = 16
 """The shortest side of a tile that matrix instructions take."""
 
 
@@ -88,8 +89,12 @@ def _blocks(size: Expr, block: int) -> Expr:
     return floordiv(size + (block - 1), block)
 
 
-def tile_attention(kernel: Kernel) -> AttentionTiling:
-    """Return good sizes without a search. Tables whose blocks fit no tile are ignored (scores are masked)."""
+def tile_attention(kernel: Kernel, config: KernelConfig | None = None) -> AttentionTiling:
+    """Return good sizes without a search; ``config`` is always None.
+
+    Tables whose blocks fit no tile are ignored: every score is masked instead.
+    """
+    assert config is None
     a = attention_of(kernel)
     loaded = kernel.values[a.loads["query"]]
     assert isinstance(loaded, Load)
@@ -106,17 +111,17 @@ def tile_attention(kernel: Kernel) -> AttentionTiling:
         whole = a.queries.as_int()
         held = a.packed and whole is not None and whole <= rows_  # all queries are in the first block
         fit = bm if held else _part(bm, rows_)
-        tabled = fit >= LEAST and _part(bn, columns) >= LEAST
+        tabled = fit >= MIN_SIDE and _part(bn, columns) >= MIN_SIDE
         if tabled:
             bm, bn = fit, _part(bn, columns)
-    bd, be = (max(LEAST, power_of_two(side)) for side in (a.depth, a.width))
+    bd, be = (max(MIN_SIDE, power_of_two(side)) for side in (a.depth, a.width))
     return AttentionTiling(kernel, AttentionConfig(bm, bn, bd, be, warps, stages), tabled)
 
 
 def _least(block: int, size: Expr | int) -> int:
     """Return ``block``, or a smaller power of two that still covers ``size``."""
-    known = as_expr(size).as_int()
-    return block if known is None else min(block, max(LEAST, power_of_two(known)))
+    static_size = as_expr(size).as_int()
+    return block if static_size is None else min(block, max(MIN_SIDE, power_of_two(static_size)))
 
 
 def _part(block: int, size: int) -> int:

@@ -32,13 +32,13 @@ Body = Callable[..., None]
 
 
 class AttentionWriter(KernelWriter):
-    """Writes one function. ``role`` names are those of ``Attention.loads``."""
+    """Writes one function. ``Attention.loads`` has the names of the roles."""
 
     def __init__(self, tiling: AttentionTiling) -> None:
         super().__init__(tiling)
         self.tiles = tiling
-        self.own = attention_of(self.kernel)
-        self.roles = {role: self._role(position) for role, position in self.own.loads.items()}
+        self.attention = attention_of(self.kernel)
+        self.roles = {role: self._role(position) for role, position in self.attention.loads.items()}
         self.plain = self.kernel.values
         values = tuple(self._on_tile(value) for value in self.kernel.values)
         self.kernel = replace(self.kernel, values=values)
@@ -46,7 +46,7 @@ class AttentionWriter(KernelWriter):
         self.precision = ', input_precision="ieee"' if stored is torch.float32 else ""
 
     def function(self, name: str) -> str:
-        {"forward": self._forward, "queries": self._queries, "keys": self._keys}[self.own.kind]()
+        {"forward": self._forward, "queries": self._queries, "keys": self._keys}[self.attention.kind]()
         return self.definition(name, self.tiles.config.constants)
 
     def _integer(self) -> str:
@@ -63,16 +63,16 @@ class AttentionWriter(KernelWriter):
 
     def _texts(self, **more: str) -> dict[Var, Expr]:
         """Return the names of the loop variables; each address is written for the place of its use."""
-        axes = self.own.axes
+        axes = self.attention.axes
         texts = {"b": "b", "h": "h", "k": "hk", "s": "part", **more}
-        found = {}
+        substitution = {}
         for letter, text in texts.items():
             var = getattr(axes, letter)
-            found[var] = of_atom(Var(text, VarKind.LOOP, var.extent))
-        return found
+            substitution[var] = of_atom(Var(text, VarKind.LOOP, var.extent))
+        return substitution
 
     def _heads(self, lanes: str) -> str:
-        return f"h{lanes}" if self.own.packed else "h"
+        return f"h{lanes}" if self.attention.packed else "h"
 
     def _tile_texts(self) -> dict[Var, Expr]:
         return self._texts(h=self._heads(ROW), m=f"m{ROW}", n=f"n{COLUMN}")
@@ -98,8 +98,8 @@ class AttentionWriter(KernelWriter):
 
     def _program(self, size: str, block: str, *before: str) -> None:
         """Divide the programs by the tiles of ``block`` rows in ``size``."""
-        self.line(f"M = {triton_index(self.own.queries)}")
-        self.line(f"N = {triton_index(self.own.keys)}")
+        self.line(f"M = {triton_index(self.attention.queries)}")
+        self.line(f"N = {triton_index(self.attention.keys)}")
         self.line("pid = tl.program_id(0)")
         for text in (
             *before,
@@ -111,22 +111,22 @@ class AttentionWriter(KernelWriter):
 
     def _places(self) -> None:
         """Compute the rows of a program that iterates over keys."""
-        own, integer = self.own, self._integer()
-        sharing = own.group if own.packed else 1
+        attention, integer = self.attention, self._integer()
+        sharing = attention.group if attention.packed else 1
         self._program("rows", "BM", f"rows = M * {sharing}")
-        if own.parts > 1:
-            self.line(f"part = (pid % {own.parts}).to({integer})")
-            self.line(f"pid = pid // {own.parts}")
-        self.line(f"b = (pid // {own.heads // sharing}).to({integer})")
+        if attention.parts > 1:
+            self.line(f"part = (pid % {attention.parts}).to({integer})")
+            self.line(f"pid = pid // {attention.parts}")
+        self.line(f"b = (pid // {attention.heads // sharing}).to({integer})")
         self.line(f"row = tile.to({integer}) * BM + tl.arange(0, BM).to({integer})")
         self.line("valid = row < rows")
-        if own.packed:
-            self.line(f"hk = (pid % {own.heads // sharing}).to({integer})")
+        if attention.packed:
+            self.line(f"hk = (pid % {attention.heads // sharing}).to({integer})")
             self.line(f"h = hk * {sharing} + row // M")
             self.line("m = row % M")
             return
-        self.line(f"h = (pid % {own.heads}).to({integer})")
-        self.line(f"hk = h // {own.group}")
+        self.line(f"h = (pid % {attention.heads}).to({integer})")
+        self.line(f"hk = h // {attention.group}")
         self.line("m = row")
 
     def _fetch(self, name: str, role: str, letter: str) -> None:
@@ -149,7 +149,7 @@ class AttentionWriter(KernelWriter):
             lanes[wide] = f"{wide}{COLUMN}"
         text = triton_index(index.subs(self._texts(**lanes)))
         along = [lane for lane in (letter, wide) if lane]
-        missing = [x for x in along if getattr(self.own.axes, x) not in index.variables]
+        missing = [x for x in along if getattr(self.attention.axes, x) not in index.variables]
         address = " + ".join([text, *(f"{lanes[lane]} * 0" for lane in missing)])
         return address, self._columns(f"{inside}{ROW}" if wide else inside, wide)
 
@@ -157,7 +157,7 @@ class AttentionWriter(KernelWriter):
         """Return ``mask``, restricted to elements within a row."""
         if letter is None:
             return mask
-        size, block = {"d": (self.own.depth, "BD"), "e": (self.own.width, "BE")}[letter]
+        size, block = {"d": (self.attention.depth, "BD"), "e": (self.attention.width, "BE")}[letter]
         whole = size == self.tiles.config.constants[block]
         return mask if whole else f"{mask} & ({letter} < {size}){COLUMN}"
 
@@ -175,16 +175,18 @@ class AttentionWriter(KernelWriter):
 
     def _scores(self, *, masked: bool, rows: bool) -> None:
         """Compute ``s`` (products), ``score`` (functions applied, masked); ``rows``: rows may be invalid."""
-        own = self.own
-        self.line(f"s = tl.dot(q, tl.trans(k){self.precision}) * {own.scale!r}")
+        attention = self.attention
+        self.line(f"s = tl.dot(q, tl.trans(k){self.precision}) * {attention.scale!r}")
         self.line(f"inside = valid{ROW} & (n < N){COLUMN}")
         self.line(f"zero = m{ROW} * 0 + n{COLUMN} * 0")
-        roots = [own.score] if own.mask is None or not masked else [own.score, own.mask]
+        roots = (
+            [attention.score] if attention.mask is None or not masked else [attention.score, attention.mask]
+        )
         self._compute(roots)
-        self.line(f"score = tl.broadcast_to(v{own.score}, [BM, BN])")
+        self.line(f"score = tl.broadcast_to(v{attention.score}, [BM, BN])")
         seen = "inside" if rows else f"(n < N){COLUMN}"
         if len(roots) > 1:
-            seen = f"{seen} & v{own.mask}"
+            seen = f"{seen} & v{attention.mask}"
         self.line(f"score = tl.where({seen}, score, {NOTHING}) * {LOG2E!r}")
 
     def _compute(self, roots: Iterable[int], done: frozenset[int] = frozenset()) -> frozenset[int]:
@@ -202,7 +204,7 @@ class AttentionWriter(KernelWriter):
         if not self.tiles.tabled:
             self._dense(along, block, body)
             return
-        tables = self.own.tables
+        tables = self.attention.tables
         assert tables is not None
         self.line(f"blocks = {first}")
         self._listed(tables.partial, tables.columns, block, body, masked=True)
@@ -210,10 +212,11 @@ class AttentionWriter(KernelWriter):
             self._listed(tables.whole, tables.columns, block, body, masked=False)
 
     def _dense(self, along: str, block: str, body: Body) -> None:
+        """Write a loop over all tiles along one side."""
         size = {"n": "N", "m": "M"}[along]
         low, high = "0", size
-        if self.own.parts > 1:
-            self.line(f"share = tl.cdiv(tl.cdiv({size}, {block}), {self.own.parts}) * {block}")
+        if self.attention.parts > 1:
+            self.line(f"share = tl.cdiv(tl.cdiv({size}, {block}), {self.attention.parts}) * {block}")
             self.line("low = part * share")
             self.line(f"high = tl.minimum({size}, low + share)")
             low, high = "low", "high"
@@ -221,12 +224,13 @@ class AttentionWriter(KernelWriter):
             body(masked=True)
 
     def _listed(self, pair: tuple[int, int], size: int, block: str, body: Body, *, masked: bool) -> None:
+        """Write a loop over the tiles that a table of a block mask lists."""
         count, which = (self._table(position) for position in pair)
         ratio = size // self.tiles.config.constants[block]
         self.line(f"count = {count} * {ratio}")
         low, high = "0", "count"
-        if self.own.parts > 1:
-            self.line(f"share = tl.cdiv(count, {self.own.parts})")
+        if self.attention.parts > 1:
+            self.line(f"share = tl.cdiv(count, {self.attention.parts})")
             self.line("low = part.to(tl.int32) * share")
             self.line("high = tl.minimum(count, low + share)")
             low, high = "low", "high"
@@ -238,19 +242,20 @@ class AttentionWriter(KernelWriter):
     def _table(self, position: int) -> str:
         load = self.plain[position]
         assert isinstance(load, Load)
-        head = f"hk * {self.own.group}" if self.own.packed else "h"
+        head = f"hk * {self.attention.group}" if self.attention.packed else "h"
         index = load.index.subs(self._texts(h=head, q="blocks", j="place"))
         return f"tl.load({self.pointers[load.buffer]} + ({triton_index(index)}))"
 
     def _row_block(self) -> str:
-        tables = self.own.tables
-        if tables is None or self.own.packed:
+        tables = self.attention.tables
+        if tables is None or self.attention.packed:
             return f"(tile * 0).to({self._integer()})"
         return f"(tile * BM // {tables.rows}).to({self._integer()})"
 
     # --- the forward -----------------------------------------------------------------------------
 
     def _forward(self) -> None:
+        """Write the online softmax over all keys, and the saved sums of the rows."""
         self._places()
         self._ranges()
         self._fetch("q", "query", "m")
@@ -290,23 +295,23 @@ class AttentionWriter(KernelWriter):
 
     def _gradient(self, *, masked: bool) -> None:
         """Compute ``p`` (the weights) and ``ds`` (the gradient of the products)."""
-        own = self.own
-        assert own.gradient is not None
+        attention = self.attention
+        assert attention.gradient is not None
         self._scores(masked=masked, rows=True)
         self.line(f"p = tl.exp2(score - logs{ROW})")
         self.line(f"dp = tl.dot(do, tl.trans(v){self.precision})")
         self.line(f"ds = p * (dp - delta{ROW})")
-        roots = [own.gradient]
+        roots = [attention.gradient]
         additions = [s for s in self.kernel.stores if s.op]
         for store in additions:
             roots += [store.value, *index_operands(store.index)]
         self._compute(roots)
         seen = "inside"
-        if masked and own.mask is not None:
-            seen = f"inside & v{own.mask}"
+        if masked and attention.mask is not None:
+            seen = f"inside & v{attention.mask}"
         for store in additions:
             self._add(store, seen)
-        self.line(f"ds = tl.where({seen}, tl.broadcast_to(v{own.gradient}, [BM, BN]), 0.0)")
+        self.line(f"ds = tl.where({seen}, tl.broadcast_to(v{attention.gradient}, [BM, BN]), 0.0)")
 
     def _add(self, store: Store, seen: str) -> None:
         index = triton_index(store.index.subs(self._tile_texts()))
@@ -315,12 +320,13 @@ class AttentionWriter(KernelWriter):
         self.line(f"tl.atomic_add({pointer}, {value}, mask={seen})")
 
     def _queries(self) -> None:
+        """Write the gradient of the queries, by rows."""
         self._places()
         self._ranges()
         self._fetch_rows()
         self.line("dq = tl.zeros([BM, BD], tl.float32)")
         self._each("n", self._queries_tile, self._row_block())
-        self._put(self.kernel.stores[0], f"dq * {self.own.scale!r}", "m", "d")
+        self._put(self.kernel.stores[0], f"dq * {self.attention.scale!r}", "m", "d")
 
     def _queries_tile(self, *, masked: bool) -> None:
         self.line(f"n = start + tl.arange(0, BN).to({self._integer()})")
@@ -330,9 +336,10 @@ class AttentionWriter(KernelWriter):
         self.line(f"dq = tl.dot(ds.to(k.dtype), k, dq{self.precision})")
 
     def _keys(self) -> None:
-        own, integer = self.own, self._integer()
+        """Write the gradients of keys and values, by columns."""
+        attention, integer = self.attention, self._integer()
         self._program("N", "BN")
-        shared = own.heads // own.group
+        shared = attention.heads // attention.group
         self.line(f"hk = (pid % {shared}).to({integer})")
         self.line(f"n = tile.to({integer}) * BN + tl.arange(0, BN).to({integer})")
         self._ranges()
@@ -341,16 +348,16 @@ class AttentionWriter(KernelWriter):
         self._fetch("v", "value", "n")
         self.line("dk = tl.zeros([BN, BD], tl.float32)")
         self.line("dv = tl.zeros([BN, BE], tl.float32)")
-        alone = own.key_batches == own.batch
-        batches = "" if alone else f" * ({triton_index(own.batch)})"
-        with self.block(f"for head in range(0, {own.group}{batches}):"):
+        alone = attention.key_batches == attention.batch
+        batches = "" if alone else f" * ({triton_index(attention.batch)})"
+        with self.block(f"for head in range(0, {attention.group}{batches}):"):
             if not alone:
-                self.line(f"b = head // {own.group} + b * 0")
-            self.line(f"h = hk * {own.group} + head % {own.group}")
-            row = self.own.tables.rows if self.own.tables else 1
+                self.line(f"b = head // {attention.group} + b * 0")
+            self.line(f"h = hk * {attention.group} + head % {attention.group}")
+            row = self.attention.tables.rows if self.attention.tables else 1
             self._each("m", self._keys_tile, f"(tile * BN // {row}).to({integer})")
         dk, dv = self.kernel.stores
-        self._put(dk, f"dk * {own.scale!r}", "n", "d")
+        self._put(dk, f"dk * {attention.scale!r}", "n", "d")
         self._put(dv, "dv", "n", "e")
 
     def _keys_tile(self, *, masked: bool) -> None:
@@ -360,3 +367,8 @@ class AttentionWriter(KernelWriter):
         self._gradient(masked=masked)
         self.line(f"dv = tl.dot(tl.trans(p.to(do.dtype)), do, dv{self.precision})")
         self.line(f"dk = tl.dot(tl.trans(ds.to(q.dtype)), q, dk{self.precision})")
+
+
+def write_attention(tiling: AttentionTiling, name: str) -> str:
+    """Return the Triton function ``name``."""
+    return AttentionWriter(tiling).function(name)

@@ -18,14 +18,16 @@ from fxstack_inductor.templates.product.cost import does_more, pays, work_of
 from fxstack_inductor.templates.product.rules import RULES, addmm, baddbmm
 from fxstack_inductor.templates.product.tiling import (
     CONFIGS,
-    LEAST,
+    MIN_SIDE,
     ProductConfig,
     ProductTiling,
     fitting_configs,
     tile_product,
 )
-from fxstack_inductor.templates.product.writer import ProductWriter
+from fxstack_inductor.templates.product.writer import write_product
 from fxstack_inductor.tiling.kernels import TritonKernel
+
+# Limits: the operations beside a library's product are timed as a copy of equally many bytes.
 
 ADDING = (addmm, baddbmm)
 aten = torch.ops.aten
@@ -77,7 +79,7 @@ class ProductCandidate(Candidate):
 
 
 def _written(tiling: ProductTiling, name: str) -> TritonKernel:
-    return TritonKernel(name, ProductWriter(tiling).function(name), tiling)
+    return TritonKernel(name, write_product(tiling, name), tiling)
 
 
 def candidates(graph_module: GraphModule) -> Mapping[str, ProductCandidate]:
@@ -106,7 +108,7 @@ def _can_be_one(node: FxNode) -> bool:
     if len(held) > 1 or held.isdisjoint(HALF_DTYPES):
         return False
     shapes = [factor.meta["val"].shape for factor in factors]
-    return shapes[0][-1] >= LEAST and not any(0 in shape for shape in shapes)
+    return shapes[0][-1] >= MIN_SIDE and not any(0 in shape for shape in shapes)
 
 
 def _held(node: FxNode) -> torch.dtype:
@@ -115,5 +117,5 @@ def _held(node: FxNode) -> torch.dtype:
         node = node.args[0]
     if node.target in CONVERSIONS and node.meta["val"].dtype is torch.float32:
         node = node.args[0]
-    found: torch.dtype = node.meta["val"].dtype
-    return found
+    dtype: torch.dtype = node.meta["val"].dtype
+    return dtype

@@ -21,7 +21,7 @@ from fxstack_inductor.templates.product.tiling import ProductTiling
 
 OWN_MATRIX = 0.55
 """The fraction of the peak rate that a kernel of this package reaches in a large product."""
-HALF = 2
+HALF_BYTES = 2
 """Bytes of an element."""
 LATENCY = 0.7e-6
 """Memory latency in seconds: for full bandwidth, the bytes moved in this time must be in flight."""
@@ -47,8 +47,8 @@ def work_of(tiling: ProductTiling) -> Work:
     """Return the work of a kernel."""
     kernel = tiling.kernel
     batch, rows, columns, depth = sides = tiling.sides
-    factors = batch * depth * (rows + columns) * HALF
-    result = batch * rows * columns * HALF
+    factors = batch * depth * (rows + columns) * HALF_BYTES
+    result = batch * rows * columns * HALF_BYTES
     moved = sum(_count(ref.numel) * ref.dtype.itemsize for ref in kernel.buffers)
     operations = 2 * batch * rows * columns * depth
     return Work(sides, factors, result, max(moved - factors, result), operations)
@@ -61,10 +61,10 @@ def pays(tiling: ProductTiling, gpu: Gpu, dtype: torch.dtype, *, in_library: int
     ``addmm``).
     """
     more = does_more(tiling.kernel, in_library)
-    if not more and dtype.itemsize == HALF:
+    if not more and dtype.itemsize == HALF_BYTES:
         return False
     work = work_of(tiling)
-    wider = dtype.itemsize // HALF
+    wider = dtype.itemsize // HALF_BYTES
     bandwidth = gpu.bandwidth * REACHED_BANDWIDTH
     rate = gpu.peak(dtype, matrix=True) * REACHED_MATRIX
     moved = wider * (work.factors + work.result)
@@ -76,7 +76,7 @@ def pays(tiling: ProductTiling, gpu: Gpu, dtype: torch.dtype, *, in_library: int
 def product_cost(tiling: ProductTiling, gpu: Gpu, sizes: Mapping[str, int]) -> Cost:
     """Return the cost of one launch of a matrix product kernel; all sizes are known."""
     kernel = tiling.kernel
-    made = [ref for ref in kernel.buffers if ref.name in kernel.written]
+    written = [ref for ref in kernel.buffers if ref.name in kernel.written]
     read = [ref for ref in kernel.buffers if ref.name not in kernel.written]
     extents = [size_of(loop.extent, sizes) for loop in (*kernel.outer, *kernel.inner)]
     seconds, bound = predict_product(tiling, gpu)
@@ -84,7 +84,7 @@ def product_cost(tiling: ProductTiling, gpu: Gpu, sizes: Mapping[str, int]) -> C
         kernel.name,
         ", ".join(kernel.origins),
         sum(size_of(ref.numel, sizes) * ref.dtype.itemsize for ref in read),
-        sum(size_of(ref.numel, sizes) * ref.dtype.itemsize for ref in made),
+        sum(size_of(ref.numel, sizes) * ref.dtype.itemsize for ref in written),
         2 * prod(extents),
         size_of(tiling.grid, sizes),
         seconds,
@@ -111,7 +111,7 @@ def _on_its_way(tiling: ProductTiling) -> int:
     config, (_, rows, columns, depth) = tiling.config, tiling.sides
     lines = min(config.bm, rows) + min(config.bn, columns)
     deep = min(config.bk * (config.num_stages - 1), depth)
-    return max(1, _count(tiling.grid)) * lines * deep * HALF
+    return max(1, _count(tiling.grid)) * lines * deep * HALF_BYTES
 
 
 def does_more(kernel: Kernel, in_library: int) -> bool:
@@ -124,5 +124,5 @@ def does_more(kernel: Kernel, in_library: int) -> bool:
 
 
 def _count(expr: Expr) -> int:
-    known = expr.as_int()
-    return 1 if known is None else known
+    count = expr.as_int()
+    return 1 if count is None else count

@@ -45,11 +45,11 @@ def addmm(ctx: Context, added: Node, a: Node, b: Node, *, beta: object = 1, alph
     shape = ctx.sizes()
 
     def body(index: Sequence[Expr]) -> Body:
-        own = _scaled(cast(read(product, broadcast_coords(product.shape, index)), _F32), alpha)
+        scaled = _scaled(cast(read(product, broadcast_coords(product.shape, index)), _F32), alpha)
         if beta == 0:
-            return own
+            return scaled
         other = _scaled(read_broadcast(added, tuple(index), _F32), beta)
-        return Call("add", (other, own), _F32)
+        return Call("add", (other, scaled), _F32)
 
     return ctx.pointwise(shape, ctx.value.dtype, body)
 
@@ -66,8 +66,9 @@ def _scaled(body: Body, factor: Any) -> Body:
 
 
 def _product(ctx: Context, a: Node, b: Node) -> Node:
-    dtype, made = precision(a), ctx.value.dtype
-    if dtype not in HALF_DTYPES or precision(b) != dtype or made not in {dtype, _F32}:
+    """Return ``a @ b`` as a reduction of this template; raise ``NotLowered`` for other dtypes."""
+    dtype, result_dtype = precision(a), ctx.value.dtype
+    if dtype not in HALF_DTYPES or precision(b) != dtype or result_dtype not in {dtype, _F32}:
         raise NotLowered(f"a product of {a.dtype} and {b.dtype}")
     rows, depth, columns = a.shape[-2], a.shape[-1], b.shape[-1]
     batch = tuple(a.shape[:-2])
@@ -77,7 +78,7 @@ def _product(ctx: Context, a: Node, b: Node) -> Node:
         left, right = read(a, (*at, m, *reduced)), read(b, (*at, *reduced, n))
         return Call("mul", (round_to(left, dtype), round_to(right, dtype)), _F32)
 
-    reduction = ctx.reduction("dot", (*batch, rows, columns), (depth,), made, body)
+    reduction = ctx.reduction("dot", (*batch, rows, columns), (depth,), result_dtype, body)
     reduction.template = PRODUCT
     return reduction
 

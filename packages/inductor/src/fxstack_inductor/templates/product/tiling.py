@@ -18,12 +18,12 @@ from fxstack_inductor.tiling.kernels import KernelConfig
 
 PROCESSORS = 108
 """The number of processors of an A100, the smallest target GPU."""
-LEAST = 16
+MIN_SIDE = 16
 """The shortest side of a tile that matrix instructions take."""
 GROUP = 8
 """The rows of tiles that neighbouring programs process column by column, to share data in the L2 cache."""
 
-ELEMENTS = 64
+ELEMENTS_PER_THREAD = 64
 """Result elements that a thread can hold beside the epilogue's values; larger tiles are halved."""
 
 
@@ -45,7 +45,7 @@ class ProductConfig:
     @property
     def halvings(self) -> int:
         """How often the epilogue halves a tile's columns, so that no registers are spilled."""
-        return 1 if self.bm * self.bn > ELEMENTS * 32 * self.num_warps else 0
+        return 1 if self.bm * self.bn > ELEMENTS_PER_THREAD * 32 * self.num_warps else 0
 
     @property
     def constants(self) -> dict[str, int]:
@@ -109,11 +109,11 @@ def tile_product(kernel: Kernel, config: KernelConfig | None = None) -> ProductT
     """
     left, right = factors(kernel)
     outer = frozenset(loop.var for loop in kernel.outer)
-    own, other = (variables_of(kernel, k) & outer for k in (left, right))
-    batch = tuple(loop for loop in kernel.outer if loop.var in own & other)
-    rows = tuple(loop for loop in kernel.outer if loop.var not in other)
-    columns = tuple(loop for loop in kernel.outer if loop.var in other - own)
-    if not (rows or columns) or {loop.var for loop in rows} - own:
+    left_loops, right_loops = (variables_of(kernel, k) & outer for k in (left, right))
+    batch = tuple(loop for loop in kernel.outer if loop.var in left_loops & right_loops)
+    rows = tuple(loop for loop in kernel.outer if loop.var not in right_loops)
+    columns = tuple(loop for loop in kernel.outer if loop.var in right_loops - left_loops)
+    if not (rows or columns) or {loop.var for loop in rows} - left_loops:
         raise NotLowered("a product of what are no matrices")
     if config is None:
         config = _good(ProductTiling(kernel, CONFIGS[0], batch, rows, columns))
@@ -137,7 +137,7 @@ def factors(kernel: Kernel) -> tuple[int, int]:
 
 def variables_of(kernel: Kernel, position: int) -> frozenset[Var]:
     """Return all loop variables that a factor depends on."""
-    found: set[Var] = set()
+    variables: set[Var] = set()
     stack, seen = [position], set()
     while stack:
         current = stack.pop()
@@ -150,11 +150,11 @@ def variables_of(kernel: Kernel, position: int) -> frozenset[Var]:
         if isinstance(value, Load):
             if any(v.kind == "value" for v in value.index.variables):
                 raise NotLowered("a factor that is read at computed places")
-            found |= value.index.variables
+            variables |= value.index.variables
         elif isinstance(value, IndexValue):
-            found |= value.expr.variables
+            variables |= value.expr.variables
         stack.extend(operands(value))
-    return frozenset(found)
+    return frozenset(variables)
 
 
 def _good(tiling: ProductTiling) -> ProductConfig:
@@ -171,9 +171,9 @@ def _good(tiling: ProductTiling) -> ProductConfig:
 def fitting_configs(tiling: ProductTiling) -> list[ProductConfig]:
     """Return the configurations that leave at most half of the lanes of a single block idle."""
     _, rows, columns, _ = tiling.sides
-    found = [c for c in CONFIGS if _fits(c.bm, rows) and _fits(c.bn, columns)]
-    return found or [CONFIGS[-1]]
+    fitting = [c for c in CONFIGS if _fits(c.bm, rows) and _fits(c.bn, columns)]
+    return fitting or [CONFIGS[-1]]
 
 
 def _fits(block: int, size: int) -> bool:
-    return block < 2 * max(size, LEAST)
+    return block < 2 * max(size, MIN_SIDE)

@@ -42,6 +42,7 @@ class ProductWriter(KernelWriter):
     # --- where a program is ----------------------------------------------------------------------
 
     def _places(self) -> None:
+        """Write the position of a program among the tiles."""
         tiles, integer = self.tiles, self._integer()
         for letter, loops in (("M", tiles.rows), ("N", tiles.columns), ("K", self.kernel.inner)):
             self.line(f"{letter} = {triton_index(extent(loops))}")
@@ -61,6 +62,7 @@ class ProductWriter(KernelWriter):
     # --- the product -----------------------------------------------------------------------------
 
     def _depth(self) -> None:
+        """Write the loop over the depth that adds up the product of a tile."""
         left, right = factors(self.kernel)
         self.line("total = tl.zeros([BM, BN], tl.float32)")
         with self.block("for offset in range(0, K, BK):"):
@@ -85,6 +87,7 @@ class ProductWriter(KernelWriter):
         self.spread = "", ""
 
     def _operand(self, name: str, position: int, axes: tuple[tuple[str, str, tuple[Loop, ...]], ...]) -> None:
+        """Write one factor: loaded directly, or computed from loads (a fused prologue)."""
         value = self.kernel.values[position]
         assert isinstance(value, Compute)
         source, kind = value.args[0], triton_ops.TYPES[ROUNDINGS[value.op]]
@@ -131,8 +134,8 @@ class ProductWriter(KernelWriter):
             return f"{triton_index(index)} + {self._zero()}", self._everywhere()
         if self.spread[0]:
             return f"{triton_index(index)} + {self.spread[0]}", self.spread[1]
-        found = (mask for var, mask in self.masks.items() if var in variables and mask)
-        return triton_index(index), " & ".join(dict.fromkeys(found))
+        masks = (mask for var, mask in self.masks.items() if var in variables and mask)
+        return triton_index(index), " & ".join(dict.fromkeys(masks))
 
     def _in_loop(self) -> bool:
         return False
@@ -158,6 +161,7 @@ class ProductWriter(KernelWriter):
         return "BN" + " // 2" * self.tiles.config.halvings
 
     def _elements(self) -> None:
+        """Write the operations on the elements of the finished product, and the stores."""
         if self.tiles.config.halvings:
             self._parts()
         self._axis("i", "[:, None]", self.tiles.rows)
@@ -166,8 +170,8 @@ class ProductWriter(KernelWriter):
         self.line("xmask = (i < M)[:, None] & (j < N)[None, :]")
         roots = [s.value for s in self.kernel.stores]
         roots += [k for s in self.kernel.stores for k in index_operands(s.index)]
-        own = frozenset({self.dot})
-        for k in self.facts.needed(roots, stop=own):
+        computed = frozenset({self.dot})
+        for k in self.facts.needed(roots, stop=computed):
             if not isinstance(self.kernel.values[k], Reduce):
                 self._value(k)
         self._stores(self.kernel.stores)
@@ -185,3 +189,8 @@ class ProductWriter(KernelWriter):
 
 def _moves_along(index: Expr, loops: tuple[Loop, ...]) -> bool:
     return any(loop.var in index.variables for loop in loops)
+
+
+def write_product(tiling: ProductTiling, name: str) -> str:
+    """Return the Triton function ``name``."""
+    return ProductWriter(tiling).function(name)

@@ -13,9 +13,9 @@ from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import product
 from fxstack_inductor.ir.kernel import Constant, Kernel, Loop, Reduce, Scan, Store, operands
 
-COLUMNS = 1024
+MAX_TILE_COLUMNS = 1024
 """The most columns whose partial results are on the stack: enough for pages and prefetching."""
-ROWS = 256
+BLOCK_ROWS = 256
 """The number of rows summed in float before the partial sums are added to doubles."""
 
 
@@ -24,17 +24,18 @@ class ColumnWriter(FunctionWriter):
 
     def __init__(self, kernel: Kernel, grain: int) -> None:
         super().__init__(kernel, grain)
-        self.column_scans = ScanText(kernel, self.names, COLUMNS)
+        self.column_scans = ScanText(kernel, self.names, MAX_TILE_COLUMNS)
 
     def columns(self) -> None:
         """Keep tiles of the last outer loop as vectors of partial results; threads share the tiles."""
         *others, column = self.kernel.outer
-        opened = self._open_columns(others, column, COLUMNS)
+        opened = self._open_columns(others, column, MAX_TILE_COLUMNS)
         for stage in range(self.facts.last_stage + 1):
             self._column_pass(stage, column)
         self.out.close(opened)
 
     def _column_pass(self, stage: int, column: Loop) -> None:
+        """Write one pass for a tile of columns, then the outer-level stores that the pass completes."""
         reduces = self.facts.reduces(stage)
         stores = self.facts.stores(stage, inner=True)
         if reduces or stores:
@@ -47,12 +48,13 @@ class ColumnWriter(FunctionWriter):
                 self._stores(done)
 
     def _column_loops(self, column: Loop, reduces: list[int], stores: list[Store]) -> None:
+        """Write the loops over the rows of a tile; many rows are summed in blocks."""
         rows = product(loop.extent for loop in self.kernel.inner).as_int()
-        few = rows is not None and rows <= ROWS
+        few = rows is not None and rows <= BLOCK_ROWS
         for k in reduces:
             how = self._accumulator(k)
             kind = how.register if few else how.wide
-            self.out.line(f"{kind} sum{k}[{COLUMNS}];")
+            self.out.line(f"{kind} sum{k}[{MAX_TILE_COLUMNS}];")
             self.out.line(f"for (int64_t j = 0; j < width; j++) sum{k}[j] = {how.identity};")
         self.out.write_lines(self.column_scans.declare(self._scans(0, reduces, stores)))
         if few:
@@ -67,9 +69,9 @@ class ColumnWriter(FunctionWriter):
         first, *rest = self.kernel.inner
         size, name = c_index(first.extent), first.var.name
         for k in reduces:
-            self.out.line(f"{self._accumulator(k).register} part{k}[{COLUMNS}];")
-        self.out.open(f"for (int64_t block = 0; block < {size}; block += {ROWS})")
-        self.out.line(f"const int64_t stop = {size} - block < {ROWS} ? {size} : block + {ROWS};")
+            self.out.line(f"{self._accumulator(k).register} part{k}[{MAX_TILE_COLUMNS}];")
+        self.out.open(f"for (int64_t block = 0; block < {size}; block += {BLOCK_ROWS})")
+        self.out.line(f"const int64_t stop = {size} - block < {BLOCK_ROWS} ? {size} : block + {BLOCK_ROWS};")
         for k in reduces:
             identity = self._accumulator(k).identity
             self.out.line(f"for (int64_t j = 0; j < width; j++) part{k}[j] = {identity};")
@@ -94,12 +96,16 @@ class ColumnWriter(FunctionWriter):
 
     @contextmanager
     def _over_columns(
-        self, column: Loop, roots: list[int], stores: list[Store], known: frozenset[int] = frozenset()
+        self,
+        column: Loop,
+        roots: list[int],
+        stores: list[Store],
+        computed_before: frozenset[int] = frozenset(),
     ) -> Iterator[None]:
-        """Open the loop over a tile's columns and compute ``roots``, except the values ``known`` before."""
-        computed = self._per_column(roots, known)
-        found = halves(self.names, column.var, computed, stores, known)
-        with self._converted(found, "tile", "width", str(COLUMNS)):
+        """Open the loop over a tile's columns and compute ``roots``, except the values ``computed_before`` before."""
+        computed = self._per_column(roots, computed_before)
+        conversions = halves(self.names, column.var, computed, stores, computed_before)
+        with self._converted(conversions, "tile", "width", str(MAX_TILE_COLUMNS)):
             self.out.line("#pragma omp simd")
             with self.out.block("for (int64_t j = 0; j < width; j++)"):
                 self.out.line(f"const int64_t {column.var.name} = tile + j;")
@@ -115,9 +121,11 @@ class ColumnWriter(FunctionWriter):
                 varies.add(k)
         return [k for k in self.facts.needed(roots) if k not in varies]
 
-    def _per_column(self, roots: list[int], known: frozenset[int]) -> list[int]:
+    def _per_column(self, roots: list[int], computed_before: frozenset[int]) -> list[int]:
         reduces = frozenset(k for k, v in enumerate(self.kernel.values) if isinstance(v, Reduce))
-        return [k for k in self.facts.needed(roots, stop=reduces | known) if k not in known]
+        return [
+            k for k in self.facts.needed(roots, stop=reduces | computed_before) if k not in computed_before
+        ]
 
     def _column_values(self, computed: list[int]) -> None:
         """Write the values of one column; finished reductions are read from their vectors."""

@@ -52,6 +52,7 @@ LIMITS = {
 
 
 def accumulator(op: str, dtype: torch.dtype) -> Accumulator:
+    """Return the C text of the reduction ``op`` of values of ``dtype``."""
     register = REGISTER[dtype]
     low, high = LIMITS[dtype]
     match op:

@@ -20,11 +20,11 @@ from fxstack_inductor.ir.scalar_ops import EXPENSIVE
 
 WIDTHS = (64, 32, 16)
 """Numbers of lanes, largest first; a row must be a multiple of the number."""
-CHEAP = 12
+MAX_CHEAP_VALUES = 12
 """An element of at most this many values is cheap enough to be written several times."""
 
 VECTOR = 64
-"""Bytes of a vector. GCC makes all vectors of a loop as long as those of the narrowest elements. With fewer
+"""Bytes of a vector. GCC makes all vectors of a loop as long as the vectors of the narrowest elements. With fewer
 lanes than a vector has bytes, or with half-precision numbers, GCC makes short vectors of everything.
 """
 
@@ -63,6 +63,7 @@ class Lanes:
         yield f"for (int64_t j = 0; j < {self.width}; j++) {self.name}[j] = {first};"
 
     def step(self, x: str) -> str:
+        """Return the statement that takes ``x`` into lane ``j``."""
         if not self.how.key:
             return self.how.step.format(acc=f"{self.name}[j]", x=x)
         name, key = f"key{self.position}", f"{self.op}_key_{self.how.register}({x})"
@@ -95,7 +96,7 @@ def width(kernel: Kernel, computed: Iterable[int], reduces: Iterable[int]) -> in
     if any(isinstance(v, (Check, Scan)) for v in values):
         return None
     heavy = any(isinstance(v, Compute) and v.op in EXPENSIVE for v in values)
-    most = WIDTHS[-1] if heavy or len(values) > CHEAP else WIDTHS[0]
+    most = WIDTHS[-1] if heavy or len(values) > MAX_CHEAP_VALUES else WIDTHS[0]
     least = VECTOR // min((_bytes(kernel, v.buffer) for v in values if isinstance(v, Load)), default=4)
     allowed = [w for w in WIDTHS if least <= w <= max(most, least)]
     return next((w for w in allowed if size and size % w == 0), None)

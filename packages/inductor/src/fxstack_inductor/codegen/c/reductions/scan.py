@@ -22,12 +22,12 @@ class ScanText:
 
     def declare(self, positions: Iterable[int]) -> list[str]:
         """Return declarations of the running values before the first element; a later pass restarts them."""
-        found: list[str] = []
+        lines: list[str] = []
         for k in positions:
             value = self.kernel.values[k]
             if isinstance(value, Scan):
-                found += self._declare(k, value)
-        return found
+                lines += self._declare(k, value)
+        return lines
 
     def _declare(self, k: int, value: Scan) -> list[str]:
         if value.op.startswith("arg"):
@@ -35,9 +35,9 @@ class ScanText:
             parts = [(best, f"best{k}", "0"), ("int64_t", f"state{k}", "-1")]
         else:
             parts = [(REGISTER[value.state], f"state{k}", scan_start(value.op, value.state))]
-        again = k in self.declared
+        is_declared = k in self.declared
         self.declared.add(k)
-        declared = [] if again else [f"{kind} {name}{self.size};" for kind, name, _ in parts]
+        declared = [] if is_declared else [f"{kind} {name}{self.size};" for kind, name, _ in parts]
         starts = " ".join(f"{name}{self.at} = {start};" for _, name, start in parts)
         each = f"for (int64_t j = 0; j < width; j++) {{ {starts} }}" if self.size else starts
         return [*declared, each]
