@@ -33,7 +33,7 @@ _GIVE_THEMSELVES: frozenset[type] = _NATIVE_ITERATORS | {
     *(types.GeneratorType, zip, map, filter, enumerate, reversed),
     *(v for v in vars(itertools).values() if isinstance(v, type) and hasattr(v, "__next__")),
 }
-"""Whose ``__iter__`` returns them."""
+"""Iterator types whose ``__iter__`` returns the iterator itself."""
 
 _COMPARISONS = frozenset({operator.eq, operator.ne})
 _RELATIONS = _COMPARISONS | {operator.lt, operator.le, operator.gt, operator.ge}
@@ -78,13 +78,13 @@ _EXAMPLES = {torch.SymFloat: 1.0, torch.SymInt: 1, torch.SymBool: True, int: 1, 
 
 
 def _beside_large(calls: Calls, value: object, other: object) -> Any:
-    """The plain number of a symbolic float beside an integer that torch would round to a float."""
+    """Specialise a symbolic float if the other operand is an integer that torch would round to a float."""
     rounded = type(value) is torch.SymFloat and type(other) is int and abs(other) > EXACT
     return calls.trace.torch.specialize(value) if rounded else value
 
 
 _FORMATTING = frozenset({operator.mod, operator.imod})
-"""``%`` and ``%=``, by which strings format every object."""
+"""``%`` and ``%=``, with which strings format objects of any class."""
 
 
 def _is_index(op: Callable[[Any, Any], Any], left: object) -> bool:
@@ -124,7 +124,7 @@ def _getitem(calls: Calls, left: Any, right: Any) -> Any:
 
 
 def _dict_run(calls: Calls, left: Any, right: Any) -> Any:
-    """A lookup by hash: values are not looked into."""
+    """Look ``right`` up by its hash. The values of the dictionary are not scanned."""
     calls.objects.expand(left)
     return run(calls.trace, _lookup(left), (right,), {})
 
@@ -191,23 +191,24 @@ def _has_few_integers(calls: Calls, container: Any) -> bool:
 
 _HASHED = (dict.__contains__, set.__contains__, frozenset.__contains__)
 _FEW = 16
-"""More keys make more guards than a graph for one number costs."""
+"""Largest number of keys to compare one by one. Each comparison adds a guard; with more keys one graph per number is
+cheaper."""
 
 
 def _contains_by_comparing(calls: Calls, container: Any, item: object) -> bool:
-    """``PySequence_Contains``: identity first, then ``==`` and its truth."""
+    """Do what ``PySequence_Contains`` does: compare identity first, then ``==``."""
     return any(
         member is item or calls.truth(binary(calls, operator.eq, member, item)) for member in container
     )
 
 
 def special_method(calls: Calls, obj: object, name: str) -> Any:
-    """``user_method`` of what is neither a tensor nor an array, which have ways of their own."""
+    """Return ``user_method``, or None for a tensor or an array: ``tensor_methods`` and ``numpy_side`` handle these."""
     return None if isinstance(obj, (torch.Tensor, Array)) else user_method(calls, obj, name)
 
 
 def user_method(calls: Calls, obj: object, name: str) -> Any:
-    """The Python function that implements a special method on the type, if it is one."""
+    """Return the Python function that implements a special method in the class of ``obj``, or None."""
     cls = type(obj)
     if is_immutable(cls):
         return None
@@ -273,7 +274,7 @@ def truth(calls: Calls, value: Any) -> bool:
 
 
 class _OfLength:
-    """Something of a given length, so that CPython checks what a ``__len__`` returned."""
+    """An object whose ``__len__`` returns ``length``, so that CPython checks the value."""
 
     def __init__(self, length: Any) -> None:
         self.length = length
@@ -285,7 +286,7 @@ class _OfLength:
 
 @calls_program
 def length(calls: Calls, value: Any) -> Any:
-    """``len(value)``; a ``__len__`` written in Python may return a symbolic size."""
+    """Return ``len(value)``. The result is symbolic if a Python ``__len__`` returns a symbolic size."""
     if type(value) is Array:
         return calls.trace.torch.arrays.call(len, (value,), {})
     if type(value) is torch.UntypedStorage and calls.trace.torch.storages.tensor_of(value) is not None:

@@ -86,7 +86,7 @@ def _plain(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> Any:
 
 
 def _has_waited(tracer: TracerProtocol, tensor: torch.Tensor) -> bool:
-    """Whether ``tensor`` is what a functional collective gives. The graph waits for it at once."""
+    """Whether ``tensor`` is the result of a functional collective. The graph waits for the result at once."""
     maker = tracer.builder.maker_of(tensor)
     target: Any = None if maker is None else maker.target
     wait = torch.ops._c10d_functional.wait_tensor
@@ -94,7 +94,7 @@ def _has_waited(tracer: TracerProtocol, tensor: torch.Tensor) -> bool:
 
 
 def _waited(tensor: torch.Tensor) -> torch.Tensor:
-    """``AsyncCollectiveTensor.wait``."""
+    """Return the tensor, as ``AsyncCollectiveTensor.wait`` does: the graph has waited for it."""
     return tensor
 
 

@@ -70,7 +70,7 @@ def _inline(trace: Trace, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _default_warning() -> str | None:
-    """The text of the warning about a call without ``use_reentrant``."""
+    """Return the text of the warning about a call without ``use_reentrant``."""
     functions = (inspect.unwrap(_checkpoint.checkpoint), getattr(_checkpoint, "_checkpoint_impl", None))
     texts = (text for fn in functions if inspect.isfunction(fn) for text in fn.__code__.co_consts)
     start = "torch.utils.checkpoint: the use_reentrant parameter"
@@ -108,7 +108,7 @@ def _selective(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs)
 def _is_listed(
     listed: list[Any], _context: object, operator: object, *_args: object, **_kwargs: object
 ) -> bool:
-    """The policy for a list of operators."""
+    """Return whether a list of operators has ``operator``: the policy that the list means."""
     return operator in listed
 
 
@@ -117,7 +117,7 @@ def _nothing_saved(*_args: object, **_kwargs: object) -> bool:
 
 
 def _policy_of(trace: Trace, context_fn: object) -> Any:
-    """The policy of a selective checkpoint, or None for an ordinary checkpoint."""
+    """Return the policy of a selective checkpoint, or None for an ordinary checkpoint."""
     if context_fn is _checkpoint.noop_context_fn:
         return None
     with choosing(trace.torch):

@@ -85,7 +85,7 @@ def _contains(original: Handler, frame: Frame, invert: int) -> int | None:
     request = frame.calls.request("binary", operator.contains, container, item)
     if request is None:
         return original(frame, invert)
-    _replace(frame, 2, (polyfill.negated, request) if invert else request)
+    _replace(frame, 2, (polyfill.negate, request) if invert else request)
     return None
 
 
@@ -93,7 +93,7 @@ def _not(original: Handler, frame: Frame, operand: object) -> int | None:
     request = frame.calls.request("truth", frame.stack[-1])
     if request is None:
         return original(frame, operand)
-    _replace(frame, 1, (polyfill.negated, request))
+    _replace(frame, 1, (polyfill.negate, request))
     return None
 
 
