@@ -86,6 +86,7 @@ class CallDispatcher:
         return self._call(fn, args, kwargs, resumable=True)
 
     def _call(self, fn: Any, args: Args, kwargs: Kwargs, *, resumable: bool) -> Any:
+        """Make a call by the first row of the order of precedence. Rows that forward name the next call to decide."""
         trace = self.trace
         while True:
             if resumable and type(fn) is not FunctionType and (trace.polyfills or id(fn) in _QUANTIFIERS):

@@ -91,6 +91,7 @@ def _name(fn: object) -> str:
 
 
 def run(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Run a C function for real. The trace handles the callables, iterators and symbolic numbers among its arguments."""
     callback_positions = CALLBACKS.get(id(fn))
     if callback_positions is not None:
         args, kwargs = callbacks.with_routes(trace, callback_positions, args, kwargs)

@@ -241,6 +241,7 @@ def sum_of(iterable: Iterable[Any], start: Any = 0) -> Any:
 
 
 def sorted_items(iterable: Iterable[Any], key: Any, reverse: Any) -> list[Any]:
+    """Do what ``sorted`` does."""
     items = items_of(iterable)
     if key is None:
         return sorted(items, reverse=reverse)
@@ -278,6 +279,7 @@ def fold_extremum(fn: Callable[..., Any], items: Iterable[Any], empty: dict[str,
 
 
 def reduce_items(fn: Callable[..., Any], iterable: Iterable[Any], *initial: Any) -> Any:
+    """Do what ``functools.reduce`` does."""
     iterator = iter(iterable)
     result = initial[0] if initial else next(iterator, End)
     if result is End:

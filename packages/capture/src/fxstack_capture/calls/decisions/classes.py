@@ -66,6 +66,7 @@ def construct(trace: Trace, cls: type, args: Args, kwargs: Kwargs, *, resumable:
 
 
 def _native_new(calls: Calls, cls: type, new: Any, args: Args, kwargs: Kwargs) -> Any:
+    """Call a ``__new__`` written in C: record it, or run it for real if its type is pure."""
     if calls.is_leaf(new):
         return calls.call(new, (cls, *args), kwargs)
     if not policy.is_pure_type(new.__self__):

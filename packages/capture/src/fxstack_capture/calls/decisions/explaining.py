@@ -179,6 +179,7 @@ def _place(rule: Any) -> str:
 
 
 def _facts_of(fn: Any) -> Iterator[str]:
+    """Yield sentences about the facts of ``c_functions`` for ``fn``."""
     traits = traits_of(fn)
     yield from (text for bit, text in _FACTS if traits & bit)
     callbacks = CALLBACKS.get(id(fn))

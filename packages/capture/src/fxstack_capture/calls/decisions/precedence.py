@@ -146,6 +146,7 @@ def _constructor(_calls: Calls, fn: Any) -> Rule | None:
 
 
 def _new(trace: Trace, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """Call ``__new__`` of a C class, as a bound function of the class."""
     if args and isinstance(args[0], type) and has_finalizer(args[0]):
         raise finalizer_break(trace, args[0])
     if fn.__self__ is weakref.ref:
@@ -245,6 +246,7 @@ def _by_python_call(calls: Calls, fn: object) -> Rule | None:
 
 @calls_program
 def _call_object(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Call an object whose class defines ``__call__`` in C, or a tensor of a user's class."""
     calls = trace.calls
     cls = trace.torch.python_type(fn) if isinstance(fn, torch.Tensor) else type(fn)
     method = calls.objects.classes.lookup(cls, "__call__")

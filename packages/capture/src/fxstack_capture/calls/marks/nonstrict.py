@@ -155,6 +155,8 @@ def _is_plain_context(context: Any) -> bool:
 def _on_leaves(
     fn: Callable[..., Any], spec: object, modules: Mapping[int, torch.nn.Module]
 ) -> Callable[..., Any]:
+    """Return a function of the flat arguments that calls ``fn`` with the arguments rebuilt by ``spec``."""
+
     def on_leaves(*leaves: object) -> Any:
         arguments = [modules.get(i, leaf) for i, leaf in enumerate(leaves)]
         args, kwargs = pytree.tree_unflatten(arguments, spec)

@@ -90,6 +90,7 @@ def _open(trace: Trace, value: Any, leaves: list[Any]) -> Any:
 
 
 def _close(opened: Any, leaves: Iterator[Any]) -> Any:
+    """Rebuild the value that ``_open`` has taken apart."""
     kind = type(opened)
     if kind in (list, tuple):
         return kind([_close(item, leaves) for item in opened])
@@ -223,6 +224,8 @@ def _added(rules: Mapping[int, Rule], functions: Iterable[Any], rule: Rule) -> d
 
 
 def _for_object(method: MethodType, chosen: Rule, otherwise: Rule | None) -> Rule:
+    """Return a rule that is ``chosen`` for calls with the object of ``method``, and ``otherwise`` for other objects."""
+
     def rule(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         if args and trace.objects.original_of(args[0]) is method.__self__:
             return chosen(trace, fn, args, kwargs)

@@ -44,6 +44,7 @@ _RELATIONS = _COMPARISONS | {operator.lt, operator.le, operator.gt, operator.ge}
 
 @calls_program
 def binary(calls: Calls, op: Callable[[Any, Any], Any], left: object, right: object) -> Any:
+    """Apply a binary function of module ``operator`` to objects of the trace."""
     kind, other = type(left), type(right)
     if kind in _PLAIN and other in _PLAIN:
         return op(left, right)
@@ -93,6 +94,7 @@ def _is_index(op: Callable[[Any, Any], Any], left: object) -> bool:
 
 @calls_program
 def _getitem(calls: Calls, left: Any, right: Any) -> Any:
+    """Compute ``left[right]``. A lazy dictionary is read without filling it."""
     kind = type(left)
     if (kind is list or kind is tuple) and type(right) is int:
         return operator.getitem(left, right)
@@ -145,6 +147,7 @@ def _class_getitem(calls: Calls, cls: Any, key: Any) -> Any:
 
 @calls_program
 def _contains(calls: Calls, container: Any, item: object) -> Any:
+    """Compute ``item in container``. A lazy dictionary is read without filling it."""
     if type(item) is torch.SymInt and _has_few_integers(calls, container):
         return _contains_by_comparing(calls, container, item)
     if type(container) is dict:
@@ -227,6 +230,7 @@ _SPECIAL: dict[Callable[..., Any], Callable[[Calls, Any, Any], Any]] = {
 
 @calls_program
 def unary(calls: Calls, op: Callable[[Any], Any], value: object) -> Any:
+    """Apply a unary function of module ``operator`` to an object of the trace."""
     if type(value) in _PLAIN:
         return op(value)
     if type(value) is Scalar and op not in (operator.not_, operator.truth):
@@ -247,6 +251,7 @@ def unary(calls: Calls, op: Callable[[Any], Any], value: object) -> Any:
 
 @calls_program
 def truth(calls: Calls, value: Any) -> bool:
+    """Return ``bool(value)``. Break the graph for a tensor whose value is not known."""
     kind = type(value)
     if kind in _SIZED:
         return bool(value)
@@ -302,6 +307,7 @@ def length(calls: Calls, value: Any) -> Any:
 
 @calls_program
 def _checked_truth(result: Any, name: str) -> bool:
+    """Convert the result of ``__bool__`` or ``__len__`` to a bool, with CPython's TypeError for a wrong result."""
     if name == "__bool__" and type(result) is not bool:
         if isinstance(result, torch.SymBool):
             return bool(result)
@@ -314,6 +320,7 @@ def _checked_truth(result: Any, name: str) -> bool:
 
 
 def _tensor_truth(calls: Calls, value: torch.Tensor) -> bool:
+    """Return the truth of a tensor, or break the graph because it depends on data."""
     method = tensor_methods.method(calls, value, "__bool__")
     if method is not None:
         return _checked_truth(calls.call(method, (value,), {}), "__bool__")
@@ -330,6 +337,7 @@ def _tensor_truth(calls: Calls, value: torch.Tensor) -> bool:
 
 @calls_program
 def iterate(calls: Calls, value: Any) -> Any:
+    """Return ``iter(value)``: an iterator over objects of the trace."""
     kind = type(value)
     if value in calls.objects.iterators or (kind in _GIVE_THEMSELVES and id(value) in calls.objects.opaque):
         return value
@@ -358,6 +366,7 @@ def iterate(calls: Calls, value: Any) -> Any:
 
 @calls_program
 def advance(calls: Calls, iterator: Any) -> Any:
+    """Return ``next(iterator)``. Raise StopIteration at the end."""
     consumed = calls.objects.iterators
     if iterator in consumed:
         return consumed.entered(consumed.next(iterator))

@@ -95,6 +95,7 @@ def delete(calls: Calls, obj: object, name: str) -> Request | None:
 def _to_descriptor(
     calls: Calls, obj: object, name: str, names: tuple[str, str, str], value: tuple[Any, ...]
 ) -> Request | None:
+    """Return the request to store or delete an attribute through a hook of the class or a descriptor."""
     hook, accessor, descriptor_hook = names
     if not _has_attributes(obj):
         return None

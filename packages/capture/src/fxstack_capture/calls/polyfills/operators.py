@@ -67,6 +67,7 @@ def _name(value: object) -> str:
 
 
 def _contains(calls: Calls, container: object, item: object) -> Request | None:
+    """Return the request for ``item in container``."""
     method = special(calls, container, "__contains__")
     if method is not None:
         return polyfill.as_bool, (method, (container, item))
@@ -82,6 +83,7 @@ def unary(calls: Calls, op: Any, value: object) -> Request | None:
 
 
 def truth(calls: Calls, value: object) -> Request | None:
+    """Return the request for ``bool(value)``."""
     method = special(calls, value, "__bool__")
     if method is not None:
         return polyfill.truth, (method, value)

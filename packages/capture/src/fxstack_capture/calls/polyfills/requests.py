@@ -28,6 +28,7 @@ Maker = Callable[..., Request | None]
 
 
 def _for_callable(calls: Calls, fn: object, args: Args, kwargs: Kwargs) -> Request | None:
+    """Return the request for a call of a builtin function, a class, or a bound C method."""
     row = _MAKERS.get(id(fn))
     if row is not None:
         maker, least, most, names = row
@@ -57,6 +58,7 @@ def _construction(calls: Calls, cls: type, args: object, kwargs: object) -> Requ
 
 
 def _text(calls: Calls, value: object, names: tuple[str, ...]) -> Request | None:
+    """Return the request for ``str`` or ``repr``, by the first of the special methods that the class overrides."""
     for name in names:
         inner = calls.objects.classes.lookup(type(value), name)
         if type(inner) is types.FunctionType and special(calls, value, name) is inner:
@@ -128,6 +130,8 @@ def _sum(calls: Calls, iterable: Iterable[Any], *args: object, **kwargs: object)
 
 
 def _truths(fn: Callable[..., Any]) -> Maker:
+    """Return the maker for ``any`` or ``all``. The request exists if the truth of an item may break the graph."""
+
     def is_object(item: object) -> bool:
         return isinstance(item, torch.Tensor) or is_plain_object(item)
 
@@ -155,6 +159,8 @@ def is_python(fn: object) -> bool:
 
 
 def _extremum(fn: Callable[..., Any], better: Callable[..., Any]) -> Maker:
+    """Return the maker for ``min`` or ``max``."""
+
     def make(calls: Calls, *args: Any, key: object = None, **empty: Any) -> Request | None:
         items = args[0] if len(args) == 1 else args
         compared = type(items) in (list, tuple) and any(map(is_plain_object, items))

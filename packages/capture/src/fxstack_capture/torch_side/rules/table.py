@@ -138,6 +138,7 @@ _CONVERSIONS = {"__int__": torch.sym_int, "__float__": torch.sym_float}
 
 
 def to_list(tracer: TracerProtocol, fn: Any, args: Args, _kwargs: Kwargs) -> Any:
+    """Apply the rule for ``Tensor.tolist``. Unknown elements become symbols if the options allow it."""
     tensor = args[0]
     known = known_values.value_of(tracer, tensor)
     if known is not None:

@@ -137,6 +137,7 @@ def _isinstance(trace: Trace, value: Any, classes: Any) -> Any:
 
 
 def _tensor_isinstance(trace: Trace, value: torch.Tensor, classes: Any) -> bool:
+    """Return ``isinstance`` of a tensor, by the class that the program sees."""
     shown = trace.torch.python_type(value)
     if type(classes) is tuple:
         return any(_tensor_isinstance(trace, value, c) for c in classes)

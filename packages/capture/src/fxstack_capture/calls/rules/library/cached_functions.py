@@ -111,6 +111,7 @@ def _call_later(calls: Calls, entry: _Entry) -> None:
 
 
 def _missed(calls: Calls, entry: _Entry) -> Any:
+    """Trace the wrapped function after a miss, and let the replacement code fill the cache if the result allows it."""
     before, storages = Surroundings(calls.trace), set(calls.trace.torch.mutated_storages)
     try:
         function = calls.objects.load_attr(entry.fn, "__wrapped__")
@@ -137,6 +138,7 @@ def _deferral(trace: Trace, entry: _Entry) -> GraphBreak:
 
 
 def _entry(calls: Calls, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> _Entry | None:
+    """Return the call with its place in the cache, or None if the key of the call is not known."""
     if not keyword_mark() or not all(map(functools.partial(_is_known, calls), (*args, *kwargs.values()))):
         return None
     typed = is_typed(fn)

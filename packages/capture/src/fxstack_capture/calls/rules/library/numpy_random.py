@@ -40,6 +40,7 @@ _NAMES = (
 
 
 def _draw(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Draw with the generator of the module. The results are inputs of the graph."""
     generator, *arguments = args
     if generator is not _GLOBAL:
         raise _refusal(fn)
@@ -81,6 +82,7 @@ def _as_tensor(fn: Callable[..., Any], *args: object, **kwargs: object) -> torch
 
 
 def _constant(trace: Trace, fn: Callable[..., Any], value: Any) -> Any:
+    """Return an argument of a draw as a constant, or break the graph."""
     value = trace.torch.specialize(value)
     if type(value) in (tuple, list, torch.Size):
         return type(value)(_constant(trace, fn, item) for item in value)

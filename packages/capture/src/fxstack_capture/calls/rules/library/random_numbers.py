@@ -34,6 +34,7 @@ _REFUSED = ("randbytes", "getstate", "setstate")
 
 
 def _draw(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Draw numbers with a generator from outside. The results are symbols of the graph."""
     generator, *arguments = args
     objects = trace.objects
     if not objects.is_preexisting(generator):

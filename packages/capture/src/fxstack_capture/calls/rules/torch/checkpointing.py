@@ -51,6 +51,7 @@ def checkpoint(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs)
 
 
 def _inline(trace: Trace, args: Args, kwargs: Kwargs) -> Any:
+    """Call the function of a checkpoint, and tag its nodes for recomputation."""
     function, *inputs = args
     passed = {name: value for name, value in kwargs.items() if name not in _OWN}
     policy = _policy_of(trace, kwargs.get("context_fn", _checkpoint.noop_context_fn))
@@ -135,6 +136,7 @@ def _is_pair(contexts: object) -> bool:
 
 
 def _is_ordinary(trace: Trace, kwargs: Kwargs, inputs: tuple[Any, ...]) -> bool:
+    """Whether a checkpoint changes only which tensors are saved."""
     reentrant = kwargs.get("use_reentrant")
     context_fn = kwargs.get("context_fn", _checkpoint.noop_context_fn)
     return (
