@@ -118,21 +118,11 @@ def _getitem(calls: Calls, left: Any, right: Any) -> Any:
     method = user_method(calls, left, "__getitem__")
     if method is not None:
         return calls.call(method, (left, right), {})
-    return (
-        run(calls.trace, operator.getitem, (left, right), {})
-        if kind is not dict
-        else _dict_run(calls, left, right)
-    )
-
-
-def _dict_run(calls: Calls, left: Any, right: Any) -> Any:
-    """Look ``right`` up by its hash. The values of the dictionary are not scanned."""
+    if kind is not dict:
+        return run(calls.trace, operator.getitem, (left, right), {})
     calls.objects.expand(left)
-    return run(calls.trace, _lookup(left), (right,), {})
-
-
-def _lookup(mapping: dict[Any, Any]) -> Callable[[Any], Any]:
-    return mapping.__getitem__
+    lookup = left.__getitem__  # with the dictionary as the receiver, the scan does not read its values
+    return run(calls.trace, lookup, (right,), {})
 
 
 @calls_program
