@@ -41,25 +41,25 @@ from typing import Any, Final
 import torch
 
 KEEPS_SYMBOLS = 1 << 0
-"""Treats a SymInt as the number that it is, or only moves it around."""
+"""The function computes with a SymInt as with a number, or only moves the SymInt."""
 INTEGERS_ONLY = 1 << 1
-"""Its symbolic form is exact for integers only."""
+"""The symbolic form of the function is exact for integers only, so floats are specialised."""
 HASHES_KEY = 1 << 2
-"""Hashes its second argument if the first is a dictionary or set: SymInts have no hash."""
+"""The function hashes its second argument if the first is a dictionary or set. SymInts have no hash."""
 HASHES = 1 << 3
-"""May tell objects apart by their hashes."""
+"""The function may distinguish objects by their hashes."""
 IGNORES_VALUES = 1 << 4
-"""A method of dictionaries that does not look at the values of its first argument."""
+"""The function is a method of dictionaries that does not read the values of its first argument."""
 FORMATS_TEXT = 1 << 5
-"""Means something else for text than for numbers."""
+"""The function is ``%`` or ``%=``, which formats if the first argument is text."""
 IDENTIFIES = 1 << 6
-"""Looks at the identity or the class of its argument alone."""
+"""The function reads only the identity or the class of its argument, so an opaque object may be the argument."""
 READS_DECIMALS = 1 << 7
-"""Does the same with a Decimal in every context."""
+"""The result for a Decimal does not depend on the decimal context."""
 MOVES = 1 << 8
-"""A method of containers that only moves items: it calls nothing of theirs."""
+"""The function is a method of containers that moves items and calls no method of the items."""
 PURE = 1 << 9
-"""A free function that touches nothing but its arguments."""
+"""The function is no method, and reads and changes only its arguments, so it may run for real."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ _CONSUMED: tuple[tuple[slice, tuple[Callable[..., Any], ...]], ...] = (
     (_LATER, (map, set.update, set.union, set.intersection, set.difference)),
 )
 CONSUMED: dict[int, slice] = {id(fn): where for where, fns in _CONSUMED for fn in fns}
-"""Which arguments C functions do nothing with but take their items."""
+"""By the id of a C function: the arguments over which the function iterates, without any other use."""
 
 # --- pure functions ------------------------------------------------------------------------------
 
@@ -127,7 +127,7 @@ def _pure_functions() -> list[Any]:
 
 
 _OF_OUTSIDE = (_weakref.getweakrefcount, _weakref.getweakrefs)
-"""Functions of pure modules that look at what the program has elsewhere."""
+"""Functions of pure modules that read objects of the program other than their arguments."""
 
 
 # --- traits --------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ _OF_OUTSIDE = (_weakref.getweakrefcount, _weakref.getweakrefs)
 _DICTIONARIES = (dict, collections.OrderedDict, collections.defaultdict)
 _MOVABLE = (list, tuple, *_DICTIONARIES, collections.deque)
 _LOOKS_NOT = frozenset({"__repr__", "__iter__", "__len__", "values", "items", "keys", "copy"})
-"""Methods of hash tables that do not ask where an object belongs."""
+"""Methods of hash tables that hash no object."""
 _KEYED = (
     *("get", "__getitem__", "__contains__", "__setitem__", "__delitem__"),
     *("setdefault", "pop", "move_to_end", "__missing__"),

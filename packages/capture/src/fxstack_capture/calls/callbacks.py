@@ -19,12 +19,14 @@ from fxstack_capture.calls.c_functions import Taken
 from fxstack_capture.trace.state import Args, Calls, Kwargs, Trace
 
 
-def routed(trace: Trace, taken: Taken, args: Args, kwargs: Kwargs) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def with_routes(
+    trace: Trace, arguments: Taken, args: Args, kwargs: Kwargs
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Replace callables that the frame hook does not intercept by ``Route`` objects."""
-    for position in taken.positions:
+    for position in arguments.positions:
         if position < len(args) and _needs_route(args[position]):
             args = (*args[:position], Route(trace.calls, args[position]), *args[position + 1 :])
-    for name in taken.keywords:
+    for name in arguments.keywords:
         if name in kwargs and _needs_route(kwargs[name]):
             kwargs = {**kwargs, name: Route(trace.calls, kwargs[name])}
     return args, kwargs
@@ -40,7 +42,7 @@ def _needs_route(fn: object) -> bool:
 
 
 class Route:
-    """A callable inside of a C object.
+    """A callable that C code gets in place of a callable of the program.
 
     When the C object leaves the trace, the original callable takes the place of the ``Route``.
     """
@@ -59,7 +61,7 @@ class Route:
 
 
 class Reader:
-    """An iterator inside of C code that reads a partially consumed iterator through the trace."""
+    """An iterator that C code gets in place of a partially consumed iterator. It asks the trace for each item."""
 
     __slots__ = ("calls", "iterator")
 
@@ -74,16 +76,16 @@ class Reader:
         return self.calls.next(self.iterator)
 
 
-def behind(iterator: object) -> Any:
+def original_iterator(iterator: object) -> Any:
     """Return the iterator of the program behind a reader, or the iterator itself."""
     return iterator.iterator if type(iterator) is Reader else iterator
 
 
-def with_readers(trace: Trace, where: slice, args: Args) -> tuple[Any, ...]:
+def with_readers(trace: Trace, iterated: slice, args: Args) -> tuple[Any, ...]:
     """Replace partially consumed iterators among the arguments by readers, where the trace can read them."""
     consumed = trace.objects.iterators
-    if not consumed or not any(id(arg) in consumed for arg in args[where]):
+    if not consumed or not any(id(arg) in consumed for arg in args[iterated]):
         return args
-    taken = [Reader(trace.calls, arg) if id(arg) in consumed else arg for arg in args[where]]
-    start, stop, _ = where.indices(len(args))
-    return *args[:start], *taken, *args[stop:]
+    arguments = [Reader(trace.calls, arg) if id(arg) in consumed else arg for arg in args[iterated]]
+    start, stop, _ = iterated.indices(len(args))
+    return *args[:start], *arguments, *args[stop:]

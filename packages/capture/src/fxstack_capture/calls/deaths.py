@@ -1,8 +1,8 @@
-"""Objects whose death the program sees: instances with a ``__del__``, and the targets of weak references.
+"""Objects whose destruction the program observes: instances with a ``__del__``, and the targets of weak references.
 
 Compiled code drops objects at other points than plain Python, and a graph keeps the tensors that are made in it. So
-the outermost function runs in plain Python. The tracer's own objects die as those of the program do: weak references
-to them need nothing else, and the callbacks of Python's weak dictionaries and sets run while tracing.
+the outermost function runs in plain Python. Objects of the tracer
+are destroyed like objects of the program, so the callbacks of Python's weak dictionaries and sets run while tracing.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from fxstack_capture.objects.instances import TORCH, has_visible_finalizer
 from fxstack_capture.trace.state import Args, Trace
 
 
-def finalized(trace: Trace, cls: type) -> GraphBreak:
-    """The graph break for a new object with a ``__del__``.
+def finalizer_break(trace: Trace, cls: type) -> GraphBreak:
+    """Return the graph break for a new object with a ``__del__``.
 
     Finalizers of torch and of Python hide their effects, so their objects only end the graph.
     """
@@ -37,12 +37,12 @@ def demand_unobserved(trace: Trace, args: Args) -> None:
         user = user.back
     if user.code.co_filename.startswith(TORCH):
         return
-    made = isinstance(target, torch.Tensor) and trace.torch.source_of(target) is None
-    if made or (callback is not None and not _is_of_containers(frame)):
-        what = "a weak reference to a new tensor, or with a callback,"
-        raise graph_break("side-effect-call", what, whole=caller(frame))
+    is_new_tensor = isinstance(target, torch.Tensor) and trace.torch.source_of(target) is None
+    if is_new_tensor or (callback is not None and not _is_of_containers(frame)):
+        detail = "a weak reference to a new tensor, or with a callback,"
+        raise graph_break("side-effect-call", detail, whole=caller(frame))
 
 
 def _is_of_containers(frame: Any) -> bool:
-    """Whether a frame may be that of a weak dictionary or set."""
+    """Whether a frame may belong to a method of a weak dictionary or set."""
     return bool(frame.program.library or frame.code.co_filename == TORCH + "utils/weak.py")

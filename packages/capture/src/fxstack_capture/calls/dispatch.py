@@ -31,7 +31,7 @@ _QUANTIFIERS: Final = frozenset({id(all), id(any)})
 
 
 class CallDispatcher:
-    """The implementation of ``trace.state.Calls``.
+    """Decides and makes the calls of one trace. Implements ``trace.state.Calls``.
 
     Siblings may add entries to ``rules`` before the trace starts.
     """
@@ -45,14 +45,14 @@ class CallDispatcher:
         self.guarded: set[int] = set()
         self.leaves: dict[int, tuple[object, bool]] = {}
         self.scanned = dict(scan.CODES)
-        """What ``scan`` knows of classes."""
+        """Codes of the classes that ``scan`` has seen."""
 
     @property
     def objects(self) -> Objects:
         return self.trace.objects
 
     def rule_of(self, fn: Any) -> Rule | None:
-        """The rule of a callable.
+        """Return the rule of a callable by identity, or None.
 
         The rule of a Python function holds only while the function has its original code. A guard checks the
         code.
@@ -86,6 +86,7 @@ class CallDispatcher:
         return self._call(fn, args, kwargs, resumable=True)
 
     def _call(self, fn: Any, args: Args, kwargs: Kwargs, *, resumable: bool) -> Any:
+        """Make a call by the first row of the order of precedence. Rows that forward name the next call to decide."""
         trace = self.trace
         while True:
             if (
@@ -114,7 +115,7 @@ class CallDispatcher:
                 continue
             # Most rules accept only constants, so replace NumPy scalars that change between calls.
             elif trace.torch.arrays.has_scalars:
-                args, kwargs = numpy_scalars.given(self, fn, args, kwargs)
+                args, kwargs = numpy_scalars.for_rule(self, fn, args, kwargs)
             return rule(trace, fn, args, kwargs)
 
     def is_interpreted(self, fn: FunctionType) -> bool:
@@ -159,9 +160,9 @@ class CallDispatcher:
         return operators.advance(self, iterator)
 
     def is_leaf(self, fn: object) -> bool:
-        """The result of ``trace.torch.is_leaf``, computed once for each callable."""
-        found = self.leaves.get(id(fn))
-        if found is None:
+        """Return ``trace.torch.is_leaf(fn)``, which is computed once for each callable."""
+        known_leaf = self.leaves.get(id(fn))
+        if known_leaf is None:
             # The table keeps ``fn`` alive, so its id stays valid.
-            found = self.leaves[id(fn)] = (fn, self.trace.torch.is_leaf(fn))
-        return found[1]
+            known_leaf = self.leaves[id(fn)] = (fn, self.trace.torch.is_leaf(fn))
+        return known_leaf[1]

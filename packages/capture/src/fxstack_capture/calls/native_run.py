@@ -47,8 +47,8 @@ _TORCH = Path(torch.__file__).parent
 
 
 @functools.cache
-def passthrough() -> Any:
-    """The paths whose Python code runs for real under interception.
+def passthrough_paths() -> Any:
+    """Return the paths whose Python code runs for real under interception, for ``native.intercept``.
 
     The code below these paths implements trace numbers and tensors.
     """
@@ -83,7 +83,7 @@ def hashes(fn: object, args: Args) -> bool:
 
 
 _HOLDING = (types.SimpleNamespace,)
-"""Classes written in C that read the attributes of their instances."""
+"""C classes whose methods read the attributes of their instances."""
 
 
 def _name(fn: object) -> str:
@@ -91,12 +91,13 @@ def _name(fn: object) -> str:
 
 
 def run(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    taken = CALLBACKS.get(id(fn))
-    if taken is not None:
-        args, kwargs = callbacks.routed(trace, taken, args, kwargs)
-    where = CONSUMED.get(id(fn))
-    if where is not None:
-        args = callbacks.with_readers(trace, where, args)
+    """Run a C function for real. The trace handles the callables, iterators and symbolic numbers among its arguments."""
+    callback_positions = CALLBACKS.get(id(fn))
+    if callback_positions is not None:
+        args, kwargs = callbacks.with_routes(trace, callback_positions, args, kwargs)
+    iterated = CONSUMED.get(id(fn))
+    if iterated is not None:
+        args = callbacks.with_readers(trace, iterated, args)
     result = _run_on(trace, fn, args, kwargs)
     # The text may contain the address of a proxy, which must not leave the trace.
     if type(result) is str and "0x" in result:
@@ -111,16 +112,16 @@ def _run_on(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) ->
     if args and type(args[0]) is slice:
         args = specialized(trace, args)
     values = (*args, *kwargs.values()) if kwargs else args
-    found: list[Any] = []
+    python_objects: list[Any] = []
     every, keys = hashes(fn, args), bool(traits_of(fn) & (HASHES_KEY | IGNORES_VALUES))
-    flags = scan.scan(trace, values, found, every=every, keys=keys)
+    flags = scan.scan(trace, values, python_objects, every=every, keys=keys)
     if not flags:
         return fn(*args, **kwargs)
     if flags & scan.LAZY:
         # Filling a dictionary adds objects, so scan again.
         scan.complete(objects, values, instances=False)
-        flags |= scan.scan(trace, values, found, every=every, keys=keys)
-    watched = found if flags & (scan.TENSOR | scan.PYTHON) else None
+        flags |= scan.scan(trace, values, python_objects, every=every, keys=keys)
+    watched = python_objects if flags & (scan.TENSOR | scan.PYTHON) else None
     if flags & scan.SYMBOLIC:
         args, kwargs = _plain_numbers(trace, fn, args, kwargs)
         try:
@@ -214,7 +215,7 @@ def run_intercepted(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kw
     """
     with trace.torch.function_mode():
         if native.AVAILABLE:
-            return native.intercept(trace.calls.call_back, fn, args, kwargs, passthrough())
+            return native.intercept(trace.calls.call_back, fn, args, kwargs, passthrough_paths())
         scan.complete(trace.objects, (*args, *kwargs.values()), instances=True)
         return fn(*args, **kwargs)
 

@@ -33,8 +33,8 @@ def without_effects(trace: Trace, keys: Iterable[object]) -> Iterator[None]:
     except AttributeError as error:  # the proxy of a key has not been filled yet
         if trace.interp.raises(error):
             raise
-        what, frame = "__hash__ or __eq__ of a key", trace.interp.current_frame()
-        raise graph_break("side-effect-call", what, whole=frame) from None
+        detail, frame = "__hash__ or __eq__ of a key", trace.interp.current_frame()
+        raise graph_break("side-effect-call", detail, whole=frame) from None
     if changed:
         raise graph_break("side-effect-call", "__hash__ or __eq__ of a key")
 

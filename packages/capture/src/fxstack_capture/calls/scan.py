@@ -43,11 +43,11 @@ CODES: Final[Mapping[type, int]] = MappingProxyType(
         dict: _DICT,
     }
 )
-"""What is known of classes; a trace adds those that it meets."""
+"""By class: the code of the class (walk and flags). Each trace adds the classes that it scans."""
 
 
 def code_of(cls: type) -> int:
-    """The code of a class that is not in ``CODES``.
+    """Return the code of a class that is not in ``CODES``.
 
     Instances of such a class may start Python frames. Iterators and dictionary views may also hold tensors.
     """
@@ -63,9 +63,14 @@ def code_of(cls: type) -> int:
 
 
 def scan(
-    trace: Trace, values: tuple[Any, ...], found: list[Any], *, every: bool = True, keys: bool = False
+    trace: Trace,
+    values: tuple[Any, ...],
+    python_objects: list[Any],
+    *,
+    every: bool = True,
+    keys: bool = False,
 ) -> int:
-    """The flags of all objects that are reachable through builtin containers.
+    """Return the flags of all objects that are reachable through builtin containers.
 
     ``found`` gets the ``PYTHON`` objects. Without ``every``, ``found`` gets one object of each class, and all
     opaque objects. ``keys``: if the first value is a dictionary, scan only its keys.
@@ -73,13 +78,13 @@ def scan(
     if native.AVAILABLE:
         objects = trace.objects
         state = trace.calls.scanned, objects.lazy, objects.opaque
-        result: int = native.scan(*state, values, found, every, keys, code_of)
+        result: int = native.scan(*state, values, python_objects, every, keys, code_of)
         return result
-    return scan_interpreted(trace, values, found)
+    return scan_interpreted(trace, values, python_objects)
 
 
-def scan_interpreted(trace: Trace, values: tuple[Any, ...], found: list[Any]) -> int:
-    """The Python implementation of ``scan`` with ``every=True``."""
+def scan_interpreted(trace: Trace, values: tuple[Any, ...], python_objects: list[Any]) -> int:
+    """Do what ``scan`` does with ``every=True``, without the native extension."""
     flags = 0
     seen: set[int] = set()
     work = list(values)
@@ -94,7 +99,7 @@ def scan_interpreted(trace: Trace, values: tuple[Any, ...], found: list[Any]) ->
         seen.add(id(value))
         flags |= code >> _SHIFT
         if code >> _SHIFT & PYTHON:
-            found.append(value)
+            python_objects.append(value)
         if code & _WALK == _DICT and id(value) in lazy:
             flags |= LAZY
         work.extend(_WALKS[code & _WALK](value))

@@ -19,7 +19,7 @@ import torch
 from torch import default_generator
 
 from fxstack_capture import native, torch_compat
-from fxstack_capture.interpreter.polyfills import given
+from fxstack_capture.interpreter.polyfills import pass_through
 
 States = tuple[tuple[Callable[[Any], object], Any], ...]
 
@@ -35,7 +35,7 @@ class Continue(tuple[Any, ...]):
 
 if native.AVAILABLE:
     native.use_continuation(Continue)
-    native.hide_file(given.__code__.co_filename)
+    native.hide_file(pass_through.__code__.co_filename)
 
 
 def default_state() -> States:

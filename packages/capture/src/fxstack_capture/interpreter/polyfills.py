@@ -28,7 +28,7 @@ class End:
 
 
 def first_answer(fn: Callable[..., Any], args: tuple[Any, ...], rest: Any, others: Any) -> Any:
-    """``fn(*args)``, or ``rest(*others)`` if the result is NotImplemented."""
+    """Return ``fn(*args)``, or ``rest(*others)`` if the result is NotImplemented."""
     result = fn(*args)
     if result is NotImplemented:
         return rest(*others)
@@ -36,19 +36,19 @@ def first_answer(fn: Callable[..., Any], args: tuple[Any, ...], rest: Any, other
 
 
 def unequal(equal: Any, left: object, right: object) -> Any:
-    """``object.__ne__`` of a class that defines ``__eq__``."""
+    """Do what ``object.__ne__`` does for a class that defines ``__eq__``."""
     result = equal(left, right)
     if result is NotImplemented:
         return result
     return not result
 
 
-def refuse(text: str) -> None:
-    """Raise the TypeError for operands of which no class implements the operator."""
+def raise_type_error(text: str) -> None:
+    """Raise the TypeError for operands whose classes do not implement the operator."""
     raise TypeError(text)
 
 
-def given(value: object) -> Any:
+def pass_through(value: object) -> Any:
     return value
 
 
@@ -56,7 +56,7 @@ def as_bool(fn: Callable[..., Any], args: tuple[Any, ...]) -> bool:
     return bool(fn(*args))
 
 
-def negated(fn: Callable[..., Any], args: tuple[Any, ...]) -> bool:
+def negate(fn: Callable[..., Any], args: tuple[Any, ...]) -> bool:
     return not fn(*args)
 
 
@@ -68,7 +68,7 @@ def contains_by_iteration(container: Any, item: object) -> bool:
     return False
 
 
-def ignoring(fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
+def discard_result(fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
     """Call a function and discard its result."""
     fn(*args)
 
@@ -97,14 +97,14 @@ def has_length(method: object, value: object) -> bool:
 
 
 def text(name: str, method: Callable[..., Any], value: object) -> str:
-    """``str`` and ``repr``: check that the result is a string."""
+    """Call ``__str__`` or ``__repr__``, and check that the result is a string."""
     result = method(value)
     if not isinstance(result, str):
         raise TypeError(f"{name} returned non-string (type {type(result).__name__})")
     return result
 
 
-def formatted(method: Callable[..., Any], value: object, spec: str) -> str:
+def format_value(method: Callable[..., Any], value: object, spec: str) -> str:
     result = method(value, spec)
     if not isinstance(result, str):
         raise TypeError(f"__format__ must return a str, not {type(result).__name__}")
@@ -117,7 +117,7 @@ def formatted(method: Callable[..., Any], value: object, spec: str) -> str:
 def attribute(
     fn: Callable[..., Any], args: tuple[Any, ...], hook: Callable[..., Any], obj: object, name: str
 ) -> Any:
-    """The result of ``fn``, or of ``__getattr__`` if ``fn`` raises AttributeError."""
+    """Return the result of ``fn``, or of ``__getattr__`` if ``fn`` raises AttributeError."""
     try:
         return fn(*args)
     except AttributeError:
@@ -127,15 +127,15 @@ def attribute(
     return hook(obj, name)
 
 
-def cached(fn: Callable[..., Any], obj: object, name: str) -> Any:
-    """``functools.cached_property.__get__``."""
+def get_cached_property(fn: Callable[..., Any], obj: object, name: str) -> Any:
+    """Do what ``functools.cached_property.__get__`` does."""
     value = fn(obj)
     obj.__dict__[name] = value
     return value
 
 
 def attribute_or(obj: object, name: str, default: object) -> Any:
-    """``getattr`` with a default."""
+    """Call ``getattr`` with a default."""
     try:
         return getattr(obj, name)
     except AttributeError:
@@ -152,7 +152,7 @@ def has_attribute(obj: object, name: str) -> bool:
 
 
 def construct(cls: type, new: Callable[..., Any], args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-    """``type.__call__`` of a class with its own ``__new__``."""
+    """Do what ``type.__call__`` does for a class with its own ``__new__``."""
     made = new(cls, *args, **keywords)
     if not isinstance(made, cls):
         return made
@@ -225,7 +225,7 @@ def all_of(iterable: Iterable[Any]) -> bool:
 
 
 def sum_of(iterable: Iterable[Any], start: Any = 0) -> Any:
-    """The builtin ``sum``."""
+    """Do what the builtin ``sum`` does."""
     total = sum((), start)
     # CPython adds leading numbers in a fast path, and compensates the rounding of floats. The real ``sum``
     # therefore adds the leading numbers.
@@ -241,6 +241,7 @@ def sum_of(iterable: Iterable[Any], start: Any = 0) -> Any:
 
 
 def sorted_items(iterable: Iterable[Any], key: Any, reverse: Any) -> list[Any]:
+    """Do what ``sorted`` does."""
     items = items_of(iterable)
     if key is None:
         return sorted(items, reverse=reverse)
@@ -253,7 +254,7 @@ def sorted_items(iterable: Iterable[Any], key: Any, reverse: Any) -> list[Any]:
 def extremum(
     fn: Callable[..., Any], better: Callable[[Any, Any], Any], items: tuple[Any, ...], key: Any, empty: Any
 ) -> Any:
-    """``min`` and ``max``. ``empty`` holds the keywords for the case that there are no items."""
+    """Do what ``min`` and ``max`` do. ``empty`` holds the keywords that apply if there are no items."""
     iterator = iter(items)
     found = next(iterator, End)
     if found is End:
@@ -266,8 +267,8 @@ def extremum(
     return found
 
 
-def folded(fn: Callable[..., Any], items: Iterable[Any], empty: dict[str, Any]) -> Any:
-    """``min`` or ``max`` of the items, two at a time. ``empty`` as in ``extremum``."""
+def fold_extremum(fn: Callable[..., Any], items: Iterable[Any], empty: dict[str, Any]) -> Any:
+    """Call ``min`` or ``max`` for two items at a time. ``empty`` is as in ``extremum``."""
     iterator = iter(items)
     found = next(iterator, End)
     if found is End:
@@ -277,7 +278,8 @@ def folded(fn: Callable[..., Any], items: Iterable[Any], empty: dict[str, Any]) 
     return found
 
 
-def reduced(fn: Callable[..., Any], iterable: Iterable[Any], *initial: Any) -> Any:
+def reduce_items(fn: Callable[..., Any], iterable: Iterable[Any], *initial: Any) -> Any:
+    """Do what ``functools.reduce`` does."""
     iterator = iter(iterable)
     result = initial[0] if initial else next(iterator, End)
     if result is End:

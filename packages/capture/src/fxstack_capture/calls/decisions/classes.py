@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.calls.deaths import demand_unobserved, finalized
+from fxstack_capture.calls.deaths import demand_unobserved, finalizer_break
 from fxstack_capture.calls.decisions import policy
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.objects.instances import has_finalizer
@@ -31,7 +31,7 @@ def construct(trace: Trace, cls: type, args: Args, kwargs: Kwargs, *, resumable:
     """
     calls = trace.calls
     if has_finalizer(cls):
-        raise finalized(trace, cls)
+        raise finalizer_break(trace, cls)
     lookup = calls.objects.classes.lookup
     new, init = lookup(cls, "__new__"), lookup(cls, "__init__")
     if type(new) not in _NEW_KINDS:
@@ -66,6 +66,7 @@ def construct(trace: Trace, cls: type, args: Args, kwargs: Kwargs, *, resumable:
 
 
 def _native_new(calls: Calls, cls: type, new: Any, args: Args, kwargs: Kwargs) -> Any:
+    """Call a ``__new__`` written in C: record it, or run it for real if its type is pure."""
     if calls.is_leaf(new):
         return calls.call(new, (cls, *args), kwargs)
     if not policy.is_pure_type(new.__self__):

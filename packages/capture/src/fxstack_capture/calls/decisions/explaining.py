@@ -32,7 +32,7 @@ _FACTS = (
 
 
 class UnknownNameError(Exception):
-    """A dotted name does not lead to a callable."""
+    """Raised if a dotted name does not lead to a callable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Decider:
 
     name: str
     does: str
-    """What a call does: the first paragraph of the rule's docstring, or the sentence of the case."""
+    """Sentence about the effect of a call: the text of the case, or the first paragraph of the rule's docstring."""
     place: str
     """File (relative to this package for files of the package) and line."""
 
@@ -55,7 +55,7 @@ class Explanation:
     """Class of the callable."""
     decided_by: Decider
     hidden: tuple[Decider, ...]
-    """Later rules and cases that hold for the callable, too, and are not asked."""
+    """Later rules and cases that also hold for the callable, and that a trace does not ask."""
     facts: tuple[str, ...]
     """Facts about a C function on which a trace depends."""
     instead: Explanation | None = None
@@ -80,7 +80,7 @@ def _line(decider: Decider) -> str:
 
 
 class _Untraced:
-    """What a case asks of the calls of a trace, without a trace."""
+    """The part of ``Calls`` that ``Case.find`` uses, without a trace."""
 
     objects = SimpleNamespace(
         classes=SimpleNamespace(lookup=lambda cls, name: inspect.getattr_static(cls, name, None))
@@ -98,17 +98,17 @@ def resolve(name: str) -> object:
         UnknownNameError: if no object has the name. The text names the nearest ones.
     """
     first, *rest = name.replace("::", ".").split(".")
-    found: Any = torch.ops if first in ("aten", "prims") else importlib.import_module("builtins")
+    value: Any = torch.ops if first in ("aten", "prims") else importlib.import_module("builtins")
     path: list[str] = []
-    if not hasattr(found, first):
-        found, path = _module(first, first, ()), [first]
+    if not hasattr(value, first):
+        value, path = _module(first, first, ()), [first]
     for part in [first, *rest][len(path) :]:
         path.append(part)
-        if not hasattr(found, part):
-            found = _module(".".join(path), part, dir(found))
+        if not hasattr(value, part):
+            value = _module(".".join(path), part, dir(value))
             continue
-        found = getattr(found, part)
-    return found
+        value = getattr(value, part)
+    return value
 
 
 def _module(path: str, part: str, others: tuple[str, ...] | list[str]) -> Any:
@@ -136,9 +136,9 @@ def explain_callable(fn: Any, name: str) -> Explanation:
     """Say what decides a call of ``fn``. ``name`` is the name in the answer."""
     (case, decider), *others = _deciders(fn)
     instead = None
-    behind = case.instead(fn)
-    if behind is not None:
-        instead = explain_callable(behind, getattr(behind, "__qualname__", repr(behind)))
+    inner = case.instead(fn)
+    if inner is not None:
+        instead = explain_callable(inner, getattr(inner, "__qualname__", repr(inner)))
     hidden = tuple(other for _, other in others)
     return Explanation(name, type(fn).__qualname__, decider, hidden, tuple(_facts_of(fn)), instead)
 
@@ -155,7 +155,7 @@ def _deciders(fn: Any) -> Iterator[tuple[Case, Decider]]:
 
 
 def _sentence(rule: Any) -> str:
-    """Return what a rule says of itself: the first paragraph of its docstring, or of its module's."""
+    """Return the first paragraph of the rule's docstring, or of the docstring of its module."""
     fn = _function(rule)
     doc = inspect.getdoc(fn) or f"{fn.__name__}: {sys.modules[fn.__module__].__doc__}"
     return " ".join(doc.split("\n\n")[0].split()).rstrip(".")
@@ -179,11 +179,12 @@ def _place(rule: Any) -> str:
 
 
 def _facts_of(fn: Any) -> Iterator[str]:
+    """Yield sentences about the facts of ``c_functions`` for ``fn``."""
     traits = traits_of(fn)
     yield from (text for bit, text in _FACTS if traits & bit)
-    taken = CALLBACKS.get(id(fn))
-    if taken is not None:
-        where = [f"argument {n + 1}" for n in taken.positions] + [f"{n}=" for n in taken.keywords]
+    callbacks = CALLBACKS.get(id(fn))
+    if callbacks is not None:
+        where = [f"argument {n + 1}" for n in callbacks.positions] + [f"{n}=" for n in callbacks.keywords]
         yield f"calls {' or '.join(where)}, which the interpreter runs"
     if id(fn) in CONSUMED:
         yield "does nothing but iterate over some arguments"

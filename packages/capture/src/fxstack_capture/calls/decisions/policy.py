@@ -37,12 +37,12 @@ _ITERTOOLS = tuple(value for value in vars(itertools).values() if isinstance(val
 _SAMPLES: tuple[Any, ...] = (
     *map(iter, ((), [], {}, {}.values(), {}.items(), set(), "", "é", b"", bytearray(), memoryview(b""))),
     *(iter(range(0)), iter(range(1 << 70)), iter(int, 0), zip(), re.finditer("", "")),
-    *map(reversed, ([], {}, {}.values(), {}.items(), collections.deque())),
+    *(reversed([]), reversed({}), reversed({}.values()), reversed({}.items()), reversed(collections.deque())),
     *map(iter, (collections.deque(), collections.OrderedDict())),
 )
 _ITERATORS = tuple(map(type, _SAMPLES))
 _STRUCTURES = tuple(value for value in vars(torch.return_types).values() if isinstance(value, type))
-"""Tuples with named fields that torch's operators return; programs make them, too."""
+"""Tuples with named fields that torch's operators return, and that programs create, too."""
 _DICTIONARIES: tuple[Any, ...] = ({}, collections.OrderedDict())
 _VIEWS = tuple(type(view) for d in _DICTIONARIES for view in (d.keys(), d.values(), d.items()))
 

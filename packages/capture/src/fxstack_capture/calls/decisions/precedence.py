@@ -21,10 +21,10 @@ import torch
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
 from fxstack_capture.calls.c_functions import MOVES, traits_of
-from fxstack_capture.calls.deaths import demand_unobserved, finalized
+from fxstack_capture.calls.deaths import demand_unobserved, finalizer_break
 from fxstack_capture.calls.decisions import classes, policy
 from fxstack_capture.calls.marks.marked import rule_of_mark
-from fxstack_capture.calls.marks.program_rules import registered, rules_by_torch
+from fxstack_capture.calls.marks.program_rules import registered_rules, rules_by_torch
 from fxstack_capture.calls.native_run import run, specialized
 from fxstack_capture.calls.rules import RULES, builtins, library
 from fxstack_capture.calls.rules import torch as torch_rules
@@ -56,11 +56,11 @@ class Case:
     """``find(calls, fn)`` returns the rule, or None if the case does not hold for ``fn``. ``find`` asks ``calls`` only for
     ``is_leaf`` and for attributes of classes, so that ``explaining`` can call it without a trace."""
     does: str = ""
-    """What a call does, for people; the docstring of the rule by default."""
+    """Text for people about the effect of a call. If empty, the rule's docstring is shown."""
     run: Rule | None = None
-    """What runs a call, if it is not the rule itself."""
+    """The function that runs a call, if it is not the rule that ``find`` returns."""
     forwards: bool = False
-    """Whether the rule returns the call to make in place of a result."""
+    """Whether the rule returns another call to make (a ``Request``) in place of a result."""
     instead: Callable[[Any], object] = lambda _fn: None
     """Return the callable that is called in place of ``fn``, if ``fn`` alone determines it."""
 
@@ -146,8 +146,9 @@ def _constructor(_calls: Calls, fn: Any) -> Rule | None:
 
 
 def _new(trace: Trace, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """Call ``__new__`` of a C class, as a bound function of the class."""
     if args and isinstance(args[0], type) and has_finalizer(args[0]):
-        raise finalized(trace, args[0])
+        raise finalizer_break(trace, args[0])
     if fn.__self__ is weakref.ref:
         demand_unobserved(trace, args[1:])
     if policy.is_pure_type(fn.__self__):
@@ -245,6 +246,7 @@ def _by_python_call(calls: Calls, fn: object) -> Rule | None:
 
 @calls_program
 def _call_object(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Call an object whose class defines ``__call__`` in C, or a tensor of a user's class."""
     calls = trace.calls
     cls = trace.torch.python_type(fn) if isinstance(fn, torch.Tensor) else type(fn)
     method = calls.objects.classes.lookup(cls, "__call__")
@@ -264,12 +266,12 @@ _REFERENT = weakref.ref.__dict__["__call__"]
 # --- the order --------------------------------------------------------------------------------------
 
 SOURCES: Final[tuple[tuple[str, Callable[[], Mapping[int, Rule]]], ...]] = (
-    ("rule that the program registered", registered),
+    ("rule that the program registered", registered_rules),
     ("rule that the program gave to torch.compile", rules_by_torch),
     ("launch of a Triton kernel", launch_rules),
     ("rule of this package (calls/rules)", lambda: RULES.objects),
 )
-"""Rules by the id of the callable. The options of a trace come before all of them."""
+"""Rules by the id of the callable: name and mapping. Rules that the options of a trace add come before all sources."""
 
 _FUNCTION: Final = (types.FunctionType,)
 _BUILTIN: Final = (types.BuiltinFunctionType, BUILTIN_METHOD)
@@ -381,13 +383,13 @@ PRECEDENCE: Final = (
     Case("object of a C class", (object,), _always(_call_object), "calls __call__ of the class"),
     Case("refused", (*_BUILTIN, *_DESCRIPTOR), _always(_refuse), "breaks the graph"),
 )
-"""All rows, the first to be asked first. The last row of each kind always holds."""
+"""All rows in the order in which they are asked. The last row of each kind of callable always holds."""
 
 CASES: Final[Mapping[type, tuple[Case, ...]]] = {
     kind: tuple(case for case in PRECEDENCE[len(SOURCES) :] if kind in case.kinds)
     for kind in (*_KINDS, type, object)
 }
-"""The rows after the rules by identity, by the kind of the callable."""
+"""By the kind of the callable: the rows of ``PRECEDENCE`` after the rules by identity."""
 
 
 def cases_of(fn: object) -> tuple[Case, ...]:

@@ -43,7 +43,7 @@ _TRACED = frozenset(
         "torch._dynamo.utils.istype",
     }
 )
-"""Modules and functions that are kept beside torch's compiler, but are traced like those of a program.
+"""Modules and functions in torch's compiler that are traced like functions of a program.
 
 The first is the mode under which ``mask[index]`` can be mapped over indices. Graphs of compiled autograd, and hooks
 in them, call the next three. The others patch settings, which the next graph heeds.
@@ -102,4 +102,4 @@ _MARKS: MappingProxyType[str, Rule] = MappingProxyType(
         "_dynamo_forbidden": _forbidden,
     }
 )
-"""Rules by the attribute that ``disable`` and functions like it leave on a function."""
+"""Rules by the attribute that ``disable`` and similar functions set on a function."""

@@ -29,33 +29,33 @@ _CONTEXTS = (str, int, float, type, type(None))
 
 
 def as_operations(fn: Callable[..., Any]) -> Rule:
-    """The rule of a function that the program passed to ``nonstrict_trace``."""
+    """Return the rule that records a call of ``fn`` as one node, whose operators the next stage traces."""
 
     def rule(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
         leaves, spec = trace.calls.call(pytree.tree_flatten, ((args, kwargs),), {})
         modules = {i: _module(trace, fn, v) for i, v in enumerate(leaves) if _is_module(v)}
         for i, leaf in enumerate(leaves):
-            known = isinstance(leaf, torch.Tensor) or trace.torch.is_symbolic(leaf)
-            if not known and i not in modules and not is_constant(leaf):
+            is_supported = isinstance(leaf, torch.Tensor) or trace.torch.is_symbolic(leaf)
+            if not is_supported and i not in modules and not is_constant(leaf):
                 raise _refusal(fn, f"an argument of {type(leaf).__qualname__}")
         body = _on_leaves(fn, _real_spec(trace, fn, spec), modules)
-        given = [None if i in modules else leaf for i, leaf in enumerate(leaves)]
+        arguments = [None if i in modules else leaf for i, leaf in enumerate(leaves)]
         try:
-            return trace.torch.call(body, tuple(given), {})
+            return trace.torch.call(body, tuple(arguments), {})
         except GraphBreak as reason:
             if _IS_REAL not in reason.record.detail:
                 raise
-            read = _read_from_outside(trace, body, given)
+            read = _read_from_outside(trace, body, arguments)
             if not read:
                 raise
         body = _with_tensors(body, [*read])
-        return trace.torch.call(body, (*read.values(), *given), {})
+        return trace.torch.call(body, (*read.values(), *arguments), {})
 
     return rule
 
 
 _IS_REAL = "Please convert all Tensors to FakeTensors"
-"""In the text of the error about a tensor that the function did not find in its arguments."""
+"""Part of the error text if the function read a real tensor that is not among its arguments."""
 
 
 def _is_module(value: object) -> bool:
@@ -63,7 +63,7 @@ def _is_module(value: object) -> bool:
 
 
 def _module(trace: Trace, fn: object, module: object) -> Any:
-    """The real module of an argument, guarded by identity. Its tensors are read like tensors of a closure."""
+    """Return the real module of an argument, and guard its identity. Its tensors are read like tensors of a closure."""
     objects = trace.objects
     original, source = objects.original_of(module), objects.source_of(module)
     if source is None or any(type(effect) is not Call for effect in diff(objects)):
@@ -87,19 +87,19 @@ class _Replacing(TorchFunctionMode):
 def _read_from_outside(
     trace: Trace, body: Callable[..., Any], leaves: list[Any]
 ) -> dict[torch.Tensor, torch.Tensor]:
-    """The tensors that the function reads from its closure or a module, with their proxies.
+    """Return the tensors that the function reads from its closure or a module, with their fakes.
 
     The function runs once on fake tensors to find these tensors. The result is empty if the run wrote to an
     argument.
     """
-    found: dict[torch.Tensor, torch.Tensor] = {}
+    fakes: dict[torch.Tensor, torch.Tensor] = {}
 
     def replace(tensor: torch.Tensor) -> torch.Tensor:
         if isinstance(tensor, FakeTensor):
             return tensor
-        if tensor not in found:
-            found[tensor] = trace.objects.enter(tensor, pinned(tensor, f"read_{len(found)}"))
-        return found[tensor]
+        if tensor not in fakes:
+            fakes[tensor] = trace.objects.enter(tensor, pinned(tensor, f"read_{len(fakes)}"))
+        return fakes[tensor]
 
     def rehearsed(*leaves: object) -> None:
         with _Replacing(replace):
@@ -111,11 +111,11 @@ def _read_from_outside(
     with tracer.unrecorded():
         run_fake(tracer.mode, rehearsed, tuple(leaves), {})
     # A second run would write to the same tensors again.
-    return found if versions == [tensor._version for tensor in tensors] else {}
+    return fakes if versions == [tensor._version for tensor in tensors] else {}
 
 
 def _with_tensors(body: Callable[..., Any], tensors: list[torch.Tensor]) -> Callable[..., Any]:
-    """``body`` with additional leading arguments, which replace ``tensors`` in its torch calls."""
+    """Return ``body`` with additional leading arguments, which replace ``tensors`` in its torch calls."""
 
     def on_leaves(*leaves: object) -> Any:
         instead = {id(tensor): leaf for tensor, leaf in zip(tensors, leaves, strict=False)}
@@ -126,13 +126,13 @@ def _with_tensors(body: Callable[..., Any], tensors: list[torch.Tensor]) -> Call
     return on_leaves
 
 
-def _refusal(fn: object, what: str) -> BaseException:
-    text = f"{label_of(fn)}, marked with nonstrict_trace, with {what} (register its class with torch.utils._pytree)"
+def _refusal(fn: object, argument_text: str) -> BaseException:
+    text = f"{label_of(fn)}, marked with nonstrict_trace, with {argument_text} (register its class with torch.utils._pytree)"
     return graph_break("unsupported-call", text)
 
 
 def _real_spec(trace: Trace, fn: object, spec: object) -> Any:
-    """The tree structure as real ``torch.utils._pytree`` objects, which outlive the trace.
+    """Return the tree structure as real ``torch.utils._pytree`` objects, which outlive the trace.
 
     Raises GraphBreak if a context of the structure holds objects of the program.
     """
@@ -155,9 +155,11 @@ def _is_plain_context(context: Any) -> bool:
 def _on_leaves(
     fn: Callable[..., Any], spec: object, modules: Mapping[int, torch.nn.Module]
 ) -> Callable[..., Any]:
+    """Return a function of the flat arguments that calls ``fn`` with the arguments rebuilt by ``spec``."""
+
     def on_leaves(*leaves: object) -> Any:
-        given = [modules.get(i, leaf) for i, leaf in enumerate(leaves)]
-        args, kwargs = pytree.tree_unflatten(given, spec)
+        arguments = [modules.get(i, leaf) for i, leaf in enumerate(leaves)]
+        args, kwargs = pytree.tree_unflatten(arguments, spec)
         return fn(*args, **kwargs)
 
     on_leaves.__name__ = getattr(fn, "__name__", "nonstrict")

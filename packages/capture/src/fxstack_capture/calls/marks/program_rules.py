@@ -32,8 +32,8 @@ def register(fn: object, rule: Rule) -> None:
     _RULES[id(fn)] = (fn, rule)
 
 
-def registered() -> Mapping[int, Rule]:
-    """All rules by the id of their callable. The table keeps the callables alive."""
+def registered_rules() -> Mapping[int, Rule]:
+    """Return all registered rules by the id of their callable. The table keeps the callables alive."""
     return MappingProxyType({key: rule for key, (_, rule) in _RULES.items()})
 
 
@@ -55,7 +55,7 @@ def record_as_node(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwa
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Opened:
-    """The class of a dataclass instance, and its fields in the place of the instance."""
+    """A dataclass instance as its class and its fields, which a graph node can hold."""
 
     cls: type
     fields: dict[str, Any]
@@ -74,7 +74,7 @@ def _is_frozen(value: object) -> bool:
 
 
 def _open(trace: Trace, value: Any, leaves: list[Any]) -> Any:
-    """Append the parts of ``value`` to ``leaves``; return what ``_close`` makes ``value`` of."""
+    """Append the leaves of ``value`` to ``leaves``, and return the structure from which ``_close`` rebuilds ``value``."""
     kind = type(value)
     if kind in (list, tuple):
         return kind([_open(trace, item, leaves) for item in value])
@@ -90,6 +90,7 @@ def _open(trace: Trace, value: Any, leaves: list[Any]) -> Any:
 
 
 def _close(opened: Any, leaves: Iterator[Any]) -> Any:
+    """Rebuild the value that ``_open`` has taken apart."""
     kind = type(opened)
     if kind in (list, tuple):
         return kind([_close(item, leaves) for item in opened])
@@ -97,10 +98,10 @@ def _close(opened: Any, leaves: Iterator[Any]) -> Any:
         return {key: _close(item, leaves) for key, item in opened.items()}
     if kind is not _Opened:
         return next(leaves)
-    made = object.__new__(opened.cls)
+    instance = object.__new__(opened.cls)
     for name, field in opened.fields.items():
-        object.__setattr__(made, name, _close(field, leaves))
-    return made
+        object.__setattr__(instance, name, _close(field, leaves))
+    return instance
 
 
 def _on_fields(fn: Callable[..., Any], opened: Any) -> Callable[..., Any]:
@@ -189,7 +190,7 @@ def _disallowed(_trace: Trace, _fn: object, _args: Args, _kwargs: Kwargs) -> Any
 
 
 def _substituted() -> Iterator[tuple[int, Rule]]:
-    """The substitutes of the program or of a library.
+    """Yield the substitutes that the program or a library registered, by the id of the original.
 
     Torch's own substitutes are made for torch's compiler and are not always exact.
     """
@@ -223,6 +224,8 @@ def _added(rules: Mapping[int, Rule], functions: Iterable[Any], rule: Rule) -> d
 
 
 def _for_object(method: MethodType, chosen: Rule, otherwise: Rule | None) -> Rule:
+    """Return a rule that is ``chosen`` for calls with the object of ``method``, and ``otherwise`` for other objects."""
+
     def rule(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         if args and trace.objects.original_of(args[0]) is method.__self__:
             return chosen(trace, fn, args, kwargs)

@@ -1,4 +1,4 @@
-"""NumPy scalars that change from call to call, in calls and operators: as the numbers that they are, or as constants."""
+"""NumPy scalars that change from call to call, in calls and operators: symbolic numbers, or constants."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _ASKING = frozenset(
         *(operator.getitem, operator.setitem, operator.delitem),
     )
 )
-"""Functions with rules that ask for the value themselves, if they need it."""
+"""Functions whose rules accept a ``Scalar``."""
 
 
-def given(calls: Calls, fn: object, args: Args, kwargs: Kwargs) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a call whose function has a rule; most rules know constants alone."""
+def for_rule(calls: Calls, fn: object, args: Args, kwargs: Kwargs) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments for the rule of ``fn``. Most rules accept only constants, so scalars become constants."""
     if id(fn) in _ASKING or fn is item:
         return args, kwargs
     if getattr(fn, "__module__", None) == "math":
@@ -37,12 +37,12 @@ def given(calls: Calls, fn: object, args: Args, kwargs: Kwargs) -> tuple[tuple[A
 
 
 def _real(value: object) -> Any:
-    """C code takes a ``float64`` for the float that it is."""
+    """Return a ``float64`` as a symbolic float, which rules of ``math`` accept."""
     return value.item() if type(value) is Scalar and type(value.example) is np.float64 else value
 
 
 def binary(calls: Calls, op: Callable[[Any, Any], Any], left: object, right: object) -> Any:
-    """An operator with a ``Scalar`` on one side."""
+    """Apply an operator with a ``Scalar`` on one side."""
     if isinstance(left, torch.Tensor) or isinstance(right, torch.Tensor):
         left, right = operands(op, (left, right))
         return calls.binary(op, left, right)
@@ -55,6 +55,6 @@ def binary(calls: Calls, op: Callable[[Any, Any], Any], left: object, right: obj
 
 
 def unary(calls: Calls, op: Callable[[Any], Any], value: Scalar) -> Any:
-    """An operator on a ``Scalar`` alone."""
+    """Apply a unary operator to a ``Scalar``."""
     result = negative(value) if op is operator.neg else NotImplemented
     return calls.unary(op, value.settle()) if result is NotImplemented else result

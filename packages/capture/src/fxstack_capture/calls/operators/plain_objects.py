@@ -14,7 +14,7 @@ from fxstack_capture.trace.state import Calls, Request
 
 
 def is_plain_object(value: object) -> bool:
-    """Whether its class, like all that it inherits from, is written in Python, and no tensor's nor a symbolic number's."""
+    """Whether the class and all its bases are written in Python, and are no classes of tensors or symbolic numbers."""
     cls = type(value)
     if isinstance(value, torch.Tensor) or symbolic_number(value) or hasattr(cls, "__torch_function__"):
         return False
@@ -22,21 +22,21 @@ def is_plain_object(value: object) -> bool:
 
 
 def is_ours(value: object) -> bool:
-    """Whether the class is one of the compiler: generators, proxies and so on."""
+    """Whether the class belongs to fxstack (generators, proxies)."""
     return type(value).__module__.startswith("fxstack_capture.")
 
 
 def method_call(calls: Calls, value: object, name: str, other: object) -> list[Request] | None:
-    """The call of a plain object's method for an operator: empty where the method can only return NotImplemented.
+    """Return the call of a plain object's method for an operator; empty if the method can only return NotImplemented.
 
-    None where the method is no function that is written in Python.
+    The result is None if the method is not a Python function.
     """
-    found = calls.objects.classes.lookup(type(value), name)
-    if type(found) is FunctionType:
-        return [(found, (value, other))]
-    if found is object.__ne__:
+    function = calls.objects.classes.lookup(type(value), name)
+    if type(function) is FunctionType:
+        return [(function, (value, other))]
+    if function is object.__ne__:
         equal = calls.objects.classes.lookup(type(value), "__eq__")
         if type(equal) is FunctionType:
             return [(polyfill.unequal, (equal, value, other))]
         return [] if equal is object.__eq__ else None
-    return [] if found is ABSENT or found is getattr(object, name, None) else None
+    return [] if function is ABSENT or function is getattr(object, name, None) else None

@@ -35,7 +35,7 @@ _GIVE_THEMSELVES: frozenset[type] = _NATIVE_ITERATORS | {
     *(types.GeneratorType, zip, map, filter, enumerate, reversed),
     *(v for v in vars(itertools).values() if isinstance(v, type) and hasattr(v, "__next__")),
 }
-"""Whose ``__iter__`` returns them."""
+"""Iterator types whose ``__iter__`` returns the iterator itself."""
 
 _COMPARISONS = frozenset({operator.eq, operator.ne})
 _RELATIONS = _COMPARISONS | {operator.lt, operator.le, operator.gt, operator.ge}
@@ -46,6 +46,7 @@ _RELATIONS = _COMPARISONS | {operator.lt, operator.le, operator.gt, operator.ge}
 
 @calls_program
 def binary(calls: Calls, op: Callable[[Any, Any], Any], left: object, right: object) -> Any:
+    """Apply a binary function of module ``operator`` to objects of the trace."""
     kind, other = type(left), type(right)
     if kind in _PLAIN and other in _PLAIN:
         return op(left, right)
@@ -80,13 +81,13 @@ _EXAMPLES = {torch.SymFloat: 1.0, torch.SymInt: 1, torch.SymBool: True, int: 1, 
 
 
 def _beside_large(calls: Calls, value: object, other: object) -> Any:
-    """The plain number of a symbolic float beside an integer that torch would round to a float."""
+    """Specialise a symbolic float if the other operand is an integer that torch would round to a float."""
     rounded = type(value) is torch.SymFloat and type(other) is int and abs(other) > EXACT
     return calls.trace.torch.specialize(value) if rounded else value
 
 
 _FORMATTING = frozenset({operator.mod, operator.imod})
-"""``%`` and ``%=``, by which strings format every object."""
+"""``%`` and ``%=``, with which strings format objects of any class."""
 
 
 def _is_index(op: Callable[[Any, Any], Any], left: object) -> bool:
@@ -95,6 +96,7 @@ def _is_index(op: Callable[[Any, Any], Any], left: object) -> bool:
 
 @calls_program
 def _getitem(calls: Calls, left: Any, right: Any) -> Any:
+    """Compute ``left[right]``. A lazy dictionary is read without filling it."""
     kind = type(left)
     if (kind is list or kind is tuple) and type(right) is int:
         return operator.getitem(left, right)
@@ -118,21 +120,11 @@ def _getitem(calls: Calls, left: Any, right: Any) -> Any:
     method = user_method(calls, left, "__getitem__")
     if method is not None:
         return calls.call(method, (left, right), {})
-    return (
-        run(calls.trace, operator.getitem, (left, right), {})
-        if kind is not dict
-        else _dict_run(calls, left, right)
-    )
-
-
-def _dict_run(calls: Calls, left: Any, right: Any) -> Any:
-    """A lookup by hash: values are not looked into."""
+    if kind is not dict:
+        return run(calls.trace, operator.getitem, (left, right), {})
     calls.objects.expand(left)
-    return run(calls.trace, _lookup(left), (right,), {})
-
-
-def _lookup(mapping: dict[Any, Any]) -> Callable[[Any], Any]:
-    return mapping.__getitem__
+    lookup = left.__getitem__  # with the dictionary as the receiver, the scan does not read its values
+    return run(calls.trace, lookup, (right,), {})
 
 
 @calls_program
@@ -147,6 +139,7 @@ def _class_getitem(calls: Calls, cls: Any, key: Any) -> Any:
 
 @calls_program
 def _contains(calls: Calls, container: Any, item: object) -> Any:
+    """Compute ``item in container``. A lazy dictionary is read without filling it."""
     if type(item) is torch.SymInt and _has_few_integers(calls, container):
         return _contains_by_comparing(calls, container, item)
     if type(container) is dict:
@@ -193,23 +186,24 @@ def _has_few_integers(calls: Calls, container: Any) -> bool:
 
 _HASHED = (dict.__contains__, set.__contains__, frozenset.__contains__)
 _FEW = 16
-"""More keys make more guards than a graph for one number costs."""
+"""Largest number of keys to compare one by one. Each comparison adds a guard; with more keys one graph per number is
+cheaper."""
 
 
 def _contains_by_comparing(calls: Calls, container: Any, item: object) -> bool:
-    """``PySequence_Contains``: identity first, then ``==`` and its truth."""
+    """Do what ``PySequence_Contains`` does: compare identity first, then ``==``."""
     return any(
         member is item or calls.truth(binary(calls, operator.eq, member, item)) for member in container
     )
 
 
 def special_method(calls: Calls, obj: object, name: str) -> Any:
-    """``user_method`` of what is neither a tensor nor an array, which have ways of their own."""
+    """Return ``user_method``, or None for a tensor or an array: ``tensor_methods`` and ``numpy_side`` handle these."""
     return None if isinstance(obj, (torch.Tensor, Array)) else user_method(calls, obj, name)
 
 
 def user_method(calls: Calls, obj: object, name: str) -> Any:
-    """The Python function that implements a special method on the type, if it is one."""
+    """Return the Python function that implements a special method in the class of ``obj``, or None."""
     cls = type(obj)
     if is_immutable(cls):
         return None
@@ -228,6 +222,7 @@ _SPECIAL: dict[Callable[..., Any], Callable[[Calls, Any, Any], Any]] = {
 
 @calls_program
 def unary(calls: Calls, op: Callable[[Any], Any], value: object) -> Any:
+    """Apply a unary function of module ``operator`` to an object of the trace."""
     if type(value) in _PLAIN:
         return op(value)
     if type(value) is Scalar and op not in (operator.not_, operator.truth):
@@ -248,6 +243,7 @@ def unary(calls: Calls, op: Callable[[Any], Any], value: object) -> Any:
 
 @calls_program
 def truth(calls: Calls, value: Any) -> bool:
+    """Return ``bool(value)``. Break the graph for a tensor whose value is not known."""
     kind = type(value)
     if kind in _SIZED:
         return bool(value)
@@ -275,7 +271,7 @@ def truth(calls: Calls, value: Any) -> bool:
 
 
 class _OfLength:
-    """Something of a given length, so that CPython checks what a ``__len__`` returned."""
+    """An object whose ``__len__`` returns ``length``, so that CPython checks the value."""
 
     def __init__(self, length: Any) -> None:
         self.length = length
@@ -287,7 +283,7 @@ class _OfLength:
 
 @calls_program
 def length(calls: Calls, value: Any) -> Any:
-    """``len(value)``; a ``__len__`` written in Python may return a symbolic size."""
+    """Return ``len(value)``. The result is symbolic if a Python ``__len__`` returns a symbolic size."""
     if type(value) is Array:
         return calls.trace.torch.arrays.call(len, (value,), {})
     if type(value) is torch.UntypedStorage and calls.trace.torch.storages.tensor_of(value) is not None:
@@ -303,6 +299,7 @@ def length(calls: Calls, value: Any) -> Any:
 
 @calls_program
 def _checked_truth(result: Any, name: str) -> bool:
+    """Convert the result of ``__bool__`` or ``__len__`` to a bool, with CPython's TypeError for a wrong result."""
     if name == "__bool__" and type(result) is not bool:
         if isinstance(result, torch.SymBool):
             return bool(result)
@@ -315,6 +312,7 @@ def _checked_truth(result: Any, name: str) -> bool:
 
 
 def _tensor_truth(calls: Calls, value: torch.Tensor) -> bool:
+    """Return the truth of a tensor, or break the graph because it depends on data."""
     method = tensor_methods.method(calls, value, "__bool__")
     if method is not None:
         return _checked_truth(calls.call(method, (value,), {}), "__bool__")
@@ -331,6 +329,7 @@ def _tensor_truth(calls: Calls, value: torch.Tensor) -> bool:
 
 @calls_program
 def iterate(calls: Calls, value: Any) -> Any:
+    """Return ``iter(value)``: an iterator over objects of the trace."""
     kind = type(value)
     if id(value) in calls.objects.iterators or (
         kind in _GIVE_THEMSELVES and id(value) in calls.objects.opaque
@@ -361,6 +360,7 @@ def iterate(calls: Calls, value: Any) -> Any:
 
 @calls_program
 def advance(calls: Calls, iterator: Any) -> Any:
+    """Return ``next(iterator)``. Raise StopIteration at the end."""
     consumed = calls.objects.iterators.get(id(iterator))
     if consumed is not None:
         return entered(calls.objects, consumed.next())

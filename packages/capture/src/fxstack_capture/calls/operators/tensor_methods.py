@@ -1,6 +1,6 @@
-"""Operators on tensors that methods of the program decide: those of users' classes of tensors, and of plain objects.
+"""Operators on tensors that methods of the program implement: methods of users' tensor classes and of plain objects.
 
-What a class of tensors leaves to torch is recorded as any operator of torch. Every special method of
+An operator that a tensor class does not override is recorded like any operator of torch. Every special method of
 ``torch.Tensor`` returns NotImplemented for an object that is neither a number nor has ``__torch_function__``, so
 that the methods of the object's class decide alone.
 """
@@ -21,25 +21,25 @@ from fxstack_capture.trace.state import Calls
 
 
 def method(calls: Calls, value: object, name: str) -> Any:
-    """The function that a user's class of tensors defines for a special method; None if torch's own serves."""
+    """Return the function that a user's tensor class defines for a special method, or None if torch's method applies."""
     cls = shown_class(value) if isinstance(value, torch.Tensor) else None
     if cls is None or not is_users(cls, name):
         return None
-    found = calls.objects.classes.lookup(cls, name)
-    if type(found) is not FunctionType:
+    function = calls.objects.classes.lookup(cls, name)
+    if type(function) is not FunctionType:
         raise graph_break("unsupported-call", f"{name} of a {cls.__qualname__}")
-    return found
+    return function
 
 
 def unary(calls: Calls, op: Callable[[Any], Any], value: object) -> Any:
-    """The result of a user's method; NotImplemented where torch's own serves."""
+    """Return the result of a user's method, or NotImplemented if torch's method applies."""
     name = UNARY.get(op)
-    found = None if name is None else method(calls, value, name)
-    return NotImplemented if found is None else calls.call(found, (value,), {})
+    function = None if name is None else method(calls, value, name)
+    return NotImplemented if function is None else calls.call(function, (value,), {})
 
 
 def binary(calls: Calls, op: Callable[[Any, Any], Any], left: object, right: object) -> Any:
-    """The result of the program's methods, where an operand is a tensor; NotImplemented where torch's own serve."""
+    """Return the result of the program's methods for an operator on tensors, or NotImplemented if torch's method applies."""
     operands = left, right
     with_object = any(map(is_plain_object, operands))
     if not is_binary(op) or not (with_object or any(shown_class(value) is not None for value in operands)):
@@ -60,11 +60,11 @@ def binary(calls: Calls, op: Callable[[Any, Any], Any], left: object, right: obj
 def _torch_serves(
     calls: Calls, op: object, operands: tuple[Any, Any], order: tuple[tuple[int, str], ...]
 ) -> bool:
-    """Whether torch's operator begins, or no user's class takes part at all."""
-    own = (method(calls, operands[index], name) is not None for index, name in order)
+    """Whether torch's method comes first, or no user's class defines a method."""
+    users = (method(calls, operands[index], name) is not None for index, name in order)
     if op in OUT_OF_PLACE and isinstance(operands[0], torch.Tensor):
-        return not next(own)
-    return not any(own)
+        return not next(users)
+    return not any(users)
 
 
 def _kind(value: object) -> type:
@@ -76,18 +76,18 @@ def _attribute(cls: type, name: str) -> object:
 
 
 def _attempt(calls: Calls, value: object, name: str, other: object) -> Any:
-    """The result of one operand's method. Torch's own give NotImplemented for a plain object."""
+    """Return the result of one operand's method. Torch's methods return NotImplemented for a plain object."""
     if isinstance(value, torch.Tensor):
-        found = method(calls, value, name)
-        if found is None and is_plain_object(other):
+        function = method(calls, value, name)
+        if function is None and is_plain_object(other):
             return NotImplemented
-        return calls.call(getattr(torch.Tensor, name) if found is None else found, (value, other), {})
+        return calls.call(getattr(torch.Tensor, name) if function is None else function, (value, other), {})
     if type(value) in (int, float, bool, complex, str):
         return NotImplemented
     kind = type(value).__qualname__
     if not is_plain_object(value):
         raise graph_break("unsupported-call", f"an operator between a tensor and a {kind}")
-    found = method_call(calls, value, name, other)
-    if found is None:
+    function = method_call(calls, value, name, other)
+    if function is None:
         raise graph_break("unsupported-call", f"{name} of a {kind}")
-    return calls.call(*found[0], {}) if found else NotImplemented
+    return calls.call(*function[0], {}) if function else NotImplemented

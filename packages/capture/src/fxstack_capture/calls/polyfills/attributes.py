@@ -28,7 +28,7 @@ Maker = Callable[..., Request | None]
 
 
 def attribute(calls: Calls, obj: object, name: str) -> Request | None:
-    """The request for ``obj.name``."""
+    """Return the request for ``obj.name``."""
     objects = calls.objects
     if not _has_attributes(obj):
         return None
@@ -38,16 +38,16 @@ def attribute(calls: Calls, obj: object, name: str) -> Request | None:
         return None
     custom = plan_of(objects, cls, "__getattribute__")[0]
     if type(custom) is types.FunctionType:
-        found: Request | None = (custom, (obj, name))
+        getter_call: Request | None = (custom, (obj, name))
     elif is_generic(custom):
-        found = _from_class(calls, obj, name)
-        if found is None:
+        getter_call = _from_class(calls, obj, name)
+        if getter_call is None:
             lacks = plan_of(objects, cls, name)[0] is ABSENT and _own(calls, obj, name) is ABSENT
             return (hook, (obj, name)) if lacks and hook is not ABSENT else None
     else:
         return None
-    assert found is not None
-    return found if hook is ABSENT else (polyfill.attribute, (*found, hook, obj, name))
+    assert getter_call is not None
+    return getter_call if hook is ABSENT else (polyfill.attribute, (*getter_call, hook, obj, name))
 
 
 def _has_attributes(obj: object) -> bool:
@@ -58,7 +58,7 @@ def _has_attributes(obj: object) -> bool:
 
 
 def _from_class(calls: Calls, obj: object, name: str) -> Request | None:
-    """The request that calls the getter of a property or the ``__get__`` of a Python descriptor."""
+    """Return the request that calls the getter of a property or the ``__get__`` of a Python descriptor."""
     objects, cls = calls.objects, type(obj)
     raw, getter, data = plan_of(objects, cls, name)
     if raw is ABSENT or (not data and _own(calls, obj, name) is not ABSENT):
@@ -66,13 +66,13 @@ def _from_class(calls: Calls, obj: object, name: str) -> Request | None:
     if getter is get_property:
         return None if raw.fget is None else (held(objects, raw, raw.fget, "fget"), (obj,))
     if getter is get_cached_property:
-        return polyfill.cached, (held(objects, raw, raw.func, "func"), obj, raw.attrname)
+        return polyfill.get_cached_property, (held(objects, raw, raw.func, "func"), obj, raw.attrname)
     get = objects.classes.lookup(type(raw), "__get__")
     return (get, (raw, obj, cls)) if type(get) is types.FunctionType else None
 
 
 def _own(calls: Calls, obj: object, name: str) -> Any:
-    """The value in the instance dictionary; a value other than ABSENT if the dictionary is not known."""
+    """Return the value in the instance dictionary, or any value other than ABSENT if the dictionary is not known."""
     state = calls.objects.instances.get(id(obj))
     if state is not None:
         return state.get(name)
@@ -83,19 +83,20 @@ def _own(calls: Calls, obj: object, name: str) -> Any:
 
 
 def store(calls: Calls, obj: object, name: str, value: object) -> Request | None:
-    """The request for ``obj.name = value``."""
+    """Return the request for ``obj.name = value``."""
     return _to_descriptor(calls, obj, name, ("__setattr__", "fset", "__set__"), (value,))
 
 
 def delete(calls: Calls, obj: object, name: str) -> Request | None:
-    """The request for ``del obj.name``."""
+    """Return the request for ``del obj.name``."""
     return _to_descriptor(calls, obj, name, ("__delattr__", "fdel", "__delete__"), ())
 
 
 def _to_descriptor(
-    calls: Calls, obj: object, name: str, how: tuple[str, str, str], value: tuple[Any, ...]
+    calls: Calls, obj: object, name: str, names: tuple[str, str, str], value: tuple[Any, ...]
 ) -> Request | None:
-    hook, accessor, descriptor_hook = how
+    """Return the request to store or delete an attribute through a hook of the class or a descriptor."""
+    hook, accessor, descriptor_hook = names
     if not _has_attributes(obj):
         return None
     custom = special(calls, obj, hook)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 distributed: Any = torch.distributed
-"""``distributed._functional_collectives`` is there once the rules have imported it: it loads slowly."""
+"""The rules import ``distributed._functional_collectives`` at the first use, because the module loads slowly."""
 
 Group = Any
 """A process group, or None for the default group. The class is missing from builds without ``distributed``."""

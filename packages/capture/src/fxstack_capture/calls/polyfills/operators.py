@@ -22,7 +22,7 @@ Maker = Callable[..., Request | None]
 
 
 def binary(calls: Calls, op: Any, left: object, right: object) -> Request | None:
-    """Of a function of module ``operator``."""
+    """Return the request for a binary function of module ``operator``."""
     if op is operator.contains:
         return _contains(calls, left, right)
     if op is operator.getitem:
@@ -33,15 +33,15 @@ def binary(calls: Calls, op: Any, left: object, right: object) -> Request | None
     requests: list[Request] = []
     for index, name in candidates(op, (type(left), type(right)), calls.objects.classes.lookup):
         if is_plain_object(operands[index]):
-            found = method_call(calls, operands[index], name, operands[1 - index])
-            if found is None:
+            calls_of_operand = method_call(calls, operands[index], name, operands[1 - index])
+            if calls_of_operand is None:
                 return None
-            requests += found
+            requests += calls_of_operand
     if not requests:
         return None
     same = by_identity(op, left, right)
-    refusal = polyfill.refuse, (type_error(op, _name(left), _name(right)),)
-    request: Request = refusal if same is None else (polyfill.given, (same,))
+    refusal = polyfill.raise_type_error, (type_error(op, _name(left), _name(right)),)
+    request: Request = refusal if same is None else (polyfill.pass_through, (same,))
     for attempt in reversed(requests):
         request = polyfill.first_answer, (*attempt, *request)
     return request
@@ -55,7 +55,7 @@ def _takes_part(value: object) -> bool:
 
 
 _NUMBERS = frozenset({int, float, complex, bool, type(None), torch.SymInt, torch.SymFloat, torch.SymBool})
-"""C types whose operators give NotImplemented for objects of classes that are written in Python."""
+"""C types whose operators return NotImplemented for objects of Python classes."""
 
 
 def _name(value: object) -> str:
@@ -67,6 +67,7 @@ def _name(value: object) -> str:
 
 
 def _contains(calls: Calls, container: object, item: object) -> Request | None:
+    """Return the request for ``item in container``."""
     method = special(calls, container, "__contains__")
     if method is not None:
         return polyfill.as_bool, (method, (container, item))
@@ -82,6 +83,7 @@ def unary(calls: Calls, op: Any, value: object) -> Request | None:
 
 
 def truth(calls: Calls, value: object) -> Request | None:
+    """Return the request for ``bool(value)``."""
     method = special(calls, value, "__bool__")
     if method is not None:
         return polyfill.truth, (method, value)
@@ -96,5 +98,5 @@ def _has(calls: Calls, value: object, name: str) -> bool:
 
 
 def item(calls: Calls, name: str, container: object, *args: object) -> Request | None:
-    """The request for ``__getitem__``, ``__setitem__`` or ``__delitem__``."""
+    """Return the request for ``__getitem__``, ``__setitem__`` or ``__delitem__``."""
     return method_of(calls, container, name, *args)

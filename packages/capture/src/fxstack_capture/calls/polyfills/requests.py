@@ -28,6 +28,7 @@ Maker = Callable[..., Request | None]
 
 
 def _for_callable(calls: Calls, fn: object, args: Args, kwargs: Kwargs) -> Request | None:
+    """Return the request for a call of a builtin function, a class, or a bound C method."""
     row = _MAKERS.get(id(fn))
     if row is not None:
         maker, least, most, names = row
@@ -47,7 +48,7 @@ def _bound(calls: Calls, fn: Any, args: Args) -> Request | None:
 
 
 def _construction(calls: Calls, cls: type, args: object, kwargs: object) -> Request | None:
-    """The request for a call of a class with a Python ``__new__``."""
+    """Return the request for a call of a class with a Python ``__new__``."""
     if type(cls) is not type or has_finalizer(cls) or policy.is_pure_type(cls) or calls.is_leaf(cls):
         return None
     raw = plan_of(calls.objects, cls, "__new__")[0]
@@ -57,22 +58,23 @@ def _construction(calls: Calls, cls: type, args: object, kwargs: object) -> Requ
 
 
 def _text(calls: Calls, value: object, names: tuple[str, ...]) -> Request | None:
+    """Return the request for ``str`` or ``repr``, by the first of the special methods that the class overrides."""
     for name in names:
-        found = calls.objects.classes.lookup(type(value), name)
-        if type(found) is types.FunctionType and special(calls, value, name) is found:
-            return polyfill.text, (name, found, value)
-        if found is not getattr(object, name):
+        inner = calls.objects.classes.lookup(type(value), name)
+        if type(inner) is types.FunctionType and special(calls, value, name) is inner:
+            return polyfill.text, (name, inner, value)
+        if inner is not getattr(object, name):
             return None
     return None
 
 
 def formatting(calls: Calls, value: object, spec: object = "") -> Request | None:
-    """``format(value, spec)``."""
+    """Return the request for ``format(value, spec)``."""
     if symbolic_number(value) or is_immutable(type(value)):
         return None
     method = special(calls, value, "__format__")
     if method is not None:
-        return polyfill.formatted, (method, value, spec)
+        return polyfill.format_value, (method, value, spec)
     lookup = calls.objects.classes.lookup
     generic = lookup(type(value), "__format__") is object.__format__
     return _text(calls, value, ("__str__", "__repr__")) if generic and spec == "" else None
@@ -84,32 +86,32 @@ def _length(calls: Calls, value: object) -> Request | None:
 
 
 def _next(calls: Calls, iterator: object, *default: object) -> Request | None:
-    found = advance(calls, iterator)
-    return (polyfill.next_or, (*found, *default)) if found is not None and default else found
+    inner = advance(calls, iterator)
+    return (polyfill.next_or, (*inner, *default)) if inner is not None and default else inner
 
 
 def _getattr(calls: Calls, obj: object, name: object, *default: object) -> Request | None:
-    found = attribute(calls, obj, name) if type(name) is str else None
-    if found is None or not default:
-        return found
+    inner = attribute(calls, obj, name) if type(name) is str else None
+    if inner is None or not default:
+        return inner
     return polyfill.attribute_or, (obj, name, *default)
 
 
 def _hasattr(calls: Calls, obj: object, name: object) -> Request | None:
-    found = type(name) is str and attribute(calls, obj, name) is not None
-    return (polyfill.has_attribute, (obj, name)) if found else None
+    inner = type(name) is str and attribute(calls, obj, name) is not None
+    return (polyfill.has_attribute, (obj, name)) if inner else None
 
 
-def _storing(how: Any) -> Maker:
+def _storing(request_access: Any) -> Maker:
     def make(calls: Calls, obj: object, name: str, *value: Any) -> Request | None:
-        found = how(calls, obj, name, *value) if type(name) is str else None
-        return None if found is None else (polyfill.ignoring, found)
+        inner = request_access(calls, obj, name, *value) if type(name) is str else None
+        return None if inner is None else (polyfill.discard_result, inner)
 
     return make
 
 
 def _over(fn: object) -> Maker:
-    """The maker for a function of one iterable.
+    """Return the maker for a function of one iterable.
 
     The request exists if iterating calls functions of the program.
     """
@@ -123,21 +125,23 @@ def _over(fn: object) -> Maker:
 
 def _sum(calls: Calls, iterable: Iterable[Any], *args: object, **kwargs: object) -> Request | None:
     values = (iterable, *args, *kwargs.values())
-    added = type(iterable) in (list, tuple) and any(map(is_plain_object, iterable))
-    return (polyfill.sum_of, values) if added or calls_back(calls, iterable) else None
+    has_objects = type(iterable) in (list, tuple) and any(map(is_plain_object, iterable))
+    return (polyfill.sum_of, values) if has_objects or calls_back(calls, iterable) else None
 
 
 def _truths(fn: Callable[..., Any]) -> Maker:
-    def is_asked(item: object) -> bool:
+    """Return the maker for ``any`` or ``all``. The request exists if the truth of an item may break the graph."""
+
+    def is_object(item: object) -> bool:
         return isinstance(item, torch.Tensor) or is_plain_object(item)
 
     def make(calls: Calls, iterable: Iterable[Any]) -> Request | None:
-        asked = (
-            any(map(is_asked, iterable))
+        has_objects = (
+            any(map(is_object, iterable))
             if type(iterable) in (list, tuple)
             else isinstance(iterable, types.GeneratorType)
         )
-        return (fn, (iterable,)) if asked or calls_back(calls, iterable) else None
+        return (fn, (iterable,)) if has_objects or calls_back(calls, iterable) else None
 
     return make
 
@@ -155,6 +159,8 @@ def is_python(fn: object) -> bool:
 
 
 def _extremum(fn: Callable[..., Any], better: Callable[..., Any]) -> Maker:
+    """Return the maker for ``min`` or ``max``."""
+
     def make(calls: Calls, *args: Any, key: object = None, **empty: Any) -> Request | None:
         items = args[0] if len(args) == 1 else args
         compared = type(items) in (list, tuple) and any(map(is_plain_object, items))
@@ -168,7 +174,7 @@ def _extremum(fn: Callable[..., Any], better: Callable[..., Any]) -> Maker:
 
 
 def _reduce(calls: Calls, fn: object, iterable: object, *initial: object) -> Request | None:
-    return (polyfill.reduced, (fn, iterable, *initial)) if is_python(fn) else None
+    return (polyfill.reduce_items, (fn, iterable, *initial)) if is_python(fn) else None
 
 
 def _of_operator(request: Maker, op: object) -> Maker:
@@ -202,9 +208,7 @@ _TABLE: tuple[tuple[Any, Maker, int, int, frozenset[str]], ...] = (
     *((op, _of_operator(unary, op), 1, 1, _NONE) for op in UNARY),
 )
 
-_MAKERS: dict[int, tuple[Maker, int, int, frozenset[str]]] = {
-    id(fn): (maker, *arguments) for fn, maker, *arguments in _TABLE
-}
+_MAKERS = {id(fn): (maker, least, most, names) for fn, maker, least, most, names in _TABLE}
 """By the id of the function: the maker, the least and largest number of positional arguments, and the keywords."""
 
 
@@ -220,7 +224,7 @@ REQUESTS: dict[str, Maker] = {
     "iterate": iterate,
     "advance": advance,
 }
-"""By the kind of step."""
+"""Makers of requests by the kind of the interpreter's step."""
 
 
 def request(calls: Calls, maker: Maker, operands: tuple[Any, ...]) -> Request | None:
@@ -236,5 +240,5 @@ def request(calls: Calls, maker: Maker, operands: tuple[Any, ...]) -> Request | 
 
 
 def of_call(calls: Calls, fn: object, args: Args, kwargs: object) -> Request | None:
-    """The request for a call of C code."""
+    """Return the request for a call of C code."""
     return request(calls, _for_callable, (fn, args, kwargs))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fxstack_capture.calls.callbacks import Route, behind
+from fxstack_capture.calls.callbacks import Route, original_iterator
 from fxstack_capture.calls.operators.plain_objects import is_ours
 from fxstack_capture.calls.operators.protocol import special_method
 from fxstack_capture.interpreter import polyfills as polyfill
@@ -32,7 +32,7 @@ def iterate(calls: Calls, value: object) -> Request | None:
 
 
 def advance(calls: Calls, iterator: Any) -> Request | None:
-    """The request for ``next(iterator)``."""
+    """Return the request for ``next(iterator)``."""
     if type(iterator) in (map, filter):
         if id(iterator) in calls.objects.iterators:
             fn, *iterators = read_by(calls.objects, iterator)
@@ -41,7 +41,7 @@ def advance(calls: Calls, iterator: Any) -> Request | None:
         else:
             fn, *iterators = iterator.__reduce__()[1]
             fn = fn.fn if type(fn) is Route else fn
-            iterators = list(map(behind, iterators))
+            iterators = list(map(original_iterator, iterators))
         mapped = type(iterator) is map
         return polyfill.next_of_map if mapped else polyfill.next_of_filter, (fn, *iterators)
     return method_of(calls, iterator, "__next__")

@@ -86,7 +86,7 @@ def _plain(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> Any:
 
 
 def _has_waited(tracer: TracerProtocol, tensor: torch.Tensor) -> bool:
-    """Whether ``tensor`` is what a functional collective gives. The graph waits for it at once."""
+    """Whether ``tensor`` is the result of a functional collective. The graph waits for the result at once."""
     maker = tracer.builder.maker_of(tensor)
     target: Any = None if maker is None else maker.target
     wait = torch.ops._c10d_functional.wait_tensor
@@ -94,7 +94,7 @@ def _has_waited(tracer: TracerProtocol, tensor: torch.Tensor) -> bool:
 
 
 def _waited(tensor: torch.Tensor) -> torch.Tensor:
-    """``AsyncCollectiveTensor.wait``."""
+    """Return the tensor, as ``AsyncCollectiveTensor.wait`` does: the graph has waited for it."""
     return tensor
 
 
@@ -113,6 +113,7 @@ def _has_user_class(tensor: torch.Tensor) -> bool:
 
 
 def _of_user_class(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> Any:
+    """Load an attribute that a user's tensor class or wrapper class defines."""
     objects: Any = tracer.trace.objects
     cls = tracer.python_type(tensor)
     raw, getter, data = plan_of(objects, cls, name)
@@ -189,6 +190,7 @@ def store(tracer: TracerProtocol, tensor: torch.Tensor, name: str, value: object
 
 
 def _store_plainly(tracer: TracerProtocol, tensor: torch.Tensor, name: str, value: object) -> None:
+    """Store an attribute without calling any ``__torch_function__``, and record the write for the replacement code."""
     name = _ALIASES.get(name, name)
     if name == "requires_grad" and value is load(tracer, tensor, name):
         return
@@ -253,6 +255,7 @@ def _on_class(cls: type, name: str) -> Any:
 
 
 def _own_attribute(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> Any:
+    """Return an attribute from the ``__dict__`` of the tensor, or ``_MISSING``."""
     written = tracer.attributes_of(tensor)
     if name in written:
         return written[name]
@@ -295,6 +298,7 @@ def _class(tracer: TracerProtocol, tensor: torch.Tensor) -> type:
 
 
 def _grad(tracer: TracerProtocol, tensor: torch.Tensor) -> Any:
+    """Load ``tensor.grad``: the value that the trace has written, or the gradient of the real tensor."""
     written = tracer.attributes_of(tensor)
     if "grad" in written:
         return written["grad"]

@@ -62,6 +62,7 @@ _BUILTIN_OP_MODULES = tuple(
 
 @cache
 def _python_ops() -> frozenset[object]:
+    """Return the operators that torch implements as Python functions."""
     namespaces = (torch.nn.functional, torch.functional, torch, torch.Tensor, torch.sparse)
     return frozenset(
         value
@@ -73,6 +74,7 @@ def _python_ops() -> frozenset[object]:
 
 @cache
 def _builtin_ops() -> frozenset[object]:
+    """Return torch's operators that are builtin functions."""
     holders = (torch_compat.VariableFunctions, *_BUILTIN_OP_MODULES)
     return frozenset(
         value

@@ -26,6 +26,7 @@ def plain(tracer: TracerProtocol, index: object) -> Any:
 
 
 def _item(tracer: TracerProtocol, item: Any) -> Any:
+    """Convert one part of an index."""
     kind = type(item)
     if kind is Array:
         return _tensor(tracer, item)

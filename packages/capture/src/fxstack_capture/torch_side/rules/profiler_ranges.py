@@ -11,11 +11,11 @@ from fxstack_interchange.torch_facts.effects import BEGIN_RANGE, END_RANGE, open
 
 
 def begin(name: str, args: str | None) -> None:
-    """Begin a range. A marker: the tracer has a rule for it."""
+    """Mark the begin of a range. The tracer has a rule for calls of this function."""
 
 
 def end() -> None:
-    """End the innermost range of the graph, if there is one. A marker, too."""
+    """Mark the end of the innermost range of the graph. The tracer has a rule for calls of this function."""
 
 
 def _begin(tracer: TracerProtocol, _fn: Callable[..., Any], args: Args, _kwargs: Kwargs) -> None:
@@ -29,7 +29,7 @@ def _end(tracer: TracerProtocol, _fn: Callable[..., Any], _args: Args, _kwargs: 
 
 
 def end_all(tracer: TracerProtocol) -> None:
-    """End the ranges that the program leaves behind the graph only."""
+    """End the ranges that the program ends only after the graph."""
     while (node := open_range(tracer.builder.graph)) is not None:
         tracer.record_effect(END_RANGE, (node,))
 

@@ -36,7 +36,7 @@ class Storages:
 
     @property
     def asked(self) -> set[int]:
-        """The storages that the program may compare. Guards must hold which inputs share them."""
+        """Return the storages that the program may compare. Guards must check which inputs share them."""
         return set(self._tensors)
 
     def of(self, tensor: torch.Tensor) -> torch.UntypedStorage:
@@ -71,19 +71,19 @@ class Storages:
 
     def size(self, storage: torch.UntypedStorage) -> Any:
         """Return the number of bytes."""
-        found = self._input_of(storage)
-        if found is not None:
-            real, source = found
+        input_storage = self._input_of(storage)
+        if input_storage is not None:
+            real, source = input_storage
             return self._tracer.enter_number(real.nbytes(), Converted(source, torch.UntypedStorage.nbytes))
         with self._tracer.unrecorded():
             return storage.nbytes()
 
     def address(self, storage: torch.UntypedStorage) -> Any:
         """Return the address of the storage: a number that differs in each call."""
-        found, trace = self._input_of(storage), self._tracer.trace
-        if found is None or is_static(trace.options):
+        input_storage, trace = self._input_of(storage), self._tracer.trace
+        if input_storage is None or is_static(trace.options):
             raise graph_break("unsupported-call", "data_ptr of a new tensor")
-        real, of_storage = found
+        real, of_storage = input_storage
         if storage._cdata not in self._addresses:
             source = Converted(of_storage, torch.UntypedStorage.data_ptr)
             trace.guard(source, WordIs())
@@ -99,12 +99,12 @@ class Storages:
 
 
 def size(storage: torch.UntypedStorage) -> int:
-    """Stands for ``storage.nbytes()`` of a storage of the trace: the tracer has a rule for it."""
+    """Return ``storage.nbytes()``. The tracer has a rule for calls with a storage of the trace."""
     return int(storage.nbytes())
 
 
 def address(storage: torch.UntypedStorage) -> int:
-    """Stands for ``storage.data_ptr()`` of a storage of the trace: the tracer has a rule for it."""
+    """Return ``storage.data_ptr()``. The tracer has a rule for calls with a storage of the trace."""
     return int(storage.data_ptr())
 
 

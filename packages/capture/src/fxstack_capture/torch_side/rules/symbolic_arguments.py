@@ -70,8 +70,8 @@ def batch_norm(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwarg
     if not training or None in running:  # the operator does not use the momentum
         return tracer.record(fn, (*args[:_MOMENTUM], 0.0, *args[_MOMENTUM + 1 :]), kwargs)
     batch = [tracer.record(torch.zeros_like, (statistic,), {}) for statistic in running]
-    given = (data, weight, bias, *batch, training, 1.0, *args[_MOMENTUM + 1 :])
-    result = tracer.record(fn, given, kwargs)
+    arguments = (data, weight, bias, *batch, training, 1.0, *args[_MOMENTUM + 1 :])
+    result = tracer.record(fn, arguments, kwargs)
     for statistic, new in zip(running, batch, strict=True):
         tracer.record(torch.Tensor.mul_, (statistic, 1 - momentum), {})
         tracer.record(torch.Tensor.add_, (statistic, new), {"alpha": momentum})

@@ -123,8 +123,8 @@ def truth(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
 def _caller(tracer: TracerProtocol) -> str:
     """Return the file of the calling code, or the folder of ``torch.optim``, or an empty string."""
     stack = tracer.trace.interp.user_stack()
-    asking = stack[-1][0] if stack else ""
-    return _OPTIMIZERS if asking.startswith(_OPTIMIZERS) else asking
+    file = stack[-1][0] if stack else ""
+    return _OPTIMIZERS if file.startswith(_OPTIMIZERS) else file
 
 
 def _same(number: object) -> Any:
@@ -133,11 +133,12 @@ def _same(number: object) -> Any:
 
 _OPTIMIZERS = str(Path(torch.optim.__file__).parent)
 _FOR_ARITHMETIC = {_OPTIMIZERS: ("item",), torch.nn.modules.batchnorm.__file__: ("__float__",)}
-"""Code of torch that reads step counts, norms and numbers of batches for arithmetic, seldom for a branch."""
+"""By file or folder of torch: the conversions that it uses for arithmetic (step counts, norms, numbers of batches)."""
 _CONVERSIONS = {"__int__": torch.sym_int, "__float__": torch.sym_float}
 
 
 def to_list(tracer: TracerProtocol, fn: Any, args: Args, _kwargs: Kwargs) -> Any:
+    """Apply the rule for ``Tensor.tolist``. Unknown elements become symbols if the options allow it."""
     tensor = args[0]
     known = known_values.value_of(tracer, tensor)
     if known is not None:

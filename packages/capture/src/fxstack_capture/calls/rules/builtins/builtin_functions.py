@@ -59,9 +59,9 @@ def _tensor_hash(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
 # --- attributes ----------------------------------------------------------------------------------
 
 
-def _name_argument(value: object, what: str) -> str:
+def _name_argument(value: object, prefix: str) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{what}attribute name must be string, not '{type(value).__name__}'")
+        raise TypeError(f"{prefix}attribute name must be string, not '{type(value).__name__}'")
     return value
 
 
@@ -105,10 +105,10 @@ def _bool(trace: Trace, value: object) -> Any:
     try:
         return trace.interp.truth_of_result(value)
     except GraphBreak:
-        found = trace.torch.open_truth(value)
-        if found is None:
+        truth_value = trace.torch.open_truth(value)
+        if truth_value is None:
             raise
-        return found
+        return truth_value
 
 
 @RULES.unpacked(len, count=(1, 1))
@@ -202,7 +202,7 @@ def _read_frame(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs
         return _vars(trace, args, kwargs)
     if args and fn is dir:
         return plainly(fn, args, kwargs) if len(args) != 1 or kwargs else listed_names(trace, args[0])
-    return FRAME_RULES[fn](trace.interp, args, kwargs)
+    return FRAME_RULES[fn](trace.interp, args, kwargs)  # type: ignore[arg-type]
 
 
 def _vars(trace: Trace, args: Args, kwargs: Kwargs) -> Any:
@@ -289,7 +289,7 @@ def _extremum(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) 
     orders = trace.objects.set_orders
     if trace.options.fullgraph and _may_select(args, kwargs):
         items = args[0] if len(args) == 1 else args
-        return trace.interp.call_function(polyfill.folded, (fn, items, kwargs), {})
+        return trace.interp.call_function(polyfill.fold_extremum, (fn, items, kwargs), {})
     if len(args) == 1 and (_needs_iterator(args[0]) or id(args[0]) in orders):
         args = (trace.calls.iterate(args[0]),)
     if len(args) == 2 and not kwargs and any(_is_computed(trace, arg) for arg in args):

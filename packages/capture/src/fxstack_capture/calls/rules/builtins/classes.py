@@ -22,7 +22,7 @@ from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 
 def class_of(trace: Trace, value: Any) -> type:
-    """``type(value)`` as the program sees it, not the class of the proxy."""
+    """Return ``type(value)`` as the program sees it, not the class of the proxy."""
     if isinstance(value, torch.Tensor):
         return trace.torch.python_type(value)
     kind = type(value)
@@ -37,10 +37,10 @@ def _type(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
         return class_of(trace, args[0])
     if len(args) == 3:
         args = _with_module(trace, args)
-        made = make_class(trace, type, args, kwargs)
+        created = make_class(trace, type, args, kwargs)
         if not kwargs:
-            _note_recipe(trace, made, args)
-        return made
+            _note_recipe(trace, created, args)
+        return created
     return run(trace, type, args, kwargs)
 
 
@@ -56,7 +56,7 @@ def _with_module(trace: Trace, args: Args) -> tuple[Any, ...]:
     return *args[:2], {**namespace, "__module__": caller["__name__"]}
 
 
-def _note_recipe(trace: Trace, made: type, args: Args) -> None:
+def _note_recipe(trace: Trace, created: type, args: Args) -> None:
     """Let the class leave the trace, if no code of the program runs when the class is made anew.
 
     Descriptors of slots are parts of one class, by which the values in slots are kept. Objects with a
@@ -64,10 +64,10 @@ def _note_recipe(trace: Trace, made: type, args: Args) -> None:
     """
     if not args[2].keys().isdisjoint(("__slots__", "__del__")):
         return
-    outside = type(made) is type and not any(map(trace.objects.is_new, made.__mro__[1:]))
-    silent = not any("__init_subclass__" in vars(base) for base in made.__mro__[:-1])
+    outside = type(created) is type and not any(map(trace.objects.is_new, created.__mro__[1:]))
+    silent = not any("__init_subclass__" in vars(base) for base in created.__mro__[:-1])
     if outside and silent and all(map(_is_made_anew, args[2].values())):
-        trace.objects.recipes.note(made, type, (*args[:2], dict(args[2])), {})
+        trace.objects.recipes.note(created, type, (*args[:2], dict(args[2])), {})
 
 
 def _is_made_anew(value: object) -> bool:
@@ -93,17 +93,17 @@ def new_class(trace: Trace, maker: Callable[..., Any], args: Args, kwargs: Kwarg
         plain: type = plainly(maker, args, kwargs)
         return plain
     marked = {**args[-1], NEW_CLASS_MARK: True}
-    made: type = run(trace, maker, (*args[:-1], marked), kwargs)
-    if NEW_CLASS_MARK in vars(made):
-        type.__delattr__(made, NEW_CLASS_MARK)
-    trace.objects.note_new(made)
-    trace.objects.classes.forget(made)
-    return made
+    created: type = run(trace, maker, (*args[:-1], marked), kwargs)
+    if NEW_CLASS_MARK in vars(created):
+        type.__delattr__(created, NEW_CLASS_MARK)
+    trace.objects.note_new(created)
+    trace.objects.classes.forget(created)
+    return created
 
 
 @RULES.rule(type.__new__)
 def _type_new(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> type:
-    """The rule for metaclasses written in Python, which create their classes with ``type.__new__``."""
+    """Create a class for a metaclass written in Python."""
     if len(args) != 4:
         result: type = plainly(type.__new__, args, kwargs)
         return result
@@ -119,7 +119,7 @@ def _isinstance(trace: Trace, value: Any, classes: Any) -> Any:
     _note_bases(trace, shown)
     kind = type(value)
     if isinstance(value, torch.Tensor) or kind is Array or kind in PLAIN_TYPES:
-        answer = _asked(trace, value, classes, PLAIN_TYPES.get(kind, shown))
+        answer = _call_instance_check(trace, value, classes, PLAIN_TYPES.get(kind, shown))
         if answer is not None:
             return answer
     if isinstance(value, torch.Tensor):
@@ -138,6 +138,7 @@ def _isinstance(trace: Trace, value: Any, classes: Any) -> Any:
 
 
 def _tensor_isinstance(trace: Trace, value: torch.Tensor, classes: Any) -> bool:
+    """Return ``isinstance`` of a tensor, by the class that the program sees."""
     shown = trace.torch.python_type(value)
     if type(classes) is tuple:
         return any(_tensor_isinstance(trace, value, c) for c in classes)
@@ -173,7 +174,7 @@ def _is_legacy(value: torch.Tensor, cls: Any) -> bool:
     return (value.dtype, value.layout, value.device.type) == (cls.dtype, cls.layout, device)
 
 
-def _asked(trace: Trace, value: object, classes: object, shown: type) -> Any:
+def _call_instance_check(trace: Trace, value: object, classes: object, shown: type) -> Any:
     """Call the ``__instancecheck__`` of a program's metaclass on a value that has a proxy.
 
     The result is None if the metaclass has no such method.
@@ -190,11 +191,11 @@ def _asked(trace: Trace, value: object, classes: object, shown: type) -> Any:
 
 
 def _instance_check(trace: Trace, cls: object) -> Any:
-    """The Python ``__instancecheck__`` of the metaclass of ``cls``, or None if the program defines none."""
-    found = trace.objects.classes.lookup(type(cls), "__instancecheck__")
-    if type(found) is not types.FunctionType or found is abc.ABCMeta.__dict__["__instancecheck__"]:
+    """Return the Python ``__instancecheck__`` of the metaclass of ``cls``, or None if the program defines none."""
+    method = trace.objects.classes.lookup(type(cls), "__instancecheck__")
+    if type(method) is not types.FunctionType or method is abc.ABCMeta.__dict__["__instancecheck__"]:
         return None
-    return None if found.__module__.partition(".")[0] in ("torch", "typing") else found
+    return None if method.__module__.partition(".")[0] in ("torch", "typing") else method
 
 
 @RULES.rule(type.__instancecheck__)

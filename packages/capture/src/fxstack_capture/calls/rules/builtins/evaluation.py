@@ -34,11 +34,11 @@ _BINDING: Final = opcodes_of(Kind.BINDS_NAME)
 @functools.lru_cache(1024)
 @calls_program
 def _compiled(text: str, file: str, mode: str, flags: int) -> CodeType | None:
-    """The code object, or None if compiling the text warns. Raises the exceptions of ``compile``."""
-    with warnings.catch_warnings(record=True) as given:
+    """Return the code object, or None if compiling the text warns. Raise the exceptions of ``compile``."""
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         code: CodeType = compile(text, file, mode, flags, dont_inherit=True)
-    return None if given else code
+    return None if warned else code
 
 
 def _code(trace: Trace, name: str, text: tuple[Any, ...], mode: str) -> CodeType:
@@ -78,7 +78,7 @@ def _run_in_scope(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwar
 
 
 def _body(code: CodeType, frame: Frame, name: str) -> tuple[FunctionType, dict[str, Any]]:
-    """A function that runs ``code`` as part of ``frame``, and all variables of ``frame``.
+    """Return a function that runs ``code`` as part of ``frame``, and all variables of ``frame``.
 
     ``dir()`` and ``locals()`` list these variables.
     """
@@ -86,8 +86,8 @@ def _body(code: CodeType, frame: Frame, name: str) -> tuple[FunctionType, dict[s
         raise graph_break("side-effect-call", f"{name} of code that binds names")
     if frame.names is not None:
         return FunctionType(code, frame.globals), frame.names
-    found = {n: frame.value_of(i) for i, n in enumerate(frame.program.names)}
-    variables = {n: value for n, value in found.items() if value is not NULL}
+    values = {n: frame.value_of(i) for i, n in enumerate(frame.program.names)}
+    variables = {n: value for n, value in values.items() if value is not NULL}
     return FunctionType(code, frame.globals), variables
 
 

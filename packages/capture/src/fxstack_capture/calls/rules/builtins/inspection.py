@@ -39,15 +39,15 @@ def _signature(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
         if type(wrapped) is not types.FunctionType:
             break
         inner = wrapped
-    found = plainly(inspect.signature, args, {})
-    for parameter in found.parameters.values():
+    result = plainly(inspect.signature, args, {})
+    for parameter in result.parameters.values():
         if not _is_inert(parameter.default):
             raise graph_break("unsupported-call", "inspect.signature of a function with a mutable default")
-    return found
+    return result
 
 
 def _init_of(trace: Trace, fn: object) -> Any:
-    """The ``__init__`` that determines the signature of a class. Any other object is returned unchanged."""
+    """Return the ``__init__`` that determines the signature of a class. Return any other object unchanged."""
     if type(fn) is not type:
         return fn
     lookup = trace.objects.classes.lookup
@@ -65,7 +65,7 @@ _SLOT_NAMES: Any = vars(copyreg)["_slotnames"]
 
 @RULES.rule(_SLOT_NAMES)
 def _slot_names(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
-    """The slot names that ``copy`` and ``pickle`` ask of a class.
+    """Return the slot names that ``copy`` and ``pickle`` ask of a class.
 
     The cache in the class has no visible effect.
     """
@@ -76,7 +76,7 @@ def _slot_names(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
 
 @RULES.rule(_abc.get_cache_token)
 def _registrations(trace: Trace, fn: Callable[..., Any], _args: Args, _kwargs: Kwargs) -> Any:
-    """The number of registrations with abstract classes.
+    """Return the number of registrations with abstract classes, and guard it.
 
     ``functools.singledispatch`` depends on this number.
     """
@@ -113,7 +113,7 @@ def _is_subclass(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwarg
 
 @RULES.rule(_thread.get_ident)
 def _thread_id(trace: Trace, fn: Callable[..., Any], _args: Args, _kwargs: Kwargs) -> Any:
-    """The id of the thread that runs the entry. Another thread compiles its own entry."""
+    """Return the id of the thread, and guard it. Another thread compiles its own entry."""
     trace.torch.guard_flag(fn)
     return fn()
 

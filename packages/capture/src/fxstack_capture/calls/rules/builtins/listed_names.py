@@ -29,7 +29,7 @@ _NAMESPACE: Final[Any] = vars(types.ModuleType)["__dict__"]
 
 
 def listed_names(trace: Trace, obj: object) -> Any:
-    """``dir(obj)``."""
+    """Return ``dir(obj)``."""
     if isinstance(obj, (torch.Tensor, Array)):
         raise graph_break("unsupported-call", f"dir of a {class_of(trace, obj).__name__}")
     cls = type(obj)
@@ -64,9 +64,9 @@ def _names_of_object(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> l
     objects = trace.objects
     obj = args[0]
     for name in ("__dict__", "__class__"):
-        found = objects.classes.lookup(type(obj), name)
-        if not isinstance(found, (types.GetSetDescriptorType, types.MemberDescriptorType)):
-            if name == "__dict__" and found is ABSENT:
+        descriptor = objects.classes.lookup(type(obj), name)
+        if not isinstance(descriptor, (types.GetSetDescriptorType, types.MemberDescriptorType)):
+            if name == "__dict__" and descriptor is ABSENT:
                 continue
             raise graph_break("unsupported-call", f"dir of an object that defines {name}")
     of_class = trace.calls.call(_OF_CLASS, (type(obj),), {})

@@ -68,16 +68,16 @@ def _type_call(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
 
 @RULES.rule(_SUBCLASSES)
 def _subclasses(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
-    """The present subclasses in a new list. Guards check the number and the identity of the subclasses."""
+    """Return the present subclasses in a new list. Guards check their number and identity."""
     objects = trace.objects
-    found = plainly(type.__subclasses__, args, kwargs)
-    if objects.is_new(args[0]) or any(map(objects.is_new, found)):
+    subclasses = plainly(type.__subclasses__, args, kwargs)
+    if objects.is_new(args[0]) or any(map(objects.is_new, subclasses)):
         raise graph_break("unsupported-call", "type.__subclasses__")
     source = Converted(pinned(args[0], args[0].__qualname__), _SUBCLASSES)
-    trace.guard(source, LengthIs(len(found)))
-    for index, subclass in enumerate(found):
+    trace.guard(source, LengthIs(len(subclasses)))
+    for index, subclass in enumerate(subclasses):
         trace.guard(Item(source, index), IdentityIs(subclass, id(subclass)))
-    return [objects.enter(subclass, Item(source, index)) for index, subclass in enumerate(found)]
+    return [objects.enter(subclass, Item(source, index)) for index, subclass in enumerate(subclasses)]
 
 
 @RULES.rule(object.__reduce_ex__, object.__reduce__, object.__getstate__)

@@ -54,7 +54,7 @@ def _is_plain_stream(trace: Trace) -> bool:
 
 
 def _text(trace: Trace, value: object) -> Any:
-    """The text that ``print`` writes for a value. The replacement code formats symbolic numbers."""
+    """Return the text that ``print`` writes for a value. The replacement code formats symbolic numbers."""
     if type(value) in NUMBERS or type(value) is Text:
         return value
     if scan.scan(trace, (value,), []) & scan.TENSOR:
@@ -63,7 +63,7 @@ def _text(trace: Trace, value: object) -> Any:
 
 
 def _option(name: str, value: object) -> Any:
-    """A valid ``sep``, ``end`` or ``flush``. Raises the TypeError of ``print`` for an invalid option."""
+    """Return a valid ``sep``, ``end`` or ``flush``. Raise the TypeError of ``print`` for an invalid option."""
     if name not in ("sep", "end", "flush", "file") or not isinstance(value, (str, bool, type(None))):
         plainly(print, (), {"file": io.StringIO(), name: value})
     return value
@@ -71,7 +71,7 @@ def _option(name: str, value: object) -> Any:
 
 @RULES.rule(*(cls.__repr__ for cls in SYMBOLIC))
 def _text_of_a_number(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> str:
-    """The ``repr`` of a symbolic number inside of an object.
+    """Return the ``repr`` of a symbolic number inside of an object.
 
     C code calls this ``repr``, for example the ``repr`` of an ``OrderedDict``.
     """

@@ -20,7 +20,7 @@ from fxstack_capture.trace.state import Args, Kwargs, Trace
 from fxstack_interchange.locations.tracebacks import is_stub
 
 _NAMES_ONLY = frozenset(("collections", "enum", "typing", "logging", "warnings", "dataclasses"))
-"""Modules of Python's that look up the name or the namespace of a caller."""
+"""Modules of the standard library that read the name or the namespace of a caller, and no other frame."""
 
 
 @RULES.rule(sys._getframe)
@@ -46,7 +46,7 @@ def _name_of_caller(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> An
 
 @RULES.rule(FrameType.clear)
 def _clear(_trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
-    """``frame.clear``, which ``traceback.clear_frames`` calls for every frame of a traceback.
+    """Skip ``frame.clear``, which ``traceback.clear_frames`` calls for every frame of a traceback.
 
     The frames of interpreted code are stubs without locals.
     """
@@ -56,7 +56,7 @@ def _clear(_trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
 
 
 _DEBUGGING = frozenset({"set_trace", "settrace", "breakpoint"})
-"""The names of functions with which a program calls a debugger."""
+"""Names of functions that call a debugger."""
 
 
 def is_debugger(fn: FunctionType) -> bool:

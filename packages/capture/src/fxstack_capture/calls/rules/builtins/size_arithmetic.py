@@ -22,7 +22,7 @@ OF_NUMBERS = (
     *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh"),
     *("isfinite", "isinf", "isnan", "atanh", "erf", "erfc", "gamma", "lgamma", "degrees", "radians"),
 )
-"""Functions of one number of module ``math`` that have no form in symbols: what they give is another input of the graph."""
+"""Functions of module ``math`` without a symbolic form. The result for a symbol is another input of the graph."""
 
 
 @RULES.rule(*(getattr(math, name) for name in OF_NUMBERS))
@@ -40,7 +40,7 @@ def _function_of_number(trace: Trace, fn: Callable[..., Any], args: Args, kwargs
 
 @RULES.rule(math.pow)
 def _power(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """``math.pow`` of a positive base as ``**`` of floats. Both call C's ``pow``."""
+    """Compute ``math.pow`` of a positive base as ``**`` of floats. Both call C's ``pow``."""
     numbers = all(type(arg) in (int, float, torch.SymInt, torch.SymFloat) for arg in args)
     if not kwargs and len(args) == 2 and numbers and any(map(trace.torch.is_symbolic, args)):
         base, exponent = map(torch.sym_float, args)
@@ -65,7 +65,7 @@ def _index(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> 
 
 @RULES.rule(round)
 def _round(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """``round``: an integer is its own result, unless the call asks for digits."""
+    """Return an integer unchanged, unless the call asks for digits."""
     if not kwargs and len(args) == 1:
         if isinstance(args[0], torch.SymInt):
             return args[0]
@@ -78,7 +78,7 @@ def _round(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> 
 
 @RULES.rule(divmod)
 def _divmod(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """``divmod`` of integers as two operations.
+    """Compute ``divmod`` of integers as two operations.
 
     CPython itself divides by zero, so that its error is raised.
     """

@@ -21,10 +21,10 @@ _PLAIN = (str, int, types.NoneType, types.EllipsisType)
 @RULES.rule(typing.Optional.__class__.__getitem__.__code__)
 def _subscribe(trace: Trace, fn: types.FunctionType, args: Args, kwargs: Kwargs) -> Any:
     objects = trace.objects
-    if kwargs or not all(_is_known(objects, arg) for arg in args):
+    if kwargs or not all(_is_constant(objects, arg) for arg in args):
         return trace.interp.call_function(fn, args, kwargs)
-    made = fn(*[_real(objects, arg) for arg in args])
-    return objects.enter(made, pinned(made, "form"))
+    form = fn(*[_real(objects, arg) for arg in args])
+    return objects.enter(form, pinned(form, "form"))
 
 
 def _real(objects: Any, value: Any) -> Any:
@@ -33,14 +33,14 @@ def _real(objects: Any, value: Any) -> Any:
     return objects.original_of(value)
 
 
-def _is_known(objects: Any, value: Any) -> bool:
+def _is_constant(objects: Any, value: Any) -> bool:
     """Whether ``value`` is from outside and is the same in each call."""
     if type(value) in (tuple, list):
-        return all(_is_known(objects, item) for item in value)
+        return all(_is_constant(objects, item) for item in value)
     if isinstance(value, type):
         return not objects.is_new(value)
     if isinstance(value, (types.GenericAlias, types.UnionType)):
-        return _is_known(objects, value.__args__)
+        return _is_constant(objects, value.__args__)
     if type(value).__module__ == "typing":
         return bool(objects.is_preexisting(value))
     return isinstance(value, _PLAIN)

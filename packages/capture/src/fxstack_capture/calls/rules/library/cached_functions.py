@@ -63,7 +63,7 @@ class _Entry:
 
     @property
     def missing(self) -> Guard:
-        """The guard that holds as long as the cache does not hold the result."""
+        """Return the guard that holds as long as the cache does not hold the result."""
         return Guard(self.source, IdentityIs(native.NOT_CACHED, id(native.NOT_CACHED)))
 
 
@@ -80,10 +80,10 @@ def _call_cached(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwarg
     if entry is None:
         _hash(calls, (*args, *kwargs.values()))
         return calls.call(calls.objects.load_attr(fn, "__wrapped__"), args, kwargs)
-    found = native.cached(fn, entry.source.key)
-    if found is native.NOT_CACHED:
+    result = native.cached(fn, entry.source.key)
+    if result is native.NOT_CACHED:
         return _missed(calls, entry)
-    value = calls.objects.enter(found, entry.source)
+    value = calls.objects.enter(result, entry.source)
     _call_later(calls, entry)
     return value
 
@@ -111,6 +111,7 @@ def _call_later(calls: Calls, entry: _Entry) -> None:
 
 
 def _missed(calls: Calls, entry: _Entry) -> Any:
+    """Trace the wrapped function after a miss, and let the replacement code fill the cache if the result allows it."""
     before, storages = Surroundings(calls.trace), set(calls.trace.torch.mutated_storages)
     try:
         function = calls.objects.load_attr(entry.fn, "__wrapped__")
@@ -118,25 +119,26 @@ def _missed(calls: Calls, entry: _Entry) -> Any:
     except GraphBreak as reason:
         if reason.until is not None or reason.error is not None:
             raise
-        raise _postponed(calls.trace, entry) from reason
+        raise _deferral(calls.trace, entry) from reason
     if not _is_lasting(calls, value):
-        raise _postponed(calls.trace, entry)
+        raise _deferral(calls.trace, entry)
     if before.have_changed() or calls.trace.torch.mutated_storages != storages:
-        raise _postponed(calls.trace, entry)
+        raise _deferral(calls.trace, entry)
     _call_later(calls, entry)
     return value
 
 
-def _postponed(trace: Trace, entry: _Entry) -> GraphBreak:
-    """The graph break of a miss. The frame is deferred until the cache holds the result."""
+def _deferral(trace: Trace, entry: _Entry) -> GraphBreak:
+    """Return the graph break of a miss. The frame is deferred until the cache holds the result."""
     name = entry.fn.__qualname__
-    ending = graph_break("side-effect-call", f"{name}, whose cache does not hold the result,")
+    reason_to_end = graph_break("side-effect-call", f"{name}, whose cache does not hold the result,")
     if trace.may_defer:
-        ending.until = entry.missing
-    return ending
+        reason_to_end.until = entry.missing
+    return reason_to_end
 
 
 def _entry(calls: Calls, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> _Entry | None:
+    """Return the call with its place in the cache, or None if the key of the call is not known."""
     if not keyword_mark() or not all(map(functools.partial(_is_known, calls), (*args, *kwargs.values()))):
         return None
     typed = is_typed(fn)

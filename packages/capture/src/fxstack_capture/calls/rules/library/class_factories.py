@@ -17,7 +17,7 @@ from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 @RULES.rule(collections.namedtuple)  # noqa: PYI024 - the rule of the function itself
 def _namedtuple(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> type:
-    """``collections.namedtuple``, which generates code from the names alone."""
+    """Call ``collections.namedtuple``, which generates code from the names alone."""
     args = tuple(specialized(trace, value) for value in args)
     for value in (*args, *kwargs.values()):
         if not _is_names(value):
@@ -26,12 +26,12 @@ def _namedtuple(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> type:
         caller = trace.interp.current_frame().globals
         kwargs = {**kwargs, "module": caller.get("__name__", "__main__")}
     make: Any = collections.namedtuple  # noqa: PYI024 - the program's own call
-    made = plainly(make, args, kwargs)
-    note_class(trace, made)
-    fixed = tuple(tuple(value) if type(value) is list else value for value in args)
-    named = {name: tuple(value) if type(value) is list else value for name, value in kwargs.items()}
-    trace.objects.recipes.note(made, make, fixed, named)
-    result: type = made
+    created = plainly(make, args, kwargs)
+    note_class(trace, created)
+    recipe_args = tuple(tuple(value) if type(value) is list else value for value in args)
+    recipe_kwargs = {name: tuple(value) if type(value) is list else value for name, value in kwargs.items()}
+    trace.objects.recipes.note(created, make, recipe_args, recipe_kwargs)
+    result: type = created
     return result
 
 
@@ -44,13 +44,13 @@ _PROCESS_CLASS: Any = vars(dataclasses)["_process_class"]
 
 @RULES.rule(_PROCESS_CLASS)
 def _process_class(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
-    """``@dataclass`` on a class made by the program. The decorator reads and extends that class only."""
+    """Apply ``@dataclass`` to a class made by the program. The decorator reads and extends only this class."""
     cls = args[0]
     if not trace.objects.is_new(cls):
         raise graph_break("unsupported-call", f"dataclass of {cls.__qualname__}, which exists outside")
-    made = plainly(_PROCESS_CLASS, args, kwargs)
-    note_class(trace, made)
-    return made
+    created = plainly(_PROCESS_CLASS, args, kwargs)
+    note_class(trace, created)
+    return created
 
 
 def note_class(trace: Trace, cls: type) -> None:

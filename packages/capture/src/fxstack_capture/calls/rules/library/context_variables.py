@@ -27,10 +27,10 @@ _GET: Final[Any] = ContextVar.__dict__["get"]
 @RULES.rule(ContextVar)
 @calls_program
 def _new(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> ContextVar[Any]:
-    """A variable that the trace alone uses: it cannot be rebuilt, so that its writes are not replayed."""
-    made: ContextVar[Any] = ContextVar(*args, **kwargs)
-    trace.objects.note_new(made)
-    return made
+    """Create a variable that only the trace uses. It cannot be rebuilt, so its writes are not replayed."""
+    variable: ContextVar[Any] = ContextVar(*args, **kwargs)
+    trace.objects.note_new(variable)
+    return variable
 
 
 @RULES.unpacked(_GET, count=(1, 2))
@@ -72,7 +72,7 @@ def _is_set(trace: Trace, var: ContextVar[Any]) -> bool:
 
 
 def _token(var: ContextVar[Any], before: object) -> Token[Any]:
-    """A token with the previous value. Only the trace uses this token."""
+    """Return a token with the previous value. Only the trace uses this token."""
     if before is not ABSENT:
         var.set(before)
     return var.set(None)

@@ -40,16 +40,16 @@ def _is_enabled_for(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> bo
 
 @RULES.rule(logging.getLogger)
 def _get_logger(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
-    """An existing logger. Creating a logger takes the lock of the module and breaks the graph."""
+    """Return an existing logger. Creating a logger takes the lock of the module and breaks the graph."""
     name = args[0] if args else kwargs.get("name")
     load: Any = trace.objects.load_attr
     if not name:
         return load(logging, "root")
     loggers = load(load(logging.Logger, "manager"), "loggerDict")
-    found = trace.calls.call(dict.get, (loggers, name), {}) if type(name) is str else None
-    if not isinstance(found, logging.Logger):
+    logger_found = trace.calls.call(dict.get, (loggers, name), {}) if type(name) is str else None
+    if not isinstance(logger_found, logging.Logger):
         raise graph_break("side-effect-call", f"logging.getLogger of a new logger, {name!r}")
-    return found
+    return logger_found
 
 
 @RULES.rule(logging.Logger._log)
@@ -58,16 +58,16 @@ def _log(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
         raise graph_break("side-effect-call", "a log record for a handler or filter of the program's own")
     if len(args) > _EXC_INFO or kwargs.get("exc_info") or kwargs.get("stack_info"):
         raise graph_break("side-effect-call", "a log record with an exception or a stack")
-    later: Any = logging.Logger._log
-    place = _caller(trace, kwargs.get("stacklevel", 1))
-    if place is not None:
-        later = functools.partial(_write, place)
+    log: Any = logging.Logger._log
+    position = _caller(trace, kwargs.get("stacklevel", 1))
+    if position is not None:
+        log = functools.partial(_write, position)
         kwargs = {"extra": kwargs.get("extra")}
-    defer(trace, later, args, kwargs)
+    defer(trace, log, args, kwargs)
 
 
 def _caller(trace: Trace, level: object) -> tuple[str, int, str] | None:
-    """The file, line and function that a record names (``Logger.findCaller``); None if not a traced frame."""
+    """Return the file, line and function that a record names (``Logger.findCaller``), or None if the frame is not traced."""
     frame: Any = trace.interp.current_frame()
     # ``logging`` looks for a caller only if ``_srcfile`` is set.
     while frame is not None and type(level) is int and vars(logging)["_srcfile"]:
@@ -84,12 +84,12 @@ def _caller(trace: Trace, level: object) -> tuple[str, int, str] | None:
 
 def _is_internal(file: str) -> bool:
     """Whether ``findCaller`` skips frames of this file."""
-    own: Any = vars(logging)["_srcfile"]
-    return os.path.normcase(file) == own or ("importlib" in file and "_bootstrap" in file)
+    logging_file: Any = vars(logging)["_srcfile"]
+    return os.path.normcase(file) == logging_file or ("importlib" in file and "_bootstrap" in file)
 
 
 def _write(
-    place: tuple[str, int, str],
+    position: tuple[str, int, str],
     logger: logging.Logger,
     level: int,
     message: str,
@@ -98,15 +98,15 @@ def _write(
     extra: dict[str, Any] | None,
 ) -> None:
     """Log as ``Logger._log`` does when it is called at ``place``."""
-    file, line, function = place
+    file, line, function = position
     record = logger.makeRecord(logger.name, level, file, line, message, args, None, function, extra, None)
     logger.handle(record)
 
 
 _EXC_INFO: Final = 4
-"""From here on ``Logger._log`` takes what is found where the call is: the exception, the stack."""
+"""Position of ``exc_info`` in ``Logger._log``. From this position on the arguments are read at the call (exception, stack)."""
 _KNOWN = frozenset({*sys.stdlib_module_names, "_pytest", "rich", "absl", "torch"}) - {"__main__"}
-"""Packages whose handlers write what they get elsewhere, or keep it for when the program has run."""
+"""Packages whose handlers write records elsewhere or buffer them, so that the program cannot observe the time."""
 
 
 def _is_of_the_program(obj: object, methods: tuple[str, ...]) -> bool:

@@ -23,7 +23,7 @@ RULES.add(wrapping.traced_to_tensors, wrapping.to_tensors)
 
 @RULES.rule(item)
 def _item(_trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
-    """``item`` of a NumPy scalar whose value changes between calls."""
+    """Call ``item`` of a NumPy scalar whose value changes between calls."""
     return item(args[0]) if len(args) == 1 and not kwargs else args[0].settle().item(*args[1:])
 
 

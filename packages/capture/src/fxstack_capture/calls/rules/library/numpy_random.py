@@ -40,12 +40,13 @@ _NAMES = (
 
 
 def _draw(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    generator, *given = args
+    """Draw with the generator of the module. The results are inputs of the graph."""
+    generator, *arguments = args
     if generator is not _GLOBAL:
         raise _refusal(fn)
-    if fn.__name__ in ("permutation", "choice") and given and type(given[0]) is Array:
-        return _picked(trace, fn, given, kwargs)
-    constants = tuple(_constant(trace, fn, value) for value in given)
+    if fn.__name__ in ("permutation", "choice") and arguments and type(arguments[0]) is Array:
+        return _picked(trace, fn, arguments, kwargs)
+    constants = tuple(_constant(trace, fn, value) for value in arguments)
     named = {name: _constant(trace, fn, value) for name, value in kwargs.items()}
     return _drawn(trace, fn, constants, named)
 
@@ -81,6 +82,7 @@ def _as_tensor(fn: Callable[..., Any], *args: object, **kwargs: object) -> torch
 
 
 def _constant(trace: Trace, fn: Callable[..., Any], value: Any) -> Any:
+    """Return an argument of a draw as a constant, or break the graph."""
     value = trace.torch.specialize(value)
     if type(value) in (tuple, list, torch.Size):
         return type(value)(_constant(trace, fn, item) for item in value)
@@ -104,9 +106,9 @@ def _length(trace: Trace, fn: Callable[..., Any], array: Array) -> int:
     return length
 
 
-def _picked(trace: Trace, fn: Callable[..., Any], given: list[Any], kwargs: Kwargs) -> Any:
-    """Items of an array: NumPy draws their positions as it draws from ``range(length)``."""
-    array, *rest = given
+def _picked(trace: Trace, fn: Callable[..., Any], arguments: list[Any], kwargs: Kwargs) -> Any:
+    """Return items of an array. NumPy draws their positions as it draws from ``range(length)``."""
+    array, *rest = arguments
     length = _length(trace, fn, array)
     if fn.__name__ == "choice" and array.example.ndim != 1:
         raise _refusal(fn)
@@ -118,11 +120,11 @@ def _picked(trace: Trace, fn: Callable[..., Any], given: list[Any], kwargs: Kwar
 
 @RULES.rule(_STATE.shuffle)
 def _shuffle(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
-    generator, *given = args
+    generator, *arguments = args
     fn = _STATE.permutation
-    if generator is not _GLOBAL or kwargs or len(given) != 1 or type(given[0]) is not Array:
+    if generator is not _GLOBAL or kwargs or len(arguments) != 1 or type(arguments[0]) is not Array:
         raise _refusal(_STATE.shuffle)
-    (array,) = given
+    (array,) = arguments
     order = _drawn(trace, fn, (_length(trace, _STATE.shuffle, array),), {})
     mixed = trace.calls.call(operator.getitem, (array, order), {})
     trace.calls.call(operator.setitem, (array, Ellipsis, mixed), {})

@@ -34,39 +34,40 @@ _REFUSED = ("randbytes", "getstate", "setstate")
 
 
 def _draw(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    generator, *given = args
+    """Draw numbers with a generator from outside. The results are symbols of the graph."""
+    generator, *arguments = args
     objects = trace.objects
     if not objects.is_preexisting(generator):
         return _of_new(trace, fn, args, kwargs)
     if fn.__name__ in _REFUSED or type(generator) is not random.Random:
         raise _refusal(fn)
-    if fn.__name__ == "shuffle" and not _shuffles_new(objects, given):
+    if fn.__name__ == "shuffle" and not _shuffles_new(objects, arguments):
         raise _refusal(fn)
     if is_static(trace.options):
         raise graph_break("unsupported-call", f"random.{fn.__name__} under dynamic=False")
-    plain = tuple(_plain(trace, fn, value) for value in given)
+    plain = tuple(_plain(trace, fn, value) for value in arguments)
     named = {name: _plain(trace, fn, value) for name, value in kwargs.items()}
     if fn.__name__ == "getrandbits" and not all(n < _LARGEST.bit_length() for n in plain):
         raise _refusal(fn)
     if fn is random.Random.shuffle:
-        given[0][:] = objects.draws.draw(shuffled, generator, plain, named)
+        arguments[0][:] = objects.draws.draw(shuffle_copy, generator, plain, named)
         return None
     return objects.draws.draw(fn, generator, plain, named)
 
 
-def _shuffles_new(objects: Objects, given: list[Any]) -> bool:
+def _shuffles_new(objects: Objects, arguments: list[Any]) -> bool:
     """Whether the argument is a list of this trace.
 
     A list from outside may have another order in each call.
     """
-    return len(given) == 1 and type(given[0]) is list and not objects.is_preexisting(given[0])
+    return len(arguments) == 1 and type(arguments[0]) is list and not objects.is_preexisting(arguments[0])
 
 
-def shuffled(generator: random.Random, items: tuple[float, ...]) -> list[float]:
-    """The ``items`` in the order that ``generator.shuffle`` produces."""
-    made = [*items]
-    generator.shuffle(made)
-    return made
+def shuffle_copy(generator: random.Random, items: tuple[float, ...]) -> list[float]:
+    """Return the ``items`` in the order that ``generator.shuffle`` produces."""
+    mixed = [*items]
+    generator.shuffle(mixed)
+    return mixed
 
 
 def _refusal(fn: Callable[..., Any]) -> Any:
@@ -74,7 +75,7 @@ def _refusal(fn: Callable[..., Any]) -> Any:
 
 
 def _plain(trace: Trace, fn: Callable[..., Any], value: Any) -> Any:
-    """An argument as a constant.
+    """Return an argument as a constant.
 
     The numbers of a population must have one type, because the type of the result must not depend on the
     drawn number.
@@ -96,7 +97,7 @@ def _fits(number: float) -> bool:
 
 
 def _of_new(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """A call on a generator that this trace created.
+    """Call a method of a generator that this trace created.
 
     The state is known unless the system provides the seed.
     """

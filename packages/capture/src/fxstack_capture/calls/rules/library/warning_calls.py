@@ -35,13 +35,13 @@ def _warn(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
     if type(message) is not str or type(level) is not int:
         raise graph_break("side-effect-call", "warnings.warn")
     _demand_undisturbed(trace, category or UserWarning)
-    later = functools.partial(_give, message, category or UserWarning, *_place(trace, level))
+    emit = functools.partial(_give, message, category or UserWarning, *_place(trace, level))
     deferred: list[Any] = trace.objects.deferred
-    deferred.append(Call(pinned(later, "give_warning"), (), {}))
+    deferred.append(Call(pinned(emit, "give_warning"), (), {}))
 
 
 def _place(trace: Trace, level: int) -> tuple[dict[str, Any], str, int] | tuple[int]:
-    """The namespace, file and line of the frame to which a warning is attributed.
+    """Return the namespace, file and line of the frame to which a warning is attributed.
 
     If this frame is outside of the traced frames, the result is its distance above the root frame.
     """
@@ -96,7 +96,7 @@ def _ignored(trace: Trace, text: str, category: Any) -> bool:
 
 
 _MUTATED: Any = getattr(_warnings, "_filters_mutated", None)
-"""What tells caches of warnings that they are stale; from 3.14 on its callers hold a lock."""
+"""The function that invalidates the caches of warnings. From Python 3.14 on its callers hold a lock."""
 if _MUTATED is None:
     _MUTATED = vars(_warnings)["_filters_mutated_lock_held"]
 

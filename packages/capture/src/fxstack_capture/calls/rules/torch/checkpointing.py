@@ -51,6 +51,7 @@ def checkpoint(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs)
 
 
 def _inline(trace: Trace, args: Args, kwargs: Kwargs) -> Any:
+    """Call the function of a checkpoint, and tag its nodes for recomputation."""
     function, *inputs = args
     passed = {name: value for name, value in kwargs.items() if name not in _OWN}
     policy = _policy_of(trace, kwargs.get("context_fn", _checkpoint.noop_context_fn))
@@ -70,7 +71,7 @@ def _inline(trace: Trace, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _default_warning() -> str | None:
-    """The text of the warning about a call without ``use_reentrant``."""
+    """Return the text of the warning about a call without ``use_reentrant``."""
     functions = (inspect.unwrap(_checkpoint.checkpoint), getattr(_checkpoint, "_checkpoint_impl", None))
     texts = (text for fn in functions if inspect.isfunction(fn) for text in fn.__code__.co_consts)
     start = "torch.utils.checkpoint: the use_reentrant parameter"
@@ -108,7 +109,7 @@ def _selective(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs)
 def _is_listed(
     listed: list[Any], _context: object, operator: object, *_args: object, **_kwargs: object
 ) -> bool:
-    """The policy for a list of operators."""
+    """Return whether a list of operators has ``operator``: the policy that the list means."""
     return operator in listed
 
 
@@ -117,7 +118,7 @@ def _nothing_saved(*_args: object, **_kwargs: object) -> bool:
 
 
 def _policy_of(trace: Trace, context_fn: object) -> Any:
-    """The policy of a selective checkpoint, or None for an ordinary checkpoint."""
+    """Return the policy of a selective checkpoint, or None for an ordinary checkpoint."""
     if context_fn is _checkpoint.noop_context_fn:
         return None
     with choosing(trace.torch):
@@ -135,6 +136,7 @@ def _is_pair(contexts: object) -> bool:
 
 
 def _is_ordinary(trace: Trace, kwargs: Kwargs, inputs: tuple[Any, ...]) -> bool:
+    """Whether a checkpoint changes only which tensors are saved."""
     reentrant = kwargs.get("use_reentrant")
     context_fn = kwargs.get("context_fn", _checkpoint.noop_context_fn)
     return (

@@ -53,10 +53,10 @@ def _backward(trace: Trace, node: object, saved_tensors: object, *args: object) 
         return results
     if torch.is_grad_enabled():
         raise graph_break("unsupported-call", "the second derivative of a compiled graph")
-    made = traceable(trace.objects.original_of(node), tuple(arg is None for arg in args))
-    if made is None:
+    backward = traceable(trace.objects.original_of(node), tuple(arg is None for arg in args))
+    if backward is None:
         raise graph_break("unsupported-call", "the backward of a compiled graph with linked results")
-    function = trace.objects.enter(made, pinned(made, "backward"))
+    function = trace.objects.enter(backward, pinned(backward, "backward"))
     return trace.calls.call(function, (node, saved_tensors, *args), {})
 
 

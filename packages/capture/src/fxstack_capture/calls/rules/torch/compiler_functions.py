@@ -53,7 +53,7 @@ def _is_compiling(trace: Trace, _fn: object, _args: Args, _kwargs: Kwargs) -> bo
 
 
 _COMPUTE_OTHERWISE = frozenset({"torch.optim.sgd", "torch.nn.modules.transformer"})
-"""Modules whose results differ when they are compiled, for the sake of another compiler."""
+"""Modules that compute other results if ``is_compiling()``, to suit torch's compiler."""
 
 
 @RULES.rule(is_compiling, "torch._dynamo.external_utils:is_compiling")
@@ -91,7 +91,7 @@ RULES.add(run_plainly, torch_compat.OpOverloadPacket.__getattr__)
 
 @RULES.unpacked("torch._dynamo.decorators:mark_static")
 def _mark_static(trace: Trace, t: object, index: Any = None) -> None:
-    """``torch._dynamo.mark_static``: specialise the sizes to their present values."""
+    """Specialise the sizes of a tensor to their present values."""
     if not isinstance(t, torch.Tensor):
         raise graph_break("disabled", "mark_static")
     if index is None:
@@ -112,7 +112,7 @@ def _nothing(_trace: Trace) -> None:
 
 @RULES.unpacked("torch._dynamo.decorators:override_optimization_hint")
 def _no_hint(_trace: Trace, _x: object, _val: int) -> None:
-    """Ignore ``override_optimization_hint``: rules and not sizes decide here."""
+    """Ignore ``override_optimization_hint``: no decision of this compiler depends on such a hint."""
 
 
 @RULES.unpacked("torch._dynamo.decorators:override_cudagraphs")
@@ -130,13 +130,13 @@ def _optimized_module(trace: Trace, module: object, *args: object, **kwargs: obj
 
 @RULES.unpacked("torch._dynamo.decorators:error_on_graph_break")
 def _error_on_graph_break(trace: Trace, error_on_graph_break: bool) -> Any:
-    """``torch._dynamo.error_on_graph_break``: call the function of the same name of this package."""
+    """Call the function of the same name of this package."""
     return trace.calls.call(strictness.error_on_graph_break, (error_on_graph_break,), {})
 
 
 @RULES.unpacked("fxstack_capture.marking:nonstrict_trace", "torch._dynamo.decorators:nonstrict_trace")
 def _nonstrict_trace(trace: Trace, traceable_fn: object = None, fn: object = None) -> Any:
-    """``nonstrict_trace`` of a function from outside. The rule of the result exists in this trace alone."""
+    """Return a function that is recorded as operators. The rule of the result exists in this trace alone."""
     function = traceable_fn if fn is None else fn
     objects = trace.objects
     if type(function) is not FunctionType or objects.is_new(function):
@@ -179,21 +179,21 @@ def _interpret(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs)
         and isinstance(original, fx.GraphModule)
         and not kwargs.get("initial_env")
     ):
-        own = trace.objects.original_of(load(self, "graph")) is original.graph
-        if own and original.graph.python_code("self").src == original.code:
+        is_own_graph = trace.objects.original_of(load(self, "graph")) is original.graph
+        if is_own_graph and original.graph.python_code("self").src == original.code:
             return trace.calls.call(load(module, "forward"), tuple(inputs), {})
     return trace.interp.call_function(fn, args, kwargs)
 
 
 @RULES.rule(torch.compile, "fxstack.api:compile")
 def compiled_inside(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
-    """The rule of ``torch.compile`` and ``fxstack.compile``, also as decorators."""
+    """Return the function unchanged, because the trace inlines it; without a function, return a decorator."""
     model = args[0] if args else kwargs.get("model")
     return _decorator if model is None else _inlined(model)
 
 
 def _decorator(model: object) -> Any:
-    """The result of ``torch.compile()`` in compiled code. ``_decorated`` is the rule of its calls."""
+    """Stand for the result of ``torch.compile()`` in compiled code. ``_decorated`` is the rule of its calls."""
     raise AssertionError("this has a rule")
 
 
@@ -218,9 +218,9 @@ def _scripted(trace: Trace, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     if type(inner) is not FunctionType:
         raise graph_break("unsupported-call", f"{fn.name}, a function of TorchScript")
     kinds = {argument.name: str(argument.type) for argument in fn.schema.arguments}
-    given = [_converted(value, kind) for value, kind in zip(args, kinds.values(), strict=False)]
-    named = {name: _converted(value, kinds.get(name, "")) for name, value in kwargs.items()}
-    return trace.calls.call(inner, (*given, *args[len(given) :]), named)
+    positional = [_converted(value, kind) for value, kind in zip(args, kinds.values(), strict=False)]
+    keywords = {name: _converted(value, kinds.get(name, "")) for name, value in kwargs.items()}
+    return trace.calls.call(inner, (*positional, *args[len(positional) :]), keywords)
 
 
 def _converted(value: object, kind: str) -> Any:

@@ -35,7 +35,7 @@ _GLOBAL_HOOKS = (
 _OWN_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
 _HOOK_TABLES = frozenset({dict, OrderedDict})
 _ABSENT = ("_compiled_call_impl", "forward")
-"""What an instance may have for itself in place of what its class says."""
+"""Attributes of the class that an instance may shadow in its ``__dict__``. The fast path needs them absent."""
 _NAMESPACE = vars(_module)
 _CALL_IMPL = torch_compat.module_call
 _CALL_CODE = _CALL_IMPL.__code__
@@ -51,15 +51,15 @@ def module_getattr(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any
         members = own.get(holder, ABSENT) if state is None else state.get(holder)
         if members is not ABSENT:
             lazy = objects.lazy.get(id(members))
-            found = members.get(name, ABSENT) if lazy is None else lazy.get(name)
-            if found is not ABSENT:
-                return found
+            member = members.get(name, ABSENT) if lazy is None else lazy.get(name)
+            if member is not ABSENT:
+                return member
     raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'", name=name, obj=self)
 
 
 @RULES.forward(torch.nn.Module.__call__)
 def module_call(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Request:
-    """The call that ``_wrapped_call_impl`` and ``_call_impl`` make."""
+    """Return the call that ``_wrapped_call_impl`` and ``_call_impl`` make."""
     self = args[0]
     objects = trace.objects
     impl = objects.classes.lookup(type(self), "_call_impl")
@@ -84,19 +84,19 @@ def _is_plain(trace: Trace, self: object) -> bool:
         return False
     if objects.classes.lookup(type(self), "__getattribute__") is not object.__getattribute__:
         return False
-    original, proxy, known = state.original, state.proxy, state.known
+    original, proxy, known_members = state.original, state.proxy, state.known
     if state.expanded or any(
-        name in original or name in proxy or known.get(name, ABSENT) is not ABSENT for name in _ABSENT
+        name in original or name in proxy or known_members.get(name, ABSENT) is not ABSENT for name in _ABSENT
     ):
         return False
     for name in _OWN_HOOKS:
         hooks = original.get(name)
-        if type(hooks) not in _HOOK_TABLES or hooks or name in proxy or name in known:
+        if type(hooks) not in _HOOK_TABLES or hooks or name in proxy or name in known_members:
             return False
     if objects.load_attr(type(self), "_compiled_call_impl") is not None:
         return False
     trace.guard(state.source, MembersAre(_ABSENT, _OWN_HOOKS))
-    known.update(dict.fromkeys(_ABSENT, ABSENT))
+    known_members.update(dict.fromkeys(_ABSENT, ABSENT))
     return True
 
 
@@ -119,13 +119,13 @@ def _hooked(trace: Trace, self: object) -> bool:
 
 
 def first_lazy(root: Any) -> Any:
-    """A module under ``root`` whose first call will create its parameters, or None."""
+    """Return a module under ``root`` whose first call will create its parameters, or None."""
     modules = root.modules() if root is not None else ()
     return next((m for m in modules if isinstance(m, LazyModuleMixin) and _WAITING in vars(m)), None)
 
 
 def while_lazy(lazy: object) -> Guard:
-    """The guard that holds until ``lazy`` is called. The first call removes the hook that creates the parameters."""
+    """Return the guard that holds until ``lazy`` is called. The first call removes the hook that creates the parameters."""
     return Guard(InstanceDict(pinned(lazy, type(lazy).__name__)), HasKey(_WAITING, present=True))
 
 
@@ -166,7 +166,7 @@ def _make_handle(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
 
 
 def _init_handle(number: int, self: Any, hooks_dict: Any, *, extra_dict: Any = None) -> None:
-    """``RemovableHandle.__init__`` with this number as the id."""
+    """Do what ``RemovableHandle.__init__`` does, with this number as the id."""
     self.hooks_dict_ref = weakref.ref(hooks_dict)
     self.id = number
     self.extra_dict_ref = ()

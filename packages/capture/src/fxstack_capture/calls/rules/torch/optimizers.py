@@ -46,7 +46,7 @@ if isinstance(_wrapper := torch_compat.use_grad_for_differentiable(lambda *_args
 
 @RULES.rule(torch_compat.optimizer_value)
 def _get_value(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
-    """A step count as the number that eager computes with, because a tensor would have a lower precision."""
+    """Return a step count as the number that eager computes with. A tensor would have a lower precision."""
     (value,) = args
     return trace.torch.counted(value) if isinstance(value, torch.Tensor) else value
 
@@ -62,7 +62,7 @@ def _end_graph(_trace: Trace, fn: FunctionType, _args: Args, _kwargs: Kwargs) ->
 
 
 def _codes(module: ModuleType) -> Iterator[CodeType]:
-    """The code of all functions and methods of a module without decorators, and of inner functions."""
+    """Yield the code of all functions and methods of a module without decorators, and of inner functions."""
     own = [value for value in vars(module).values() if getattr(value, "__module__", "") == module.__name__]
     members = [member for cls in own if isinstance(cls, type) for member in vars(cls).values()]
     for value in (*own, *members):

@@ -46,11 +46,11 @@ def _collective(trace: Trace, fn: FunctionType, args: Args, kwargs: Kwargs) -> A
     except TypeError as error:
         raise _refusal(fn.__name__) from error
     bound.apply_defaults()
-    given = dict(bound.arguments)
-    _demand_member(fn.__name__, given)
-    function, operands = prepare(trace, given)
+    bound_arguments = dict(bound.arguments)
+    _demand_member(fn.__name__, bound_arguments)
+    function, operands = prepare(trace, bound_arguments)
     importlib.import_module("torch.distributed._functional_collectives")
-    trace.interp.call_function(function, (given["group"], *operands), {})
+    trace.interp.call_function(function, (bound_arguments["group"], *operands), {})
     return None
 
 
@@ -58,12 +58,12 @@ def _refusal(name: str) -> GraphBreak:
     return graph_break("unsupported-call", f"torch.distributed.{name}")
 
 
-def _demand_member(name: str, given: dict[str, Any]) -> None:
+def _demand_member(name: str, bound_arguments: dict[str, Any]) -> None:
     """Break the graph unless the call waits for the result, in a group of which this process is a member."""
-    group = given["group"]
+    group = bound_arguments["group"]
     groups = torch.distributed.ProcessGroup
-    known = group is None or (isinstance(group, groups) and torch.distributed.get_rank(group) >= 0)
-    if given["async_op"] is not False or not known or not torch.distributed.is_initialized():
+    is_member = group is None or (isinstance(group, groups) and torch.distributed.get_rank(group) >= 0)
+    if bound_arguments["async_op"] is not False or not is_member or not torch.distributed.is_initialized():
         raise _refusal(name)
 
 
@@ -87,70 +87,74 @@ def _plain(trace: Trace, *tensors: Any) -> bool:
     )
 
 
-def _size(given: dict[str, Any]) -> int:
-    return len(torch.distributed.get_process_group_ranks(given["group"]))
+def _size(bound_arguments: dict[str, Any]) -> int:
+    return len(torch.distributed.get_process_group_ranks(bound_arguments["group"]))
 
 
 def _is_concatenation(whole: torch.Tensor, part: torch.Tensor, size: int) -> bool:
-    """Whether ``whole`` has the sizes of ``size`` parts. Backends differ in what else they take."""
+    """Whether ``whole`` has the sizes of ``size`` parts. Backends differ in the other shapes that they accept."""
     sizes = part.shape
     return len(sizes) > 0 and whole.shape == (sizes[0] * size, *sizes[1:])
 
 
-def _operation(name: str, given: dict[str, Any]) -> str:
-    """The name of the reduction for functional collectives."""
-    op = given["op"]
-    found = op.name if type(op) is type(torch.distributed.ReduceOp.SUM) else "PREMUL_SUM"
-    _demand(name, found != "PREMUL_SUM")
-    return str(found.lower())
+def _operation(name: str, bound_arguments: dict[str, Any]) -> str:
+    """Return the name of the reduction for functional collectives."""
+    op = bound_arguments["op"]
+    reduction = op.name if type(op) is type(torch.distributed.ReduceOp.SUM) else "PREMUL_SUM"
+    _demand(name, reduction != "PREMUL_SUM")
+    return str(reduction.lower())
 
 
 Prepared = tuple[Callable[..., None], tuple[Any, ...]]
 """A function of ``polyfills.collectives``, and its operands after the group."""
 
 
-def _all_reduce(trace: Trace, given: dict[str, Any]) -> Prepared:
-    tensor = given["tensor"]
+def _all_reduce(trace: Trace, bound_arguments: dict[str, Any]) -> Prepared:
+    tensor = bound_arguments["tensor"]
     _demand("all_reduce", _plain(trace, tensor))
-    return collectives.all_reduce, (tensor, _operation("all_reduce", given))
+    return collectives.all_reduce, (tensor, _operation("all_reduce", bound_arguments))
 
 
-def _broadcast(trace: Trace, given: dict[str, Any]) -> Prepared:
-    tensor, root, of_group = given["tensor"], given["src"], given.get("group_src")
+def _broadcast(trace: Trace, bound_arguments: dict[str, Any]) -> Prepared:
+    tensor, root, of_group = (
+        bound_arguments["tensor"],
+        bound_arguments["src"],
+        bound_arguments.get("group_src"),
+    )
     _demand("broadcast", _plain(trace, tensor), (root is None) is not (of_group is None))
-    ranks = torch.distributed.get_process_group_ranks(given["group"])
+    ranks = torch.distributed.get_process_group_ranks(bound_arguments["group"])
     _demand("broadcast", of_group in range(len(ranks)) if root is None else root in ranks)
     return collectives.broadcast, (tensor, of_group if root is None else ranks.index(root))
 
 
-def _gather(trace: Trace, given: dict[str, Any]) -> Prepared:
-    output, tensor = given["output_tensor"], given["input_tensor"]
+def _gather(trace: Trace, bound_arguments: dict[str, Any]) -> Prepared:
+    output, tensor = bound_arguments["output_tensor"], bound_arguments["input_tensor"]
     _demand("all_gather", _plain(trace, output, tensor))
-    _demand("all_gather", _is_concatenation(output, tensor, _size(given)))
+    _demand("all_gather", _is_concatenation(output, tensor, _size(bound_arguments)))
     return collectives.all_gather, (output, tensor)
 
 
-def _gather_list(trace: Trace, given: dict[str, Any]) -> Prepared:
-    outputs, tensor = given["tensor_list"], given["tensor"]
+def _gather_list(trace: Trace, bound_arguments: dict[str, Any]) -> Prepared:
+    outputs, tensor = bound_arguments["tensor_list"], bound_arguments["tensor"]
     _demand("all_gather", type(outputs) is list, _plain(trace, tensor, *outputs))
-    _demand("all_gather", len(outputs) == _size(given))
+    _demand("all_gather", len(outputs) == _size(bound_arguments))
     _demand("all_gather", *(output.shape == tensor.shape for output in outputs))
     return collectives.all_gather_list, (outputs, tensor)
 
 
-def _reduce_scatter(trace: Trace, given: dict[str, Any]) -> Prepared:
-    output, tensor = given["output"], given["input"]
+def _reduce_scatter(trace: Trace, bound_arguments: dict[str, Any]) -> Prepared:
+    output, tensor = bound_arguments["output"], bound_arguments["input"]
     _demand("reduce_scatter", _plain(trace, output, tensor))
-    _demand("reduce_scatter", _is_concatenation(tensor, output, _size(given)))
-    return collectives.reduce_scatter, (output, tensor, _operation("reduce_scatter", given))
+    _demand("reduce_scatter", _is_concatenation(tensor, output, _size(bound_arguments)))
+    return collectives.reduce_scatter, (output, tensor, _operation("reduce_scatter", bound_arguments))
 
 
-def _all_to_all(trace: Trace, given: dict[str, Any]) -> Prepared:
-    output, tensor, size = given["output"], given["input"], _size(given)
+def _all_to_all(trace: Trace, bound_arguments: dict[str, Any]) -> Prepared:
+    output, tensor, size = bound_arguments["output"], bound_arguments["input"], _size(bound_arguments)
     _demand("all_to_all_single", _plain(trace, output, tensor), output.dim() > 0, tensor.dim() > 0)
     splits = [
         list(split or [tensor.shape[0] // size] * size)
-        for split in (given["output_split_sizes"], given["input_split_sizes"])
+        for split in (bound_arguments["output_split_sizes"], bound_arguments["input_split_sizes"])
     ]
     for split, split_tensor in zip(splits, (output, tensor), strict=True):
         _demand("all_to_all_single", len(split) == size, sum(split) == split_tensor.shape[0])
@@ -167,7 +171,7 @@ _FUNCTIONAL: dict[str, Callable[[Trace, dict[str, Any]], Prepared]] = {
     "_reduce_scatter_base": _reduce_scatter,
     "all_to_all_single": _all_to_all,
 }
-"""By the name of the collective: checks the arguments, and finds what to call."""
+"""By the name of the collective: the function that checks the arguments and returns the call of the functional collective."""
 
 
 def _facts() -> list[BuiltinFunctionType]:

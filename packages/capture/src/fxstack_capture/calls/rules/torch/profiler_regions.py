@@ -18,7 +18,7 @@ from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 
 class IdleRegion(record_function):
-    """A range that plain Python may end: graphs have the range, and nothing happens outside of graphs."""
+    """A range that plain Python may end. Only graphs show the range; its methods do nothing in plain Python."""
 
     def __enter__(self) -> Self:
         return self
@@ -30,9 +30,9 @@ class IdleRegion(record_function):
 @RULES.rule(record_function)
 def _make_record(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> IdleRegion:
     bound = plainly(_RECORD_SIGNATURE.bind, (None, *args), kwargs)
-    made = IdleRegion.__new__(IdleRegion)
-    made.__dict__.update(name=bound.args[1], args=bound.arguments.get("args"))
-    return made
+    created_region = IdleRegion.__new__(IdleRegion)
+    created_region.__dict__.update(name=bound.args[1], args=bound.arguments.get("args"))
+    return created_region
 
 
 _RECORD_SIGNATURE = inspect.signature(record_function.__init__)

@@ -50,11 +50,11 @@ def _gradients(
 
     The gradient is zero if no output depends on an input.
     """
-    given = [None] * len(outputs) if grad_outputs is None else grad_outputs
-    pairs = [(out, g) for out, g in zip(outputs, given) if out.requires_grad]  # noqa: B905
+    gradients_out = [None] * len(outputs) if grad_outputs is None else grad_outputs
+    pairs = [(out, g) for out, g in zip(outputs, gradients_out) if out.requires_grad]  # noqa: B905
     if not pairs:
         return tuple(torch.zeros_like(x) for x in inputs)
-    found = torch.autograd.grad(
+    gradients = torch.autograd.grad(
         tuple(out for out, _ in pairs),
         inputs,
         None if grad_outputs is None else tuple(g for _, g in pairs),
@@ -62,4 +62,4 @@ def _gradients(
         create_graph=create_graph,
         allow_unused=True,
     )
-    return tuple(torch.zeros_like(x) if g is None else g for g, x in zip(found, inputs, strict=True))
+    return tuple(torch.zeros_like(x) if g is None else g for g, x in zip(gradients, inputs, strict=True))

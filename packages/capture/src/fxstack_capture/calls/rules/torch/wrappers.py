@@ -38,9 +38,9 @@ _TAGGING = {
 @RULES.rule(*_TAGGING)
 def _untagged(trace: Trace, fn: FunctionType, args: Args, kwargs: Kwargs) -> Any:
     """Call the original method without the mark, which only torch's own compiler reads."""
-    place = fn.__code__.co_freevars.index(_TAGGING[fn.__qualname__])
+    cell = fn.__code__.co_freevars.index(_TAGGING[fn.__qualname__])
     assert fn.__closure__ is not None
-    return trace.calls.call(fn.__closure__[place].cell_contents, args, kwargs)
+    return trace.calls.call(fn.__closure__[cell].cell_contents, args, kwargs)
 
 
 @RULES.rule("wrap_dunder_call_ctx_manager.<locals>.inner")
@@ -49,8 +49,8 @@ def _managed(trace: Trace, fn: FunctionType, args: Args, kwargs: Kwargs) -> Any:
 
     Of these context managers only ``error_on_graph_break`` has an effect in compiled code.
     """
-    held = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
-    manager, function = held["self"].cell_contents, held["func"].cell_contents
+    cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
+    manager, function = cells["self"].cell_contents, cells["func"].cell_contents
     is_error = getattr(manager, "error_on_graph_break", None)
     if is_error is not None:
         return trace.interp.call_function(_with_strictness, (bool(is_error), function, *args), kwargs)
@@ -64,13 +64,13 @@ def _with_strictness(is_error: bool, function: Any, *args: Any, **kwargs: Any) -
 
 @RULES.rule(TORCHS)
 def _of_arrays(trace: Trace, fn: FunctionType, args: Args, kwargs: Kwargs) -> Any:
-    """The rule of the result of ``torch.compiler.wrap_numpy``."""
+    """Call a function that ``torch.compiler.wrap_numpy`` returned: convert tensors to arrays, and the results back."""
     args, kwargs = traced_to_arrays(trace, fn, ((args, kwargs),), {})
     return traced_to_tensors(trace, fn, (_wrapped(trace, fn, args, kwargs),), {})
 
 
 def is_only_torchs_compilers(fn: FunctionType) -> bool:
-    """Whether a wrapper has a meaning for torch's own compiler alone.
+    """Whether a wrapper has an effect for torch's compiler only.
 
     Such a wrapper compiles a function that the program gave to ``torch.compile``; this compiler compiles the
     function instead. From its first use on, torch's compiler also disables itself in ``_init_group`` and in

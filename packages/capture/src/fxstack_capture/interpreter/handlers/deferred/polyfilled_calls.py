@@ -137,11 +137,11 @@ _RULES: dict[Handler, Rule] = {
     operators.contains_op: _asking(
         2,
         lambda stack, _: ("binary", operator.contains, stack[-1], stack[-2]),
-        convert=lambda _, invert: polyfill.negated if invert else None,
+        convert=lambda _, invert: polyfill.negate if invert else None,
     ),
     operators.unary_op: _asking(1, lambda stack, op: ("unary", op, stack[-1])),
     operators.unary_not: _asking(
-        1, lambda stack, _: ("truth", stack[-1]), convert=lambda _original, _: polyfill.negated
+        1, lambda stack, _: ("truth", stack[-1]), convert=lambda _original, _: polyfill.negate
     ),
     operators.to_bool: _truth,
     flow.pop_jump_if_true: _truth,
