@@ -166,7 +166,7 @@ def _request_of(options: AotOptions) -> TraceRequest:
         gradients=True,
         keep_mutations=options.keep_inference_mutations,
         replay_views=options.replay_views,
-        whole_attention=options.whole_attention,
+        whole_attention=options.whole_attention or (),
     )
 
 

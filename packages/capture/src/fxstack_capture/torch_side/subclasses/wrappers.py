@@ -22,7 +22,6 @@ import torch
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
-from fxstack_capture.objects.protocols.classes import raw_lookup
 from fxstack_capture.shapes.geometry import static_numbers
 from fxstack_capture.sources import InstanceAttr, SlotAttr, Source
 from fxstack_capture.torch_compat import FakeTensor, tree_leaves
@@ -31,13 +30,12 @@ from fxstack_capture.torch_side.fakes import fake_inputs
 from fxstack_capture.torch_side.fakes.faker import with_history
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.subclasses.fake_classes import overrides
-from fxstack_capture.torch_side.subclasses.wrapper_classes import asks, is_wrapper, why_not_followed
-from fxstack_capture.trace.late_guards.class_reads import raw_lookup
 from fxstack_capture.torch_side.subclasses.wrapper_classes import (
     defines_torch_function,
     is_wrapper,
     unsupported_reason,
 )
+from fxstack_capture.trace.late_guards.class_reads import raw_lookup
 from fxstack_capture.trace.records import Construction
 from fxstack_capture.trace.state import Args, Kwargs
 
@@ -97,7 +95,9 @@ class Wrappers:
         sizes, strides, _ = (
             tracer.geometry.tensor(real, source, plan) if not is_static else (real.size(), real.stride(), 0)
         )
-        tracer.trace.guard(source, fake_inputs.tensor_is(real, static_numbers(sizes), static_numbers(strides)))
+        tracer.trace.guard(
+            source, fake_inputs.tensor_is(real, static_numbers(sizes), static_numbers(strides))
+        )
         inner = {name: self._inner(real, name, source, sizes) for name in attributes}
         with torch.no_grad():
             fake: Any = cls.__tensor_unflatten__(inner, context, sizes, strides)

@@ -36,7 +36,9 @@ def _loader(find: Callable[[Frame, Any], Any], plain: Handler) -> Load:
 
 
 # In frames other than the root frame, all arguments are wrapped already.
-_load_fast = _loader(lambda frame, index: lists.in_local(frame.objects, frame.fast[index]), deferred.enter_fast)
+_load_fast = _loader(
+    lambda frame, index: lists.in_local(frame.objects, frame.fast[index]), deferred.enter_fast
+)
 _load_deref = _loader(
     lambda frame, index: lists.in_cell(frame.objects, frame.fast[index]), local_slots.load_deref
 )
