@@ -394,13 +394,13 @@ MEASURES = [
     Measure("ignores", "type: ignore comments", 40, ignores),
     Measure("comments", "comment lines in 1,000", None, None, comments_per_thousand),
     Measure("commits", "p90 of source files a commit", None, None, files_per_commit),
-    # The limits of C and of lines only fall: the aim is 98,000. Lower a limit whenever its number falls. 2026-11-28: C is counted from now on. The
+    # The limits of C and of lines only fall: the aim is 98,000. Lower a limit whenever its number falls. 2026-11-28: C is counted. The
     # limit without C had been raised from 96,000 for the checks of cache entries, graph files and signals, for
     # programs that were wrong, and for the tools that look into compilations.
     Measure("c_circles", "C files that call each other in a circle", 0, c_circles),
     Measure("c_files", "C files over 500 lines", 0, long_c_files),
     Measure("c_lines", "lines of C", 6_327, None, lines_of_c),
-    Measure("lines", "lines of source, C included", 115_600, None, lambda: lines() + lines_of_c()),
+    Measure("lines", "lines of source, C included", 114_750, None, lambda: lines() + lines_of_c()),
 ]
 
 

@@ -14,8 +14,8 @@ from fxstack_capture.objects.kinds import append_only_lists, consumed_iterators,
 from fxstack_capture.objects.protocols import descriptors, stores
 from fxstack_capture.objects.protocols import loads as attributes
 from fxstack_capture.sources import Source, pinned
+from fxstack_capture.trace.late_guards.stable_modules import is_stable, label_of
 from fxstack_capture.trace.lazy_dict import ABSENT
-from fxstack_capture.trace.stable_modules import is_stable, label_of
 from fxstack_capture.trace.state import Objects
 
 

@@ -21,12 +21,12 @@ from fxstack_capture.trace.late_guards.addresses import Addresses
 from fxstack_capture.trace.late_guards.class_reads import ClassReads
 from fxstack_capture.trace.late_guards.distinctness import Distinctions
 from fxstack_capture.trace.late_guards.recreated_functions import RecreatedFunctions
+from fxstack_capture.trace.late_guards.stable_modules import is_stable_module
 from fxstack_capture.trace.lazy_dict import ABSENT, LazyDict
 from fxstack_capture.trace.object_tables import ObjectTables
 from fxstack_capture.trace.protocols import Interpreter, TorchSide
 from fxstack_capture.trace.random_draws import Draws
 from fxstack_capture.trace.records import TracePlan
-from fxstack_capture.trace.stable_modules import is_stable_module
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]

@@ -8,10 +8,10 @@ from typing import Any
 from fxstack_capture.guards.records import CellEmpty, Equals, IdentityIs, SameObject
 from fxstack_capture.sources import BuiltinAttr, Cell, Item, Key, Pinned, Source, pinned
 from fxstack_capture.trace.constants import IMMUTABLE_TYPES
+from fxstack_capture.trace.late_guards.stable_modules import is_stable_module
 from fxstack_capture.trace.object_records import Parts, ProxiedCell
 from fxstack_capture.trace.records import DeferredLocal
 from fxstack_capture.trace.registry import Entry
-from fxstack_capture.trace.stable_modules import is_stable_module
 from fxstack_capture.trace.state import Objects
 
 

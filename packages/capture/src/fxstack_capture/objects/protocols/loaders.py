@@ -28,8 +28,8 @@ from fxstack_capture.sources import BuiltinAttr, InstanceDict, SlotAttr, pinned
 from fxstack_capture.trace.effect_diff import diff
 from fxstack_capture.trace.effects import Call
 from fxstack_capture.trace.late_guards.class_reads import dict_of
+from fxstack_capture.trace.late_guards.stable_modules import is_stable_module
 from fxstack_capture.trace.lazy_dict import ABSENT, LazyDict
-from fxstack_capture.trace.stable_modules import is_stable_module
 from fxstack_capture.trace.state import Objects
 
 

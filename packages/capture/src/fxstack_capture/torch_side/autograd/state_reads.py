@@ -22,8 +22,8 @@ from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.objects.wrapping import is_definition
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.trace.constants import DESCRIPTOR_TYPES
+from fxstack_capture.trace.late_guards.stable_modules import is_stable_module
 from fxstack_capture.trace.lazy_dict import ABSENT
-from fxstack_capture.trace.stable_modules import is_stable_module
 from fxstack_interchange.bytecode import Kind, opcodes_of
 from fxstack_interchange.format.literals import LITERAL_TYPES
 

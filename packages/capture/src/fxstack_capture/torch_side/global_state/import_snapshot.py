@@ -12,7 +12,7 @@ from types import FunctionType, ModuleType
 import torch
 
 from fxstack_capture import torch_compat
-from fxstack_capture.trace.stable_modules import is_stable
+from fxstack_capture.trace.late_guards.stable_modules import is_stable
 
 _MODULES = (
     *(torch, torch.nn.functional, torch.functional, torch_compat.tensor_module, torch.sparse),

@@ -17,9 +17,9 @@ from fxstack_capture.native.class_flags import is_immutable
 from fxstack_capture.operator_protocol import ARITHMETIC_NAMES, COMPARISON_NAMES
 from fxstack_capture.sources import ClassAttr, Source, pinned
 from fxstack_capture.trace.constants import IDENTITY_TYPES, IMMUTABLE_TYPES
+from fxstack_capture.trace.late_guards.stable_modules import is_stable, label_of
 from fxstack_capture.trace.lazy_dict import ABSENT
 from fxstack_capture.trace.registry import Registry
-from fxstack_capture.trace.stable_modules import is_stable, label_of
 
 dict_of = type.__dict__["__dict__"].__get__
 _mro = type.__dict__["__mro__"].__get__
