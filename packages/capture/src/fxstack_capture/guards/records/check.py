@@ -22,8 +22,9 @@ class Check:
     """A condition on one value: the base class of all kinds of guards.
 
     The fields of a subclass are the condition. Its class attributes and methods are what the guard tree, messages and
-    guard filters need of the kind. A new kind is one subclass, and one C function in native/guard_tree/checks.c
-    unless an existing native kind does the check.
+    guard filters need of the kind. A new kind is one subclass, and one C function unless an existing native kind does
+    the check: in native/guard_tree/checks.c, in alias_checks.c for a relation, in torch_checks.c for tensors and
+    torch's state.
     """
 
     cost: ClassVar[int]
@@ -46,6 +47,9 @@ class Check:
 
     weak_tuples: ClassVar[tuple[str, ...]] = ()
     """Fields that hold a tuple of objects of the program or of sources. ``weaken`` rewrites their items."""
+
+    compared: ClassVar[tuple[str, ...]] = ()
+    """Fields whose numbers and texts the check compares with values of the program, which may be addresses."""
 
     def arguments(self) -> tuple[object, ...]:
         """Return the arguments of the native check: by default all fields."""

@@ -47,6 +47,7 @@ class KeysAre(Check):
 
     cost = 20
     kinds = ("DICT_KEYS_MATCH",)
+    compared = ("keys",)
     nanoseconds = 60
     weak_tuples = ("keys",)
 
@@ -84,6 +85,7 @@ class HasKey(Check):
 
     cost = 5
     kinds = ("DICT_CONTAINS",)
+    compared = ("key",)
 
     def lower(self, source: Source) -> LoweredCheck:
         # Looking for an attribute need not materialise the dictionary of the instance.

@@ -120,6 +120,7 @@ class ShapeHolds(Relation):
 
     cost = 5
     kinds = ("SHAPE_ENV",)
+    compared = ("expr",)
     is_of_frame = False
 
     def relate(self, _source: Source, register: Callable[[Source], int]) -> tuple[object, ...]:

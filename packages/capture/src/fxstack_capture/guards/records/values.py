@@ -100,6 +100,7 @@ class Equals(Check):
 
     cost = 2
     kinds = ("CONSTANT_MATCH", "EQUALS_MATCH")
+    compared = ("value",)
 
     def demand(self) -> str:
         return f"must be {short(self.value)}"

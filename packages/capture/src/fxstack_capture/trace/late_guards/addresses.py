@@ -22,7 +22,7 @@ import sympy
 import torch
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.guards.records import Check, Equals, Guard, HasKey, IdentityIs, KeysAre, ShapeHolds
+from fxstack_capture.guards.records import Check, Guard, IdentityIs
 from fxstack_capture.shapes.policy import is_argument
 from fxstack_capture.sources import Key, Source
 from fxstack_capture.trace.registry import Entry, Registry
@@ -123,11 +123,10 @@ class Addresses:
 
 def _numbers_in(guard: Guard) -> Iterator[object]:
     """Yield the values that a guard compares, and the keys in the source of the guard."""
-    match guard.check:
-        case Equals(value=value) | HasKey(key=value) | KeysAre(keys=value):
-            yield value
-        case ShapeHolds(expr=expr):
-            yield tuple(int(number) for number in expr.atoms(sympy.Integer))
+    for name in guard.check.compared:
+        value = getattr(guard.check, name)
+        is_expression = isinstance(value, sympy.Basic)
+        yield tuple(int(number) for number in value.atoms(sympy.Integer)) if is_expression else value
     source: Source | None = guard.source
     while source is not None:
         if isinstance(source, Key):

@@ -12,18 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
-from fxstack_capture.guards.records import (
-    AllDistinct,
-    Check,
-    ClassUnchanged,
-    Equals,
-    Guard,
-    HasKey,
-    IdentityIs,
-    KeysAre,
-    LengthIs,
-    TypeIs,
-)
+from fxstack_capture.guards.records import AllDistinct, Check, Equals, Guard, IdentityIs, LengthIs, TypeIs
 from fxstack_capture.shapes.history import FrameHistory
 from fxstack_capture.sources import BuiltinAttr, Item, Local, Source
 
@@ -96,11 +85,10 @@ def _is_made_by_caller(fn: FunctionType, source: Source) -> bool:
 
 
 def _known_by_identity(guards: Iterable[Guard]) -> Iterator[FunctionType]:
-    """Yield the functions whose identity other guards demand."""
+    """Yield the functions in fields of guards: a check that holds a function compares its identity."""
     for guard in guards:
-        read = _IDENTITIES.get(type(guard.check))
-        if read is not None:
-            yield from _functions(read(guard.check))
+        names: tuple[str, ...] = guard.check.__match_args__
+        yield from _functions(tuple(getattr(guard.check, name) for name in names))
 
 
 def _functions(values: tuple[Any, ...]) -> Iterator[FunctionType]:
@@ -112,11 +100,3 @@ def _functions(values: tuple[Any, ...]) -> Iterator[FunctionType]:
         inner = value.__func__ if type(value) in (staticmethod, classmethod) else value
         if type(inner) is FunctionType:
             yield inner
-
-
-_IDENTITIES: dict[type[Check], Any] = {
-    IdentityIs: lambda check: (check.obj,),
-    KeysAre: lambda check: check.keys,
-    HasKey: lambda check: (check.key,),
-    ClassUnchanged: lambda check: check.values,
-}
