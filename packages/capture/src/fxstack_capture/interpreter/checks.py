@@ -131,6 +131,10 @@ class _Path:
         return instruction.argval if taken else None
 
     def _run(self, instruction: dis.Instruction, kind: Kind) -> None:
+        """Simulate one instruction on the abstract stack.
+
+        An instruction of any other kind makes the whole stack unknown.
+        """
         if Kind.INERT in kind:
             return
         if Kind.NEGATES in kind:
@@ -150,6 +154,7 @@ class _Path:
             self.stack.clear()
 
     def _pop(self) -> object:
+        """Pop the abstract stack. A value that was pushed before the path began is unknown."""
         return self.stack.pop() if self.stack else _UNKNOWN
 
 
@@ -161,6 +166,7 @@ def _copies_before(code: CodeType, offset: int) -> bool:
 
 
 def _from(code: CodeType, offset: int) -> Iterator[dis.Instruction]:
+    """Return the instructions of ``code`` at ``offset`` and after it."""
     return (instruction for instruction in dis.get_instructions(code) if instruction.offset >= offset)
 
 

@@ -154,7 +154,7 @@ class Frame:
         return (*outer, next(islice(self.code.co_positions(), at, None)))
 
     def receivers(self) -> list[tuple[int, int]]:
-        """Return the blocks that can act on an exception of the current step: the code object and the place in it."""
+        """Return the blocks that can act on an exception of the current step: each as code object and offset."""
         blocks = self.program.receivers.get(self.pc, ())
         return [
             (id(self.code), at.target) for at in blocks if not (at.is_with and self._only_restores(at.depth))
@@ -201,6 +201,7 @@ class Frame:
         return {name: value for name, value in pairs if value is not NULL}
 
     def _peek_at(self, index: int) -> Any:
+        """Return the variable at ``index`` without wrapping it: for a cell, its content; NULL if unbound."""
         value = self.fast[index]
         if index in self.program.cell_indices and type(value) is CellType:
             try:

@@ -31,7 +31,7 @@ LEAVE = -1
 
 
 class Instead(partial[Any]):
-    """A handler that replaces the handler ``plain`` in some places. Walks over the steps read ``plain``."""
+    """A specialised handler of one instruction. Walks over the steps read ``plain``, the handler that it replaces."""
 
     plain: Handler
 
@@ -126,6 +126,10 @@ class ProgramTable:
         self._programs: dict[int, tuple[weakref.ref[CodeType], Program]] = {}
 
     def of(self, code: CodeType) -> Program:
+        """Return the decoded program of a code object.
+
+        The table holds the code weakly, so a dead code object loses its entry.
+        """
         entry = self._programs.get(id(code))
         if entry is not None:
             return entry[1]

@@ -106,6 +106,10 @@ class BreakPath:
 
 
 def _state(frame: Frame, called: Link | None, handled: BaseException | None) -> StoppedFrame:
+    """Return the state of an interpreted frame for its resume function.
+
+    A result ``called.made`` that the call has already produced is the last stack value.
+    """
     names = frame.program.names
     bound = {i: name for i, name in enumerate(names) if frame.fast[i] is not NULL}
     # Before MAKE_CELL, the slot of a cell variable still holds the argument itself.

@@ -65,6 +65,7 @@ def call_function_ex_above_null(frame: Frame, _operand: int) -> None:
 
 
 def call_function_ex(frame: Frame, flags: int) -> None:
+    """Call a function with unpacked ``*args`` and, if bit 0 of ``flags`` is set, ``**kwargs``."""
     stack = frame.stack
     kwargs = stack.pop() if flags & 1 else {}
     args = stack.pop()
@@ -87,6 +88,7 @@ def call_function_ex(frame: Frame, flags: int) -> None:
 def _new_function(
     frame: Frame, code: CodeType, defaults: tuple[Any, ...] | None, closure: Any
 ) -> FunctionType:
+    """Create a function and record it as an object of the trace."""
     fn = FunctionType(code, frame.globals, code.co_name, defaults, closure)
     frame.objects.note_new(fn)
     return fn
@@ -127,6 +129,7 @@ def make_plain_function(frame: Frame, _operand: object) -> None:
 
 
 def set_function_attribute(frame: Frame, flag: int) -> None:
+    """Set the attribute of a new function that ``flag`` selects: defaults, annotations or closure."""
     fn = frame.stack.pop()
     value = frame.stack[-1]
     if flag == 8:
@@ -153,5 +156,6 @@ def subscript_generic(frame: Frame, _operand: object) -> None:
 
 
 def set_function_type_params(frame: Frame, _operand: object) -> None:
+    """Set ``__type_params__`` of a generic function (Python 3.12)."""
     parameters = frame.stack.pop()
     frame.objects.store_attr(frame.stack[-1], "__type_params__", parameters)

@@ -43,6 +43,10 @@ def _full_name(cls: type) -> str:
 
 
 def _special(frame: Frame, manager: object, name: str, missing: str) -> Any:
+    """Load ``__enter__`` or ``__exit__`` of a context manager's class.
+
+    Raise TypeError with the text ``missing`` if absent.
+    """
     try:
         return frame.objects.load_special(manager, name)
     except AttributeError as error:
@@ -60,8 +64,9 @@ def with_except_start_above_null(frame: Frame, _operand: object) -> None:
     _exit(frame, -5)
 
 
-def _exit(frame: Frame, place: int) -> None:
+def _exit(frame: Frame, position: int) -> None:
+    """Call ``__exit__`` with the exception on top of the stack. ``position`` is the stack index of the method."""
     stack = frame.stack
     exception = stack[-1]
     args = (type(exception), exception, exception.__traceback__)
-    stack.append(frame.calls.call(stack[place], args, {}))
+    stack.append(frame.calls.call(stack[position], args, {}))

@@ -18,12 +18,14 @@ def return_generator(frame: Frame, _operand: object) -> int:
 
 
 def yield_value(frame: Frame, _operand: object) -> int:
+    """Suspend the frame after the ``yield``. The yielded value is on top of the stack."""
     frame.pc += 1
     frame.suspended = True
     return LEAVE
 
 
 def get_yield_from_iter(frame: Frame, _operand: object) -> None:
+    """Convert the operand of ``yield from`` to an iterator. A generator of the trace needs no conversion."""
     stack = frame.stack
     if type(stack[-1]) is not TraceGenerator:
         stack[-1] = frame.calls.iterate(stack[-1])
