@@ -22,6 +22,7 @@ class Layout:
     free: tuple[str, ...]
 
     def slot(self, name: str) -> int:
+        """Return the index of a variable in the fast locals."""
         return (*self.arguments, *self.local, *self.free).index(name)
 
 

@@ -9,9 +9,9 @@ class CannotRebuildError(Exception):
     ``made_at`` is the step of the root frame that made the value, or None. The graph can end at this step.
     """
 
-    def __init__(self, what: str, made_at: int | None = None) -> None:
-        super().__init__(what)
-        self.what = what
+    def __init__(self, detail: str, made_at: int | None = None) -> None:
+        super().__init__(detail)
+        self.detail = detail
         self.made_at = made_at
 
 

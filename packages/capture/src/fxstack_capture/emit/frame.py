@@ -15,11 +15,21 @@ from functools import reduce
 from types import CodeType
 from typing import Any
 
-from fxstack_capture.emit.builder import Builder, call, drop, item, load, loaded, store, stored, tuple_of
+from fxstack_capture.emit.builder import (
+    Builder,
+    call,
+    drop,
+    item,
+    load,
+    loaded_names,
+    store,
+    stored_names,
+    tuple_of,
+)
 from fxstack_capture.emit.code import compile_replacement, text_of
 from fxstack_capture.emit.effects import Replay
 from fxstack_capture.emit.endings.fallback import fallback
-from fxstack_capture.emit.endings.graph_errors import GraphErrors, located_errors, restored
+from fxstack_capture.emit.endings.graph_errors import GraphErrors, located_errors, restore_state_on_error
 from fxstack_capture.emit.errors import CannotRebuildError, CycleError
 from fxstack_capture.emit.loads import Loads
 from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
@@ -137,6 +147,7 @@ class FrameWriter:
         result = self.rebuilder.result
 
         def graph_call(graph: ast.expr) -> ast.stmt:
+            """Return the statement that calls the graph, inside of all error handlers."""
             called: ast.stmt = ast.Assign([store(result)], call(graph, *arguments))
             return reduce(lambda inner, way: way.guarded(inner), ways, called)
 
@@ -144,12 +155,12 @@ class FrameWriter:
         if not ways and needed and self.trace.for_entry:
             ways = [located_errors(self.builder, graph)]
         if needed and (changed := changed_by(graph)):
-            ways = [restored(self.builder, changed), *ways]
+            ways = [restore_state_on_error(self.builder, changed), *ways]
         checks = [part for way in ways for part in way.checks]
         effects = self.replay.statements()
         done = [*self.builder.loads, *self.builder.body, *effects]
-        held = {*stored(done), *((result,) if needed else ()), *gone}.difference(
-            loaded(ending), self.code.co_freevars
+        held = {*stored_names(done), *((result,) if needed else ()), *gone}.difference(
+            loaded_names(ending), self.code.co_freevars
         )
         dropped = [] if isinstance(ending[0], ast.Return) else drop(sorted(held))
         return Draft(
@@ -170,16 +181,16 @@ class FrameWriter:
             return None, [self.loads.expr(source) for source in sources]
         read = tuple(source for source in sources if not _is_drawn(source))
         inputs = Inputs(self.builder.fresh("inputs"), read)
-        return inputs, self._handed_on(inputs, sources)
+        return inputs, self._arguments_from_guards(inputs, sources)
 
-    def _handed_on(self, inputs: Inputs, sources: tuple[Source, ...]) -> list[ast.expr]:
+    def _arguments_from_guards(self, inputs: Inputs, sources: tuple[Source, ...]) -> list[ast.expr]:
         """Return the arguments of the graph: inputs read by the guards, and numbers drawn by the frame."""
         if len(inputs.sources) == len(sources):
             return [ast.Starred(load(inputs.name), ast.Load())]
-        places = {source: place for place, source in enumerate(inputs.sources)}
+        positions = {source: position for position, source in enumerate(inputs.sources)}
         return [
-            item(load(inputs.name), ast.Constant(places[source]))
-            if source in places
+            item(load(inputs.name), ast.Constant(positions[source]))
+            if source in positions
             else self.loads.expr(source)
             for source in sources
         ]

@@ -89,18 +89,18 @@ class Level:
 
     def live_after(self) -> set[str]:
         """Return the variables that are live after the instruction, whether it raises or not."""
-        places = [exit.next for exit in self.step.exits]
+        targets = [exit.next for exit in self.step.exits]
         if self.handler is not None:
-            places.append(self.handler.handler)
-        return set().union(*(self.live_at(place) for place in places))
+            targets.append(self.handler.handler)
+        return set().union(*(self.live_at(target) for target in targets))
 
 
 def levels_of(trace: Trace, stopped: Stopped, resumptions: Resumptions) -> tuple[Level, ...]:
     """Return all frames, the root first. Raises CannotResumeError."""
     *callers, last = stopped.frames
     return (
-        *(_caller(frame, resumptions, _watched(trace, frame)) for frame in callers),
-        _last(last, resumptions, _watched(trace, last)),
+        *(_caller(frame, resumptions, _watched_names(trace, frame)) for frame in callers),
+        _last(last, resumptions, _watched_names(trace, last)),
     )
 
 
@@ -109,7 +109,8 @@ def original_of(trace: Trace, value: object) -> object:
     return value.value if type(value) is DeferredLocal else trace.objects.original_of(value)
 
 
-def _watched(trace: Trace, frame: StoppedFrame) -> frozenset[str]:
+def _watched_names(trace: Trace, frame: StoppedFrame) -> frozenset[str]:
+    """Return the variables whose objects must live until the frame ends. See ``Level.watched``."""
     return frozenset(
         name
         for name, value in frame.local_values.items()
@@ -118,6 +119,7 @@ def _watched(trace: Trace, frame: StoppedFrame) -> frozenset[str]:
 
 
 def _is_watched(value: object) -> bool:
+    """Return whether the program can observe the death of the object, by a weak reference or a finalizer."""
     watched = getweakrefcount(value) or has_visible_finalizer(type(value))
     return bool(watched) and not issubclass(type(value), _ALWAYS_WATCHED)
 
@@ -133,8 +135,8 @@ def _caller(frame: StoppedFrame, resumptions: Resumptions, watched: frozenset[st
     if resumed is None:
         user, offset = frame.code, frame.offset
     elif resumed.calling is not None and frame.offset == resumed.calling[0]:
-        assert resumed.place.callee is not None
-        user, offset, made = resumed.user, resumed.calling[1], resumed.place.callee.made
+        assert resumed.point.callee is not None
+        user, offset, made = resumed.user, resumed.calling[1], resumed.point.callee.made
     else:
         user, offset = resumed.user, _origin(resumed.origin, frame.offset)
     flow = resumptions.flow(user)
@@ -159,6 +161,10 @@ def _last(frame: StoppedFrame, resumptions: Resumptions, watched: frozenset[str]
 
 
 def _origin(origin: dict[int, int], offset: int) -> int:
+    """Return the offset in the user's code for an offset in a resume function.
+
+    Raises CannotResumeError for the prologue of the resume function, which has no such offset.
+    """
     if offset not in origin:
         raise CannotResumeError("the frame has run no instruction since the last graph break")
     return origin[offset]
@@ -186,6 +192,7 @@ def slots_of(frame: StoppedFrame) -> tuple[Slot, ...]:
 
 
 def _is_kept(value: object, frame: StoppedFrame, *, outermost: bool) -> bool:
+    """Return whether a stack value is a saved exception state (``Slot.HANDLED``), which the frame restores later."""
     return value is frame.handled_outside if outermost else isinstance(value, BaseException)
 
 

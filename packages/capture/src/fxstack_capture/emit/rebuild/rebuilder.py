@@ -75,17 +75,21 @@ class Rebuilder:
         return ast.JoinedStr([*parts, ast.Constant(text[end:])]) if parts else ast.Constant(text)
 
     def _address(self, function: Callable[[Any], int], obj: object) -> ast.expr:
+        """Emit ``id`` or ``hash`` of the real object for a number that the program computed from the proxy."""
         rebuilt = call(self.constant(function, function.__name__), self.expr(obj))
         return self.assign(rebuilt, "address")
 
     def remember(self, obj: object, rebuilt: ast.expr) -> None:
+        """Register the expression of ``obj``. Later uses then get the same object, also from inside of ``obj``."""
         self._known[id(obj)] = rebuilt
         self._keep.append(obj)
 
     def assign(self, value: ast.expr, hint: str) -> ast.expr:
+        """Assign ``value`` to a new variable in ``body`` and return the variable."""
         return self.builder.assign(self.builder.body, value, hint)
 
     def constant(self, value: object, hint: str) -> ast.expr:
+        """Return an expression for ``value`` as a constant of the replacement."""
         return self.builder.constant(value, hint)
 
     # --- mutable objects -----------------------------------------------------------------------
@@ -104,6 +108,7 @@ class Rebuilder:
         hint = type(obj).__name__
 
         def begin() -> ast.expr:
+            """Make the empty object and register it, so that a cycle finds it."""
             rebuilt = self.assign(empty(), hint)
             self.remember(obj, rebuilt)
             self._open[id(obj)] = None
