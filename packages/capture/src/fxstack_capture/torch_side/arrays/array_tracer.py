@@ -69,6 +69,7 @@ class ArrayTracer:
             raise graph_break("unsupported-object", f"a NumPy array of {length} bytes")
         extent = start + sum((n - 1) * s for n, s in zip(size, strides, strict=True))
         length = max(length, extent + tensor.element_size()) if 0 not in size else length
+        # Arrays over one storage must overlap in the dry run, because NumPy decides on copies by overlap.
         buffer = self._buffers.get(storage._cdata)
         if buffer is None or buffer.nbytes < length:
             buffer = self._buffers[storage._cdata] = np.zeros(length, np.uint8)
@@ -121,9 +122,10 @@ class ArrayTracer:
             {name: self._like(arg) for name, arg in kwargs.items()},
         )
         if not arrays and _is_constant(expected):
+            # A result without arrays is a constant of the graph, so the numbers that it depends on need guards.
             self._settle_numbers((args, kwargs))
             return expected
-        args = self._as_computed(pair, args)
+        args = self._convert_operands(pair, args)
         self.active, before = True, self.active
         try:
             with self.tracer.function_mode():
@@ -131,6 +133,7 @@ class ArrayTracer:
                 keywords = {name: self._inner(arg) for name, arg in kwargs.items()}
                 result = pair.ours(*operands, **keywords)
         except Exception as error:
+            # The dry run raised nothing, so the error belongs to ``torch._numpy`` and plain Python must run the call.
             raise graph_break("unsupported-call", f"{dry_run.name_of(pair.theirs)} ({error})") from error
         finally:
             self.active = before
@@ -174,7 +177,7 @@ class ArrayTracer:
                 raise graph_break("unsupported-call", text)
         return pair
 
-    def _as_computed(self, pair: Pair, args: Args) -> tuple[Any, ...]:
+    def _convert_operands(self, pair: Pair, args: Args) -> tuple[Any, ...]:
         """Convert the integer operands of a ufunc that computes in floats, as NumPy does."""
         if all(arg.example.dtype.kind in "fc" for arg in args if type(arg) is Array):
             return args
@@ -204,7 +207,7 @@ class ArrayTracer:
             return value.example
         if isinstance(value, (torch.SymInt, torch.SymFloat)):
             return value.node.hint
-        return self._mapped(value, self._like)
+        return self._map(value, self._like)
 
     def _settle_numbers(self, value: object) -> None:
         """Guard the dynamic numbers in ``value``, because NumPy computes a constant from them."""
@@ -231,9 +234,9 @@ class ArrayTracer:
             return tnp.array(value.item(), dtype=np.dtype(type(value)).name)
         if is_dtype_like(value):
             return np.dtype(value).name
-        return self._mapped(value, self._inner)
+        return self._map(value, self._inner)
 
-    def _mapped(self, value: Any, each: Callable[[Any], Any]) -> Any:
+    def _map(self, value: Any, each: Callable[[Any], Any]) -> Any:
         """Return a container with ``each`` applied to its items, or a plain value itself.
 
         Break the graph for a tensor or any other object, which NumPy would convert in a way of its own.
@@ -361,6 +364,7 @@ def _agree(expected: Any, result: Any) -> bool:
 
 
 def _is_constant(value: object) -> bool:
+    """Return whether a NumPy result is plain data, without arrays, at any depth of tuples and lists."""
     if isinstance(value, (tuple, list)):
         return all(_is_constant(item) for item in value)
     return type(value) in CONSTANT_TYPES or isinstance(value, (int, float, complex, str, type(None)))

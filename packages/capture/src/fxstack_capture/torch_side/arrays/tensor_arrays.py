@@ -119,7 +119,7 @@ def _is_refused(fn: object, args: Args) -> bool:
     return fn is operator.setitem and isinstance(args[2], (np.float32, np.float16))
 
 
-def _copied(tracer: TracerProtocol, array: Array, kwargs: Kwargs) -> torch.Tensor:
+def _record_copy(tracer: TracerProtocol, array: Array, kwargs: Kwargs) -> torch.Tensor:
     """Record a new contiguous tensor. ``kwargs`` may have ``dtype`` and ``device``."""
     copy = tracer.record(torch.Tensor.clone, (array.tensor,), {"memory_format": torch.contiguous_format})
     plain = {name: value for name, value in kwargs.items() if value is not None}
@@ -130,7 +130,7 @@ def _like_tensor(tracer: TracerProtocol, array: Array, kwargs: Kwargs) -> Any:
     """Record ``torch.tensor``, which always copies."""
     options = dict(kwargs)
     requires_grad = options.pop("requires_grad", False)
-    copy = _copied(tracer, array, options)
+    copy = _record_copy(tracer, array, options)
     if requires_grad:
         return tracer.call(torch.Tensor.requires_grad_, (copy,), {})
     return copy
@@ -143,7 +143,7 @@ def _as_tensor(tracer: TracerProtocol, array: Array, kwargs: Kwargs) -> Any:
     same = plain and (dtype is None or dtype == array.tensor.dtype)
     if same and isinstance(array.example, np.ndarray):
         return tracer.arrays.to_tensor(array)
-    return _copied(tracer, array, kwargs)
+    return _record_copy(tracer, array, kwargs)
 
 
 def conversion(
@@ -152,6 +152,7 @@ def conversion(
     """Return the rule of a function that converts arrays and other values to tensors."""
 
     def rule(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+        """Convert an array by ``on_array``, and a scalar or plain number by the dtype rules of torch."""
         if len(args) == 1 and type(args[0]) is Array:
             return on_array(tracer, args[0], kwargs)
         if len(args) == 1 and isinstance(args[0], torch.SymBool):
@@ -227,14 +228,15 @@ def _index(value: object) -> Any:
     """Convert integers in indices and slices to plain numbers."""
     if type(value) is Scalar and isinstance(value.example, np.integer):
         return value.item()
-    return _rebuilt(value, _index)
+    return _rebuild(value, _index)
 
 
 def _constant(value: object) -> Any:
-    return _rebuilt(value, _constant)
+    """Replace each ``Scalar`` in ``value`` by its guarded number."""
+    return _rebuild(value, _constant)
 
 
-def _rebuilt(value: Any, each: Callable[[Any], Any]) -> Any:
+def _rebuild(value: Any, each: Callable[[Any], Any]) -> Any:
     """Return a container with ``each`` applied to its items, and a scalar as a constant with a guard."""
     if type(value) is Scalar:
         return value.settle()

@@ -71,10 +71,12 @@ class _WithData(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: object, leaf: torch.Tensor, data: torch.Tensor) -> torch.Tensor:  # noqa: ARG004 - torch's signature
+        """Return the new data without its history."""
         return data.data
 
     @staticmethod
     def backward(ctx: object, *gradients: object) -> Any:  # noqa: ARG004
+        """Pass the gradient to the leaf. The data gets no gradient."""
         return gradients[0], None
 
 

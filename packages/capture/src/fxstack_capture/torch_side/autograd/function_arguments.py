@@ -92,12 +92,14 @@ class Templates:
 
 
 def is_function(value: object) -> bool:
+    """Return whether the value is a function, but not a method bound to a tensor, which a node can hold."""
     if type(value) is BuiltinFunctionType:
         return not isinstance(value.__self__, torch.Tensor)
     return type(value) is FunctionType
 
 
 def is_named_tuple(value: object) -> bool:
+    """Return whether the value is an instance of a named tuple class."""
     return isinstance(value, tuple) and hasattr(type(value), "_fields")
 
 

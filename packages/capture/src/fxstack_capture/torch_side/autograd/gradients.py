@@ -72,13 +72,14 @@ def backward(tracer: TracerProtocol, _fn: Callable[..., Any], args: Args, kwargs
     options = dict(_BACKWARD.bind(*args, **kwargs).arguments)
     if options.pop("grad_variables", None) is not None:
         raise graph_break("unsupported-call", "torch.autograd.backward with grad_variables")
-    roots = _listed(options.pop("tensors"))
+    roots = _as_list(options.pop("tensors"))
     gradients = options.pop("grad_tensors", None)
-    tensors = [None] * len(roots) if gradients is None else _listed(gradients)
+    tensors = [None] * len(roots) if gradients is None else _as_list(gradients)
     _differentiate(tracer, roots, tensors, **options)
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
+    """Return a tensor or sequence of tensors, as ``backward`` accepts them, as a list."""
     return [value] if isinstance(value, torch.Tensor) else list(value)
 
 
@@ -98,7 +99,7 @@ def _differentiate(
         raise graph_break("unsupported-call", "backward inside of a torch.func transform")
     leaves = _demand_inside(tracer, roots)
     if inputs is not None:
-        chosen = _listed(inputs)
+        chosen = _as_list(inputs)
         if not chosen or not all(any(w is leaf for leaf in leaves) for w in chosen):
             raise graph_break("unsupported-call", "backward with inputs that are not its leaves")
         leaves = chosen
@@ -266,10 +267,12 @@ class _Dropped(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: object, tensor: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:  # noqa: ARG004 - torch's signature
+        """Return the tensor without its history."""
         return tensor.data
 
     @staticmethod
     def backward(ctx: object, *gradients: object) -> Any:  # noqa: ARG004
+        """Return no gradients, because no code holds the leaf and the tensor's real history is in the graph."""
         return None, None
 
 

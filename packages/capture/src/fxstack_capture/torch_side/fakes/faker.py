@@ -36,10 +36,12 @@ class _ViewOfAFunction(torch.autograd.Function):
     def forward(
         _context: object, base: torch.Tensor, _anchor: torch.Tensor, real: torch.Tensor, geometry: Any
     ) -> Any:
+        """Return the view of ``base`` with the geometry of the real tensor."""
         return _part(base, real, *geometry)
 
     @staticmethod
     def backward(_context: object, *_gradients: object) -> Any:
+        """Raise AssertionError: the tracer breaks the graph before a gradient reaches an input's history."""
         raise AssertionError("a stand-in of a graph input has no history to differentiate")
 
 
@@ -117,9 +119,9 @@ class Faker:
         """Return the fakes as they were at the start, before the program changed size, layout or history."""
         earlier = Faker(self.mode)
         earlier._storages = self._storages
-        return [self._as_entered(value, earlier) for value in values]
+        return [self._fake_for_retrace(value, earlier) for value in values]
 
-    def _as_entered(self, value: Any, earlier: Faker) -> Any:
+    def _fake_for_retrace(self, value: Any, earlier: Faker) -> Any:
         """Return ``value`` itself, or a new fake if the program has changed the geometry, storage or history."""
         entry = self._entered.get(id(value))
         if entry is None:
@@ -140,10 +142,10 @@ class Faker:
         without_modes = torch_compat.DisableTorchDispatch()
         try:
             if inference is torch.is_inference_mode_enabled():
-                fake = self._wrapped(real, sizes, strides, offset)
+                fake = self._make_fake(real, sizes, strides, offset)
             else:
                 with torch.inference_mode(inference):
-                    fake = self._wrapped(real, sizes, strides, offset)
+                    fake = self._make_fake(real, sizes, strides, offset)
         finally:
             del without_modes  # the guard object is active as long as the object lives
         if not real.requires_grad:
@@ -154,7 +156,7 @@ class Faker:
         fake.requires_grad_()
         return fake if real.is_leaf else with_history(fake)
 
-    def _wrapped(self, real: torch.Tensor, sizes: object, strides: object, offset: object) -> FakeTensor:
+    def _make_fake(self, real: torch.Tensor, sizes: object, strides: object, offset: object) -> FakeTensor:
         """Make a fake with the conjugate and negative bits of the real tensor."""
         meta = self._meta(real, sizes, strides, offset)
         if real.is_conj():

@@ -200,9 +200,11 @@ class OperatorCache:
         self._recipes: dict[tuple[Any, ...], Recipe] = {}
 
     def get(self, key: tuple[Any, ...]) -> Recipe | None:
+        """Return the recorded effect of a call on metadata, or None if the call has not run."""
         return self._recipes.get(key)
 
     def put(self, key: tuple[Any, ...], recipe: Recipe) -> None:
+        """Store the effect of a call. A full cache is emptied first, so that its size has a limit."""
         if len(self._recipes) >= _CAPACITY:
             self._recipes = {}
         self._recipes[key] = recipe

@@ -45,12 +45,13 @@ def _does_not_expand(sizes: Sequence[Any], to: Sequence[Any]) -> bool:
     )
 
 
-def _scattered(view: Callable[..., Tensor]) -> Callable[..., bool]:
+def _rule_of_scatter(view: Callable[..., Tensor]) -> Callable[..., bool]:
     """Return a rule: the scattered tensor must have the sizes of the view that the tensor replaces."""
     return lambda x, source, *where: _differ(source.shape, view(x, *where).shape)
 
 
 def _without(sizes: Sequence[Any], dim: int) -> list[Any]:
+    """Return ``sizes`` without the dimension ``dim``, which may be negative."""
     at = dim % len(sizes) if sizes else 0
     return [*sizes[:at], *sizes[at + 1 :]]
 
@@ -62,7 +63,7 @@ def _rows(x: Tensor, dim: int, _index: Tensor, source: Tensor, *_: object) -> bo
     return _differ(_without(x.shape, dim), _without(source.shape, dim))
 
 
-def _put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, *_: object) -> bool:
+def _has_wrong_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, *_: object) -> bool:
     """Whether ``values`` cannot expand to the selection of ``indices``."""
     at = [dim for dim, index in enumerate(indices) if index is not None]
     indexing = [index for index in indices if index is not None]
@@ -75,7 +76,7 @@ def _put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, *_: object
     return _does_not_expand(values.shape, [*before, *shape, *after])
 
 
-def _masked(x: Tensor, indices: Sequence[Tensor | None]) -> bool:
+def _has_wrong_mask(x: Tensor, indices: Sequence[Tensor | None]) -> bool:
     """Whether a mask differs in size from the dimensions that the mask indexes."""
     dim = 0
     for index in indices:
@@ -106,28 +107,28 @@ def _spatial_loss(x: Tensor, target: Tensor, weight: Tensor | None = None, *_: o
     return not unweighted or _differ(target.shape, _without(x.shape, 1))
 
 
-def _resized(x: Tensor, sizes: Sequence[Any], *_: object) -> bool:
+def _has_empty_size(x: Tensor, sizes: Sequence[Any], *_: object) -> bool:
     """Whether a size is not positive. Only the batch may be empty."""
     return any(guard_or_false(n <= 0) for n in (*x.shape[1:], *sizes))
 
 
 SIZE_RULES: dict[Any, Callable[..., bool]] = {
-    _ATEN.slice_scatter.default: _scattered(_ATEN.slice.Tensor),
-    _ATEN.select_scatter.default: _scattered(_ATEN.select.int),
-    _ATEN.diagonal_scatter.default: _scattered(_ATEN.diagonal.default),
-    _ATEN.as_strided_scatter.default: _scattered(_ATEN.as_strided.default),
+    _ATEN.slice_scatter.default: _rule_of_scatter(_ATEN.slice.Tensor),
+    _ATEN.select_scatter.default: _rule_of_scatter(_ATEN.select.int),
+    _ATEN.diagonal_scatter.default: _rule_of_scatter(_ATEN.diagonal.default),
+    _ATEN.as_strided_scatter.default: _rule_of_scatter(_ATEN.as_strided.default),
     _ATEN.soft_margin_loss.default: _elementwise_loss,
     _ATEN.nll_loss2d_forward.default: _spatial_loss,
-    _ATEN.index.Tensor: _masked,
+    _ATEN.index.Tensor: _has_wrong_mask,
     _ATEN.index_select.default: _select,
-    **{getattr(_ATEN, f"index_put{suffix}").default: _put for suffix in ("", "_")},
+    **{getattr(_ATEN, f"index_put{suffix}").default: _has_wrong_put for suffix in ("", "_")},
     **{
         getattr(_ATEN, f"index_{name}{suffix}").default: _rows
         for name in ("add", "copy", "reduce")
         for suffix in ("", "_")
     },
     **{
-        getattr(_ATEN, f"{name}d").default: _resized
+        getattr(_ATEN, f"{name}d").default: _has_empty_size
         for name in (
             *("upsample_nearest1", "upsample_nearest2", "upsample_nearest3", "upsample_linear1"),
             *("_upsample_nearest_exact1", "_upsample_nearest_exact2", "_upsample_nearest_exact3"),

@@ -46,6 +46,7 @@ def demand_accepted(func: OpOverload, args: tuple[object, ...], kwargs: dict[str
 
 
 def _is_strided(value: object) -> TypeGuard[torch.Tensor]:
+    """Return whether the value is a tensor that has a storage to write to."""
     return isinstance(value, torch.Tensor) and value.layout is torch.strided
 
 
@@ -118,6 +119,7 @@ class Listener(OperatorMode):
         self._written: set[int] = set()
 
     def wrote_to(self, tensor: torch.Tensor) -> bool:
+        """Return whether an operator has written to the storage of ``tensor`` while the listener was active."""
         return tensor.untyped_storage()._cdata in self._written
 
     def __torch_dispatch__(self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -68,14 +68,14 @@ def fill(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwa
         raise graph_break("unsupported-call", f"{name_of(fn)} of this tensor with a generator")
     size = tuple(tracer.specialize(length) for length in tensor.shape)
     arguments = (size, tensor.dtype, tensor.device, *values)
-    filled = partial(_filled, fn.__name__)
+    filled = partial(_fill_new, fn.__name__)
     example = _example(filled, generator, arguments, rest)
     _guard_own(tracer, generator)
     source = tracer.trace.objects.draws.add(_from(filled, fn.__name__), generator, arguments, rest)
     return tracer.call(torch.Tensor.copy_, (tensor, tracer.enter_drawn(example, source)), {})
 
 
-def _filled(
+def _fill_new(
     name: str, size: Args, dtype: torch.dtype, device: torch.device, *args: object, **kwargs: object
 ) -> Any:
     """Return a new tensor that the method ``name`` has filled."""

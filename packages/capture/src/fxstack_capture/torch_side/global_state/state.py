@@ -45,6 +45,7 @@ class Variable:
 
 
 def _autocast_variables(device: str) -> tuple[Variable, ...]:
+    """Return the autocast switch and the autocast dtype of a device type."""
     return (
         Variable(lambda: (torch.is_autocast_enabled(device),), torch.set_autocast_enabled, (device,)),
         Variable(lambda: (torch.get_autocast_dtype(device),), torch.set_autocast_dtype, (device,)),
@@ -64,6 +65,7 @@ ATTENTION_FLAGS: dict[str, Callable[[], bool]] = {
 
 
 def _attention_variable(name: str) -> Variable:
+    """Return the switch of an attention backend."""
     getter = ATTENTION_FLAGS[name]
     return Variable(lambda: (getter(),), getattr(torch_compat.C, f"_set_sdp_use_{name}"))
 
@@ -268,6 +270,7 @@ class Regions:
         self.open.append(Open(region, guard, outside, present()))
 
     def leave(self) -> None:
+        """Exit the innermost region."""
         self.open.pop().guard.__exit__(None, None, None)
 
     def delta(self, entry: State) -> tuple[list[Redo], State]:

@@ -42,6 +42,7 @@ def _direct(marked: Callable[..., Any], function: Callable[..., Any]) -> Callabl
     """Return the function to call in place of ``marked`` as long as torch's compiler is not loaded."""
 
     def call(*args: object, **kwargs: object) -> Any:
+        """Call the unmarked function, or the marked function once the program has loaded torch's compiler."""
         if COMPILER not in sys.modules:
             return function(*args, **kwargs)
         with suppress(AttributeError):  # another thread has deleted the attribute

@@ -89,7 +89,7 @@ class GraphsOfCall:
         self.tracer.annotate(node)
         builder.bind(tuple(results), node)
         self.tracer.all_bound()
-        return subgraphs.unflattened(self.tracer, list(results), spec)
+        return subgraphs.unflatten(self.tracer, list(results), spec)
 
     def make_results(self, likes: Sequence[torch.Tensor], *, gradient: bool) -> Tensors:
         """Return new fakes with the metadata of ``likes``."""
@@ -141,7 +141,7 @@ def _slices(call: GraphsOfCall, tensors: Sequence[torch.Tensor]) -> Tensors:
         return [x[0] for x in tensors]
 
 
-def _stacked(call: GraphsOfCall, tensors: Sequence[torch.Tensor], length: Any) -> Tensors:
+def _stack_results(call: GraphsOfCall, tensors: Sequence[torch.Tensor], length: Any) -> Tensors:
     """Return the stacked results of all iterations, with a new first dimension, for metadata."""
     with call.tracer.unrecorded(), call.tracer.mode, torch.no_grad():
         return [torch.empty((length, *x.size()), dtype=x.dtype, device=x.device) for x in tensors]
@@ -151,7 +151,7 @@ def cond(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``cond(pred, true_fn, false_fn, operands)``."""
     pred, true_fn, false_fn, operands = bind_arguments(args, kwargs, "pred true_fn false_fn operands")
     call = GraphsOfCall(tracer, _OPERATORS.cond)
-    flat, spec = subgraphs.flattened(tracer, operands)
+    flat, spec = subgraphs.flatten(tracer, operands)
     _demand_tensors(call, flat)
     yes, no = (call.trace(fn, flat, spec) for fn in (true_fn, false_fn))
     if yes.spec != no.spec or not _same_layout(yes.outputs, no.outputs):
@@ -190,7 +190,7 @@ def _record_loop(call: GraphsOfCall, body: Any, groups: tuple[Tensors, ...], add
     count = sum(map(len, states))
     carried, seen = body.outputs[:count], body.outputs[count:]
     (graph,), free = call.modules()
-    outputs = [*carried, *_stacked(call, seen, slices[0].size(0))]
+    outputs = [*carried, *_stack_results(call, seen, slices[0].size(0))]
     results = call.make_results(outputs, gradient=any_gradient([*chain(*groups), *additional], free))
     node_args = (graph, *map(call.operands, groups), (*call.operands(additional), *free))
     return call.write(node_args, results, body.spec)

@@ -60,6 +60,7 @@ class Surroundings:
         return any(after.get(key, parts) != parts for key, parts in self._held.items())
 
     def _reachable(self) -> dict[int, tuple[int, ...]]:
+        """Return, by id of each object of the trace that the roots reach, the ids of the objects that it holds."""
         return dict(_reachable(self._roots, self._trace.objects.is_preexisting))
 
 
@@ -114,6 +115,7 @@ def _parts(value: Any) -> list[Any] | None:
 
 
 def _items(value: Any, cls: type) -> list[Any]:
+    """Return the items of a builtin container, past overrides of a subclass. Other objects have no items."""
     if issubclass(cls, dict):
         return [*dict.keys(value), *dict.values(value)]
     for kind in (list, tuple, set, frozenset, deque):

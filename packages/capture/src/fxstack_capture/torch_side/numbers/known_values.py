@@ -77,6 +77,7 @@ def _demand_known(tracer: TracerProtocol, node: fx.Node) -> None:
 
 
 def _is_small(value: Any) -> bool:
+    """Return whether a fake is a CPU tensor small enough that computing its value costs little."""
     return (
         type(value) is FakeTensor
         and value.device.type == "cpu"

@@ -133,7 +133,7 @@ def make(tracer: TracerProtocol, data: object, kwargs: Kwargs) -> Any:
     options["dtype"] = _dtype_of(leaves, kwargs)
     if any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves):
         _warn_of_gradients()
-    result = _stacked(tracer, data, options)
+    result = _record_nested(tracer, data, options)
     if requires_grad:
         return tracer.call(torch.Tensor.requires_grad_, (result,), {})
     return result
@@ -147,10 +147,10 @@ def _warn_of_gradients() -> None:
         raise graph_break("side-effect-call", "a warning that is an error") from error
 
 
-def _stacked(tracer: TracerProtocol, data: Any, options: dict[str, Any]) -> Any:
+def _record_nested(tracer: TracerProtocol, data: Any, options: dict[str, Any]) -> Any:
     """Record the tensor of a number, a tensor or a nested list."""
     if type(data) in _LISTS:
-        return tracer.record(torch.stack, ([_stacked(tracer, v, options) for v in data],), {})
+        return tracer.record(torch.stack, ([_record_nested(tracer, v, options) for v in data],), {})
     if isinstance(data, torch.Tensor):
         return _of_tensor(tracer, data, options["dtype"])
     return _of_number(tracer, data, options)

@@ -35,7 +35,7 @@ def read(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwa
         return tracer.record(fn, args, {})
     if _is_outside(*args):
         return tracer.record(fn, (args[0], _as_numbers(args[1])), {})
-    tensor, rest = _selected(tracer, *args)
+    tensor, rest = _select_symbolic(tracer, *args)
     return tracer.record(operator.getitem, (tensor, rest), {}) if rest else tensor
 
 
@@ -48,7 +48,7 @@ def write(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kw
         return tracer.record(fn, args, {})
     if _is_outside(*args[:2]):
         return tracer.record(fn, (args[0], _as_numbers(args[1]), args[2]), {})
-    tensor, rest = _selected(tracer, *args[:2])
+    tensor, rest = _select_symbolic(tracer, *args[:2])
     return tracer.record(operator.setitem, (tensor, rest or ..., args[2]), {})
 
 
@@ -60,10 +60,12 @@ def _with_numbers(tracer: TracerProtocol, index: object) -> Any:
         return index
 
     def number(value: object) -> Any:
+        """Return the known constant of an index tensor, else its number in the graph."""
         constant = known_values.value_of(tracer, value)
         return tracer.number_in(value) if constant is None else int(constant)
 
     def item(value: object) -> Any:
+        """Replace index tensors of one element, also in the bounds of a slice, by numbers."""
         if type(value) is slice and tracer.trace.options.capture_scalar_outputs:
             bounds = (value.start, value.stop, value.step)
             return slice(*(number(x) if _is_number(x) and x.numel() == 1 else x for x in bounds))
@@ -134,7 +136,7 @@ def _items(tensor: torch.Tensor, index: object) -> tuple[tuple[Any, ...], int]:
     return items, tensor.dim() - sum(_dimensions(item) or 0 for item in items)
 
 
-def _selected(
+def _select_symbolic(
     tracer: TracerProtocol, tensor: torch.Tensor, index: object
 ) -> tuple[torch.Tensor, tuple[Any, ...]]:
     """Return the tensor after ``select`` for the symbolic indices, and the rest of the index."""

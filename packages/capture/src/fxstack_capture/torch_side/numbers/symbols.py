@@ -20,18 +20,22 @@ class GraphAnalysis(OptimizedPythonReferenceAnalysis):
 
     @staticmethod
     def int_truediv(a: Any, b: Any) -> Any:
+        """Record the true division of integers."""
         return a / b
 
     @staticmethod
     def trunc_to_int(x: object, dtype: object) -> Any:  # noqa: ARG004 - torch's signature; its own rule returns x
+        """Record the truncation of a float to an integer."""
         return torch.sym_int(x)
 
     @staticmethod
     def floor_to_int(x: Any, dtype: object) -> Any:  # noqa: ARG004
+        """Record the floor of a float as an integer."""
         return torch.sym_int(x // 1)
 
     @staticmethod
     def ceil_to_int(x: Any, dtype: object) -> Any:  # noqa: ARG004
+        """Record the ceiling of a float as an integer."""
         return -torch.sym_int(-x // 1)
 
 

@@ -53,10 +53,12 @@ def _as_floats(first: object, second: object) -> tuple[object, object]:
 
 
 def _is_float(number: object) -> bool:
+    """Return whether a plain or symbolic number is a float."""
     return type(number) in (float, torch.SymFloat)
 
 
 def _is_whole(number: object) -> bool:
+    """Return whether a plain or symbolic number is an integer."""
     return type(number) in (int, torch.SymInt)
 
 

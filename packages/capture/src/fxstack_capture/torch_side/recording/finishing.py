@@ -201,7 +201,7 @@ def guard_relations(tracer: TracerProtocol) -> None:
     for fake, real, source in inputs:
         if not is_wrapper(fake):  # the inner tensors of a wrapper are inputs, too
             groups.setdefault(fake.untyped_storage()._cdata, []).append((real, source))
-    written = (tracer.mutated_storages | tracer.storages.asked) & groups.keys()
+    written = (tracer.mutated_storages | tracer.storages.compared_storages) & groups.keys()
     if not written:
         return
     for storage in sorted(written):

@@ -21,6 +21,7 @@ from fxstack_capture.trace.protocols import Arrays, AssumedTruths, TorchSide
 from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 
+# The tracer imports its parts. The parts therefore see the tracer, and each other, only through protocols.
 class OverridesProtocol(Protocol):
     """``__torch_function__`` of the trace (``subclasses.overrides.Overrides``)."""
 
@@ -44,7 +45,8 @@ class OverridesProtocol(Protocol):
         """Whether the trace has tensors of users' classes."""
 
     @property
-    def level(self) -> Level: ...
+    def level(self) -> Level:
+        """The overrides that the program has turned off."""
 
     def make_subclass(self, cls: type, data: torch.Tensor) -> torch.Tensor:
         """Implement ``torch.Tensor._make_subclass(cls, data)``: detach the tensor and change the class."""
@@ -163,25 +165,32 @@ class TracerProtocol(TorchSide, Protocol):
 
     # Properties accept the implementing classes. Attributes are writable and would require the protocols themselves.
     @property
-    def overrides(self) -> OverridesProtocol: ...
+    def overrides(self) -> OverridesProtocol:
+        """The ``__torch_function__`` overrides."""
 
     @property
-    def transforms(self) -> TransformsProtocol: ...
+    def transforms(self) -> TransformsProtocol:
+        """The active layers of ``torch.func``."""
 
     @property
-    def wrappers(self) -> WrappersProtocol: ...
+    def wrappers(self) -> WrappersProtocol:
+        """The wrapper subclasses."""
 
     @property
-    def assumptions(self) -> AssumptionsProtocol: ...
+    def assumptions(self) -> AssumptionsProtocol:
+        """The assumed truths of tensors."""
 
     @property
-    def arrays(self) -> ArraysProtocol: ...
+    def arrays(self) -> ArraysProtocol:
+        """The NumPy arrays."""
 
     @property
-    def hooks(self) -> HooksProtocol: ...
+    def hooks(self) -> HooksProtocol:
+        """The tensor hooks in the graph."""
 
     @property
-    def copies(self) -> CopiesProtocol: ...
+    def copies(self) -> CopiesProtocol:
+        """The storages of deep copies."""
 
     selection: Selection | None
     busy: bool

@@ -91,6 +91,7 @@ def is_operator(fn: object) -> bool:
 
 
 def _is_tensor_descriptor(fn: Any) -> bool:
+    """Return whether a descriptor belongs to the C base class of tensors."""
     return isinstance(fn.__objclass__, type) and issubclass(fn.__objclass__, torch_compat.TensorBase)
 
 

@@ -53,6 +53,7 @@ def guarded_query(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kw
 
 
 def set_attention(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Switch an attention backend. The guard makes the state before the graph a constant."""
     tracer.guard_flag(_GETTER_OF[fn])
     return set_state(tracer, fn, args, kwargs)
 
@@ -80,6 +81,7 @@ def deeper_autocast(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, 
 
 @calls_program
 def shallower_autocast(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Decrement the nesting of autocast. No operator reads the nesting."""
     tracer.state.nesting -= 1
     return fn(*args, **kwargs)
 
@@ -89,6 +91,7 @@ def ignored(_tracer: TracerProtocol, _fn: object, _args: Args, _kwargs: Kwargs) 
 
 
 def data_leaves(_tracer: TracerProtocol, fn: object, _args: Args, _kwargs: Kwargs) -> Any:
+    """Break the graph: the result is Python data computed from elements of a tensor."""
     raise graph_break("data-dependent-value", name_of(fn))
 
 
@@ -114,6 +117,7 @@ def scalar(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
 
 
 def truth(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """Return the truth of a tensor: a constant if its value is known, else by the recorded call."""
     known = known_values.value_of(tracer, args[0])
     if known is not None and known.numel() == 1:
         return bool(known)
@@ -128,6 +132,7 @@ def _caller(tracer: TracerProtocol) -> str:
 
 
 def _same(number: object) -> Any:
+    """Return the number. Used for ``item``, whose result needs no conversion."""
     return number
 
 
@@ -172,6 +177,7 @@ _TENSOR_TYPE = type(torch.FloatTensor)
 
 
 def outside_of_graph(_tracer: TracerProtocol, fn: Callable[..., Any], _args: Args, _kwargs: Kwargs) -> Any:
+    """Break the graph: the method has no meaning for a fake."""
     raise graph_break("unsupported-call", f"Tensor.{fn.__name__}")
 
 
@@ -241,6 +247,7 @@ def _keeps_one_leaf(
 
 
 def iterate(tracer: TracerProtocol, _fn: Any, args: Args, _kwargs: Kwargs) -> Any:
+    """Return an iterator over the rows, which one ``unbind`` computes. Raise torch's TypeError for a 0-d tensor."""
     tensor = args[0]
     if tensor.dim() == 0:
         raise TypeError("iteration over a 0-d tensor")
@@ -248,6 +255,7 @@ def iterate(tracer: TracerProtocol, _fn: Any, args: Args, _kwargs: Kwargs) -> An
 
 
 def length(tracer: TracerProtocol, _fn: Any, args: Args, _kwargs: Kwargs) -> Any:
+    """Return the first size. Raise torch's TypeError for a 0-d tensor."""
     tensor = args[0]
     if tensor.dim() == 0:
         raise TypeError("len() of a 0-d tensor")
@@ -274,6 +282,7 @@ _BOUND = (MethodType, BuiltinFunctionType, MethodWrapperType)
 
 
 def has_rule(fn: object) -> bool:
+    """Return whether the table has a rule for ``fn``."""
     return rule_of(fn) is not None
 
 

@@ -175,7 +175,7 @@ class Overrides:
             if "Multiple dispatch failed" in str(error):  # the text names the fake classes
                 raise graph_break("unsupported-call", str(error).split(";", 1)[0]) from error
             raise
-        if not probe.asked:
+        if not probe.was_called:
             raise graph_break("unsupported-call", f"{fn} of a tensor of a user's class")
         return result
 
@@ -231,7 +231,7 @@ class Overrides:
         """Return the classes that torch reports to ``__torch_function__``."""
         # A reflected operator, and an attribute access, report the classes of plain tensors, too.
         if type(func) is FunctionType and func.__code__ is _REFLECTED:
-            return tuple(self._class(arg) for arg in self._overloaded(args))
+            return tuple(self._class(arg) for arg in self._overloaded_args(args))
         shown = [getattr(kind, "_fxstack_shown", kind) for kind in kinds]
         return tuple(self._class(args[0]) if kind is FakeTensor else kind for kind in shown)
 
@@ -239,7 +239,7 @@ class Overrides:
         """Return the class of a value as the program sees it."""
         return self._tracer.python_type(value) if isinstance(value, torch.Tensor) else type(value)
 
-    def _overloaded(self, values: Sequence[Any]) -> list[Any]:
+    def _overloaded_args(self, values: Sequence[Any]) -> list[Any]:
         """Implement ``torch.overrides._get_overloaded_args``."""
         overloaded: list[Any] = []
         if self.level:
@@ -255,7 +255,7 @@ class Overrides:
 
     def handle(self, func: Callable[..., Any], relevant: Sequence[Any], args: Args, kwargs: Kwargs) -> Any:
         """Implement ``torch.overrides.handle_torch_function``."""
-        overloaded = self._overloaded(relevant)
+        overloaded = self._overloaded_args(relevant)
         kinds = tuple(self._class(value) for value in overloaded)
         result = NotImplemented
         if self.modes and self.level < Level.ALL_OFF:
@@ -324,9 +324,9 @@ class Overrides:
             result = self._tracer.trace.calls.call(func, args, kwargs or {})
             if func in get_default_nowrap_functions():
                 return result
-            return self.converted(result, cls)
+            return self.convert_result(result, cls)
 
-    def converted(self, result: object, cls: type) -> Any:
+    def convert_result(self, result: object, cls: type) -> Any:
         """Implement ``torch._tensor._convert``."""
         if cls is torch.Tensor:
             return result
@@ -334,7 +334,7 @@ class Overrides:
             shown = self._tracer.python_type(result)
             return result if issubclass(shown, cls) else self.as_subclass(result, cls)
         if isinstance(result, (tuple, list)):
-            return type(result)([self.converted(item, cls) for item in result])
+            return type(result)([self.convert_result(item, cls) for item in result])
         return result
 
     # --- construction ----------------------------------------------------------------------------
@@ -379,10 +379,12 @@ class Overrides:
 
 
 def as_subclass(tensor: torch.Tensor, cls: type) -> torch.Tensor:
+    """Return a view of a graph result with a class of the program. The replacement code calls this function."""
     return torch.Tensor.as_subclass(tensor, cls)
 
 
 def make_subclass(tensor: torch.Tensor, cls: type) -> torch.Tensor:
+    """Return a detached tensor with a class of the program. The replacement code calls this function."""
     return torch_compat.make_subclass(cls, tensor)
 
 
@@ -460,10 +462,10 @@ class _Probe(TorchFunctionMode):
     def __init__(self, overrides: Overrides) -> None:
         super().__init__()
         self._overrides = overrides
-        self.asked = False
+        self.was_called = False
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Sequence[type], args: Args = (), kwargs: Kwargs | None = None
     ) -> Any:
-        self.asked = True
+        self.was_called = True
         return self._overrides.dispatch(func, types, args, kwargs or {})
