@@ -36,6 +36,7 @@ class Loads:
     def draw(self, draws: Iterable[Draw]) -> None:
         """Emit the draws from random generators, in the order of the program."""
         for draw in draws:
+            # Each draw advances its generator, so the number and the order of the draws are visible to the program.
             function = self.constant(_disable_compile(draw.function), draw.function.__name__)
             named = [ast.keyword(n, self.constant(v, n)) for n, v in draw.kwargs.items()]
             positional = [
@@ -79,6 +80,7 @@ def _local(_: Loads, source: s.Local | s.Free) -> ast.expr:
 
 def _free_cell(loads: Loads, source: s.FreeCell) -> ast.expr:
     """Read the cell of a free variable: the closure of a lambda that reads the variable contains the cell."""
+    # No expression gives a cell of the running frame. A lambda that reads the variable shares its cell.
     nothing = ast.arguments([], [], None, [], [], None, [])
     closure = attribute(ast.Lambda(nothing, load(source.local)), "__closure__")
     return loads.temporary(item(closure, ast.Constant(0)), source)
@@ -86,6 +88,7 @@ def _free_cell(loads: Loads, source: s.FreeCell) -> ast.expr:
 
 def _globals(loads: Loads, source: s.Globals) -> ast.expr:
     """Read the globals of the frame."""
+    # The constant instead of the name, because the program may bind the name ``globals``.
     return loads.temporary(call(loads.constant(globals, "globals")), source)
 
 

@@ -46,7 +46,8 @@ class FrameRunner(Interpreter, Protocol):
     handled: HandledException
 
     @property
-    def trace(self) -> Trace: ...
+    def trace(self) -> Trace:
+        """The trace that the frame belongs to."""
 
     def run(self, frame: Frame, error: BaseException | None) -> Any:
         """Run ``frame`` until it returns or yields.
@@ -150,6 +151,7 @@ class Frame:
         outer = () if self.back is None else self.back.user_positions()
         if self.program.hidden:
             return outer
+        # ``co_positions`` has one entry for each code unit of two bytes.
         at = self.program.offsets[self.pc] // 2
         return (*outer, next(islice(self.code.co_positions(), at, None)))
 
@@ -162,6 +164,7 @@ class Frame:
 
     def _only_restores(self, depth: int) -> bool:
         """Whether a ``with`` block, with ``__exit__`` on top of ``depth`` items, is of a context that sets a flag."""
+        # ``__exit__`` of these contexts never suppresses an exception, so the block cannot act on it.
         leave = self.stack[depth - 1]
         if leave is NULL:
             leave = self.stack[depth - 2]
@@ -178,6 +181,7 @@ class Frame:
     def value_of(self, index: int) -> Any:
         """Return the value of a local variable or cell, or NULL. For introspection, not for the fast path."""
         value = self.fast[index]
+        # Introspection must not see a deferred local. The slot keeps the wrapped value, so that later reads agree.
         if type(value) is DeferredLocal:
             value = self.fast[index] = self.objects.enter(value.value, value.source)
         value = concrete(self.interp.trace, value)

@@ -120,6 +120,8 @@ def _watched_names(trace: Trace, frame: StoppedFrame) -> frozenset[str]:
 
 def _is_watched(value: object) -> bool:
     """Return whether the program can observe the death of the object, by a weak reference or a finalizer."""
+    # A finalizer or the callback of a weak reference runs when the last reference is dropped. A resume function
+    # without the variable would drop the object at the break, earlier than plain Python does.
     watched = getweakrefcount(value) or has_visible_finalizer(type(value))
     return bool(watched) and not issubclass(type(value), _ALWAYS_WATCHED)
 
@@ -135,6 +137,8 @@ def _caller(frame: StoppedFrame, resumptions: Resumptions, watched: frozenset[st
     if resumed is None:
         user, offset = frame.code, frame.offset
     elif resumed.calling is not None and frame.offset == resumed.calling[0]:
+        # The frame waits in the prologue of its resume function, which calls the callee again. The user wrote no
+        # such call, so the level describes the call instruction of the user's code.
         assert resumed.point.callee is not None
         user, offset, made = resumed.user, resumed.calling[1], resumed.point.callee.made
     else:
@@ -155,6 +159,7 @@ def _last(frame: StoppedFrame, resumptions: Resumptions, watched: frozenset[str]
     flow = resumptions.flow(user)
     index = flow.body.at(offset)
     step = step_at(flow.body, index)
+    # The stub of the operation gets the operands as arguments, so only the values below them remain on the stack.
     below = len(frame.stack) - step.takes
     op, slots = flow.body.ops[index], slots_of(frame)
     return Level(frame, user, flow, op, step, slots, below, made=False, watched=watched)

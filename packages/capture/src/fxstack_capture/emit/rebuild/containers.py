@@ -91,7 +91,7 @@ def _dict(rebuilder: Rebuilder, obj: dict[Any, Any]) -> ast.expr:
 
 
 def _set(rebuilder: Rebuilder, obj: set[Any]) -> ast.expr:
-    """Rebuild a set from the tuple of its items, which keeps the order of insertion."""
+    """Rebuild a set. The items are added in the order in which the set of the trace yields them."""
     make = rebuilder.constant(set, "set")
     return _rebuild_by(rebuilder, obj, lambda items: call(make, tuple_of(items)), "update")
 
@@ -164,6 +164,7 @@ def _view(method: Callable[..., Any]) -> Rule:
     """Return a rule for a view of a dictionary. The rule finds the dictionary with ``gc.get_referents``."""
 
     def rule(rebuilder: Rebuilder, obj: object) -> ast.expr:
+        # The attribute ``mapping`` of a view is a read-only proxy, not the dictionary itself.
         (mapping,) = gc.get_referents(obj)
         rebuilt = call(rebuilder.constant(method, f"dict_{method.__name__}"), rebuilder.expr(mapping))
         return rebuilder.assign(rebuilt, method.__name__)

@@ -33,6 +33,7 @@ def rebuild(rebuilder: Rebuilder, obj: Any) -> ast.expr:
     if cls.__module__.startswith("fxstack_capture."):
         raise CannotRebuildError(f"an object of the compiler ({cls.__qualname__})")
     base = solid_base(cls)
+    # State in C fields is invisible here. Only C bases whose complete state is known have fillers (``_FILLS``).
     made_in_c = cls is base and base is not object and not issubclass(base, BaseException)
     if made_in_c or (base is object and not is_bare(cls)):
         raise CannotRebuildError(f"an object of type {cls.__module__}.{cls.__qualname__}")
@@ -48,6 +49,7 @@ def rebuild(rebuilder: Rebuilder, obj: Any) -> ast.expr:
         raise CannotRebuildError(
             f"an object of type {cls.__module__}.{cls.__qualname__}, which derives from {base.__qualname__}"
         )
+    # ``partial.__new__`` rejects a call without a callable. The filler sets the real state later.
     arguments = [rebuilder.expr(_FUNC.__get__(obj))] if base is partial else []
     rebuilt = _new(rebuilder, obj, base, *arguments)
     fill_base(rebuilder, obj, rebuilt)

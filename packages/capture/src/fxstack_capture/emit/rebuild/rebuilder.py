@@ -48,6 +48,7 @@ class Rebuilder:
     def expr(self, obj: Any) -> ast.expr:
         """Return a name or literal for ``obj``, after emitting its construction."""
         if type(obj) in PYTHON_LITERALS:
+            # Literals need no variable. An int or a text may contain the address of a proxy, which only this trace has.
             write = _LITERALS.get(type(obj))
             return ast.Constant(obj) if write is None else write(self, obj)
         known = self._known.get(id(obj))
@@ -82,6 +83,7 @@ class Rebuilder:
     def remember(self, obj: object, rebuilt: ast.expr) -> None:
         """Register the expression of ``obj``. Later uses then get the same object, also from inside of ``obj``."""
         self._known[id(obj)] = rebuilt
+        # The table is keyed by ids, so the objects must stay alive as long as the table.
         self._keep.append(obj)
 
     def assign(self, value: ast.expr, hint: str) -> ast.expr:
@@ -138,11 +140,13 @@ class Rebuilder:
         """Return the expression of an object without a name so far."""
         if id(obj) in self._open:
             begin = self._open[id(obj)]
+            # An immutable object that contains itself cannot be built in one step. A mutable object can start empty.
             if begin is None:
                 raise CycleError
             return begin()
         if type(obj) is DeferredLocal:
             return self.loads.expr(obj.source)
+        # The source comes before the rules: an object from outside must stay the same object.
         source = self.source_of(obj)
         if source is not None:
             return self.loads.expr(source)
@@ -186,6 +190,7 @@ class Rebuilder:
 
     def output(self, value: Any) -> ast.expr:
         """Return the graph output that holds a tensor or symbolic number of the trace."""
+        # Symbolic numbers with one expression have many wrappers. They share one graph output.
         key = id(value) if isinstance(value, torch.Tensor) else (type(value), value.node.expr)
         known = self._output_of.get(key)
         if known is None:
