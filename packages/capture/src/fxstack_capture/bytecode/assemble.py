@@ -63,7 +63,9 @@ class Protected:
     end: Op | None
     handler: Op
     depth: int
+    """The number of stack values that stay when the handler begins."""
     lasti: bool
+    """Whether the handler gets the offset of the instruction that raised, for RERAISE."""
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ NULL_IN_WITH = "LOAD_SPECIAL" in dis.opmap
 ``pop`` accepts a NULL."""
 
 THROW_LEAVES_SEND = "CLEANUP_THROW" not in dis.opmap
-"""``generator.throw`` itself finds the ``send`` before a ``yield`` and makes its jump (3.11)."""
+"""Whether ``generator.throw`` itself finds the SEND before a ``yield`` and makes its jump (Python 3.11)."""
 
 _HAS_PRECALL = "PRECALL" in dis.opmap
 

@@ -88,8 +88,10 @@ class Draft:
     builder: Builder
     before: tuple[ast.stmt, ...]
     graph_call: Callable[[ast.expr], ast.stmt]
+    """Returns the statement that calls the graph. The compiled graph exists only when ``complete`` runs."""
     after: tuple[ast.stmt, ...]
     line: int
+    """The line of the replacement in tracebacks."""
     inputs: Inputs | None = None
     has_effects: bool = False
     """Whether the replacement changes objects of the program after the graph."""

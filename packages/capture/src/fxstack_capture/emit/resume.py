@@ -77,7 +77,7 @@ class Callee:
     """The inlined call on which a frame waits, made by the instruction at ``offset`` of the caller.
 
     ``results`` are the values that the instruction leaves: True for a NULL, False for the value of the call.
-    ``made``: the value is already on the stack, and the call must return None (``__init__``).
+    ``has_result``: the value is already on the stack, and the call must return None (``__init__``).
     """
 
     user: CodeType
@@ -87,7 +87,7 @@ class Callee:
     point: ResumePoint
     offset: int
     results: tuple[bool, ...]
-    made: bool
+    has_result: bool
     end: int | None
     """The offset where the caller continues, without its iterator, if the value ends a loop."""
 
@@ -238,7 +238,7 @@ def _call(
     count = len(inputs) - cells
     function = build.call([make], closure, 1)
     ops = build.call(function, [*chain(*inputs[cells:])], count, callee.offset)
-    if callee.made:
+    if callee.has_result:
         end = build.pop()
         error = [*build.call_with_top(wrong), build.throw()]
         return [*ops, build.copy(1), build.jump_if_none(end), *error, end], constants

@@ -31,6 +31,7 @@ class Signature:
         self._stub: CodeType | None = None
         # What the stub needs; the code object itself must not be kept alive.
         self.template = (argument_names(code), code.co_posonlyargcount, code.co_kwonlyargcount, code.co_name)
+        """Names of the parameters, numbers of positional-only and keyword-only parameters, and the name."""
 
     @calls_program
     def bind(

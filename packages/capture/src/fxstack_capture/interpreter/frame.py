@@ -29,6 +29,7 @@ class HandledException:
     def __init__(self, previous: HandledException | None = None) -> None:
         self.value: BaseException | None = None
         self.previous = previous
+        """The handled exception of the frame that resumed the generator. It is the context of new exceptions."""
 
     def topmost(self) -> BaseException | None:
         """Return the innermost exception being handled, which ``sys.exc_info()`` returns."""

@@ -72,9 +72,9 @@ class Behaviour:
     """Differences between versions of Python that programs can see, other than opcodes."""
 
     throw_warns: bool
-    """``generator.throw`` with several arguments is deprecated (3.12)."""
+    """Whether ``generator.throw`` warns about several arguments (from Python 3.12 on)."""
     close_returns_value: bool
-    """``generator.close()`` returns the generator's return value (3.13)."""
+    """Whether ``generator.close()`` returns the generator's return value (from Python 3.13 on)."""
     clears_backwards: bool
     """A frame that ends releases its last variable first (3.14)."""
     counts_unpacked: bool

@@ -32,7 +32,7 @@ class InstructionSet:
 
     opcodes: Mapping[str, Opcode]
     throw_leaves_send: bool
-    """``generator.throw`` itself leaves a ``yield from`` whose iterator has returned (3.11)."""
+    """Whether ``generator.throw`` itself leaves a ``yield from`` whose iterator has returned (Python 3.11)."""
     behaviour: Behaviour
 
 

@@ -52,7 +52,7 @@ class Opcode:
     """Number of values that a jump leaves on the stack if it jumps."""
     skip: int = 0
     """Number of operations at the target that a jump passes over."""
-    looks: int = 0
+    reads_below: int = 0
     """Number of values that the operation reads below the values that it pops."""
     null_bit: int = 0
     """The bit of the argument that asks for a NULL (or receiver) beside the value."""
@@ -74,9 +74,9 @@ def into(argument: int) -> tuple[int, int]:
     return argument + 1, argument
 
 
-def plain(handler: Handler, effect: Effect | None = None, looks: int = 0) -> Opcode:
+def plain(handler: Handler, effect: Effect | None = None, reads_below: int = 0) -> Opcode:
     """Make a row whose operand is the argument itself."""
-    return Opcode(lambda instruction: (handler, instruction.oparg), effect, looks=looks)
+    return Opcode(lambda instruction: (handler, instruction.oparg), effect, reads_below=reads_below)
 
 
 def constant(handler: Handler) -> Opcode:

@@ -27,7 +27,7 @@ class Level:
     """One frame, in terms of the code that the user wrote.
 
     ``taken`` is the number of stack values below the operands of the instruction. A call instruction of a
-    caller has already popped its operands. ``made``: the result of a caller's instruction is on the stack,
+    caller has already popped its operands. ``has_result``: the result of a caller's instruction is on the stack,
     and is not the return value of the callee.
     """
 
@@ -38,7 +38,7 @@ class Level:
     step: Step
     slots: tuple[Slot, ...]
     taken: int
-    made: bool
+    has_result: bool
     watched: frozenset[str]
     """The variables whose objects have weak references or finalizers.
 
@@ -133,21 +133,22 @@ _ALWAYS_WATCHED = (torch.Tensor, type, FunctionType, CodeType, ModuleType)
 def _caller(frame: StoppedFrame, resumptions: Resumptions, watched: frozenset[str]) -> Level:
     """Return the level of a frame that is inside of a call when the graph breaks."""
     resumed = resumptions.of(frame.code)
-    made = frame.made
+    has_result = frame.made
     if resumed is None:
         user, offset = frame.code, frame.offset
     elif resumed.calling is not None and frame.offset == resumed.calling[0]:
         # The frame waits in the prologue of its resume function, which calls the callee again. The user wrote no
         # such call, so the level describes the call instruction of the user's code.
         assert resumed.point.callee is not None
-        user, offset, made = resumed.user, resumed.calling[1], resumed.point.callee.made
+        user, offset = resumed.user, resumed.calling[1]
+        has_result = resumed.point.callee.has_result
     else:
         user, offset = resumed.user, _origin(resumed.origin, frame.offset)
     flow = resumptions.flow(user)
     index = flow.body.at(offset)
     step = step_at(flow.body, index)
     op, below = flow.body.ops[index], len(frame.stack)
-    return Level(frame, user, flow, op, step, slots_of(frame), below, made, watched)
+    return Level(frame, user, flow, op, step, slots_of(frame), below, has_result, watched)
 
 
 def _last(frame: StoppedFrame, resumptions: Resumptions, watched: frozenset[str]) -> Level:
@@ -162,7 +163,7 @@ def _last(frame: StoppedFrame, resumptions: Resumptions, watched: frozenset[str]
     # The stub of the operation gets the operands as arguments, so only the values below them remain on the stack.
     below = len(frame.stack) - step.takes
     op, slots = flow.body.ops[index], slots_of(frame)
-    return Level(frame, user, flow, op, step, slots, below, made=False, watched=watched)
+    return Level(frame, user, flow, op, step, slots, below, has_result=False, watched=watched)
 
 
 def _origin(origin: dict[int, int], offset: int) -> int:

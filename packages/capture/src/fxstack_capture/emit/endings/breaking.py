@@ -69,17 +69,17 @@ def _gone(trace: Trace, frame: RealFrame, stopped: Stopped) -> tuple[str, ...]:
 
 def _stub(level: Level, resumptions: Resumptions) -> Stub:
     """Make a function of the operation that broke the graph."""
-    seen = level.taken - level.step.looks
+    bottom = level.taken - level.step.reads_below
     slots = level.slots
-    handled = tuple(slot for slot in slots[:seen] if slot is Slot.HANDLED)
+    handled = tuple(slot for slot in slots[:bottom] if slot is Slot.HANDLED)
     if Slot.HANDLED in slots[level.taken :] or Slot.CAUGHT in slots[level.taken :]:
         raise CannotResumeError(f"{level.step.ops[-1].name} has the handled exception among its operands")
     reads = Kind.READS_LOCAL in level.step.ops[-1].kind
     inspected = reads or looks_at_frame(level.state.stack[level.taken :])
     variables = bound_order(level.user, frozenset(level.state.local_values))
-    kept = len(handled) + level.step.looks
+    kept = len(handled) + level.step.reads_below
     stub = make_stub(
-        level.user, level.step, (*handled, *slots[seen:]), kept, variables if inspected else None
+        level.user, level.step, (*handled, *slots[bottom:]), kept, variables if inspected else None
     )
     resumptions.unsafe_to_trace(stub.code)
     return stub
@@ -183,11 +183,11 @@ class _Ending:
     def _operation(self) -> ast.expr:
         """Return the call of the operation, below stubs of the frames between the root and the break."""
         level, values = self._levels[-1], self._values[-1]
-        seen = level.taken - level.step.looks
-        handled = [i for i in values.stack[:seen] if i[0] is Slot.HANDLED]
-        taken = _passed_values([*handled, *values.stack[seen:]])
+        bottom = level.taken - level.step.reads_below
+        handled = [i for i in values.stack[:bottom] if i[0] is Slot.HANDLED]
+        operands = _passed_values([*handled, *values.stack[bottom:]])
         shown = [values.variables[name] for name in self._stub.variables]
-        function, arguments = self._function(values, self._stub.code), [*shown, *taken]
+        function, arguments = self._function(values, self._stub.code), [*shown, *operands]
         between = [d for d in range(1, len(self._levels) - 1) if not self._levels[d].hidden]
         for depth in reversed(between):
             function, arguments = self._between(depth, function, arguments)
@@ -271,7 +271,7 @@ class _Ending:
                 point,
                 level.op.offset,
                 level.results,
-                level.made,
+                level.has_result,
                 None if level.end is None else level.end.offset,
             )
             values = self._values[depth]

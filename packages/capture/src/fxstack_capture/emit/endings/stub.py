@@ -30,6 +30,7 @@ class Stub:
 
     code: CodeType
     variables: tuple[str, ...]
+    """The variables that the operation can observe, for example through ``locals()``."""
 
 
 def looks_at_frame(stack: tuple[object, ...]) -> bool:

@@ -51,18 +51,18 @@ class Rebuilder:
             # Literals need no variable. An int or a text may contain the address of a proxy, which only this trace has.
             write = _LITERALS.get(type(obj))
             return ast.Constant(obj) if write is None else write(self, obj)
-        known = self._known.get(id(obj))
-        if known is None:
-            known = self._make(obj)
-            self.remember(obj, known)
-        return known
+        expression = self._known.get(id(obj))
+        if expression is None:
+            expression = self._make(obj)
+            self.remember(obj, expression)
+        return expression
 
     def _integer(self, number: int) -> ast.expr:
         """Return an expression for a number. The ``id`` of a proxy becomes the ``id`` of the real object (and ``hash``)."""
-        found = self.trace.objects.addresses.found(number)
-        if found is None:
+        address = self.trace.objects.addresses.found(number)
+        if address is None:
             return ast.Constant(number)
-        return self._address(*found)
+        return self._address(*address)
 
     def _text(self, text: str) -> ast.expr:
         """Return an expression for a text. An ``id`` or ``hash`` in the text is computed from the real object."""
@@ -192,8 +192,8 @@ class Rebuilder:
         """Return the graph output that holds a tensor or symbolic number of the trace."""
         # Symbolic numbers with one expression have many wrappers. They share one graph output.
         key = id(value) if isinstance(value, torch.Tensor) else (type(value), value.node.expr)
-        known = self._output_of.get(key)
-        if known is None:
+        output = self._output_of.get(key)
+        if output is None:
             index = len(self.outputs)
             finish = None
             if isinstance(value, torch.Tensor):
@@ -202,8 +202,8 @@ class Rebuilder:
             value_at = item(ast.Name(self.result, ast.Load()), ast.Constant(index))
             if finish is not None:
                 value_at = call(self.constant(finish, finish.__name__), value_at)
-            known = self._output_of[key] = self.assign(value_at, f"out{index}")
-        return known
+            output = self._output_of[key] = self.assign(value_at, f"out{index}")
+        return output
 
 
 Rule = Callable[[Rebuilder, Any], ast.expr]

@@ -16,7 +16,7 @@ def load_attr(frame: Frame, name: str) -> None:
 
 
 def load_method_null_below(frame: Frame, name: str) -> None:
-    """3.11, 3.12: push NULL and the bound method.
+    """Push NULL and the bound method (Python 3.11 and 3.12).
 
     CPython accepts this pair in place of the function and self.
     """
@@ -25,7 +25,7 @@ def load_method_null_below(frame: Frame, name: str) -> None:
 
 
 def load_method_null_above(frame: Frame, name: str) -> None:
-    """3.13: push the bound method and NULL."""
+    """Push the bound method and NULL (from Python 3.13 on)."""
     stack = frame.stack
     stack[-1:] = (frame.objects.load_attr(stack[-1], name), NULL)
 

@@ -51,13 +51,13 @@ def call_with_names(frame: Frame, operand: tuple[int, tuple[str, ...]]) -> None:
 
 
 def call_kw(frame: Frame, count: int) -> None:
-    """3.13: the names are on the stack."""
+    """Call with keyword arguments, whose names are on top of the stack (from Python 3.13 on)."""
     names = frame.stack.pop()
     call_with_names(frame, (count, names))
 
 
 def call_function_ex_above_null(frame: Frame, _operand: int) -> None:
-    """3.14: the slot of the keyword arguments always exists and may be NULL."""
+    """Call with ``*args`` and ``**kwargs``. The slot of ``kwargs`` always exists and may be NULL (Python 3.14)."""
     named = frame.stack[-1] is not NULL
     if not named:
         frame.stack.pop()
@@ -95,7 +95,7 @@ def _new_function(
 
 
 def make_function(frame: Frame, flags: int) -> None:
-    """3.11, 3.12: create a function.
+    """Create a function with its defaults and closure (Python 3.11 and 3.12).
 
     The flags tell which of closure, annotations, keyword defaults and defaults are on the stack.
     """
@@ -121,7 +121,7 @@ def _annotations(pairs: Any) -> dict[str, Any]:
 
 
 def make_plain_function(frame: Frame, _operand: object) -> None:
-    """3.13: create a function without its attributes, which SET_FUNCTION_ATTRIBUTE sets."""
+    """Create a function without attributes, which SET_FUNCTION_ATTRIBUTE sets (from Python 3.13 on)."""
     code = frame.stack.pop()
     # FunctionType requires a closure of the right length. Empty cells keep its place.
     closure = tuple(CellType() for _ in code.co_freevars) or None

@@ -235,7 +235,7 @@ def unpack_sequence(frame: Frame, count: int) -> None:
 
 
 def unpack_ex(frame: Frame, operand: int) -> None:
-    """``*a, b = value``: the low byte counts targets before the star, the high byte targets after it."""
+    """Unpack a value for ``*a, b = value``. The low byte counts targets before the star, the high byte after it."""
     before, after = operand & 0xFF, operand >> 8
     stack = frame.stack
     value = stack.pop()

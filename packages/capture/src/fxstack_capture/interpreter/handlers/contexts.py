@@ -20,7 +20,7 @@ def before_with(frame: Frame, _operand: object) -> None:
 
 
 def load_special(frame: Frame, name: str) -> None:
-    """3.14: replace the manager by the bound method and a NULL."""
+    """Replace a context manager by its bound special method and a NULL (Python 3.14)."""
     manager = frame.stack[-1]
     kind = type(manager)
     other = hasattr(kind, "__aenter__") and hasattr(kind, "__aexit__")
@@ -60,7 +60,7 @@ def with_except_start(frame: Frame, _operand: object) -> None:
 
 
 def with_except_start_above_null(frame: Frame, _operand: object) -> None:
-    """3.14: a NULL lies above ``__exit__``."""
+    """Call ``__exit__`` as ``with_except_start`` does. In Python 3.14, a NULL lies above the method."""
     _exit(frame, -5)
 
 

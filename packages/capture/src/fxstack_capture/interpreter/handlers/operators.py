@@ -29,7 +29,7 @@ def binary_op(frame: Frame, op: Callable[[Any, Any], Any]) -> None:
 
 
 def compare_to_bool(frame: Frame, op: Callable[[Any, Any], Any]) -> None:
-    """3.13: a comparison whose result is only used by a jump."""
+    """Compare two operands and convert the result to bool, which only a jump uses (from Python 3.13 on)."""
     binary_op(frame, op)
     to_bool(frame, None)
 

@@ -88,7 +88,7 @@ def _matches(cls: type, wanted: object) -> bool:
 
 
 def check_eg_match(frame: Frame, _operand: object) -> None:
-    """``except*``: replace the exception by the rest, and push the matching part (or None)."""
+    """Split an exception group for an ``except*`` clause: push the matching part or None above the rest."""
     stack = frame.stack
     wanted = stack.pop()
     _check_star_types(wanted)

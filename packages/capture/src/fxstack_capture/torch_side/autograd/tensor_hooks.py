@@ -70,6 +70,7 @@ class HandleInGraph(RemovableHandle):
 
     def __init__(self, hooks: OrderedDict[int, Any], number: int) -> None:
         self.hooks_dict_ref = weakref.ref(hooks)
+        """``RemovableHandle`` removes the hook from this dictionary."""
         self.id = number
         self.extra_dict_ref = ()
 

@@ -119,9 +119,9 @@ class Faker:
         """Return the fakes as they were at the start, before the program changed size, layout or history."""
         earlier = Faker(self.mode)
         earlier._storages = self._storages
-        return [self._fake_for_retrace(value, earlier) for value in values]
+        return [self._fake_at_start(value, earlier) for value in values]
 
-    def _fake_for_retrace(self, value: Any, earlier: Faker) -> Any:
+    def _fake_at_start(self, value: Any, earlier: Faker) -> Any:
         """Return ``value`` itself, or a new fake if the program has changed the geometry, storage or history."""
         entry = self._entered.get(id(value))
         if entry is None:

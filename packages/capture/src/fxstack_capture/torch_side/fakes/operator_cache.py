@@ -71,6 +71,7 @@ class Recipe:
 
     parts: tuple[Part, ...]
     container: type | None
+    """The class of the result if the operator returns several tensors, else None."""
 
 
 @cache

@@ -36,6 +36,7 @@ class Variable:
     read: Callable[[], tuple[Any, ...]]
     write: Callable[..., Any]
     fixed: tuple[Any, ...] = ()
+    """The leading arguments of the setter, for example the device type of autocast."""
     in_graph: bool = True
     """Whether operators of a graph depend on the state."""
 
@@ -249,7 +250,9 @@ class Regions:
 
     def __init__(self) -> None:
         self.outer = torch.is_inference_mode_enabled()
+        """Whether inference mode was on when the trace began."""
         self.used = False
+        """Whether the trace has entered a region. Tensors may then be inference tensors."""
         self.open: list[Open] = []
 
     @contextmanager

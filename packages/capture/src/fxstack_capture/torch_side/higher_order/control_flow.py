@@ -37,13 +37,14 @@ class GraphsOfCall:
     """One call of an operator during recording: its traced functions, their free nodes, and its operands."""
 
     def __init__(self, tracer: TracerProtocol, operator: Any, sized: Tensors | None = None) -> None:
-        """``sized``: tensors whose symbolic sizes become free nodes, because derivatives save such sizes."""
+        """Begin a call. The symbolic sizes of ``sized`` become free nodes, because derivatives save such sizes."""
         if tracer.transforms.inside:
             raise graph_break("unsupported-call", f"{operator} inside of a torch.func transform")
         self.tracer = tracer
         self.operator = operator
         self.sizes = [tracer.builder.argument(size, []) for size in _symbols(sized or ())]
         self.mark = tracer.builder.mark()
+        """The last node before the traced functions, whose nodes are moved out of the outer graph."""
         self.traced: list[Subgraph] = []
 
     def trace(
@@ -188,9 +189,9 @@ def _record_loop(call: GraphsOfCall, body: Any, groups: tuple[Tensors, ...], add
     """
     *states, slices = groups
     count = sum(map(len, states))
-    carried, seen = body.outputs[:count], body.outputs[count:]
+    carried, per_step = body.outputs[:count], body.outputs[count:]
     (graph,), free = call.modules()
-    outputs = [*carried, *_stack_results(call, seen, slices[0].size(0))]
+    outputs = [*carried, *_stack_results(call, per_step, slices[0].size(0))]
     results = call.make_results(outputs, gradient=any_gradient([*chain(*groups), *additional], free))
     node_args = (graph, *map(call.operands, groups), (*call.operands(additional), *free))
     return call.write(node_args, results, body.spec)

@@ -19,7 +19,7 @@ from torch import fx
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_compat import FakeTensor, pytree
-from fxstack_capture.torch_side.autograd.state_reads import Place, note_reads
+from fxstack_capture.torch_side.autograd.state_reads import StateLocation, note_reads
 from fxstack_capture.torch_side.higher_order import nested_checks
 from fxstack_capture.torch_side.higher_order.surroundings import Surroundings
 from fxstack_capture.torch_side.recording.execution import name_of
@@ -48,8 +48,8 @@ class Subgraph:
     free: tuple[fx.Node, ...] = ()
     is_single: bool = False
     """Whether the graph returns one value rather than a tuple."""
-    reads: tuple[Place, ...] = ()
-    """Places in Python objects from which the function has read (``state_reads``)."""
+    reads: tuple[StateLocation, ...] = ()
+    """Locations in Python objects from which the function has read (``state_reads``)."""
 
 
 def fake_of(tracer: TracerProtocol, like: torch.Tensor) -> torch.Tensor:

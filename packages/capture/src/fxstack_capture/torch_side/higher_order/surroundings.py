@@ -34,7 +34,9 @@ class _Snapshot:
     effects: Effects = field(compare=False)
     written: tuple[Any, ...]
     draws: int
+    """Number of random draws of the trace so far."""
     attributes: int
+    """Number of attribute writes to tensors."""
     modes: tuple[Any, ...]
 
 

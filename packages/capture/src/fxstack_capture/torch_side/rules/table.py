@@ -104,9 +104,9 @@ def scalar(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     tensor = args[0]
     if not kwargs and fn.__name__ in _FOR_ARITHMETIC.get(_caller(tracer), ()):
         return _CONVERSIONS.get(fn.__name__, _same)(tracer.counted(tensor))
-    known = known_values.value_of(tracer, tensor)
-    if known is not None and known.numel() == 1:
-        return getattr(known, fn.__name__)()
+    constant = known_values.value_of(tracer, tensor)
+    if constant is not None and constant.numel() == 1:
+        return getattr(constant, fn.__name__)()
     if fn.__name__ == "item" and tensor.dtype is torch.bool:
         with suppress(GraphBreak):
             return tracer.trace.interp.truth_of_result(tensor)
@@ -118,9 +118,9 @@ def scalar(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
 
 def truth(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """Return the truth of a tensor: a constant if its value is known, else by the recorded call."""
-    known = known_values.value_of(tracer, args[0])
-    if known is not None and known.numel() == 1:
-        return bool(known)
+    constant = known_values.value_of(tracer, args[0])
+    if constant is not None and constant.numel() == 1:
+        return bool(constant)
     return tracer.record(fn, args, kwargs)
 
 
@@ -145,9 +145,9 @@ _CONVERSIONS = {"__int__": torch.sym_int, "__float__": torch.sym_float}
 def to_list(tracer: TracerProtocol, fn: Any, args: Args, _kwargs: Kwargs) -> Any:
     """Apply the rule for ``Tensor.tolist``. Unknown elements become symbols if the options allow it."""
     tensor = args[0]
-    known = known_values.value_of(tracer, tensor)
-    if known is not None:
-        return known.tolist()
+    constant = known_values.value_of(tracer, tensor)
+    if constant is not None:
+        return constant.tolist()
     if not tracer.trace.options.capture_scalar_outputs:
         raise graph_break("data-dependent-number", name_of(fn))
     if tensor.dim() == 0:

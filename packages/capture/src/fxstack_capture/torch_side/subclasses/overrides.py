@@ -391,20 +391,20 @@ def make_subclass(tensor: torch.Tensor, cls: type) -> torch.Tensor:
 class _Finish:
     """The function that the replacement code calls on a graph result to give the result the user's class."""
 
-    __slots__ = ("__name__", "cls", "grad", "how", "layout")
+    __slots__ = ("__name__", "cls", "convert", "grad", "layout")
 
-    def __init__(self, how: Callable[..., Any], cls: type, layout: object, grad: bool) -> None:
-        self.__name__ = f"{how.__name__}_{cls.__name__}"
-        self.how = how
+    def __init__(self, convert: Callable[..., Any], cls: type, layout: object, grad: bool) -> None:
+        self.__name__ = f"{convert.__name__}_{cls.__name__}"
+        self.convert = convert
         self.cls = cls
         self.layout = layout
         self.grad = grad
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         if torch.is_grad_enabled() is self.grad:
-            return self.how(tensor, self.cls)
+            return self.convert(tensor, self.cls)
         with torch_compat.DisableTorchFunction(), torch.set_grad_enabled(self.grad):
-            return self.how(tensor, self.cls)
+            return self.convert(tensor, self.cls)
 
 
 def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:

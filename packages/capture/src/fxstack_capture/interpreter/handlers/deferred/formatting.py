@@ -170,7 +170,7 @@ class _Walk:
         """Whether the value may become a part of an f-string. If not, it may be an argument by name."""
 
     def to_call(self) -> int | None:
-        """The number of values between the called function and the value, which is a positional argument.
+        """Return the number of values between the called function and the value, which is a positional argument.
 
         ``STORED`` if a local variable gets the value. None if another step reads the value, or if execution may
         not reach the call.

@@ -17,12 +17,12 @@ def load_global(frame: Frame, name: str) -> None:
 
 
 def load_global_null_below(frame: Frame, name: str) -> None:
-    """3.11, 3.12: push a callable with the NULL of a call below it."""
+    """Push a global callable with the NULL of a call below it (Python 3.11 and 3.12)."""
     frame.stack += (NULL, frame.objects.load_global(frame.globals, frame.builtins, name))
 
 
 def load_global_null_above(frame: Frame, name: str) -> None:
-    """3.13: push a callable with the NULL of a call above it."""
+    """Push a global callable with the NULL of a call above it (from Python 3.13 on)."""
     frame.stack += (frame.objects.load_global(frame.globals, frame.builtins, name), NULL)
 
 
