@@ -125,11 +125,11 @@ class FrameWriter:
         self.replay = Replay(self.rebuilder)
 
     def finish(
-        self, end: Callable[[FrameWriter], list[ast.stmt]], line: int, gone: tuple[str, ...] = ()
+        self, end: Callable[[FrameWriter], list[ast.stmt]], line: int, released: tuple[str, ...] = ()
     ) -> Draft:
         """Replay the side effects, then append the statements of ``end``.
 
-        ``end`` is called when all values are known. ``gone`` are arguments that the program has released by
+        ``end`` is called when all values are known. ``released`` are arguments that the program has released by
         then.
         """
         torch_side = self.trace.torch
@@ -161,7 +161,7 @@ class FrameWriter:
         checks = [part for way in ways for part in way.checks]
         effects = self.replay.statements()
         done = [*self.builder.loads, *self.builder.body, *effects]
-        held = {*stored_names(done), *((result,) if needed else ()), *gone}.difference(
+        held = {*stored_names(done), *((result,) if needed else ()), *released}.difference(
             loaded_names(ending), self.code.co_freevars
         )
         dropped = [] if isinstance(ending[0], ast.Return) else drop(sorted(held))
@@ -179,7 +179,7 @@ class FrameWriter:
 
     def _arguments(self, sources: tuple[Source, ...]) -> tuple[Inputs | None, list[ast.expr]]:
         """Return the arguments of the graph, from the guards, which have read them, or from the frame."""
-        if not self.trace.for_entry or not _pays(sources):
+        if not self.trace.for_entry or not _should_collect(sources):
             return None, [self.loads.expr(source) for source in sources]
         read = tuple(source for source in sources if not _is_drawn(source))
         inputs = Inputs(self.builder.fresh("inputs"), read)
@@ -227,7 +227,7 @@ def _is_drawn(source: Source) -> bool:
     return isinstance(source, Drawn)
 
 
-def _pays(sources: tuple[Source, ...]) -> bool:
+def _should_collect(sources: tuple[Source, ...]) -> bool:
     """Whether the guards should collect the inputs. Arguments and pinned values need no collecting."""
     return any(not isinstance(source, (Local, Pinned)) for source in sources if not _is_drawn(source))
 

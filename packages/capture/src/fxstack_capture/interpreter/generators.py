@@ -61,7 +61,7 @@ class TraceGenerator:
         several = val is not None or tb is not None
         if several and self.frame is not None and self.frame.program.behaviour.throw_warns:
             raise graph_break("side-effect-call", "the deprecation warning of throw()")
-        return self._throw(_thrown(typ, val, tb))
+        return self._throw(_exception_to_raise(typ, val, tb))
 
     def close(self) -> Any:
         """Raise GeneratorExit in the generator, which must finish."""
@@ -217,7 +217,7 @@ class TraceGenerator:
 
     @property
     def gi_yieldfrom(self) -> Any:
-        """The iterator to which this generator delegates."""
+        """Return the iterator of a running ``yield from``, or None."""
         frame = self.frame
         if frame is None or not self._started or self._running:
             return None
@@ -276,7 +276,7 @@ def unraisable(error: BaseException) -> GraphBreak:
     return graph_break("side-effect-call", f"the report of {error!r}, which nobody can catch,")
 
 
-def _thrown(typ: object, val: object, tb: object) -> BaseException:
+def _exception_to_raise(typ: object, val: object, tb: object) -> BaseException:
     """Return the exception that ``throw(typ, val, tb)`` raises."""
     if tb is not None and not isinstance(tb, TracebackType):
         raise TypeError("throw() third argument must be a traceback object")

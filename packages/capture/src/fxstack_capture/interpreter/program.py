@@ -76,9 +76,9 @@ class Behaviour:
     close_returns_value: bool
     """Whether ``generator.close()`` returns the generator's return value (from Python 3.13 on)."""
     clears_backwards: bool
-    """A frame that ends releases its last variable first (3.14)."""
+    """Whether a frame that ends releases its last variable first (Python 3.14)."""
     counts_unpacked: bool
-    """The error for too many values to unpack states the length of a list, tuple or dictionary (3.14)."""
+    """Whether the error for too many values to unpack states the length of a list, tuple or dict (Python 3.14)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ class Level:
     @property
     def results(self) -> tuple[bool, ...]:
         """The values that a caller's instruction leaves: True for a NULL, False for the value."""
-        if self._looks_again:
+        if self._repeats_jump:
             return (False,)
         results = self.step.exits[0].results
         return results[-1:] if Kind.KEEPS_BELOW in self.step.ops[-1].kind else results
@@ -62,7 +62,7 @@ class Level:
     @property
     def following(self) -> Op:
         """The instruction where a caller continues with the result."""
-        return self.op if self._looks_again else self.step.exits[0].next
+        return self.op if self._repeats_jump else self.step.exits[0].next
 
     @property
     def end(self) -> Op | None:
@@ -70,7 +70,7 @@ class Level:
         return self.step.exits[1].next if Kind.ITERATES in self.step.ops[-1].kind else None
 
     @property
-    def _looks_again(self) -> bool:
+    def _repeats_jump(self) -> bool:
         """Whether the instruction is a conditional jump.
 
         The call gives a bool, and the jump runs again on the bool.
@@ -96,7 +96,7 @@ class Level:
 
 
 def levels_of(trace: Trace, stopped: Stopped, resumptions: Resumptions) -> tuple[Level, ...]:
-    """Return all frames, the root first. Raises CannotResumeError."""
+    """Return the levels of all stopped frames, the root first. Raises CannotResumeError if a frame cannot continue."""
     *callers, last = stopped.frames
     return (
         *(_caller(frame, resumptions, _watched_names(trace, frame)) for frame in callers),

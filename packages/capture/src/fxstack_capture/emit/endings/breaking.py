@@ -51,12 +51,12 @@ def draft_stop(
     def write(early: bool) -> Draft:
         writer = FrameWriter(trace, frame, code, early)
         ending = _Ending(writer, levels, stub, resumptions)
-        return writer.finish(ending.statements, line, _gone(trace, frame, stopped))
+        return writer.finish(ending.statements, line, _released_arguments(trace, frame, stopped))
 
     return with_cycles(write)
 
 
-def _gone(trace: Trace, frame: RealFrame, stopped: Stopped) -> tuple[str, ...]:
+def _released_arguments(trace: Trace, frame: RealFrame, stopped: Stopped) -> tuple[str, ...]:
     """Return the arguments that the root frame has released."""
     # Plain Python would not keep these arguments alive during the operation.
     root = stopped.frames[0]
@@ -173,10 +173,10 @@ class _Ending:
         run = self._catch_errors(run)
         level = self._levels[-1]
         exits = level.step.exits
-        last = self._go_on(*self._after(exits[-1]))
+        last = self._return_continuation(*self._after(exits[-1]))
         if len(exits) > 1:
             tag = item(load(self._left), ast.Constant(-1))
-            first = self._go_on(*self._after(exits[0]))
+            first = self._return_continuation(*self._after(exits[0]))
             last = [ast.If(ast.Compare(tag, [ast.Eq()], [ast.Constant(0)]), first, last)]
         return [*run, *last]
 
@@ -288,7 +288,7 @@ class _Ending:
         values = self._values[depth]
         return [*values.first, *(values.variables[name] for name in point.bound), *rest]
 
-    def _go_on(self, code: CodeType, arguments: list[ast.expr]) -> list[ast.stmt]:
+    def _return_continuation(self, code: CodeType, arguments: list[ast.expr]) -> list[ast.stmt]:
         """Return the statement that continues the frame with the resume function ``code``.
 
         The C extension calls it, so that no frame of the replacement remains.
@@ -329,5 +329,5 @@ class _Ending:
         return [
             none,
             ast.Try(run, [handler], [], []),
-            ast.If(raised, self._go_on(*self._resume_in_handler(depth, entry, error)), []),
+            ast.If(raised, self._return_continuation(*self._resume_in_handler(depth, entry, error)), []),
         ]

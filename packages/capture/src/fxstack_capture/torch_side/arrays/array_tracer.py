@@ -76,7 +76,7 @@ class ArrayTracer:
         example: np.ndarray[Any, Any] = np.ndarray(
             tuple(size), NUMPY_OF[tensor.dtype], buffer.data, start, tuple(strides)
         )
-        dry_run.contents(example)
+        dry_run.fill_example(example)
         return example
 
     def to_tensor(self, array: Array) -> torch.Tensor:
@@ -302,7 +302,7 @@ class ArrayTracer:
             raise graph_break("unsupported-call", text)
         if tensor.device.type != "cpu":
             self.refuse(f"an array on the default device ({tensor.device})")
-        theirs = dry_run.shares(expected, (array.example for array in arrays))
+        theirs = dry_run.shares_memory(expected, (array.example for array in arrays))
         copied_at = next((a.copied_at for a in arrays if a.copied_at is not None and theirs), None)
         if ours and not theirs:
             tensor = self.tracer.record(torch.Tensor.clone, (tensor,), {})

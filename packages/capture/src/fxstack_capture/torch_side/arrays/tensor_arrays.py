@@ -64,14 +64,14 @@ def from_numpy(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwarg
     return tracer.arrays.to_tensor(args[0])
 
 
-_LEAVING_TO_TENSORS = frozenset(COMPARISONS) | {
+_DEFERS_TO_TENSORS = frozenset(COMPARISONS) | {
     function_of(f"{prefix}{name}")
     for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
     for prefix in ("", "i")
 }
 """Operators of NumPy scalars that return NotImplemented for a right tensor, which then computes."""
 
-_LOOKING = frozenset(
+_CHECKS_FOR_INT = frozenset(
     {torch.split, torch.Tensor.split, torch.tensordot, torch.norm, torch.Tensor.norm} | {torch.unravel_index}
 )
 """Python functions that check whether an argument is an int."""
@@ -80,20 +80,20 @@ _LOOKING = frozenset(
 def with_plain_scalars(fn: object, args: Args) -> tuple[Any, ...]:
     """Return the arguments of an operator with plain numbers in place of NumPy scalars, as in torch."""
     # The first argument of a function that is no operator stays, because its dtype may matter.
-    if fn in _LOOKING:
+    if fn in _CHECKS_FOR_INT:
         return args
     if NUMBERS.isdisjoint(map(type, args)) or _is_refused(fn, args):
         return args
-    if type(args[0]) in NUMBERS and fn not in _LEAVING_TO_TENSORS:
+    if type(args[0]) in NUMBERS and fn not in _DEFERS_TO_TENSORS:
         return args
     return tuple(arg.item() if type(arg) in NUMBERS else arg for arg in args)
 
 
 def takes_number(fn: object, args: Args, position: int) -> bool:
     """Whether torch treats the NumPy scalar at ``position`` like its plain number."""
-    if type(args[position]) not in NUMBERS or _is_refused(fn, args) or fn in _LOOKING:
+    if type(args[position]) not in NUMBERS or _is_refused(fn, args) or fn in _CHECKS_FOR_INT:
         return False
-    return fn in _LEAVING_TO_TENSORS or (position > 0 and type(args[0]) not in NUMBERS)
+    return fn in _DEFERS_TO_TENSORS or (position > 0 and type(args[0]) not in NUMBERS)
 
 
 def demand_same(
@@ -160,7 +160,7 @@ def conversion(
         if len(args) == 1 and type(args[0]) in SCALAR_TYPES and kwargs.get("dtype") is None:
             kwargs = {**kwargs, "dtype": TORCH_OF[args[0].dtype]}
             args = (args[0].item(),)
-        if len(args) == 1 and number_tensors.takes(args[0], kwargs):
+        if len(args) == 1 and number_tensors.can_make(args[0], kwargs):
             return number_tensors.make(tracer, args[0], kwargs)
         if tracer.arrays.active and kwargs.get("dtype") is None:
             # torch has NumPy's default dtypes only while a function of ``torch._numpy`` runs. The graph does

@@ -49,7 +49,7 @@ OUTSIDE = "torch::autograd::Error"
 
 @calls_program
 def grad(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Apply the rule for ``torch.autograd.grad``."""
+    """Record ``torch.autograd.grad`` as one node. Break the graph if the history leaves the trace."""
     if tracer.transforms.concern(args, kwargs):
         return tracer.record(fn, args, kwargs)
     bound = _GRAD.bind(*args, **kwargs)
@@ -59,7 +59,7 @@ def grad(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwa
 
 @calls_program
 def method(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> None:
-    """Apply the rule for ``Tensor.backward``."""
+    """Apply the rule for ``Tensor.backward``, called as a bound method or with the tensor as an argument."""
     owner = getattr(fn, "__self__", None)
     bound = _METHOD.bind(*((owner, *args) if isinstance(owner, torch.Tensor) else args), **kwargs)
     options = dict(bound.arguments)
@@ -68,7 +68,7 @@ def method(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: K
 
 @calls_program
 def backward(tracer: TracerProtocol, _fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> None:
-    """Apply the rule for ``torch.autograd.backward``."""
+    """Apply the rule for ``torch.autograd.backward``, which differentiates several roots at once."""
     options = dict(_BACKWARD.bind(*args, **kwargs).arguments)
     if options.pop("grad_variables", None) is not None:
         raise graph_break("unsupported-call", "torch.autograd.backward with grad_variables")

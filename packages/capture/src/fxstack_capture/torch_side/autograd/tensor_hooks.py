@@ -37,7 +37,7 @@ from fxstack_interchange.operators.hooking import hook_gradient
 
 
 def register(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Apply the rule for ``register_hook`` and ``register_post_accumulate_grad_hook``."""
+    """Apply the rule for ``register_hook`` and ``register_post_accumulate_grad_hook``. Inputs get the hook later."""
     tensor, rest = _owner(fn, args)
     if kwargs.keys() == {"hook"} and not rest:
         rest, kwargs = (kwargs["hook"],), {}

@@ -115,7 +115,7 @@ class Faker:
         self._entered[id(fake)] = real, (tuple(sizes), tuple(strides), offset)
         return fake
 
-    def as_entered(self, values: Sequence[Any]) -> list[Any]:
+    def fakes_at_start(self, values: Sequence[Any]) -> list[Any]:
         """Return the fakes as they were at the start, before the program changed size, layout or history."""
         earlier = Faker(self.mode)
         earlier._storages = self._storages

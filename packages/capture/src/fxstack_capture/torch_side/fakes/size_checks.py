@@ -19,7 +19,7 @@ _MASKS = (torch.bool, torch.uint8)
 
 
 class RefusedSizesError(RuntimeError):
-    """Eager rejects the sizes of the call."""
+    """Raised where eager rejects the sizes of a call that the fake kernels accept."""
 
 
 def check_sizes(func: object, args: Sequence[Any]) -> None:
@@ -56,7 +56,7 @@ def _without(sizes: Sequence[Any], dim: int) -> list[Any]:
     return [*sizes[:at], *sizes[at + 1 :]]
 
 
-def _rows(x: Tensor, dim: int, _index: Tensor, source: Tensor, *_: object) -> bool:
+def _has_wrong_rows(x: Tensor, dim: int, _index: Tensor, source: Tensor, *_: object) -> bool:
     """Whether the added or copied rows differ in size from the rows of the target."""
     if not -x.dim() <= dim < x.dim() or not source.dim():
         return False
@@ -89,17 +89,17 @@ def _has_wrong_mask(x: Tensor, indices: Sequence[Tensor | None]) -> bool:
     return False
 
 
-def _select(x: Tensor, _dim: int, index: Tensor) -> bool:
+def _has_wrong_index(x: Tensor, _dim: int, index: Tensor) -> bool:
     """Whether the index of ``index_select`` is no vector, or has several items for a scalar."""
     return index.dim() > 1 or (not x.dim() and guard_or_false(index.numel() != 1))
 
 
-def _elementwise_loss(x: Tensor, target: Tensor, *_: object) -> bool:
+def _has_wrong_broadcast(x: Tensor, target: Tensor, *_: object) -> bool:
     """Whether the broadcast sizes differ from the sizes of the first argument, which sizes the result."""
     return _differ(torch.broadcast_shapes(x.shape, target.shape), x.shape)
 
 
-def _spatial_loss(x: Tensor, target: Tensor, weight: Tensor | None = None, *_: object) -> bool:
+def _has_wrong_target(x: Tensor, target: Tensor, weight: Tensor | None = None, *_: object) -> bool:
     """Whether the target of ``nll_loss2d`` has other spatial sizes than the input."""
     if x.dim() != 4 or target.dim() != 3:
         return False
@@ -117,13 +117,13 @@ SIZE_RULES: dict[Any, Callable[..., bool]] = {
     _ATEN.select_scatter.default: _rule_of_scatter(_ATEN.select.int),
     _ATEN.diagonal_scatter.default: _rule_of_scatter(_ATEN.diagonal.default),
     _ATEN.as_strided_scatter.default: _rule_of_scatter(_ATEN.as_strided.default),
-    _ATEN.soft_margin_loss.default: _elementwise_loss,
-    _ATEN.nll_loss2d_forward.default: _spatial_loss,
+    _ATEN.soft_margin_loss.default: _has_wrong_broadcast,
+    _ATEN.nll_loss2d_forward.default: _has_wrong_target,
     _ATEN.index.Tensor: _has_wrong_mask,
-    _ATEN.index_select.default: _select,
+    _ATEN.index_select.default: _has_wrong_index,
     **{getattr(_ATEN, f"index_put{suffix}").default: _has_wrong_put for suffix in ("", "_")},
     **{
-        getattr(_ATEN, f"index_{name}{suffix}").default: _rows
+        getattr(_ATEN, f"index_{name}{suffix}").default: _has_wrong_rows
         for name in ("add", "copy", "reduce")
         for suffix in ("", "_")
     },

@@ -33,7 +33,7 @@ FILLS = (
 
 
 def draw(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Apply the rule for ``FUNCTIONS``."""
+    """Apply the rule for ``FUNCTIONS``: the frame draws the tensor, which becomes an input of the graph."""
     generator = kwargs.get("generator")
     if generator is None or tracer.transforms.inside:
         return tracer.record(fn, args, kwargs)

@@ -80,7 +80,7 @@ class GraphsOfCall:
         return [builder.module(f"{name}_graph", module) for module in cut], free
 
     def operands(self, tensors: Sequence[Any]) -> list[fx.Node]:
-        """Return the nodes of tensors and numbers."""
+        """Return the nodes of tensors and numbers, as arguments of the operator's node."""
         return [self.tracer.builder.argument(value, []) for value in tensors]
 
     def write(self, node_args: Args, results: Tensors, spec: pytree.TreeSpec) -> Any:
@@ -149,7 +149,7 @@ def _stack_results(call: GraphsOfCall, tensors: Sequence[torch.Tensor], length: 
 
 
 def cond(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
-    """Apply the rule for ``cond(pred, true_fn, false_fn, operands)``."""
+    """Apply the rule for ``cond(pred, true_fn, false_fn, operands)``: trace both branches as nested graphs."""
     pred, true_fn, false_fn, operands = bind_arguments(args, kwargs, "pred true_fn false_fn operands")
     call = GraphsOfCall(tracer, _OPERATORS.cond)
     flat, spec = subgraphs.flatten(tracer, operands)

@@ -88,7 +88,7 @@ def _is_small(value: Any) -> bool:
 
 
 def _run(nodes: list[fx.Node]) -> torch.Tensor:
-    """Really run the nodes, and return the value of the last."""
+    """Run the nodes on real tensors, and return the value of the last node."""
     values: dict[fx.Node, Any] = {}
     for node in nodes:
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)

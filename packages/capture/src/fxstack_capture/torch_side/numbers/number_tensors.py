@@ -41,7 +41,7 @@ def with_scalars(tracer: TracerProtocol, fn: object, kwargs: Kwargs) -> dict[str
     }
 
 
-def takes(data: object, kwargs: Kwargs) -> bool:
+def can_make(data: object, kwargs: Kwargs) -> bool:
     """Whether ``make`` can make the tensor ``torch.tensor(data, **kwargs)``: an item is unknown, and all fit the dtype."""
     dtype = kwargs.get("dtype")
     if dtype is not None and not isinstance(dtype, torch.dtype):  # a Python class, or an invalid argument
@@ -93,7 +93,7 @@ def _fits_in_list(leaf: object, dtype: torch.dtype) -> bool:
     if isinstance(leaf, torch.Tensor):
         return _is_one_number(leaf) and _keeps_value(leaf.dtype, dtype)
     real = dtype.is_floating_point
-    return (dtype is torch.int64 or (real and dtype.itemsize > 1)) and _plain(leaf, real)
+    return (dtype is torch.int64 or (real and dtype.itemsize > 1)) and _converts_exactly(leaf, real)
 
 
 def _is_one_number(tensor: torch.Tensor) -> bool:
@@ -114,7 +114,7 @@ _EXACT = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.i
 """Python's int holds the values, and converts them like torch: through float64 for floats."""
 
 
-def _plain(value: Any, real: bool) -> bool:
+def _converts_exactly(value: Any, real: bool) -> bool:
     """Whether a plain or symbolic number converts to the dtype exactly. ``real``: the dtype is a float dtype."""
     kind = type(value)
     if kind is torch.SymInt:  # torch raises the error for a number that is too large
@@ -164,7 +164,7 @@ def new_tensor(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwarg
         options = {"dtype": tensor.dtype, "device": tensor.device, **explicit}
         # torch does not convert a single float to an integer dtype.
         fits = type(data) is not torch.SymFloat or options["dtype"].is_floating_point
-        if fits and takes(data, options):
+        if fits and can_make(data, options):
             return make(tracer, data, options)
     return tracer.record(fn, args, kwargs)
 

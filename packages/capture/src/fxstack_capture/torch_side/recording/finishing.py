@@ -72,7 +72,7 @@ def _put_back_layouts(tracer: TracerProtocol, placeholders: Sequence[fx.Node]) -
     # The trace works on one fake per input, and ``t_()`` may have changed the layout of the fake.
     values = [node.meta["val"] for node in placeholders]
     with tracer.unrecorded():
-        entered = tracer.faker.as_entered(values)
+        entered = tracer.faker.fakes_at_start(values)
     for node, value in zip(placeholders, entered, strict=True):
         if value is not node.meta["val"]:
             node.meta.update(val=value, example_value=value)

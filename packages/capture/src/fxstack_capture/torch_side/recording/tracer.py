@@ -180,8 +180,8 @@ class TorchTracer:
         fake_inputs.demand_supported(real)
         if is_address_guarded(real):
             self.trace.guard(source, IdentityIs(real, id(real)))
-        fake = fake_inputs.known(self, real, source)
-        return fake_inputs.new(self, real, source) if fake is None else fake
+        fake = fake_inputs.existing_fake(self, real, source)
+        return fake_inputs.make_fake(self, real, source) if fake is None else fake
 
     def enter_number(self, value: float, source: Source) -> Any:
         return self.numbers.enter(value, source)

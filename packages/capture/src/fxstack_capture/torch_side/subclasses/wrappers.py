@@ -90,7 +90,7 @@ class Wrappers:
         self._demand_class(cls, real)
         attributes, context = real.__tensor_flatten__()
         tracer = self._tracer
-        plan = fake_inputs.plan(tracer, real, source)
+        plan = fake_inputs.plan_geometry(tracer, real, source)
         is_static = plan.static
         sizes, strides, _ = (
             tracer.geometry.tensor(real, source, plan) if not is_static else (real.size(), real.stride(), 0)
@@ -143,17 +143,17 @@ class Wrappers:
     ) -> FakeTensor:
         """Return the fake of an inner tensor. A tensor of the wrapper's size gets the wrapper's symbolic sizes."""
         tracer = self._tracer
-        existing = fake_inputs.known(tracer, value, source)
+        existing = fake_inputs.existing_fake(tracer, value, source)
         if existing is not None:
             return existing
         if isinstance(real, torch.nn.Parameter):
-            return fake_inputs.static(tracer, value, source)
-        plan = fake_inputs.plan(tracer, value, source)
+            return fake_inputs.make_static(tracer, value, source)
+        plan = fake_inputs.plan_geometry(tracer, value, source)
         sizes = outer if value.size() == real.size() else None
         if plan.static and (sizes is None or all(type(size) is int for size in sizes)):
-            return fake_inputs.static(tracer, value, source)
+            return fake_inputs.make_static(tracer, value, source)
         geometry = tracer.geometry.tensor(value, source, plan, sizes)
-        return fake_inputs.symbolic(tracer, value, source, geometry)
+        return fake_inputs.make_symbolic(tracer, value, source, geometry)
 
     # --- constructed in the trace ----------------------------------------------------------------
 
