@@ -27,7 +27,7 @@ class Layout:
 
 
 def uses_cell(op: Op) -> bool:
-    """Whether the argument of ``op`` is the slot of a variable that inner functions share."""
+    """Return whether the argument of ``op`` is the slot of a variable that inner functions share."""
     return op.name in _CELL_OPS
 
 

@@ -221,25 +221,25 @@ class FrameWriter:
 
 
 def _is_drawn(source: Source) -> bool:
-    """Whether the frame draws the value. The guards run before the frame and do not have the value."""
+    """Return whether the frame draws the value. The guards run before the frame and do not have the value."""
     while isinstance(source, Item):
         source = source.of
     return isinstance(source, Drawn)
 
 
 def _should_collect(sources: tuple[Source, ...]) -> bool:
-    """Whether the guards should collect the inputs. Arguments and pinned values need no collecting."""
+    """Return whether the guards should collect the inputs. Arguments and pinned values need no collecting."""
     return any(not isinstance(source, (Local, Pinned)) for source in sources if not _is_drawn(source))
 
 
 def has_operations(captured: CapturedCode) -> bool:
-    """Whether the graph does more than return its inputs."""
+    """Return whether the graph does more than return its inputs."""
     nodes = captured.graph_module.graph.nodes
     return any(node.op not in ("placeholder", "output", "get_attr") for node in nodes)
 
 
 def computes_numbers_only(captured: CapturedCode) -> bool:
-    """Whether the graph is only arithmetic on Python numbers."""
+    """Return whether the graph is only arithmetic on Python numbers."""
     # Plain Python computes such numbers faster, and without guards.
     nodes = [node for node in captured.graph_module.graph.nodes if node.op != "output"]
     return all(isinstance(node.meta.get("val"), SYMBOLIC) for node in nodes)

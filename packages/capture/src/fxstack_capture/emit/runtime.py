@@ -95,7 +95,7 @@ def way_back(code: CodeType, name: str, *, handles: bool) -> Callable[..., Conti
 
 
 def _raised_by_hook(error: Exception) -> bool:
-    """Whether an active saved-tensor hook raised ``error``, for example to stop a recomputation."""
+    """Return whether an active saved-tensor hook raised ``error``, for example to stop a recomputation."""
     # Hooks count their calls, so the operators before the error must not run again.
     hooks = torch_compat.top_saved_tensors_default_hooks(True)
     # Compare code objects by identity, since replacement code has constants that cannot be hashed.

@@ -164,7 +164,7 @@ class Frame:
         ]
 
     def _only_restores(self, depth: int) -> bool:
-        """Whether a ``with`` block, with ``__exit__`` on top of ``depth`` items, is of a context that sets a flag."""
+        """Return whether the ``with`` block with ``__exit__`` on top of ``depth`` values only sets and restores a flag."""
         # ``__exit__`` of these contexts never suppresses an exception, so the block cannot act on it.
         leave = self.stack[depth - 1]
         if leave is NULL:

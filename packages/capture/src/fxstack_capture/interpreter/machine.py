@@ -337,7 +337,7 @@ class BytecodeInterpreter:
         return error
 
     def raises(self, error: BaseException) -> bool:
-        """Whether ``error`` came out of a frame of the program."""
+        """Return whether ``error`` came out of a frame of the program."""
         return self._flight is not None and self._flight.error is error
 
     def demand_program(self, error: BaseException) -> None:

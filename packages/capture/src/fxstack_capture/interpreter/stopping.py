@@ -31,7 +31,7 @@ def leave(frame: Frame, reason: GraphBreak, step: int) -> None:
 
 
 def _can_continue(frame: Frame, reason: GraphBreak) -> bool:
-    """Whether the graph may break inside of ``frame``, which ``reason`` leaves."""
+    """Return whether the graph may break inside of ``frame``, which ``reason`` leaves."""
     if frame.link is None or reason.record.reason.id == _BREAKS_ROOT:
         return False
     if not reason.path and (frame.program.library or frame.program.hidden):

@@ -88,7 +88,7 @@ def _instructions(code: CodeType, indices: Mapping[int, int]) -> Iterator[Instru
 
 
 def _is_delegating(data: bytes, following: int) -> bool:
-    """Whether a RESUME at ``following`` says that the yield before it belongs to ``yield from``."""
+    """Return whether a RESUME at ``following`` says that the yield before it belongs to ``yield from``."""
     if following >= len(data) or data[following] != _RESUME:
         return False
     return data[following + 1] & 3 == _RESUME_AFTER_DELEGATION

@@ -147,7 +147,7 @@ def _of_items(kind: Callable[..., Any]) -> Rule:
 
 
 def is_struct_sequence(cls: type) -> bool:
-    """Whether ``cls`` is a tuple class with field names made in C, such as ``time.struct_time``."""
+    """Return whether ``cls`` is a tuple class with field names made in C, such as ``time.struct_time``."""
     return cls.__mro__[1:2] == (tuple,) and "n_sequence_fields" in vars(cls)
 
 

@@ -76,7 +76,7 @@ _OF_DICTS: dict[type, Callable[[dict[Any, Any]], Iterator[Any]]] = {
 
 
 def _has_other_keys(registry: Registry, mapping: dict[Any, Any]) -> bool:
-    """Whether a dictionary from outside will have other keys, or another key order, after the frame."""
+    """Return whether a dictionary from outside will have other keys, or another key order, after the frame."""
     entry = registry.by_proxy.get(id(mapping))
     if entry is None:
         return False

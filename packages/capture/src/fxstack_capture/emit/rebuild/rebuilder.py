@@ -185,7 +185,7 @@ class Rebuilder:
         return source
 
     def is_made(self, obj: object) -> bool:
-        """Whether code for ``obj`` has been emitted."""
+        """Return whether code for ``obj`` has been emitted."""
         return id(obj) in self._known
 
     def output(self, value: Any) -> ast.expr:

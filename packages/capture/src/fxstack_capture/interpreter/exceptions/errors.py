@@ -94,7 +94,7 @@ def name_types_as_outside(error: BaseException) -> None:
 
 
 def mentions_symbols(error: BaseException) -> bool:
-    """Whether a symbolic number may have caused the error."""
+    """Return whether a symbolic number may have caused the error."""
     return _SYMBOL.search(str(error)) is not None
 
 

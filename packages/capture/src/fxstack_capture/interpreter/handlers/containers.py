@@ -124,7 +124,7 @@ def list_extend(frame: Frame, depth: int) -> None:
 
 
 def is_iterable(value: object) -> bool:
-    """Whether ``value`` has ``tp_iter`` or the sequence protocol, as in CPython's messages for ``*value``."""
+    """Return whether ``value`` has ``tp_iter`` or the sequence protocol, as in CPython's messages for ``*value``."""
     namespaces = [base.__dict__ for base in type(value).__mro__]
     iterate = next((ns["__iter__"] for ns in namespaces if "__iter__" in ns), None)
     return iterate is not None or any("__getitem__" in ns for ns in namespaces)
@@ -137,7 +137,7 @@ def set_update(frame: Frame, depth: int) -> None:
 
 
 def _is_mapping(frame: Frame, value: object) -> bool:
-    """Whether ``dict.update`` treats ``value`` as a mapping: ``value`` has an attribute ``keys``."""
+    """Return whether ``dict.update`` treats ``value`` as a mapping: ``value`` has an attribute ``keys``."""
     if isinstance(value, dict):
         return True
     try:

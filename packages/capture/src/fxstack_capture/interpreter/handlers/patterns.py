@@ -26,7 +26,7 @@ def match_mapping(frame: Frame, _operand: object) -> None:
 
 
 def _is_a(frame: Frame, abstract: type, flag: int) -> bool:
-    """Whether patterns treat the value as an instance of ``abstract``.
+    """Return whether patterns treat the value as an instance of ``abstract``.
 
     The flag of a class is set if the class was registered with the abstract class, or with a class derived
     from it.

@@ -81,7 +81,7 @@ def _is_exception_class(cls: object) -> bool:
 
 
 def _matches(cls: type, wanted: object) -> bool:
-    """Whether ``cls`` inherits from ``wanted``, or from a class in the tuple ``wanted``."""
+    """Return whether ``cls`` inherits from ``wanted``, or from a class in the tuple ``wanted``."""
     # CPython does not call ``__subclasscheck__`` here.
     mro = cls.__mro__
     return any(w in mro for w in wanted) if isinstance(wanted, tuple) else wanted in mro
@@ -170,7 +170,7 @@ def _new_group(calls: Calls, message: str, exceptions: Sequence[Any]) -> Any:
 
 
 def _same_metadata(exception: BaseException, original: BaseException) -> bool:
-    """Whether ``exception`` is a part of the original group that was reraised unchanged."""
+    """Return whether ``exception`` is a part of the original group that was reraised unchanged."""
     if not isinstance(exception, BaseExceptionGroup):
         return False
     return (

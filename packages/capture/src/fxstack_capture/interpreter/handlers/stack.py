@@ -31,7 +31,7 @@ def pop_top(frame: Frame, _operand: object) -> None:
 
 
 def closes(value: object) -> bool:
-    """Whether dropping the last reference to ``value`` runs ``finally`` blocks of generators from outside.
+    """Return whether dropping the last reference to ``value`` runs ``finally`` blocks of generators from outside.
 
     In compiled code, variables of the earlier code would hold a reference until the frame ends.
     """

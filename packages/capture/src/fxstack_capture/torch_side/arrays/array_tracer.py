@@ -350,14 +350,14 @@ class ArrayTracer:
 
 
 def _in_range(operands: Args, dtypes: list[np.dtype[Any]]) -> bool:
-    """Whether plain integers fit the integer dtypes. torch wraps an integer that does not fit."""
+    """Return whether plain integers fit the integer dtypes. torch wraps an integer that does not fit."""
     limits = [np.iinfo(dtype) for dtype in dtypes if dtype.kind in "iu"]
     numbers = [number for number in operands if type(number) is int]
     return all(limit.min <= number <= limit.max for limit in limits for number in numbers)
 
 
 def _agree(expected: Any, result: Any) -> bool:
-    """Whether a plain result equals NumPy's result. A symbolic result is a size."""
+    """Return whether a plain result equals NumPy's result. A symbolic result is a size."""
     if isinstance(result, (torch.SymInt, torch.SymBool)):
         return isinstance(expected, int)
     return type(expected) is type(result) and (expected is None or expected == result)

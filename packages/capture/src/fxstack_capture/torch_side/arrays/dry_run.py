@@ -64,7 +64,7 @@ def name_of(fn: object) -> str:
 
 
 def shares_memory(result: object, arrays: Iterable[Any]) -> bool:
-    """Whether NumPy's result shares memory with an argument."""
+    """Return whether NumPy's result shares memory with an argument."""
     return isinstance(result, np.ndarray) and any(
         isinstance(array, np.ndarray) and np.may_share_memory(result, array) for array in arrays
     )

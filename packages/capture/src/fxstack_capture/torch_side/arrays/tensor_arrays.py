@@ -90,7 +90,7 @@ def with_plain_scalars(fn: object, args: Args) -> tuple[Any, ...]:
 
 
 def takes_number(fn: object, args: Args, position: int) -> bool:
-    """Whether torch treats the NumPy scalar at ``position`` like its plain number."""
+    """Return whether torch treats the NumPy scalar at ``position`` like its plain number."""
     if type(args[position]) not in NUMBERS or _is_refused(fn, args) or fn in _CHECKS_FOR_INT:
         return False
     return fn in _DEFERS_TO_TENSORS or (position > 0 and type(args[0]) not in NUMBERS)
@@ -115,7 +115,7 @@ def demand_same(
 
 
 def _is_refused(fn: object, args: Args) -> bool:
-    """Whether torch raises for a scalar. A tensor stores only integers and scalars that are Python floats."""
+    """Return whether torch raises for a scalar. A tensor stores only integers and scalars that are Python floats."""
     return fn is operator.setitem and isinstance(args[2], (np.float32, np.float16))
 
 
@@ -199,13 +199,13 @@ def for_call(fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> tuple[tuple[
 
 
 def _is_number(value: Scalar, name: str) -> bool:
-    """Whether torch treats the scalar, passed as the keyword ``name``, like its plain number."""
+    """Return whether torch treats the scalar, passed as the keyword ``name``, like its plain number."""
     kind = type(value.example)
     return kind in NUMBERS if name in SCALAR_ARGUMENTS else kind in _PLAIN and name not in _CONTENTS
 
 
 def _is_of_program(fn: Callable[..., Any]) -> bool:
-    """Whether code of the program gets the arguments. Such code may read the class of the scalar."""
+    """Return whether code of the program gets the arguments. Such code may read the class of the scalar."""
     code = getattr(fn, "__func__", fn)
     if code is torch_compat.FUNCTION_APPLY:
         return True
@@ -250,7 +250,7 @@ def _rebuild(value: Any, each: Callable[[Any], Any]) -> Any:
 
 
 def _holds(value: Any) -> bool:
-    """Whether a value contains a ``Scalar``."""
+    """Return whether a value contains a ``Scalar``."""
     if type(value) in (list, tuple, torch.Size):
         return any(map(_holds, value))
     if type(value) is dict:

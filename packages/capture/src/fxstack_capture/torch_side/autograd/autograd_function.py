@@ -149,7 +149,7 @@ def apply(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kw
 
 
 def _needs_template(value: object) -> bool:
-    """Whether a node cannot hold the argument, so that ``function_arguments`` must describe the argument."""
+    """Return whether a node cannot hold the argument, so that ``function_arguments`` must describe the argument."""
     kinds = function_arguments
     return kinds.is_function(value) or kinds.is_object(value) or kinds.is_named_tuple(value)
 

@@ -104,7 +104,7 @@ def is_named_tuple(value: object) -> bool:
 
 
 def is_object(value: object) -> bool:
-    """Whether the value is an instance whose ``__dict__`` is its whole state."""
+    """Return whether the value is an instance whose ``__dict__`` is its whole state."""
     cls = type(value)
     is_python_class = is_heap_type(cls) and cls.__new__ is object.__new__
     return is_python_class and is_bare(cls) and not has_finalizer(cls) and hasattr(value, "__dict__")

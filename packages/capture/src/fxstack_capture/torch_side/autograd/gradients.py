@@ -188,14 +188,14 @@ def _demand_known(tracer: TracerProtocol, leaf: torch.Tensor) -> None:
 
 
 def has_freed_history(tensor: torch.Tensor) -> bool:
-    """Whether a gradient has freed the history of a fake, so that a second gradient raises an error."""
+    """Return whether a gradient has freed the history of a fake, so that a second gradient raises an error."""
     with suppress(RuntimeError):  # autograd cannot make the ``grad_fn`` of the view
         return any(map(_is_freed, history([tensor])))
     return False
 
 
 def _is_freed(node: object) -> bool:
-    """Whether the saved tensors of an autograd node are freed."""
+    """Return whether the saved tensors of an autograd node are freed."""
     # Running the node would call the program's backward functions, so the saved tensors are read instead.
     try:
         kind: Any = type(node)
@@ -251,7 +251,7 @@ def as_parameter(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def has_hidden_history(tracer: TracerProtocol, tensor: torch.Tensor) -> bool:
-    """Whether a result requires grad, and the graph made all leaves of its history."""
+    """Return whether a result requires grad, and the graph made all leaves of its history."""
     if not tensor.requires_grad or is_leaf(tensor) is not False:
         return False
     for node in history([tensor]):

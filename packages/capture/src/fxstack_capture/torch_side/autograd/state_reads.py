@@ -49,7 +49,10 @@ class State:
         return bool(self._values)
 
     def has_changed(self) -> bool:
-        """Whether a location has another value than in the trace. Raise RuntimeError if no run can see the change."""
+        """Return whether a location has another value than in the trace.
+
+        Raise RuntimeError if no run can see the change.
+        """
         changed = any(
             not _equal(list(_parts(_value_at(*location))), before) for location, before in self._values
         )
@@ -95,7 +98,7 @@ def find_state(tracer: TracerProtocol, reads: Iterable[StateLocation], *roots: A
 
 
 def _is_constant_binding(holder: Any, value: Any) -> bool:
-    """Whether the value cannot change: a definition, or a name of a library that binds its names once."""
+    """Return whether the value cannot change: a definition, or a name of a library that binds its names once."""
     if type(holder) is dict:
         name = holder.get("__name__")
     elif isinstance(holder, ModuleType | type):
@@ -119,7 +122,7 @@ def _bound_values(fn: Any) -> Iterator[Any]:
 
 
 def _may_be_rebound(tracer: TracerProtocol, cell: CellType) -> bool:
-    """Whether the running function that owns a cell, or a function inside of it, may bind its variable again."""
+    """Return whether the running function that owns a cell, or a function inside of it, may bind its variable again."""
     frame = tracer.trace.interp.current_frame()
     while frame is not None:
         for index, value in enumerate(frame.fast):
@@ -131,7 +134,7 @@ def _may_be_rebound(tracer: TracerProtocol, cell: CellType) -> bool:
 
 
 def _stores(code: CodeType, name: str, start: int) -> bool:
-    """Whether code after the offset ``start``, or a nested function, stores the variable ``name``.
+    """Return whether code after the offset ``start``, or a nested function, stores the variable ``name``.
 
     A jump to an earlier offset counts the code from there on.
     """
@@ -175,7 +178,7 @@ def _parts(value: Any) -> Iterator[Any]:
 
 
 def _equal(now: list[Any], before: list[Any]) -> bool:
-    """Whether two lists have the same objects or equal literals."""
+    """Return whether two lists have the same objects or equal literals."""
     return len(now) == len(before) and all(
         a is b or (type(a) is type(b) and type(a) in LITERAL_TYPES and a == b)
         for a, b in zip(now, before, strict=True)

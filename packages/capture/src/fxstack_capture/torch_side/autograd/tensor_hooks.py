@@ -142,7 +142,7 @@ class HooksInGraph:
             raise LaterHooks(frozenset(moved))
 
     def _changes_inputs(self) -> bool:
-        """Whether the graph has written to an input."""
+        """Return whether the graph has written to an input."""
         inputs = {fake.untyped_storage()._cdata for fake, _, _ in self._tracer.inputs()}
         return not inputs.isdisjoint(self._tracer.mutated_storages)
 

@@ -192,7 +192,7 @@ def _plain_convolution(func: Callable[..., Any], args: Args) -> Any:
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether the tensor is on the CPU, and known to be contiguous without a guard."""
+    """Return whether the tensor is on the CPU, and known to be contiguous without a guard."""
     if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
         return False
     expected: Any = 1

@@ -269,7 +269,7 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
 
 
 def _shares_what_it_writes(func: object, args: Args) -> bool:
-    """Whether a call writes to a tensor that shares its storage with another argument."""
+    """Return whether a call writes to a tensor that shares its storage with another argument."""
     # Eager checks for overlapping memory before all other errors.
     first = func._schema.arguments[:1] if isinstance(func, OpOverload) else ()
     if not any(x.alias_info is not None and x.alias_info.is_write for x in first):

@@ -68,7 +68,7 @@ def _anchor() -> torch.Tensor:
 
 
 def _is_same_number(number: int | torch.SymInt, other: int | torch.SymInt) -> bool:
-    """Whether two sizes are equal. The comparison records no guard."""
+    """Return whether two sizes are equal. The comparison records no guard."""
     if isinstance(number, torch.SymInt) and isinstance(other, torch.SymInt):
         return bool(number.node.expr == other.node.expr)
     return type(number) is type(other) and number == other

@@ -76,7 +76,7 @@ class Recipe:
 
 @cache
 def is_predictable(func: object) -> bool:
-    """Whether the metadata of the result depends on metadata only, according to the schema and the tags."""
+    """Return whether the metadata of the result depends on metadata only, according to the schema and the tags."""
     return (
         isinstance(func, OpOverload)
         and func.namespace in ("aten", "prims")
@@ -183,7 +183,7 @@ def _part_of(result: FakeTensor, tensors: Sequence[FakeTensor]) -> Part | None:
 
 
 def _is_ordinary(result: FakeTensor) -> bool:
-    """Whether sizes, strides, offset and dtype describe the result completely."""
+    """Return whether sizes, strides, offset and dtype describe the result completely."""
     return (
         result.layout is torch.strided
         and result.constant is None

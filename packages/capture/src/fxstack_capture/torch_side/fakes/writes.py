@@ -51,7 +51,10 @@ def _is_strided(value: object) -> TypeGuard[torch.Tensor]:
 
 
 def _overlap_in_part(tensor: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors overlap partly, as ATen's ``get_overlap_status`` decides. ATen looks only at dense tensors."""
+    """Return whether two tensors overlap partly, as ATen's ``get_overlap_status`` decides.
+
+    ATen looks only at dense tensors.
+    """
     if tensor is other or tensor.untyped_storage()._cdata != other.untyped_storage()._cdata:
         return False
     first, second = _extent(tensor), _extent(other)
@@ -83,7 +86,7 @@ def version_of(tensor: torch.Tensor) -> int | None:
 
 
 def has_changed(tensor: torch.Tensor, version: int | None, listener: Listener | None) -> bool:
-    """Whether a call wrote to a tensor whose version counter was ``version`` before the call."""
+    """Return whether a call wrote to a tensor whose version counter was ``version`` before the call."""
     # Without a version counter and without a listener, the call may have written to the tensor.
     if version is None:
         return listener is None or listener.wrote_to(tensor)

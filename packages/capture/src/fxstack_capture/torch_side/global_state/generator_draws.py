@@ -108,7 +108,7 @@ def _guard_same(tracer: TracerProtocol, generator: torch.Generator) -> None:
 
 
 def _on_cpu(device: object) -> bool:
-    """Whether a tensor made for ``device`` is on the CPU, where torch draws from ``default_generator``."""
+    """Return whether a tensor made for ``device`` is on the CPU, where torch draws from ``default_generator``."""
     made_for = torch.get_default_device() if device is None else torch.device(device)
     return bool(made_for.type == "cpu")
 
@@ -145,7 +145,7 @@ def _demand_alone(
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether the value is a constant that the replacement code can pass to the function."""
+    """Return whether the value is a constant that the replacement code can pass to the function."""
     if type(value) in (tuple, list, torch.Size):
         return all(map(_is_plain, value))
     return type(value) in (int, float, torch.dtype, torch.device, str, type(None))

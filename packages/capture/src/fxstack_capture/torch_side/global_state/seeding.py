@@ -48,7 +48,7 @@ def _set_state(tracer: TracerProtocol, fn: object, args: Args, kwargs: Kwargs) -
 
 
 def _is_state(tensor: FakeTensor) -> bool:
-    """Whether a tensor has the dtype, device and size of a state of the default generator."""
+    """Return whether a tensor has the dtype, device and size of a state of the default generator."""
     described = (tensor.dtype, tensor.device.type, tuple(tensor.shape))
     return described == (torch.uint8, "cpu", (STATE_SIZE,)) and tensor.is_contiguous()
 

@@ -177,7 +177,7 @@ def changed_by(graph: fx.Graph) -> tuple[Variable, ...]:
 
 
 def sets_state(node: fx.Node) -> bool:
-    """Whether ``node`` sets torch's state."""
+    """Return whether ``node`` sets torch's state."""
     return node.op == "call_function" and node.target in _WRITERS
 
 
@@ -191,7 +191,7 @@ def state_below_autocast() -> State:
 
 
 def _is_cast_already(variable: Variable) -> bool:
-    """Whether the variable is autocast of a device whose dispatch key is excluded."""
+    """Return whether the variable is autocast of a device whose dispatch key is excluded."""
     if variable.write is not torch.set_autocast_enabled:
         return False
     key = _AUTOCAST_KEYS[variable.fixed[0]]

@@ -108,7 +108,7 @@ class NamesOfTorch:
         return None if value is ABSENT else value
 
     def is_usual(self, fn: FunctionType) -> bool:
-        """Whether a torch function and the names that the function reads are unchanged since the import."""
+        """Return whether a torch function and the names that the function reads are unchanged since the import."""
         usual = self._usual.get(fn)
         if usual is None:
             usual = self._usual[fn] = self._guard_dependencies(fn)

@@ -113,7 +113,7 @@ def _symbols(tensors: Sequence[torch.Tensor]) -> list[torch.SymInt]:
 
 
 def any_gradient(operands: Sequence[Any], free: Sequence[fx.Node]) -> bool:
-    """Whether an operand or the value of a free node requires grad."""
+    """Return whether an operand or the value of a free node requires grad."""
     values = (*operands, *(node.meta["val"] for node in free))
     return any(isinstance(x, torch.Tensor) and x.requires_grad for x in values)
 
@@ -124,7 +124,7 @@ def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 def _same_layout(tensors: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
-    """Whether two lists of tensors agree in number and layout."""
+    """Return whether two lists of tensors agree in number and layout."""
     return len(tensors) == len(others) and all(
         _layout(x) == _layout(y) for x, y in zip(tensors, others, strict=True)
     )

@@ -75,7 +75,7 @@ def _autocast(tracer: TracerProtocol, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _casts(kind: str, tensor: torch.Tensor) -> bool:
-    """Whether autocast casts a tensor of this device and dtype for the operator."""
+    """Return whether autocast casts a tensor of this device and dtype for the operator."""
     key = getattr(torch_compat.DispatchKey, f"Autocast{kind.upper()}", None)
     has_kernel = key in _OPERATOR.py_kernels  # some versions of torch have no such kernel
     return has_kernel and tensor.is_floating_point() and tensor.dtype is not torch.float64

@@ -53,7 +53,7 @@ class Surroundings:
         self._held = self._reachable()
 
     def have_changed(self) -> bool:
-        """Whether any part has changed since the snapshot."""
+        """Return whether any part has changed since the snapshot."""
         # An object that ``roots`` no longer reach was found to be an outside object. ``_snapshot`` covers effects
         # on outside objects.
         if _snapshot(self._trace) != self._snapshot:

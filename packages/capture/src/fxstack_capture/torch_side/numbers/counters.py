@@ -106,7 +106,7 @@ class Counters:
 
 
 def _is_small(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is a single number that fills its storage in host memory."""
+    """Return whether a tensor is a single number that fills its storage in host memory."""
     return (
         tensor.dim() == 0
         and tensor.device.type == "cpu"

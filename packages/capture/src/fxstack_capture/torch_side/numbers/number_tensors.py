@@ -42,7 +42,7 @@ def with_scalars(tracer: TracerProtocol, fn: object, kwargs: Kwargs) -> dict[str
 
 
 def can_make(data: object, kwargs: Kwargs) -> bool:
-    """Whether ``make`` can make the tensor ``torch.tensor(data, **kwargs)``: an item is unknown, and all fit the dtype."""
+    """Return whether ``make`` can make ``torch.tensor(data, **kwargs)``: an item is unknown, and all fit the dtype."""
     dtype = kwargs.get("dtype")
     if dtype is not None and not isinstance(dtype, torch.dtype):  # a Python class, or an invalid argument
         return False
@@ -89,7 +89,7 @@ def _own_dtype(leaf: object) -> torch.dtype:
 
 
 def _fits_in_list(leaf: object, dtype: torch.dtype) -> bool:
-    """Whether the tensor of a list gets the same value from the graph as from torch, which reads the number."""
+    """Return whether the tensor of a list gets the same value from the graph as from torch, which reads the number."""
     if isinstance(leaf, torch.Tensor):
         return _is_one_number(leaf) and _keeps_value(leaf.dtype, dtype)
     real = dtype.is_floating_point
@@ -97,14 +97,14 @@ def _fits_in_list(leaf: object, dtype: torch.dtype) -> bool:
 
 
 def _is_one_number(tensor: torch.Tensor) -> bool:
-    """Whether torch converts the tensor to a number."""
+    """Return whether torch converts the tensor to a number."""
     plain = type(tensor) is FakeTensor and tensor.layout is torch.strided
     sizes = plain and all(type(size) is int and size == 1 for size in tensor.shape)
     return sizes and tensor.device.type == "cpu"
 
 
 def _keeps_value(source: torch.dtype, target: torch.dtype) -> bool:
-    """Whether a conversion through a Python number gives the same value as a conversion of the tensor."""
+    """Return whether a conversion through a Python number gives the same value as a conversion of the tensor."""
     if source == target or (source.is_floating_point and target.is_floating_point):
         return True
     return source in _EXACT and not target.is_complex and torch.promote_types(source, target) == target
@@ -115,7 +115,7 @@ _EXACT = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.i
 
 
 def _converts_exactly(value: Any, real: bool) -> bool:
-    """Whether a plain or symbolic number converts to the dtype exactly. ``real``: the dtype is a float dtype."""
+    """Return whether a plain or symbolic number converts to the dtype exactly. ``real``: the dtype is a float dtype."""
     kind = type(value)
     if kind is torch.SymInt:  # torch raises the error for a number that is too large
         value = 0 if value.node.hint is None else value.node.hint

@@ -75,18 +75,18 @@ def _with_numbers(tracer: TracerProtocol, index: object) -> Any:
 
 
 def _is_number(value: Any) -> TypeGuard[torch.Tensor]:
-    """Whether the value is a tensor of integers, which torch reads as a number if it is one number."""
+    """Return whether the value is a tensor of integers, which torch reads as a number if it is one number."""
     return type(value) is FakeTensor and value.dtype in _INTEGERS
 
 
 def _is_refused(tensor: torch.Tensor) -> bool:
-    """Whether autograd rejects the whole assignment."""
+    """Return whether autograd rejects the whole assignment."""
     may_be_leaf = tensor.requires_grad and writes.is_leaf(tensor) is not False
     return bool(may_be_leaf and torch.is_grad_enabled())
 
 
 def _has_symbol(index: object) -> bool:
-    """Whether an item is symbolic, and the dimensions of all items are known."""
+    """Return whether an item is symbolic, and the dimensions of all items are known."""
     if type(index) is torch.SymInt:
         return True
     return (
@@ -106,7 +106,7 @@ def _dimensions(item: object) -> int | None:
 
 
 def _is_outside(tensor: torch.Tensor, index: object) -> bool:
-    """Whether a number of the program is out of range. Its value is then in the text of the error."""
+    """Return whether a number of the program is out of range. Its value is then in the text of the error."""
     items, behind = _items(tensor, index)
     dim = 0
     for item in items:
@@ -124,7 +124,7 @@ def _as_numbers(index: Any) -> Any:
 
 
 def _has_value(item: object) -> bool:
-    """Whether the item is a symbolic number whose value tracing knows."""
+    """Return whether the item is a symbolic number whose value tracing knows."""
     return isinstance(item, torch.SymInt) and item.node.hint is not None
 
 

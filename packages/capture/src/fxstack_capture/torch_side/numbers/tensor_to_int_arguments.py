@@ -59,7 +59,7 @@ def with_decisions(args: Args, kwargs: Kwargs) -> Arguments | None:
 
 
 def _is_open(value: Any) -> bool:
-    """Whether the value is a comparison of symbolic numbers that a guard can decide."""
+    """Return whether the value is a comparison of symbolic numbers that a guard can decide."""
     return type(value) is torch.SymBool and value.node.has_hint()
 
 

@@ -165,5 +165,5 @@ class Assumptions:
 
 
 def _is_programs_code(target: object) -> bool:
-    """Whether a node calls the program's own code (``allow_in_graph``)."""
+    """Return whether a node calls the program's own code (``allow_in_graph``)."""
     return isinstance(target, FunctionType) and not str(target.__module__).startswith(("torch", "fxstack_"))

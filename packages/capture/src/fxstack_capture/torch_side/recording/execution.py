@@ -183,7 +183,7 @@ def _unsupported_call(fn: Callable[..., Any], error: Exception) -> GraphBreak:
 
 
 def _is_refused_arguments(error: Exception) -> bool:
-    """Whether torch's C code raised a TypeError for the types of the arguments."""
+    """Return whether torch's C code raised a TypeError for the types of the arguments."""
     traceback = error.__traceback__
     if not isinstance(error, TypeError) or "FakeTensor" in str(error) or traceback is None:
         return False

@@ -79,7 +79,7 @@ def _put_back_layouts(tracer: TracerProtocol, placeholders: Sequence[fx.Node]) -
 
 
 def _redefines(value: object) -> bool:
-    """Whether the value has a user's class that replaces methods of tensors."""
+    """Return whether the value has a user's class that replaces methods of tensors."""
     cls = shown_class(value) if isinstance(value, torch.Tensor) else None
     return cls is not None and redefines(cls)
 
@@ -166,7 +166,7 @@ def _remove_unused(graph: fx.Graph) -> None:
 
 
 def _is_free(node: fx.Node) -> bool:
-    """Whether an unused node may be removed: it computes sizes, or takes an element that is no tensor."""
+    """Return whether an unused node may be removed: it computes sizes, or takes an element that is no tensor."""
     if node.op != "call_function":
         return False
     if node.target is torch.ops.aten.detach.default:  # of a value that autograd would have saved

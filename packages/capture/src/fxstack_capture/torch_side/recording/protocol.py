@@ -35,7 +35,7 @@ class OverridesProtocol(Protocol):
         """Run a call for which ``concern`` is true."""
 
     def concern(self, fn: Any, args: Sequence[Any], kwargs: Kwargs) -> bool:
-        """Whether a ``__torch_function__`` or a mode of the program may handle the call."""
+        """Return whether a ``__torch_function__`` or a mode of the program may handle the call."""
 
     def handle(self, func: Callable[..., Any], relevant: Sequence[Any], args: Args, kwargs: Kwargs) -> Any:
         """Implement ``torch.overrides.handle_torch_function``."""
@@ -63,7 +63,7 @@ class TransformsProtocol(Protocol):
     """The layers of ``torch.func`` in the trace (``higher_order.transforms.Transforms``)."""
 
     def concern(self, args: Sequence[Any], kwargs: Kwargs) -> bool:
-        """Whether a call must run below transforms, or uses results of a finished transform (``vjp``)."""
+        """Return whether a call must run below transforms, or uses results of a finished transform (``vjp``)."""
 
     def run_dual(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs, levels: int) -> Any:
         """Run ``fn``, which enters (``levels`` is 1) or exits (-1) a level of forward-mode AD."""
@@ -80,7 +80,7 @@ class WrappersProtocol(Protocol):
     """The wrapper subclasses of the trace (``subclasses.wrappers.Wrappers``)."""
 
     def has_torch_function(self, value: object) -> bool:
-        """Whether ``value`` is a wrapper whose ``__torch_function__`` torch would call."""
+        """Return whether ``value`` is a wrapper whose ``__torch_function__`` torch would call."""
 
     def construct(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> torch.Tensor:
         """Implement ``torch.Tensor._make_wrapper_subclass``."""
@@ -148,7 +148,7 @@ class CopiesProtocol(Protocol):
     """The storages that deep copies have met (``rules.copying.Copies``)."""
 
     def is_first(self, tensor: torch.Tensor, memo: dict[Any, Any]) -> bool:
-        """Whether the deep copy has not met this memory before. Add the memory to the memo's set."""
+        """Return whether the deep copy has not met this memory before. Add the memory to the memo's set."""
 
 
 class TracerProtocol(TorchSide, Protocol):

@@ -86,7 +86,7 @@ def _plain(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> Any:
 
 
 def _has_waited(tracer: TracerProtocol, tensor: torch.Tensor) -> bool:
-    """Whether ``tensor`` is the result of a functional collective. The graph waits for the result at once."""
+    """Return whether ``tensor`` is the result of a functional collective. The graph waits for the result at once."""
     maker = tracer.builder.maker_of(tensor)
     target: Any = None if maker is None else maker.target
     wait = torch.ops._c10d_functional.wait_tensor
@@ -99,7 +99,7 @@ def _wait(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _may_be_collective_result(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> bool:
-    """Whether the tensor may be an ``AsyncCollectiveTensor``, which has the attribute."""
+    """Return whether the tensor may be an ``AsyncCollectiveTensor``, which has the attribute."""
     # The results of functional collectives, and views of them, are plain tensors while tracing.
     functional = sys.modules.get("torch.distributed._functional_collectives")
     if tracer.source_of(tensor) is not None or functional is None:

@@ -235,7 +235,7 @@ def changes_history(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs)
 def _keeps_one_leaf(
     tensor: torch.Tensor, real: torch.Tensor, fn: Callable[..., Any], args: Args, kwargs: Kwargs
 ) -> bool:
-    """Whether the graph uses only one autograd history of the input: the history before or after the call."""
+    """Return whether the graph uses only one autograd history of the input: the history before or after the call."""
     if type(real) not in (torch.Tensor, torch.nn.Parameter) or real.is_inference():
         return False
     unchanged = tensor.requires_grad is real.requires_grad and tensor.is_leaf is real.is_leaf

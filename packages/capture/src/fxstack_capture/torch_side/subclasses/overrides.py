@@ -119,7 +119,7 @@ class Overrides:
     # --- calls -----------------------------------------------------------------------------------
 
     def concern(self, fn: object, args: Sequence[Any], kwargs: Kwargs) -> bool:
-        """Whether a ``__torch_function__`` or a mode of the program may handle the call."""
+        """Return whether a ``__torch_function__`` or a mode of the program may handle the call."""
         if self.modes and self.level < Level.ALL_OFF:
             return True
         if self.level:
@@ -139,14 +139,14 @@ class Overrides:
         return not self.level and any(map(self._has_torch_function, values))
 
     def _has_torch_function_in_c(self, value: object) -> bool:
-        """Whether torch's C code calls the ``__torch_function__`` of an object that is not a tensor."""
+        """Return whether torch's C code calls the ``__torch_function__`` of an object that is not a tensor."""
         cls = type(value)
         if cls is FakeTensor or cls in _WITHOUT_TORCH_FUNCTION or isinstance(value, torch.Tensor):
             return False
         return type(raw_lookup(cls, "__torch_function__")) is classmethod and self._has_torch_function(value)
 
     def _has_torch_function(self, value: object) -> bool:
-        """Whether torch calls the ``__torch_function__`` of an object that is not a tensor."""
+        """Return whether torch calls the ``__torch_function__`` of an object that is not a tensor."""
         # An attribute that is no classmethod, or a ``__getattr__`` of the class, breaks the graph.
         cls = type(value)
         if cls in _WITHOUT_TORCH_FUNCTION or isinstance(value, torch.Tensor):
@@ -432,13 +432,13 @@ _REFLECTED = torch.Tensor.__rsub__.__code__
 
 
 def _is_overriding(value: object) -> bool:
-    """Whether the value is a fake of a user's class with ``__torch_function__``."""
+    """Return whether the value is a fake of a user's class with ``__torch_function__``."""
     cls = shown_class(value) if isinstance(value, torch.Tensor) else None
     return cls is not None and fake_classes.overrides(cls)
 
 
 def _is_overridable(fn: Callable[..., Any]) -> bool:
-    """Whether torch calls ``__torch_function__`` for a call of ``fn``."""
+    """Return whether torch calls ``__torch_function__`` for a call of ``fn``."""
     if fn in _OVERRIDABLE_FUNCTIONS or is_accessor(fn):
         return True
     is_method = isinstance(getattr(fn, "__self__", None), torch.Tensor)
@@ -452,7 +452,7 @@ _NOT_OVERRIDABLE = frozenset({torch.Tensor.as_subclass, torch_compat.make_subcla
 
 
 def is_accessor(fn: object) -> bool:
-    """Whether ``fn`` is ``Tensor.attr.__get__`` or a relative, by which torch reports attribute access."""
+    """Return whether ``fn`` is ``Tensor.attr.__get__`` or a relative, by which torch reports attribute access."""
     return type(fn) is MethodWrapperType and fake_classes.is_tensor_getset(fn.__self__)
 
 

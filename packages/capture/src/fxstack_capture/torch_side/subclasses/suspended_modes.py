@@ -31,7 +31,7 @@ def present() -> tuple[Any, ...]:
 
 
 def can_be_followed(mode: object) -> bool:
-    """Whether the mode has a user's Python ``__torch_function__``, or sets a default device."""
+    """Return whether the mode has a user's Python ``__torch_function__``, or sets a default device."""
     cls = type(mode)
     if cls is DeviceContext:
         return True

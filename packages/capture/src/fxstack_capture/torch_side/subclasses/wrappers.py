@@ -66,7 +66,7 @@ class Wrappers:
         return len(self._constructed)
 
     def has_torch_function(self, value: object) -> bool:
-        """Whether ``value`` is a wrapper whose ``__torch_function__`` torch would call."""
+        """Return whether ``value`` is a wrapper whose ``__torch_function__`` torch would call."""
         return self.used and is_wrapper(value) and defines_torch_function(type(value))
 
     def original_of(self, fake: torch.Tensor) -> tuple[torch.Tensor, Source] | None:
@@ -212,7 +212,10 @@ class Wrappers:
         _guard_all(self._tracer, context, set())
 
     def demand_supported(self, fn: Callable[..., Any], args: object, kwargs: object) -> bool:
-        """Whether torch wraps the results of the call. Break the graph if a mode of the program would see the call."""
+        """Return whether torch wraps the results of the call.
+
+        Break the graph if a mode of the program would see the call.
+        """
         if not self.used:
             return False
         wrappers = [leaf for leaf in tree_leaves((args, kwargs)) if is_wrapper(leaf)]

@@ -103,7 +103,7 @@ def _load_measured(load: Load, frame: Frame, operand: object) -> None:
 
 
 def _is_indexed(steps: list[Step], start: int) -> bool:
-    """Whether the steps index the loaded value: ``[i]`` or ``[i + 1]``."""
+    """Return whether the steps index the loaded value: ``[i]`` or ``[i + 1]``."""
     following = [handler for handler, _ in steps[start : start + 4]]
     if following[1:2] == [operators.binary_subscr]:
         return following[0] in _INDICES

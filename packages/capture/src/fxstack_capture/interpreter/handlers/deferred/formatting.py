@@ -35,7 +35,7 @@ def _piece(frame: Frame, value: object) -> Piece | None:
 
 
 def is_plain(frame: Frame, tensor: torch.Tensor) -> bool:
-    """Whether torch's own code makes the text of a tensor."""
+    """Return whether torch's own code makes the text of a tensor."""
     return frame.interp.trace.torch.python_type(tensor) in (torch.Tensor, torch.nn.Parameter)
 
 
@@ -249,12 +249,12 @@ def function_of(slots: list[Any]) -> Any:
 
 
 def is_printed(frame: Frame, height: int, above: int = 0) -> bool:
-    """Whether a value at the slot ``height``, under ``above`` values (see ``_taker``) only becomes an argument of ``print``."""
+    """Return whether a value (``_taker``) only becomes an argument of ``print``."""
     return _taker(frame, height, above) is print
 
 
 def is_passed_on(frame: Frame, height: int, above: int = 0) -> bool:
-    """Whether a value (``_taker``) only becomes a local variable, of this frame or of a frame that it calls."""
+    """Return whether a value (``_taker``) only becomes a local variable, of this frame or of a frame that it calls."""
     walk = _Walk(frame.program.steps, frame.pc + 1, above, as_text=False)
     between = walk.to_call()
     if between is None or between == STORED or height - between < 2:
@@ -265,7 +265,7 @@ def is_passed_on(frame: Frame, height: int, above: int = 0) -> bool:
 
 
 def is_reordered(frame: Frame, height: int, above: int = 0) -> bool:
-    """Whether a value (``_taker``) only becomes an argument of a reorderable function, or of a local variable.
+    """Return whether a value (``_taker``) only becomes an argument of a reorderable function, or of a local variable.
 
     The loads of local variables ask again (``reordered_texts``).
     """
@@ -277,7 +277,7 @@ def is_reordered(frame: Frame, height: int, above: int = 0) -> bool:
 
 
 def _is_reorderable(trace: Trace, function: object) -> bool:
-    """Whether the options name a function of the trace as reorderable."""
+    """Return whether the options name a function of the trace as reorderable."""
     return any(_is_same(trace, function, chosen) for chosen in trace.options.reorderable_functions)
 
 

@@ -105,7 +105,10 @@ def _rule_of_call(arguments: Callable[[Frame, Any], tuple[int, tuple[str, ...]]]
 
 
 def _is_later(frame: Frame, arguments: tuple[int, tuple[str, ...]], top: int) -> bool:
-    """Whether ``_defer_text`` has pushed the text of a call. ``top``: the number of stack slots above the arguments."""
+    """Return whether ``_defer_text`` has pushed the text of a call.
+
+    ``top``: the number of stack slots above the arguments.
+    """
     count, names = arguments
     end = len(frame.stack) - top
     values = frame.stack[end - count : end]
