@@ -28,6 +28,7 @@ from fxstack_capture.emit.errors import CannotResumeError
 from fxstack_capture.emit.runtime import not_nothing
 from fxstack_capture.interpreter.polyfills import End
 
+# No variable of the user has a dot in its name, so these names are free in every frame.
 STACK_ARGUMENT = ".stack{}"
 EXCEPTION_ARGUMENT = ".exception"
 FIRST_ARGUMENT = ".first"
@@ -203,6 +204,7 @@ def resumption(user: CodeType, point: ResumePoint, inner: CodeType | None = None
         start += _protect(body, call, entry)
     if not point.raising:
         start.append(build.jump(target))
+    # Tracebacks show the line of the instruction at which the frame waits, because the prologue has no line.
     for op in start:
         op.position = waiting.position
     body.ops[:first] = start

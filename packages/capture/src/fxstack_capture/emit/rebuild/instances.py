@@ -87,6 +87,7 @@ def fill_state(rebuilder: Rebuilder, obj: object, rebuilt: ast.expr) -> None:
     if namespace is not None:
         getter = rebuilder.constant(accesses.instance_dict, "instance_dict")
         state = rebuilder.assign(call(getter, rebuilt, ast.Constant("__dict__")), "dict")
+        # The program may hold the dictionary itself, and must then get the dictionary of the new instance.
         rebuilder.remember(namespace, state)
         if namespace:
             keys: list[ast.expr | None] = [rebuilder.expr(key) for key in namespace]

@@ -26,7 +26,7 @@ _STORAGE: Any = torch.Tensor.untyped_storage
 
 
 class Storages:
-    """The storages that the program has asked for."""
+    """The storage objects that the program has read from tensors of the trace."""
 
     def __init__(self, tracer: TracerProtocol) -> None:
         self._tracer = tracer
