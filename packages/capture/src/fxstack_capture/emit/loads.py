@@ -111,18 +111,18 @@ def _instance_attr(loads: Loads, source: s.InstanceAttr) -> ast.expr:
 
 
 def _slot_attr(loads: Loads, source: s.SlotAttr) -> ast.expr:
-    """Read a slot through the descriptor of the class that defines the slot."""
+    """Read a slot or C-level member through the descriptor of the class that defines it."""
     getter = loads.constant(source.owner.__dict__[source.attr].__get__, f"get_{source.attr}")
     return loads.temporary(call(getter, loads.expr(source.of)), source)
 
 
 def _builtin_attr(loads: Loads, source: s.BuiltinAttr) -> ast.expr:
-    """Read an attribute that a C class defines."""
+    """Read an attribute by plain syntax, because the lookup is known to run no code of the program."""
     return loads.temporary(attribute(loads.expr(source.of), source.attr), source)
 
 
 def _class_attr(loads: Loads, source: s.ClassAttr) -> ast.expr:
-    """Read an attribute from the dictionary of a class in the MRO, without binding it."""
+    """Read the raw attribute along the MRO of a class, without calling a descriptor."""
     getter = loads.constant(accesses.class_attr, "class_attr")
     return loads.temporary(call(getter, loads.expr(source.of), ast.Constant(source.attr)), source)
 

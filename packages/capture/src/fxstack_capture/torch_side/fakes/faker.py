@@ -24,7 +24,7 @@ Geometry = tuple[tuple[int | torch.SymInt, ...], tuple[int | torch.SymInt, ...],
 def with_history(fake: FakeTensor) -> FakeTensor:
     """Return the fake with a ``grad_fn``, which makes the fake a non-leaf."""
     # The content of the history does not matter. The node raises an error if autograd runs the node.
-    add_history = torch_compat.DelayedError("a stand-in of a graph input has no history to differentiate", 1)
+    add_history = torch_compat.DelayedError("the fake of a graph input has no history to differentiate", 1)
     with torch.inference_mode(mode=False), torch.enable_grad():
         return cast("FakeTensor", add_history(fake.requires_grad_()))
 
@@ -42,7 +42,7 @@ class _ViewOfAFunction(torch.autograd.Function):
     @staticmethod
     def backward(_context: object, *_gradients: object) -> Any:
         """Raise AssertionError: the tracer breaks the graph before a gradient reaches an input's history."""
-        raise AssertionError("a stand-in of a graph input has no history to differentiate")
+        raise AssertionError("the fake of a graph input has no history to differentiate")
 
 
 def _part(base: torch.Tensor, real: torch.Tensor, sizes: Any, strides: Any, offset: Any) -> torch.Tensor:
@@ -108,7 +108,7 @@ class Faker:
         else:
             fake = self._fresh(real, sizes, strides, offset)
         if fake.requires_grad is not real.requires_grad or is_leaf(fake) is not real.is_leaf:
-            raise graph_break("unsupported-tensor", "a tensor whose history has no stand-in")
+            raise graph_break("unsupported-tensor", "a tensor whose history no fake can represent")
         if isinstance(real, torch.nn.Parameter):
             fake._is_param = True
         self._fakes[id(real)] = real, fake

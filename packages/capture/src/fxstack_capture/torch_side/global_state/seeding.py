@@ -62,7 +62,7 @@ def _only(tracer: TracerProtocol, fn: object, name: str, args: Args, kwargs: Kwa
 
 
 def _demand_plain(tracer: TracerProtocol, fn: object) -> None:
-    """Break the graph under a transform, whose random state the seeding would not reach."""
+    """Break the graph if a layer of ``torch.func`` is active. Seeds and states are then left to plain Python."""
     if tracer.transforms.inside:
         raise graph_break("side-effect-call", f"{name_of(fn)} under a transform")
 

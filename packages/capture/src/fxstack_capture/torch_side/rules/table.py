@@ -177,7 +177,7 @@ _TENSOR_TYPE = type(torch.FloatTensor)
 
 
 def outside_of_graph(_tracer: TracerProtocol, fn: Callable[..., Any], _args: Args, _kwargs: Kwargs) -> Any:
-    """Break the graph: the method has no meaning for a fake."""
+    """Break the graph: the method uses or exports the tensor's data, which a fake does not have."""
     raise graph_break("unsupported-call", f"Tensor.{fn.__name__}")
 
 
