@@ -46,10 +46,12 @@ class Op:
 
     @property
     def opcode(self) -> int:
+        """Return the number of the instruction in this version of Python."""
         return dis.opmap[self.name]
 
     @property
     def kind(self) -> Kind:
+        """Return the properties of the instruction, the same in all versions of Python."""
         return kind_of(self.name)
 
 
@@ -61,7 +63,9 @@ class Protected:
     end: Op | None
     handler: Op
     depth: int
+    """The number of stack values that stay when the handler begins."""
     lasti: bool
+    """Whether the handler gets the offset of the instruction that raised, for RERAISE."""
 
 
 @dataclass(slots=True)
@@ -137,7 +141,7 @@ def write(body: Body, first_line: int) -> Assembled:
     for op in body.ops:
         arg = _encoded_arg(op, layout)
         count = layout.sizes[op] // 2 - 1 - caches_of(op.opcode)
-        prefix = [arg >> 8 * place & 255 for place in range(count, 0, -1)]
+        prefix = [arg >> 8 * position & 255 for position in range(count, 0, -1)]
         code = b"".join(bytes((EXTENDED_ARG, byte)) for byte in prefix)
         code += bytes((op.opcode, arg & 255)) + bytes((CACHE, 0)) * caches_of(op.opcode)
         pieces.append(code)
@@ -160,6 +164,7 @@ class _Layout:
 
 
 def _size(op: Op, arg: int) -> int:
+    """Return the size in bytes of an instruction with its EXTENDED_ARG prefixes and inline caches."""
     prefixes = (max(arg.bit_length(), 1) - 1) // 8
     return 2 * (prefixes + 1 + caches_of(op.opcode))
 
@@ -177,6 +182,10 @@ def _layout(ops: list[Op]) -> _Layout:
 
 
 def _encoded_arg(op: Op, layout: _Layout) -> int:
+    """Return the argument, or the jump distance for the present layout.
+
+    Raises ValueError if a jump leads in the direction that its instruction cannot jump.
+    """
     if op.target is None:
         return op.arg
     distance = (layout.offsets[op.target] - layout.offsets[op] - layout.sizes[op]) // 2
@@ -188,11 +197,13 @@ def _encoded_arg(op: Op, layout: _Layout) -> int:
 
 
 def _region(entry: Protected, offsets: dict[Op, int], length: int) -> Region:
+    """Return the exception table entry of a protected range, in byte offsets."""
     end = length if entry.end is None else offsets[entry.end]
     return Region(offsets[entry.first], end, offsets[entry.handler], entry.depth, entry.lasti)
 
 
 def _little_endian_varint(value: int) -> bytes:
+    """Encode a number for the line table: six bits a byte, lowest first."""
     out = bytearray()
     while value >= 64:
         out.append(64 | value & 63)
@@ -202,6 +213,7 @@ def _little_endian_varint(value: int) -> bytes:
 
 
 def _signed_varint(value: int) -> bytes:
+    """Encode a signed number for the line table: the lowest bit is the sign."""
     return _little_endian_varint((-value << 1 | 1) if value < 0 else value << 1)
 
 
@@ -212,6 +224,7 @@ def linetable_of(code: CodeType, first_line: int) -> bytes:
 
 
 def _linetable(runs: Iterable[tuple[int, Position]], first_line: int) -> bytes:
+    """Encode the positions of all instructions. ``runs`` are numbers of code units with one position."""
     out = bytearray()
     previous = first_line
     for remaining, (line, end_line, column, end_column) in runs:

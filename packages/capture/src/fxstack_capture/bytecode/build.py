@@ -15,12 +15,13 @@ NULL_IN_WITH = "LOAD_SPECIAL" in dis.opmap
 ``pop`` accepts a NULL."""
 
 THROW_LEAVES_SEND = "CLEANUP_THROW" not in dis.opmap
-"""``generator.throw`` itself finds the ``send`` before a ``yield`` and makes its jump (3.11)."""
+"""Whether ``generator.throw`` itself finds the SEND before a ``yield`` and makes its jump (Python 3.11)."""
 
 _HAS_PRECALL = "PRECALL" in dis.opmap
 
 
-def _jump_forward(condition: str) -> str:
+def _jump_name(condition: str) -> str:
+    """Return the name of the forward jump with ``condition`` in this version of Python."""
     names = f"POP_JUMP_FORWARD_IF_{condition}", f"POP_JUMP_IF_{condition}"
     return next(name for name in names if name in dis.opmap)
 
@@ -35,8 +36,8 @@ is_same = partial(Op, "IS_OP", 0)
 make_tuple = partial(Op, "BUILD_TUPLE")
 call_with_sequence = partial(Op, "CALL_FUNCTION_EX", 0)
 jump = partial(Op, "JUMP_FORWARD", 0)
-jump_if_none = partial(Op, _jump_forward("NONE"), 0)
-jump_if_false = partial(Op, _jump_forward("FALSE"), 0)
+jump_if_none = partial(Op, _jump_name("NONE"), 0)
+jump_if_false = partial(Op, _jump_name("FALSE"), 0)
 send = partial(Op, "SEND", 0)
 leave = partial(Op, "RETURN_VALUE")
 throw = partial(Op, "RAISE_VARARGS", 1)
@@ -65,6 +66,7 @@ def call_with_top(function: Op) -> list[Op]:
 
 
 def _call(count: int, offset: int = -1) -> list[Op]:
+    """Return the instructions of a call with ``count`` arguments. Python 3.11 has a PRECALL before the CALL."""
     names = ("PRECALL", "CALL") if _HAS_PRECALL else ("CALL",)
     ops = [Op(name, count) for name in names]
     ops[0].offset = offset

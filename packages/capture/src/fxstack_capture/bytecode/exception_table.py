@@ -36,6 +36,7 @@ def exception_regions(code: CodeType) -> tuple[Region, ...]:
 
 
 def _regions(table: Iterator[int]) -> Iterator[Region]:
+    """Yield the entries of an exception table."""
     for first in table:
         start = _varint(first, table) * 2
         length = _varint(next(table), table) * 2
@@ -55,6 +56,7 @@ def _varint(first: int, table: Iterator[int]) -> int:
 
 
 def _encoded_varint(value: int) -> bytes:
+    """Encode a number for the exception table: six bits a byte, highest first."""
     groups = [value & 63]
     value >>= 6
     while value:

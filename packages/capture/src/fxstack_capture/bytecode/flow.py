@@ -43,6 +43,7 @@ class Flow:
     """Bit sets of slots."""
 
     def live_before(self, op: Op) -> frozenset[int]:
+        """Return the slots whose values the instruction or a later instruction reads."""
         bits = self.live[op]
         return frozenset(slot for slot in range(bits.bit_length()) if bits >> slot & 1)
 

@@ -22,11 +22,12 @@ class Layout:
     free: tuple[str, ...]
 
     def slot(self, name: str) -> int:
+        """Return the index of a variable in the fast locals."""
         return (*self.arguments, *self.local, *self.free).index(name)
 
 
 def uses_cell(op: Op) -> bool:
-    """Whether the argument of ``op`` is the slot of a variable that inner functions share."""
+    """Return whether the argument of ``op`` is the slot of a variable that inner functions share."""
     return op.name in _CELL_OPS
 
 

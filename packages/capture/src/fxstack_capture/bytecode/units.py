@@ -38,6 +38,7 @@ def caches_of(opcode: int) -> int:
 
 
 def _cache_table() -> list[int]:
+    """Return the number of inline cache entries of each opcode."""
     table = vars(dis)["_inline_cache_entries"]
     if isinstance(table, dict):  # 3.13 keys it by name
         return [table.get(name, 0) for name in dis.opname[:256]]

@@ -75,36 +75,42 @@ class Builder:
 
 
 def load(name: str) -> ast.expr:
+    """Return the expression that reads the variable ``name``."""
     return ast.Name(name, ast.Load())
 
 
 def store(name: str) -> ast.expr:
+    """Return the assignment target for the variable ``name``."""
     return ast.Name(name, ast.Store())
 
 
 def call(fn: ast.expr, *args: ast.expr) -> ast.expr:
+    """Return a call of ``fn`` with positional arguments."""
     return ast.Call(fn, list(args), [])
 
 
 def attribute(value: ast.expr, name: str) -> ast.expr:
+    """Return ``value.name``."""
     return ast.Attribute(value, name, ast.Load())
 
 
 def item(value: ast.expr, key: ast.expr) -> ast.expr:
+    """Return ``value[key]``."""
     return ast.Subscript(value, key, ast.Load())
 
 
-def stored(statements: Iterable[ast.stmt]) -> set[str]:
+def stored_names(statements: Iterable[ast.stmt]) -> set[str]:
     """Return the names that the statements assign."""
     return {name for name, context in _names(statements) if isinstance(context, ast.Store)}
 
 
-def loaded(statements: Iterable[ast.stmt]) -> set[str]:
+def loaded_names(statements: Iterable[ast.stmt]) -> set[str]:
     """Return the names that the statements read."""
     return {name for name, context in _names(statements) if isinstance(context, ast.Load)}
 
 
 def _names(statements: Iterable[ast.stmt]) -> Iterator[tuple[str, ast.expr_context]]:
+    """Yield each variable name in the statements, with the context that tells a read from an assignment."""
     for statement in statements:
         for node in ast.walk(statement):
             if isinstance(node, ast.Name):
@@ -119,4 +125,5 @@ def drop(names: Iterable[str]) -> list[ast.stmt]:
 
 
 def tuple_of(values: Iterable[ast.expr]) -> ast.expr:
+    """Return a tuple display of the values."""
     return ast.Tuple(list(values), ast.Load())

@@ -40,6 +40,7 @@ def function_definition(code: CodeType, builder: Builder, statements: list[ast.s
 
 
 def _define(name: str, signature: ast.arguments, body: list[ast.stmt]) -> ast.FunctionDef:
+    """Return a function definition without decorators. Python 3.12 requires the field ``type_params``."""
     definition = ast.FunctionDef(name, signature, body, [], None)
     if "type_params" in ast.FunctionDef._fields:  # 3.12
         vars(definition)["type_params"] = []
@@ -81,6 +82,7 @@ def compile_replacement(
 
 
 def _inner(code: CodeType, name: str) -> CodeType:
+    """Return the nested code object called ``name``. Raises LookupError if ``code`` has none."""
     for value in code.co_consts:
         if isinstance(value, CodeType) and value.co_name == name:
             return value
@@ -109,6 +111,7 @@ def text_of(definition: ast.FunctionDef, names: Iterable[tuple[str, object]]) ->
 
 
 def _binds(statement: ast.stmt, names: set[str]) -> bool:
+    """Return whether the statement assigns one of ``names``. ``text_of`` hides these bindings of constants."""
     if not isinstance(statement, ast.Assign):
         return False
     target = statement.targets[0]
@@ -116,9 +119,11 @@ def _binds(statement: ast.stmt, names: set[str]) -> bool:
 
 
 def _only_names(statement: ast.stmt) -> bool:
+    """Return whether the statement only reads a variable, which has no effect that a reader needs to see."""
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Name)
 
 
 def _short(value: object) -> str:
+    """Return a short text of a constant for the comments of ``text_of``."""
     name = getattr(value, "__qualname__", None)
     return f"{type(value).__name__} {name}" if isinstance(name, str) else repr(value)[:80]

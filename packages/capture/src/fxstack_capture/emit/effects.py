@@ -68,12 +68,14 @@ class Replay:
             traceback = traceback_of(self._rebuilder, entry.proxy, before)
             if traceback is not None:
                 setter = BaseException.__dict__["__traceback__"].__set__
-                self._writes += _calling(self._rebuilder, setter, target, traceback)
+                self._writes += _call_statement(self._rebuilder, setter, target, traceback)
 
     def _is_visible(self, tensor: torch.Tensor) -> bool:
+        """Return whether code outside can reach the tensor: it is an input, or the replacement builds it."""
         return self._rebuilder.is_made(tensor) or self._rebuilder.source_of(tensor) is not None
 
     def _attribute(self, write: Any) -> ast.stmt:
+        """Return the statement that assigns or deletes an attribute of a tensor."""
         tensor = self._rebuilder.expr(write.tensor)
         if write.deleted:
             return ast.Delete([ast.Attribute(tensor, write.name, ast.Del())])
@@ -81,74 +83,87 @@ class Replay:
         return ast.Assign([ast.Attribute(tensor, write.name, ast.Store())], value)
 
     def statements(self) -> Statements:
+        """Return the collected writes. Called once, after all values are built."""
         return self._writes
 
 
-def _calling(rebuilder: Rebuilder, function: object, *arguments: ast.expr) -> Statements:
+def _call_statement(rebuilder: Rebuilder, function: object, *arguments: ast.expr) -> Statements:
+    """Return the statement that calls ``function``, which becomes a constant of the replacement."""
     fn = rebuilder.constant(function, getattr(function, "__qualname__", "write"))
     return [ast.Expr(call(fn, *arguments))]
 
 
 def _tuple(rebuilder: Rebuilder, values: Iterable[Any]) -> ast.expr:
+    """Return a tuple display of the rebuilt values."""
     return tuple_of([rebuilder.expr(value) for value in values])
 
 
 def _dict_class(kind: type) -> Any:
+    """Return the builtin class whose methods change the dictionary without code of a subclass."""
     return OrderedDict if issubclass(kind, OrderedDict) else dict
 
 
 def _dict_set(rebuilder: Rebuilder, e: r.DictSet, target: ast.expr, kind: type) -> Statements:
+    """Replay ``d[key] = value``. A subclass of dict is changed by the builtin method, so that no override runs."""
     key, value = rebuilder.expr(e.key), rebuilder.expr(e.value)
     if kind is dict:
         return [ast.Assign([ast.Subscript(target, key, ast.Store())], value)]
-    return _calling(rebuilder, _dict_class(kind).__setitem__, target, key, value)
+    return _call_statement(rebuilder, _dict_class(kind).__setitem__, target, key, value)
 
 
 def _dict_delete(rebuilder: Rebuilder, e: r.DictDelete, target: ast.expr, kind: type) -> Statements:
+    """Replay ``del d[key]``. A subclass of dict is changed by the builtin method, so that no override runs."""
     key = rebuilder.expr(e.key)
     if kind is dict:
         return [ast.Delete([ast.Subscript(target, key, ast.Del())])]
-    return _calling(rebuilder, _dict_class(kind).__delitem__, target, key)
+    return _call_statement(rebuilder, _dict_class(kind).__delitem__, target, key)
 
 
 def _list_replace(rebuilder: Rebuilder, e: r.ListReplace, target: ast.expr, kind: type) -> Statements:
+    """Replay the replacement of a slice of a list. Only the slice that changed is written."""
     items = _tuple(rebuilder, e.items)
     if kind is list:
         where = ast.Slice(ast.Constant(e.start), ast.Constant(e.stop))
         return [ast.Assign([ast.Subscript(target, where, ast.Store())], items)]
     where_made = rebuilder.constant(slice(e.start, e.stop), "slice")
-    return _calling(rebuilder, list.__setitem__, target, where_made, items)
+    return _call_statement(rebuilder, list.__setitem__, target, where_made, items)
 
 
 def _deque_replace(rebuilder: Rebuilder, e: r.DequeReplace, target: ast.expr, _: type) -> Statements:
+    """Replay the new contents of a deque. A deque has no slices, so all items are replaced."""
     items = _tuple(rebuilder, e.items)
-    clear = _calling(rebuilder, deque.clear, target)
-    return clear + _calling(rebuilder, deque.extend, target, items)
+    clear = _call_statement(rebuilder, deque.clear, target)
+    return clear + _call_statement(rebuilder, deque.extend, target, items)
 
 
 def _set_change(rebuilder: Rebuilder, e: r.SetChange, target: ast.expr, _: type) -> Statements:
+    """Replay removed and added items of a set. Unchanged items keep their order."""
     out: Statements = []
     if e.removed:
-        out += _calling(rebuilder, set.difference_update, target, _tuple(rebuilder, e.removed))
+        out += _call_statement(rebuilder, set.difference_update, target, _tuple(rebuilder, e.removed))
     if e.added:
-        out += _calling(rebuilder, set.update, target, _tuple(rebuilder, e.added))
+        out += _call_statement(rebuilder, set.update, target, _tuple(rebuilder, e.added))
     return out
 
 
 def _member(effect: r.SlotSet | r.SlotDelete) -> Any:
+    """Return the slot descriptor from the real dictionary of the class, past overrides of a metaclass."""
     return type.__dict__["__dict__"].__get__(effect.owner)[effect.name]
 
 
 def _cell_set(rebuilder: Rebuilder, e: r.CellSet, target: ast.expr, _: type) -> Statements:
+    """Replay an assignment to the variable of a cell."""
     content = ast.Attribute(target, "cell_contents", ast.Store())
     return [ast.Assign([content], rebuilder.expr(e.value))]
 
 
 def _cell_clear(_: Rebuilder, __: r.CellClear, target: ast.expr, ___: type) -> Statements:
+    """Replay ``del`` of the variable of a cell."""
     return [ast.Delete([ast.Attribute(target, "cell_contents", ast.Del())])]
 
 
 def _call(rebuilder: Rebuilder, e: r.Call, target: ast.expr, _: type) -> Statements:
+    """Replay a deferred call, such as a log message. Its result is dropped."""
     arguments = [rebuilder.expr(value) for value in e.args]
     keywords = [ast.keyword(name, rebuilder.expr(value)) for name, value in e.kwargs.items()]
     return [ast.Expr(ast.Call(target, arguments, keywords))]
@@ -157,18 +172,18 @@ def _call(rebuilder: Rebuilder, e: r.Call, target: ast.expr, _: type) -> Stateme
 _WRITERS: dict[type, Callable[[Rebuilder, Any, ast.expr, type], Statements]] = {
     r.DictSet: _dict_set,
     r.DictDelete: _dict_delete,
-    r.Advance: lambda rb, e, to, _: _calling(rb, advanced, to, ast.Constant(e.count)),
-    r.ListExtend: lambda rb, e, to, _: _calling(rb, list.extend, to, _tuple(rb, e.items)),
+    r.Advance: lambda rb, e, to, _: _call_statement(rb, advanced, to, ast.Constant(e.count)),
+    r.ListExtend: lambda rb, e, to, _: _call_statement(rb, list.extend, to, _tuple(rb, e.items)),
     r.ListReplace: _list_replace,
     r.DequeReplace: _deque_replace,
     r.SetChange: _set_change,
-    r.SlotSet: lambda rb, e, to, _: _calling(rb, _member(e).__set__, to, rb.expr(e.value)),
-    r.SlotDelete: lambda rb, e, to, _: _calling(rb, _member(e).__delete__, to),
+    r.SlotSet: lambda rb, e, to, _: _call_statement(rb, _member(e).__set__, to, rb.expr(e.value)),
+    r.SlotDelete: lambda rb, e, to, _: _call_statement(rb, _member(e).__delete__, to),
     r.CellSet: _cell_set,
     r.CellClear: _cell_clear,
-    r.ClassSet: lambda rb, e, to, _: _calling(
+    r.ClassSet: lambda rb, e, to, _: _call_statement(
         rb, type.__setattr__, to, ast.Constant(e.name), rb.expr(e.value)
     ),
-    r.ClassDelete: lambda rb, e, to, _: _calling(rb, type.__delattr__, to, ast.Constant(e.name)),
+    r.ClassDelete: lambda rb, e, to, _: _call_statement(rb, type.__delattr__, to, ast.Constant(e.name)),
     r.Call: _call,
 }

@@ -15,11 +15,21 @@ from functools import reduce
 from types import CodeType
 from typing import Any
 
-from fxstack_capture.emit.builder import Builder, call, drop, item, load, loaded, store, stored, tuple_of
+from fxstack_capture.emit.builder import (
+    Builder,
+    call,
+    drop,
+    item,
+    load,
+    loaded_names,
+    store,
+    stored_names,
+    tuple_of,
+)
 from fxstack_capture.emit.code import compile_replacement, text_of
 from fxstack_capture.emit.effects import Replay
 from fxstack_capture.emit.endings.fallback import fallback
-from fxstack_capture.emit.endings.graph_errors import GraphErrors, located_errors, restored
+from fxstack_capture.emit.endings.graph_errors import GraphErrors, located_errors, restore_state_on_error
 from fxstack_capture.emit.errors import CannotRebuildError, CycleError
 from fxstack_capture.emit.loads import Loads
 from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
@@ -78,8 +88,10 @@ class Draft:
     builder: Builder
     before: tuple[ast.stmt, ...]
     graph_call: Callable[[ast.expr], ast.stmt]
+    """Returns the statement that calls the graph. The compiled graph exists only when ``complete`` runs."""
     after: tuple[ast.stmt, ...]
     line: int
+    """The line of the replacement in tracebacks."""
     inputs: Inputs | None = None
     has_effects: bool = False
     """Whether the replacement changes objects of the program after the graph."""
@@ -113,11 +125,11 @@ class FrameWriter:
         self.replay = Replay(self.rebuilder)
 
     def finish(
-        self, end: Callable[[FrameWriter], list[ast.stmt]], line: int, gone: tuple[str, ...] = ()
+        self, end: Callable[[FrameWriter], list[ast.stmt]], line: int, released: tuple[str, ...] = ()
     ) -> Draft:
         """Replay the side effects, then append the statements of ``end``.
 
-        ``end`` is called when all values are known. ``gone`` are arguments that the program has released by
+        ``end`` is called when all values are known. ``released`` are arguments that the program has released by
         then.
         """
         torch_side = self.trace.torch
@@ -137,6 +149,7 @@ class FrameWriter:
         result = self.rebuilder.result
 
         def graph_call(graph: ast.expr) -> ast.stmt:
+            """Return the statement that calls the graph, inside of all error handlers."""
             called: ast.stmt = ast.Assign([store(result)], call(graph, *arguments))
             return reduce(lambda inner, way: way.guarded(inner), ways, called)
 
@@ -144,12 +157,12 @@ class FrameWriter:
         if not ways and needed and self.trace.for_entry:
             ways = [located_errors(self.builder, graph)]
         if needed and (changed := changed_by(graph)):
-            ways = [restored(self.builder, changed), *ways]
+            ways = [restore_state_on_error(self.builder, changed), *ways]
         checks = [part for way in ways for part in way.checks]
         effects = self.replay.statements()
         done = [*self.builder.loads, *self.builder.body, *effects]
-        held = {*stored(done), *((result,) if needed else ()), *gone}.difference(
-            loaded(ending), self.code.co_freevars
+        held = {*stored_names(done), *((result,) if needed else ()), *released}.difference(
+            loaded_names(ending), self.code.co_freevars
         )
         dropped = [] if isinstance(ending[0], ast.Return) else drop(sorted(held))
         return Draft(
@@ -166,20 +179,20 @@ class FrameWriter:
 
     def _arguments(self, sources: tuple[Source, ...]) -> tuple[Inputs | None, list[ast.expr]]:
         """Return the arguments of the graph, from the guards, which have read them, or from the frame."""
-        if not self.trace.for_entry or not _pays(sources):
+        if not self.trace.for_entry or not _should_collect(sources):
             return None, [self.loads.expr(source) for source in sources]
         read = tuple(source for source in sources if not _is_drawn(source))
         inputs = Inputs(self.builder.fresh("inputs"), read)
-        return inputs, self._handed_on(inputs, sources)
+        return inputs, self._arguments_from_guards(inputs, sources)
 
-    def _handed_on(self, inputs: Inputs, sources: tuple[Source, ...]) -> list[ast.expr]:
+    def _arguments_from_guards(self, inputs: Inputs, sources: tuple[Source, ...]) -> list[ast.expr]:
         """Return the arguments of the graph: inputs read by the guards, and numbers drawn by the frame."""
         if len(inputs.sources) == len(sources):
             return [ast.Starred(load(inputs.name), ast.Load())]
-        places = {source: place for place, source in enumerate(inputs.sources)}
+        positions = {source: position for position, source in enumerate(inputs.sources)}
         return [
-            item(load(inputs.name), ast.Constant(places[source]))
-            if source in places
+            item(load(inputs.name), ast.Constant(positions[source]))
+            if source in positions
             else self.loads.expr(source)
             for source in sources
         ]
@@ -208,25 +221,25 @@ class FrameWriter:
 
 
 def _is_drawn(source: Source) -> bool:
-    """Whether the frame draws the value. The guards run before the frame and do not have the value."""
+    """Return whether the frame draws the value. The guards run before the frame and do not have the value."""
     while isinstance(source, Item):
         source = source.of
     return isinstance(source, Drawn)
 
 
-def _pays(sources: tuple[Source, ...]) -> bool:
-    """Whether the guards should collect the inputs. Arguments and pinned values need no collecting."""
+def _should_collect(sources: tuple[Source, ...]) -> bool:
+    """Return whether the guards should collect the inputs. Arguments and pinned values need no collecting."""
     return any(not isinstance(source, (Local, Pinned)) for source in sources if not _is_drawn(source))
 
 
 def has_operations(captured: CapturedCode) -> bool:
-    """Whether the graph does more than return its inputs."""
+    """Return whether the graph does more than return its inputs."""
     nodes = captured.graph_module.graph.nodes
     return any(node.op not in ("placeholder", "output", "get_attr") for node in nodes)
 
 
 def computes_numbers_only(captured: CapturedCode) -> bool:
-    """Whether the graph is only arithmetic on Python numbers."""
+    """Return whether the graph is only arithmetic on Python numbers."""
     # Plain Python computes such numbers faster, and without guards.
     nodes = [node for node in captured.graph_module.graph.nodes if node.op != "output"]
     return all(isinstance(node.meta.get("val"), SYMBOLIC) for node in nodes)

@@ -49,24 +49,24 @@ def suspended_at(user: CodeType, offset: int, slots: tuple[Slot, ...], bound: tu
     entry = None if handler is None else body.protected[handler]
     start = prologue(layout, is_generator=True)
     start += [*push(slots, layout, body.protected), build.constant(len(user.co_consts))]
-    again = [Op(yielding.name, yielding.arg), Op(resuming.name, resuming.arg)]
-    ops = [*start, *again, build.jump(body.ops[index + 1])]
+    yield_ops = [Op(yielding.name, yielding.arg), Op(resuming.name, resuming.arg)]
+    ops = [*start, *yield_ops, build.jump(body.ops[index + 1])]
     if Kind.DELEGATES in body.ops[index - 2].kind and build.THROW_LEAVES_SEND:
-        ops = _delegating(start, again, body.ops[index + 1], body.ops[index - 2])
+        ops = _delegating_prologue(start, yield_ops, body.ops[index + 1], body.ops[index - 2])
     for op in ops:
         op.position = yielding.position
     if entry is not None:
-        covered = Protected(again[0], again[1], entry.handler, entry.depth, entry.lasti)
+        covered = Protected(yield_ops[0], yield_ops[1], entry.handler, entry.depth, entry.lasti)
         body.protected.insert(0, covered)
     body.ops[: body.start] = ops
     code, _ = assemble(user, body, layout, user.co_stacksize + len(slots) + 2, (None,))
     return Suspension(code, free)
 
 
-def _delegating(start: list[Op], again: list[Op], following: Op, sending: Op) -> list[Op]:
+def _delegating_prologue(start: list[Op], yield_ops: list[Op], following: Op, sending: Op) -> list[Op]:
     """Return the prologue for a generator suspended in ``yield from``, before Python 3.12."""
     # ``throw`` finds the SEND before the yield and, when the inner generator ends, makes the jump of the
     # SEND. ``throw`` reads one byte of the jump distance, so the SEND jumps to a near JUMP_FORWARD.
     landing = build.jump(sending.target)
     unreached = build.send(landing)
-    return [*start, build.jump(again[0]), unreached, *again, build.jump(following), landing]
+    return [*start, build.jump(yield_ops[0]), unreached, *yield_ops, build.jump(following), landing]

@@ -35,23 +35,29 @@ class Loads:
 
     def draw(self, draws: Iterable[Draw]) -> None:
         """Emit the draws from random generators, in the order of the program."""
-        for made in draws:
-            function = self.constant(_undisturbed(made.function), made.function.__name__)
-            named = [ast.keyword(n, self.constant(v, n)) for n, v in made.kwargs.items()]
-            given = [self.expr(made.generator), *(self.constant(value, "argument") for value in made.args)]
-            self._known[made.result] = self.temporary(ast.Call(function, given, named), made.result)
+        for draw in draws:
+            # Each draw advances its generator, so the number and the order of the draws are visible to the program.
+            function = self.constant(_disable_compile(draw.function), draw.function.__name__)
+            named = [ast.keyword(n, self.constant(v, n)) for n, v in draw.kwargs.items()]
+            positional = [
+                self.expr(draw.generator),
+                *(self.constant(value, "argument") for value in draw.args),
+            ]
+            self._known[draw.result] = self.temporary(ast.Call(function, positional, named), draw.result)
 
     def states(self, draws: Iterable[Draw]) -> ast.expr:
         """Return a name for the states of the generators in ``draws``."""
-        generators = dict.fromkeys(made.generator for made in draws)
+        generators = dict.fromkeys(draw.generator for draw in draws)
         read = self.constant(runtime.generator_states, "generator_states")
         states = call(read, *map(self.expr, generators))
         return self._builder.assign(self._builder.loads, states, "states")
 
     def constant(self, value: object, hint: str) -> ast.expr:
+        """Return an expression for any object. ``hint`` names the variable."""
         return self._builder.constant(value, hint)
 
     def temporary(self, value: ast.expr, source: s.Source) -> ast.expr:
+        """Emit the read of ``source`` and return the variable that holds its value."""
         return self._builder.assign(self._builder.loads, value, source.name)
 
     def kind_of(self, source: s.Source) -> type:
@@ -62,55 +68,67 @@ class Loads:
         return type(resolve(source, self.frame))
 
 
-def _undisturbed(function: Callable[..., Any]) -> Any:
+def _disable_compile(function: Callable[..., Any]) -> Any:
     """Wrap ``function`` so that no function that it calls is compiled."""
     return native.Disabled(function) if native.AVAILABLE else function
 
 
 def _local(_: Loads, source: s.Local | s.Free) -> ast.expr:
+    """Read a parameter or a free variable by its name."""
     return load(source.local)
 
 
 def _free_cell(loads: Loads, source: s.FreeCell) -> ast.expr:
+    """Read the cell of a free variable: the closure of a lambda that reads the variable contains the cell."""
+    # No expression gives a cell of the running frame. A lambda that reads the variable shares its cell.
     nothing = ast.arguments([], [], None, [], [], None, [])
     closure = attribute(ast.Lambda(nothing, load(source.local)), "__closure__")
     return loads.temporary(item(closure, ast.Constant(0)), source)
 
 
 def _globals(loads: Loads, source: s.Globals) -> ast.expr:
+    """Read the globals of the frame."""
+    # The constant instead of the name, because the program may bind the name ``globals``.
     return loads.temporary(call(loads.constant(globals, "globals")), source)
 
 
 def _pinned(loads: Loads, source: s.Pinned) -> ast.expr:
+    """Read an object that the replacement itself holds as a constant."""
     return loads.constant(source.value, source.label)
 
 
 def _instance_dict(loads: Loads, source: s.InstanceDict) -> ast.expr:
+    """Read ``__dict__`` without code of the class."""
     getter = loads.constant(accesses.instance_dict, "instance_dict")
     value = call(getter, loads.expr(source.of), ast.Constant("__dict__"))
     return loads.temporary(value, source)
 
 
 def _instance_attr(loads: Loads, source: s.InstanceAttr) -> ast.expr:
+    """Read an attribute from the instance dictionary, past descriptors and overrides."""
     namespace = loads.expr(s.InstanceDict(source.of))
     return loads.temporary(item(namespace, ast.Constant(source.attr)), source)
 
 
 def _slot_attr(loads: Loads, source: s.SlotAttr) -> ast.expr:
+    """Read a slot or C-level member through the descriptor of the class that defines it."""
     getter = loads.constant(source.owner.__dict__[source.attr].__get__, f"get_{source.attr}")
     return loads.temporary(call(getter, loads.expr(source.of)), source)
 
 
 def _builtin_attr(loads: Loads, source: s.BuiltinAttr) -> ast.expr:
+    """Read an attribute by plain syntax, because the lookup is known to run no code of the program."""
     return loads.temporary(attribute(loads.expr(source.of), source.attr), source)
 
 
 def _class_attr(loads: Loads, source: s.ClassAttr) -> ast.expr:
+    """Read the raw attribute along the MRO of a class, without calling a descriptor."""
     getter = loads.constant(accesses.class_attr, "class_attr")
     return loads.temporary(call(getter, loads.expr(source.of), ast.Constant(source.attr)), source)
 
 
 def _type_of(loads: Loads, source: s.TypeOf) -> ast.expr:
+    """Read the class of an object, which ``__class__`` may hide."""
     return loads.temporary(call(loads.constant(type, "type"), loads.expr(source.of)), source)
 
 
@@ -127,6 +145,7 @@ def _item(loads: Loads, source: s.Item | s.ItemAt) -> ast.expr:
 
 
 def _key(loads: Loads, source: s.Key) -> ast.expr:
+    """Read the value of a key. A subclass of dict is read by the builtin method, so that no override runs."""
     of, key = loads.expr(source.of), loads.constant(source.key, "key")
     if loads.kind_of(source.of) is dict:
         return loads.temporary(item(of, key), source)
@@ -135,6 +154,8 @@ def _key(loads: Loads, source: s.Key) -> ast.expr:
 
 
 def _at(function: Callable[..., Any]) -> Callable[[Loads, Any], ast.expr]:
+    """Return a loader that calls ``function(container, index)``: keys, values and upcoming items by position."""
+
     def load_at(loads: Loads, source: s.KeyAt | s.ValueAt | s.Upcoming) -> ast.expr:
         getter = loads.constant(function, function.__name__)
         return loads.temporary(call(getter, loads.expr(source.of), ast.Constant(source.index)), source)
@@ -143,16 +164,19 @@ def _at(function: Callable[..., Any]) -> Callable[[Loads, Any], ast.expr]:
 
 
 def _converted(loads: Loads, source: s.Converted) -> ast.expr:
+    """Read ``by(value)``, a value computed from another source."""
     by = loads.constant(source.by, source.by.__name__)
     return loads.temporary(call(by, loads.expr(source.of)), source)
 
 
 def _cached(loads: Loads, source: s.Cached) -> ast.expr:
+    """Read the result that a ``functools.lru_cache`` holds for the key of the source."""
     getter, key = loads.constant(native.cached, "cached"), loads.constant(source.key, "key")
     return loads.temporary(call(getter, loads.expr(source.of), key), source)
 
 
 def _cell(loads: Loads, source: s.Cell) -> ast.expr:
+    """Read the content of a cell."""
     return loads.temporary(attribute(loads.expr(source.of), "cell_contents"), source)
 
 
@@ -168,6 +192,7 @@ def _tensor_number(method: Callable[..., Any]) -> Callable[[Loads, Any], ast.exp
 
 
 def _affine(loads: Loads, source: s.Affine) -> ast.expr:
+    """Read the integer ``n`` for which ``scale * n + offset`` equals the number of the source."""
     shifted = ast.BinOp(loads.expr(source.of), ast.Sub(), ast.Constant(source.offset))
     return loads.temporary(ast.BinOp(shifted, ast.FloorDiv(), ast.Constant(source.scale)), source)
 

@@ -16,4 +16,5 @@ def resolve(source: Source, frame: RealFrame) -> Any:
 
 
 def _convert(source: Converted, value: Any) -> Any:
+    """Apply the conversion of a source. Suspended modes are read from their saved list."""
     return mode_at(value) if source.by is function_mode_at else source.by(value)

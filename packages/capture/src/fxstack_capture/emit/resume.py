@@ -28,6 +28,7 @@ from fxstack_capture.emit.errors import CannotResumeError
 from fxstack_capture.emit.runtime import not_nothing
 from fxstack_capture.interpreter.polyfills import End
 
+# No variable of the user has a dot in its name, so these names are free in every frame.
 STACK_ARGUMENT = ".stack{}"
 EXCEPTION_ARGUMENT = ".exception"
 FIRST_ARGUMENT = ".first"
@@ -35,7 +36,7 @@ INNER_ARGUMENT = ".inner{}"
 
 
 class Slot(Enum):
-    """The kind of value in one place of the stack."""
+    """The kind of value in one stack slot."""
 
     VALUE = "value"
     NULL = "null"
@@ -45,7 +46,7 @@ class Slot(Enum):
     The argument carries the exception that the block handles.
     """
     UNUSED = "unused"
-    """A NULL below the operands of the instruction. Any value may be in its place, and it can be popped."""
+    """A NULL below the operands of the instruction. Any value may be in its slot, and it can be popped."""
     CAUGHT = "caught"
     """The handled exception itself, above HANDLED, while the ``except`` clauses match it."""
 
@@ -56,8 +57,8 @@ class Slot(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """The place where a frame continues: an offset in the user's code, the stack values, the bound variables.
+class ResumePoint:
+    """The point at which a frame continues: an offset in the user's code, the stack values, the bound variables.
 
     ``raising``: the resume function first raises an exception there, with the stack cut to the depth of the
     handler. ``callee``: the resume function first finishes an inlined call. ``first``: the user's first
@@ -77,24 +78,24 @@ class Callee:
     """The inlined call on which a frame waits, made by the instruction at ``offset`` of the caller.
 
     ``results`` are the values that the instruction leaves: True for a NULL, False for the value of the call.
-    ``made``: the value is already on the stack, and the call must return None (``__init__``).
+    ``has_result``: the value is already on the stack, and the call must return None (``__init__``).
     """
 
     user: CodeType
     namespace: dict[str, object] = field(compare=False, repr=False)
     namespace_id: int
     """The id of ``namespace``, for comparisons: dictionaries have no hash."""
-    place: Place
+    point: ResumePoint
     offset: int
     results: tuple[bool, ...]
-    made: bool
+    has_result: bool
     end: int | None
     """The offset where the caller continues, without its iterator, if the value ends a loop."""
 
     @property
     def inputs(self) -> int:
         """Number of values that the callee needs: the cells of its closure, then its arguments."""
-        return len(free_variables(self.user)) + len(arguments_of(self.place))
+        return len(free_variables(self.user)) + len(arguments_of(self.point))
 
 
 def free_variables(user: CodeType) -> tuple[str, ...]:
@@ -110,13 +111,13 @@ def first_argument(user: CodeType) -> str | None:
     return user.co_varnames[0] if "super" in user.co_names and user.co_argcount else None
 
 
-def arguments_of(place: Place) -> tuple[str, ...]:
+def arguments_of(point: ResumePoint) -> tuple[str, ...]:
     """Return the argument names of the resume function: variables, the stack, the callee's values."""
-    first = (FIRST_ARGUMENT,) if place.first else ()
-    extra = (EXCEPTION_ARGUMENT,) if place.raising else ()
-    count = 0 if place.callee is None else place.callee.inputs
+    first = (FIRST_ARGUMENT,) if point.first else ()
+    extra = (EXCEPTION_ARGUMENT,) if point.raising else ()
+    count = 0 if point.callee is None else point.callee.inputs
     inner = tuple(INNER_ARGUMENT.format(i) for i in range(count))
-    return (*first, *place.bound, *stack_arguments(place.stack), *extra, *inner)
+    return (*first, *point.bound, *stack_arguments(point.stack), *extra, *inner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,29 +130,29 @@ class Resumption:
 
     code: CodeType
     user: CodeType
-    place: Place
+    point: ResumePoint
     origin: dict[int, int]
     calling: tuple[int, int] | None
 
 
 class Resumptions:
-    """Resume functions by the user's code object and place. The functions live as long as this table."""
+    """Resume functions by the user's code object and point. The functions live as long as this table."""
 
     def __init__(self, never_trace: Callable[[CodeType], None]) -> None:
         """Call ``never_trace`` with each code object that must run untraced: the stubs."""
         self.unsafe_to_trace = never_trace
-        self._made: dict[tuple[int, Place], Resumption] = {}
+        self._made: dict[tuple[int, ResumePoint], Resumption] = {}
         self._by_code: dict[int, Resumption] = {}
         self._flows: dict[int, tuple[CodeType, Flow]] = {}
 
-    def at(self, user: CodeType, place: Place) -> Resumption:
-        """Return the resume function that continues ``user`` at ``place``. Make the function at the first request."""
-        key = id(user), place
+    def at(self, user: CodeType, point: ResumePoint) -> Resumption:
+        """Return the resume function that continues ``user`` at ``point``. Make the function at the first request."""
+        key = id(user), point
         resumed = self._made.get(key)
         if resumed is None:
-            callee = place.callee
-            inner = None if callee is None else self.at(callee.user, callee.place).code
-            resumed = self._made[key] = resumption(user, place, inner)
+            callee = point.callee
+            inner = None if callee is None else self.at(callee.user, callee.point).code
+            resumed = self._made[key] = resumption(user, point, inner)
             self._by_code[id(resumed.code)] = resumed
         return resumed
 
@@ -172,47 +173,49 @@ class Resumptions:
         return code if resumed is None else resumed.user
 
     def clear(self) -> None:
+        """Forget all resume functions. Called when the program resets the compiler."""
         self._made.clear()
         self._by_code.clear()
         self._flows.clear()
 
 
-def resumption(user: CodeType, place: Place, inner: CodeType | None = None) -> Resumption:
-    """Make the code that continues ``user`` at ``place``. ``inner`` is the code that continues the callee."""
+def resumption(user: CodeType, point: ResumePoint, inner: CodeType | None = None) -> Resumption:
+    """Make the code that continues ``user`` at ``point``. ``inner`` is the code that continues the callee."""
     body = read(user)
     free = free_variables(user)
-    arguments = arguments_of(place)
-    rest = tuple(n for n in user.co_varnames if n not in place.bound and n not in free)
+    arguments = arguments_of(point)
+    rest = tuple(n for n in user.co_varnames if n not in point.bound and n not in free)
     layout = Layout(arguments, rest, free)
     move(body, slot_names(user), layout)
-    target = body.ops[body.at(place.offset)]
-    waiting = target if place.callee is None else body.ops[body.at(place.callee.offset)]
+    target = body.ops[body.at(point.offset)]
+    waiting = target if point.callee is None else body.ops[body.at(point.callee.offset)]
     handler = handler_of(body, waiting)
     entry = None if handler is None else body.protected[handler]
     # The original RESUME stays, although it is unused, since protected ranges may begin at it.
     first = body.start
     start = prologue(layout)
-    start += push(place.stack, layout, body.protected)
+    start += push(point.stack, layout, body.protected)
     constants: tuple[object, ...] = ()
-    if place.raising:
+    if point.raising:
         _raise(body, start, layout, entry, body.ops[first])
-    elif place.callee is not None:
+    elif point.callee is not None:
         assert inner is not None
-        call, constants = _call(body, layout, place.callee, user, inner)
-        start += _protected(body, call, entry)
-    if not place.raising:
+        call, constants = _call(body, layout, point.callee, user, inner)
+        start += _protect(body, call, entry)
+    if not point.raising:
         start.append(build.jump(target))
+    # Tracebacks show the line of the instruction at which the frame waits, because the prologue has no line.
     for op in start:
         op.position = waiting.position
     body.ops[:first] = start
-    stack = user.co_stacksize + len(arguments) + len(place.stack) + 6
+    stack = user.co_stacksize + len(arguments) + len(point.stack) + 6
     code, assembled = assemble(user, body, layout, stack, constants)
     origin = dict(assembled.origin)
-    calling = None if place.callee is None else (min(origin), origin.pop(min(origin)))
-    return Resumption(code, user, place, origin, calling)
+    calling = None if point.callee is None else (min(origin), origin.pop(min(origin)))
+    return Resumption(code, user, point, origin, calling)
 
 
-def _protected(body: Body, ops: list[Op], entry: Protected | None) -> list[Op]:
+def _protect(body: Body, ops: list[Op], entry: Protected | None) -> list[Op]:
     """Put instructions of the prologue under the handler of ``entry``."""
     if entry is None:
         return ops
@@ -237,7 +240,7 @@ def _call(
     count = len(inputs) - cells
     function = build.call([make], closure, 1)
     ops = build.call(function, [*chain(*inputs[cells:])], count, callee.offset)
-    if callee.made:
+    if callee.has_result:
         end = build.pop()
         error = [*build.call_with_top(wrong), build.throw()]
         return [*ops, build.copy(1), build.jump_if_none(end), *error, end], constants

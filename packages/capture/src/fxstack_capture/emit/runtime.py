@@ -56,11 +56,13 @@ def generator_states(*generators: random.Random | np.random.RandomState | torch.
 
 
 def _state_of(generator: Any) -> Any:
+    """Return the state of a ``random.Random``."""
     # Read the state in C, since ``generator.getstate()`` is Python code, which would be compiled.
     return _random.Random.getstate(generator), generator.gauss_next
 
 
 def _set_state(generator: Any, state: Any) -> None:
+    """Restore a state that ``_state_of`` returned."""
     words, generator.gauss_next = state
     _random.Random.setstate(generator, words)
 
@@ -80,6 +82,7 @@ def way_back(code: CodeType, name: str, *, handles: bool) -> Callable[..., Conti
         states: States,
         error: Exception | None,
     ) -> Continue:
+        """Continue with the original code from the start of the frame, after the random states are restored."""
         ours = type(error).__module__.startswith("fxstack")
         if error is not None and (ours or _raised_by_hook(error)):
             return Continue((native.Disabled(tuple, error), ()))
@@ -92,7 +95,7 @@ def way_back(code: CodeType, name: str, *, handles: bool) -> Callable[..., Conti
 
 
 def _raised_by_hook(error: Exception) -> bool:
-    """Whether an active saved-tensor hook raised ``error``, for example to stop a recomputation."""
+    """Return whether an active saved-tensor hook raised ``error``, for example to stop a recomputation."""
     # Hooks count their calls, so the operators before the error must not run again.
     hooks = torch_compat.top_saved_tensors_default_hooks(True)
     # Compare code objects by identity, since replacement code has constants that cannot be hashed.
@@ -138,26 +141,32 @@ def finished_generator() -> Any:
 
 
 def keys_of(mapping: dict[Any, Any]) -> Iterator[Any]:
+    """Return an iterator over the keys by C code, past overrides of a dict subclass."""
     return dict.__iter__(mapping)
 
 
 def values_of(mapping: dict[Any, Any]) -> Iterator[Any]:
+    """Return an iterator over the values by C code, past overrides of a dict subclass."""
     return iter(dict.values(mapping))
 
 
 def items_of(mapping: dict[Any, Any]) -> Iterator[Any]:
+    """Return an iterator over the items by C code, past overrides of a dict subclass."""
     return iter(dict.items(mapping))
 
 
 def last_keys_of(mapping: dict[Any, Any]) -> Iterator[Any]:
+    """Return a reversed iterator over the keys."""
     return dict.__reversed__(mapping)
 
 
 def last_values_of(mapping: dict[Any, Any]) -> Iterator[Any]:
+    """Return a reversed iterator over the values."""
     return reversed(dict.values(mapping))
 
 
 def last_items_of(mapping: dict[Any, Any]) -> Iterator[Any]:
+    """Return a reversed iterator over the items."""
     return reversed(dict.items(mapping))
 
 

@@ -31,6 +31,7 @@ class Signature:
         self._stub: CodeType | None = None
         # What the stub needs; the code object itself must not be kept alive.
         self.template = (argument_names(code), code.co_posonlyargcount, code.co_kwonlyargcount, code.co_name)
+        """Names of the parameters, numbers of positional-only and keyword-only parameters, and the name."""
 
     @calls_program
     def bind(
@@ -55,21 +56,25 @@ class Signature:
         return [*stub(*args, **kwargs), *self._padding]
 
     def _make_stub(self) -> CodeType:
+        """Return the code of a C-bindable stub: a function with the same parameters, whose body returns them.
+
+        Binding a call to the stub raises CPython's own errors for wrong arguments.
+        """
         names, posonly, kwonly, name = self.template
         # The parameters have neutral names, because names such as ``.0`` are no valid source. ``replace``
         # restores the real names, which error messages contain.
-        places = [f"p{index}" for index in range(len(names))]
-        declared = [*places[: self.argcount]]
+        parameters = [f"p{index}" for index in range(len(names))]
+        declared = [*parameters[: self.argcount]]
         if posonly:
             declared.insert(posonly, "/")
-        rest = places[self.argcount + kwonly :]
+        rest = parameters[self.argcount + kwonly :]
         if self.flags & inspect.CO_VARARGS:
             declared.append("*" + rest.pop(0))
         elif kwonly:
             declared.append("*")
-        declared += places[self.argcount : self.argcount + kwonly]
-        declared += ["**" + place for place in rest]
-        source = f"def stub({', '.join(declared)}): return [{', '.join(places)}]"
+        declared += parameters[self.argcount : self.argcount + kwonly]
+        declared += ["**" + parameter for parameter in rest]
+        source = f"def stub({', '.join(declared)}): return [{', '.join(parameters)}]"
         module = compile(source, "<signature>", "exec")
         (stub,) = (const for const in module.co_consts if isinstance(const, CodeType))
         return stub.replace(co_varnames=names, co_name=name)

@@ -52,7 +52,7 @@ def truth_of_check(frame: Frame, value: object, step: int) -> bool:
 
 
 def _only_raises(frame: Frame | None, step: int, *, value: Any) -> bool:
-    """Whether execution from ``step`` on, with ``value`` on top of the stack, reaches a ``raise``."""
+    """Return whether execution from ``step`` on, with ``value`` on top of the stack, reaches a ``raise``."""
     while frame is not None and step < len(frame.program.steps):
         path = _Path(frame.code, frame.program.offsets[step], value)
         if path.follow():
@@ -66,7 +66,7 @@ def _only_raises(frame: Frame | None, step: int, *, value: Any) -> bool:
 
 
 def _goes_to_caller(frame: Frame) -> bool:
-    """Whether the caller's next step finds the value that ``frame`` returns or yields on top of the stack."""
+    """Return whether the caller's next step finds the value that ``frame`` returns or yields on top of the stack."""
     if frame.link is not None:
         return frame.link.made is NOTHING
     back = frame.back
@@ -90,7 +90,7 @@ class _Path:
         self.result: object = _UNKNOWN
 
     def follow(self) -> bool:
-        """Whether the path reaches a ``raise`` without another fork.
+        """Return whether the path reaches a ``raise`` without another fork.
 
         No handler but that of the beginning may receive the exception.
         """
@@ -131,6 +131,10 @@ class _Path:
         return instruction.argval if taken else None
 
     def _run(self, instruction: dis.Instruction, kind: Kind) -> None:
+        """Simulate one instruction on the abstract stack.
+
+        An instruction of any other kind makes the whole stack unknown.
+        """
         if Kind.INERT in kind:
             return
         if Kind.NEGATES in kind:
@@ -150,17 +154,19 @@ class _Path:
             self.stack.clear()
 
     def _pop(self) -> object:
+        """Pop the abstract stack. A value that was pushed before the path began is unknown."""
         return self.stack.pop() if self.stack else _UNKNOWN
 
 
 def _copies_before(code: CodeType, offset: int) -> bool:
-    """Whether the value on top of the stack at ``offset`` is a copy of the value below: ``ok = a and b``."""
+    """Return whether the value on top of the stack at ``offset`` is a copy of the value below: ``ok = a and b``."""
     earlier = [(kind_of(i.opname), i.arg) for i in dis.get_instructions(code) if i.offset < offset]
     before = [step for step in earlier if Kind.INERT not in step[0]]
     return before[-1:] == [(Kind.COPIES, 1)]
 
 
 def _from(code: CodeType, offset: int) -> Iterator[dis.Instruction]:
+    """Return the instructions of ``code`` at ``offset`` and after it."""
     return (instruction for instruction in dis.get_instructions(code) if instruction.offset >= offset)
 
 

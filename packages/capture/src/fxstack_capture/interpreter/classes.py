@@ -10,7 +10,7 @@ from fxstack_capture.interpreter.machine import BytecodeInterpreter
 
 def build_class(interp: BytecodeInterpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run ``__build_class__(body, name, *bases, metaclass=..., **keywords)``, which a class statement calls."""
-    body, name, *original_bases = _checked(args)
+    body, name, *original_bases = _check_arguments(args)
     bases = _resolve_bases(interp, tuple(original_bases))
     keywords = dict(kwargs)
     metaclass = _metaclass(keywords.pop("metaclass", None), bases)
@@ -27,7 +27,8 @@ def build_class(interp: BytecodeInterpreter, args: tuple[Any, ...], kwargs: dict
     return cls
 
 
-def _checked(args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _check_arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the arguments of ``__build_class__``. Raise CPython's TypeError for missing or wrong arguments."""
     if len(args) < 2:
         raise TypeError("__build_class__: not enough arguments")
     if not isinstance(args[0], FunctionType):

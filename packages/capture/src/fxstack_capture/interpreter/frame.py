@@ -29,6 +29,7 @@ class HandledException:
     def __init__(self, previous: HandledException | None = None) -> None:
         self.value: BaseException | None = None
         self.previous = previous
+        """The handled exception of the frame that resumed the generator. It is the context of new exceptions."""
 
     def topmost(self) -> BaseException | None:
         """Return the innermost exception being handled, which ``sys.exc_info()`` returns."""
@@ -46,7 +47,8 @@ class FrameRunner(Interpreter, Protocol):
     handled: HandledException
 
     @property
-    def trace(self) -> Trace: ...
+    def trace(self) -> Trace:
+        """The trace that the frame belongs to."""
 
     def run(self, frame: Frame, error: BaseException | None) -> Any:
         """Run ``frame`` until it returns or yields.
@@ -150,18 +152,20 @@ class Frame:
         outer = () if self.back is None else self.back.user_positions()
         if self.program.hidden:
             return outer
+        # ``co_positions`` has one entry for each code unit of two bytes.
         at = self.program.offsets[self.pc] // 2
         return (*outer, next(islice(self.code.co_positions(), at, None)))
 
     def receivers(self) -> list[tuple[int, int]]:
-        """Return the blocks that can act on an exception of the current step: the code object and the place in it."""
+        """Return the blocks that can act on an exception of the current step: each as code object and offset."""
         blocks = self.program.receivers.get(self.pc, ())
         return [
             (id(self.code), at.target) for at in blocks if not (at.is_with and self._only_restores(at.depth))
         ]
 
     def _only_restores(self, depth: int) -> bool:
-        """Whether a ``with`` block, with ``__exit__`` on top of ``depth`` items, is of a context that sets a flag."""
+        """Return whether the ``with`` block with ``__exit__`` on top of ``depth`` values only sets and restores a flag."""
+        # ``__exit__`` of these contexts never suppresses an exception, so the block cannot act on it.
         leave = self.stack[depth - 1]
         if leave is NULL:
             leave = self.stack[depth - 2]
@@ -178,6 +182,7 @@ class Frame:
     def value_of(self, index: int) -> Any:
         """Return the value of a local variable or cell, or NULL. For introspection, not for the fast path."""
         value = self.fast[index]
+        # Introspection must not see a deferred local. The slot keeps the wrapped value, so that later reads agree.
         if type(value) is DeferredLocal:
             value = self.fast[index] = self.objects.enter(value.value, value.source)
         value = concrete(self.interp.trace, value)
@@ -201,6 +206,7 @@ class Frame:
         return {name: value for name, value in pairs if value is not NULL}
 
     def _peek_at(self, index: int) -> Any:
+        """Return the variable at ``index`` without wrapping it: for a cell, its content; NULL if unbound."""
         value = self.fast[index]
         if index in self.program.cell_indices and type(value) is CellType:
             try:

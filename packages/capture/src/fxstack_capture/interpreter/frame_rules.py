@@ -50,6 +50,7 @@ def super_arguments(frame: Frame) -> tuple[type, Any]:
 def _exc_info(
     interp: BytecodeInterpreter, _args: tuple[Any, ...], _kwargs: dict[str, Any]
 ) -> tuple[Any, Any, Any]:
+    """Implement ``sys.exc_info()`` from the interpreter's stack of handled exceptions."""
     exception = interp.handled.topmost()
     if exception is None:
         return None, None, None
@@ -57,6 +58,7 @@ def _exc_info(
 
 
 def _locals(interp: BytecodeInterpreter, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Implement ``locals()`` for the innermost interpreted frame."""
     return interp.current_frame().local_values()
 
 

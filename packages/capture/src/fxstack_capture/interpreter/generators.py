@@ -53,6 +53,7 @@ class TraceGenerator:
         return self.resume(None)
 
     def send(self, value: object) -> Any:
+        """Implement ``generator.send``."""
         return self.resume(value)
 
     def throw(self, typ: object, val: object = None, tb: object = None, /) -> Any:
@@ -60,7 +61,7 @@ class TraceGenerator:
         several = val is not None or tb is not None
         if several and self.frame is not None and self.frame.program.behaviour.throw_warns:
             raise graph_break("side-effect-call", "the deprecation warning of throw()")
-        return self._throw(_thrown(typ, val, tb))
+        return self._throw(_exception_to_raise(typ, val, tb))
 
     def close(self) -> Any:
         """Raise GeneratorExit in the generator, which must finish."""
@@ -101,6 +102,10 @@ class TraceGenerator:
         return self._run(value, None)
 
     def _run(self, value: object, error: BaseException | None) -> Any:
+        """Resume the frame with a sent value, or with ``error`` raised at the ``yield``.
+
+        Return the next yielded value. Raises StopIteration with the result when the body returns.
+        """
         if self._running:
             raise ValueError("generator already executing")
         frame = self.frame
@@ -144,6 +149,7 @@ class TraceGenerator:
         raise interp.reraising(failure, counted=False)
 
     def _throw(self, error: BaseException) -> Any:
+        """Throw ``error`` into the iterator of a running ``yield from``, or else into the frame itself."""
         inner = self.gi_yieldfrom
         if inner is None or self._running:
             return self._run(None, error)
@@ -159,6 +165,7 @@ class TraceGenerator:
         return self._run(None, outcome)
 
     def _frame(self) -> Frame:
+        """Return the frame. A RuntimeError here means that the interpreter resumed a finished generator."""
         if self.frame is None:
             raise RuntimeError("the generator has finished")
         return self.frame
@@ -190,23 +197,27 @@ class TraceGenerator:
 
     @property
     def gi_running(self) -> bool:
+        """Return whether the body is executing now."""
         return self._running
 
     @property
     def gi_suspended(self) -> bool:
+        """Return whether the body has started and waits at a ``yield``."""
         return self.frame is not None and self._started and not self._running
 
     @property
     def gi_frame(self) -> GeneratorFrame | None:
+        """Return a view of the frame, or None after the generator has finished."""
         return None if self.frame is None else GeneratorFrame(self.frame, started=self._started)
 
     @property
     def gi_code(self) -> CodeType:
+        """Return the code object of the generator function."""
         return self._code
 
     @property
     def gi_yieldfrom(self) -> Any:
-        """The iterator to which this generator delegates."""
+        """Return the iterator of a running ``yield from``, or None."""
         frame = self.frame
         if frame is None or not self._started or self._running:
             return None
@@ -241,6 +252,7 @@ def _throw_into(inner: object, error: BaseException, frame: Frame) -> _Yielded |
 
 
 def _optional_attr(frame: Frame, obj: object, name: str) -> Any:
+    """Load an attribute of a delegated iterator. Return None if the iterator has no such attribute."""
     try:
         return frame.objects.load_attr(obj, name)
     except AttributeError as missing:
@@ -264,7 +276,7 @@ def unraisable(error: BaseException) -> GraphBreak:
     return graph_break("side-effect-call", f"the report of {error!r}, which nobody can catch,")
 
 
-def _thrown(typ: object, val: object, tb: object) -> BaseException:
+def _exception_to_raise(typ: object, val: object, tb: object) -> BaseException:
     """Return the exception that ``throw(typ, val, tb)`` raises."""
     if tb is not None and not isinstance(tb, TracebackType):
         raise TypeError("throw() third argument must be a traceback object")
@@ -308,10 +320,12 @@ class GeneratorFrame:
 
     @property
     def f_lineno(self) -> int:
+        """Return the current line, or the line of ``def`` before the generator starts."""
         return self._frame.line if self._started else self._frame.code.co_firstlineno
 
     @property
     def f_lasti(self) -> int:
+        """Return the offset of the last instruction that ran."""
         return self._frame.program.offsets[self._frame.pc - 1]
 
     @property
@@ -324,6 +338,7 @@ class GeneratorFrame:
 
     @property
     def f_back(self) -> None:
+        """Return None: a suspended generator has no caller."""
         return None
 
     @property

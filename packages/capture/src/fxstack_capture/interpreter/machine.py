@@ -89,8 +89,8 @@ class BytecodeInterpreter:
         deferred = any(type(value) is DeferredLocal for value in (*args, *kwargs.values()))
         # Deferred locals must not get into containers or generators, which outlive the call's frame.
         if deferred and (program.ours or program.signature.flags & _COLLECTS) and not program.continues:
-            args = tuple([self._entered(value) for value in args])
-            kwargs = {name: self._entered(value) for name, value in kwargs.items()}
+            args = tuple([self._wrap_deferred(value) for value in args])
+            kwargs = {name: self._wrap_deferred(value) for name, value in kwargs.items()}
             deferred = False
         if program.ours:
             return fn(*args, **kwargs)
@@ -100,7 +100,7 @@ class BytecodeInterpreter:
         frame.handled_outside = self.handled.value
         return self.run(frame, None)
 
-    def _entered(self, value: object) -> Any:
+    def _wrap_deferred(self, value: object) -> Any:
         """Wrap an argument that a resume function passes on as a deferred local."""
         if type(value) is DeferredLocal:
             return self.trace.objects.enter(value.value, value.source)
@@ -212,7 +212,7 @@ class BytecodeInterpreter:
                     elif target >= 0:
                         pc = target
                     else:
-                        return self._returned(frame)
+                        return self._take_result(frame)
             except GraphBreak:
                 raise
             except BaseException as raised:
@@ -223,7 +223,7 @@ class BytecodeInterpreter:
             pc = self.unwind(frame, error)
             del error  # the traceback would keep frames alive
 
-    def _returned(self, frame: Frame) -> Returned:
+    def _take_result(self, frame: Frame) -> Returned:
         """Clear the local variables and return the result.
 
         Clearing closes generators that only this frame held, and closing them may run code of the program.
@@ -337,7 +337,7 @@ class BytecodeInterpreter:
         return error
 
     def raises(self, error: BaseException) -> bool:
-        """Whether ``error`` came out of a frame of the program."""
+        """Return whether ``error`` came out of a frame of the program."""
         return self._flight is not None and self._flight.error is error
 
     def demand_program(self, error: BaseException) -> None:

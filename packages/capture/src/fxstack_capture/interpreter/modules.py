@@ -23,7 +23,7 @@ def with_module(outer: ModuleStack, code: CodeType, fast: Sequence[Any], objects
     """
     if code.co_name != "forward" or not code.co_argcount:
         return outer
-    module, source = _loaded(fast[0], objects)
+    module, source = _value_and_source(fast[0], objects)
     if not issubclass(type(module), torch.nn.Module):
         return outer
     kind = type(module)
@@ -32,7 +32,7 @@ def with_module(outer: ModuleStack, code: CodeType, fast: Sequence[Any], objects
     return {**outer, described[1]: (described[0], name)}
 
 
-def _loaded(value: object, objects: Objects) -> tuple[object, Source | None]:
+def _value_and_source(value: object, objects: Objects) -> tuple[object, Source | None]:
     """Return the value of a local variable, deferred or not, and its source."""
     if type(value) is CellType:
         try:

@@ -49,18 +49,22 @@ def raise_type_error(text: str) -> None:
 
 
 def pass_through(value: object) -> Any:
+    """Return the argument. Requests use this function for a result that needs no call."""
     return value
 
 
 def as_bool(fn: Callable[..., Any], args: tuple[Any, ...]) -> bool:
+    """Call ``fn`` and convert the result to bool, as a comparison in a condition does."""
     return bool(fn(*args))
 
 
 def negate(fn: Callable[..., Any], args: tuple[Any, ...]) -> bool:
+    """Call ``fn`` and negate the result, for ``not`` and ``not in``."""
     return not fn(*args)
 
 
 def contains_by_iteration(container: Any, item: object) -> bool:
+    """Implement ``in`` for a container without ``__contains__``."""
     for other in container:  # noqa: SIM110 - any() is C code, too
         # CPython compares identity before it calls ``__eq__``.
         if other is item or other == item:
@@ -77,6 +81,7 @@ def discard_result(fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
 
 
 def truth(method: Callable[..., Any], value: object) -> bool:
+    """Return the result of ``__bool__``. Raise CPython's TypeError if it is not a bool."""
     result = method(value)
     if type(result) is not bool:
         raise TypeError(f"__bool__ should return bool, returned {type(result).__name__}")
@@ -84,6 +89,7 @@ def truth(method: Callable[..., Any], value: object) -> bool:
 
 
 def length(method: Any, value: Any) -> int:
+    """Return the result of ``__len__`` as an int. Raise CPython's ValueError if it is negative."""
     result = method(value)
     if type(result) is not int:
         result = int(operator.index(result))
@@ -93,6 +99,7 @@ def length(method: Any, value: Any) -> int:
 
 
 def has_length(method: object, value: object) -> bool:
+    """Return the truth of an object that defines ``__len__`` but no ``__bool__``."""
     return length(method, value) != 0
 
 
@@ -105,6 +112,7 @@ def text(name: str, method: Callable[..., Any], value: object) -> str:
 
 
 def format_value(method: Callable[..., Any], value: object, spec: str) -> str:
+    """Return the result of ``__format__``. Raise CPython's TypeError if it is not a string."""
     result = method(value, spec)
     if not isinstance(result, str):
         raise TypeError(f"__format__ must return a str, not {type(result).__name__}")
@@ -144,6 +152,7 @@ def attribute_or(obj: object, name: str, default: object) -> Any:
 
 
 def has_attribute(obj: object, name: str) -> bool:
+    """Implement ``hasattr``."""
     try:
         getattr(obj, name)
     except AttributeError:
@@ -153,19 +162,20 @@ def has_attribute(obj: object, name: str) -> bool:
 
 def construct(cls: type, new: Callable[..., Any], args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     """Do what ``type.__call__`` does for a class with its own ``__new__``."""
-    made = new(cls, *args, **keywords)
-    if not isinstance(made, cls):
-        return made
-    result = type(made).__init__(made, *args, **keywords)
+    instance = new(cls, *args, **keywords)
+    if not isinstance(instance, cls):
+        return instance
+    result = type(instance).__init__(instance, *args, **keywords)
     if result is not None:
         raise TypeError(f"__init__() should return None, not '{type(result).__name__}'")
-    return made
+    return instance
 
 
 # --- iteration -----------------------------------------------------------------------------------
 
 
 def iterator_of(method: Callable[..., Any], value: object) -> Any:
+    """Return the result of ``__iter__``. Raise CPython's TypeError if it is not an iterator."""
     result = method(value)
     if not hasattr(type(result), "__next__"):
         raise TypeError(f"iter() returned non-iterator of type '{type(result).__name__}'")
@@ -173,10 +183,12 @@ def iterator_of(method: Callable[..., Any], value: object) -> Any:
 
 
 def next_or_end(fn: object, args: object) -> Any:
+    """Return the next item or ``End``, so that a ``for`` loop sees the end without an exception."""
     return next_or(fn, args, End)
 
 
 def next_or(fn: Any, args: Any, default: Any) -> Any:
+    """Implement ``next(iterator, default)``."""
     try:
         return fn(*args)
     except StopIteration:
@@ -184,10 +196,12 @@ def next_or(fn: Any, args: Any, default: Any) -> Any:
 
 
 def next_of_map(fn: Callable[..., Any], *iterators: Iterator[Any]) -> Any:
+    """Return the next item of ``map``."""
     return fn(*[next(iterator) for iterator in iterators])
 
 
 def next_of_filter(fn: Callable[..., Any], iterator: Iterator[Any]) -> Any:
+    """Return the next item of ``filter`` that passes the predicate."""
     while True:
         item = next(iterator)
         if item if fn is None or fn is bool else fn(item):
@@ -195,6 +209,7 @@ def next_of_filter(fn: Callable[..., Any], iterator: Iterator[Any]) -> Any:
 
 
 def items_of(iterable: Iterable[Any]) -> list[Any]:
+    """Implement ``list(iterable)``."""
     items = []
     for item in iterable:
         items.append(item)  # noqa: PERF402 - list() is what this stands for
@@ -202,15 +217,18 @@ def items_of(iterable: Iterable[Any]) -> list[Any]:
 
 
 def tuple_of(iterable: Iterable[Any]) -> tuple[Any, ...]:
+    """Implement ``tuple(iterable)``."""
     return tuple(items_of(iterable))
 
 
 def extend(items: list[Any], iterable: Iterable[Any]) -> None:
+    """Implement ``list.extend``."""
     for item in iterable:
         items.append(item)  # noqa: PERF402 - list.extend is what this stands for
 
 
 def any_of(iterable: Iterable[Any]) -> bool:
+    """Implement ``any``."""
     for item in iterable:  # noqa: SIM110
         if item:
             return True
@@ -218,6 +236,7 @@ def any_of(iterable: Iterable[Any]) -> bool:
 
 
 def all_of(iterable: Iterable[Any]) -> bool:
+    """Implement ``all``."""
     for item in iterable:  # noqa: SIM110
         if not item:
             return False
@@ -256,26 +275,26 @@ def extremum(
 ) -> Any:
     """Do what ``min`` and ``max`` do. ``empty`` holds the keywords that apply if there are no items."""
     iterator = iter(items)
-    found = next(iterator, End)
-    if found is End:
+    best_item = next(iterator, End)
+    if best_item is End:
         return fn((), **empty)
-    best = found if key is None else key(found)
+    best = best_item if key is None else key(best_item)
     for item in iterator:
         value = item if key is None else key(item)
         if better(value, best):
-            found, best = item, value
-    return found
+            best_item, best = item, value
+    return best_item
 
 
 def fold_extremum(fn: Callable[..., Any], items: Iterable[Any], empty: dict[str, Any]) -> Any:
     """Call ``min`` or ``max`` for two items at a time. ``empty`` is as in ``extremum``."""
     iterator = iter(items)
-    found = next(iterator, End)
-    if found is End:
+    result = next(iterator, End)
+    if result is End:
         return fn((), **empty)
     for item in iterator:
-        found = fn(found, item)
-    return found
+        result = fn(result, item)
+    return result
 
 
 def reduce_items(fn: Callable[..., Any], iterable: Iterable[Any], *initial: Any) -> Any:

@@ -31,7 +31,7 @@ LEAVE = -1
 
 
 class Instead(partial[Any]):
-    """A handler that replaces the handler ``plain`` in some places. Walks over the steps read ``plain``."""
+    """A specialised handler of one instruction. Walks over the steps read ``plain``, the handler that it replaces."""
 
     plain: Handler
 
@@ -72,13 +72,13 @@ class Behaviour:
     """Differences between versions of Python that programs can see, other than opcodes."""
 
     throw_warns: bool
-    """``generator.throw`` with several arguments is deprecated (3.12)."""
+    """Whether ``generator.throw`` warns about several arguments (from Python 3.12 on)."""
     close_returns_value: bool
-    """``generator.close()`` returns the generator's return value (3.13)."""
+    """Whether ``generator.close()`` returns the generator's return value (from Python 3.13 on)."""
     clears_backwards: bool
-    """A frame that ends releases its last variable first (3.14)."""
+    """Whether a frame that ends releases its last variable first (Python 3.14)."""
     counts_unpacked: bool
-    """The error for too many values to unpack states the length of a list, tuple or dictionary (3.14)."""
+    """Whether the error for too many values to unpack states the length of a list, tuple or dict (Python 3.14)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +126,10 @@ class ProgramTable:
         self._programs: dict[int, tuple[weakref.ref[CodeType], Program]] = {}
 
     def of(self, code: CodeType) -> Program:
+        """Return the decoded program of a code object.
+
+        The table holds the code weakly, so a dead code object loses its entry.
+        """
         entry = self._programs.get(id(code))
         if entry is not None:
             return entry[1]

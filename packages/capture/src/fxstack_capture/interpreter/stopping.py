@@ -31,7 +31,7 @@ def leave(frame: Frame, reason: GraphBreak, step: int) -> None:
 
 
 def _can_continue(frame: Frame, reason: GraphBreak) -> bool:
-    """Whether the graph may break inside of ``frame``, which ``reason`` leaves."""
+    """Return whether the graph may break inside of ``frame``, which ``reason`` leaves."""
     if frame.link is None or reason.record.reason.id == _BREAKS_ROOT:
         return False
     if not reason.path and (frame.program.library or frame.program.hidden):
@@ -106,6 +106,10 @@ class BreakPath:
 
 
 def _state(frame: Frame, called: Link | None, handled: BaseException | None) -> StoppedFrame:
+    """Return the state of an interpreted frame for its resume function.
+
+    A result ``called.made`` that the call has already produced is the last stack value.
+    """
     names = frame.program.names
     bound = {i: name for i, name in enumerate(names) if frame.fast[i] is not NULL}
     # Before MAKE_CELL, the slot of a cell variable still holds the argument itself.

@@ -113,7 +113,7 @@ OPCODES = MappingProxyType(
         "CHECK_EXC_MATCH": plain(raising.check_exc_match),
         "CHECK_EG_MATCH": plain(raising.check_eg_match),
         "BEFORE_WITH": plain(contexts.before_with, (1, 2)),
-        "WITH_EXCEPT_START": plain(contexts.with_except_start, (0, 1), looks=4),
+        "WITH_EXCEPT_START": plain(contexts.with_except_start, (0, 1), reads_below=4),
         # generators
         "RETURN_GENERATOR": plain(generating.return_generator),
         "YIELD_VALUE": plain(generating.yield_value),
@@ -135,4 +135,4 @@ OPCODES = MappingProxyType(
 )
 
 FORMAT_VALUE = plain(formatting.format_value, lambda flags: (1 + bool(flags & 4), 1))
-"""3.11 and 3.12; split in three in 3.13."""
+"""The row of FORMAT_VALUE (Python 3.11 and 3.12), which Python 3.13 splits into three opcodes."""

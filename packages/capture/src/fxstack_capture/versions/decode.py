@@ -32,7 +32,7 @@ class InstructionSet:
 
     opcodes: Mapping[str, Opcode]
     throw_leaves_send: bool
-    """``generator.throw`` itself leaves a ``yield from`` whose iterator has returned (3.11)."""
+    """Whether ``generator.throw`` itself leaves a ``yield from`` whose iterator has returned (Python 3.11)."""
     behaviour: Behaviour
 
 
@@ -82,20 +82,20 @@ def _instructions(code: CodeType, indices: Mapping[int, int]) -> Iterator[Instru
         if name == "KW_NAMES":
             keywords = code.co_consts[argument]
         elif name not in PREFIXES:
-            delegating = name == "YIELD_VALUE" and _delegating(code.co_code, following)
+            delegating = name == "YIELD_VALUE" and _is_delegating(code.co_code, following)
             yield Instruction(code, indices, name, argument, start, offset, following, keywords, delegating)
             start, keywords = None, ()
 
 
-def _delegating(data: bytes, following: int) -> bool:
-    """Whether a RESUME at ``following`` says that the yield before it belongs to ``yield from``."""
+def _is_delegating(data: bytes, following: int) -> bool:
+    """Return whether a RESUME at ``following`` says that the yield before it belongs to ``yield from``."""
     if following >= len(data) or data[following] != _RESUME:
         return False
     return data[following + 1] & 3 == _RESUME_AFTER_DELEGATION
 
 
 def _delegations(raw: list[Instruction], *, throw_leaves_send: bool) -> dict[int, int | None]:
-    """See ``Program.delegations``."""
+    """Return the delegations of a program (``Program.delegations``), which ``yield from`` needs."""
     sends = {index: raw[index - 1] for index, instruction in enumerate(raw) if instruction.delegating}
     return {index: send.jump(send.oparg) if throw_leaves_send else None for index, send in sends.items()}
 
@@ -130,7 +130,7 @@ def _handlers(
 def _receivers(
     raw: list[Instruction], handlers: tuple[ExceptHandler | None, ...]
 ) -> dict[int, tuple[Receiver, ...]]:
-    """See ``Program.receivers``."""
+    """Return the exception receivers of each instruction (``Program.receivers``)."""
     by_handler = {handler: _receivers_from(raw, handlers, handler) for handler in dict.fromkeys(handlers)}
     return {step: by_handler[handler] for step, handler in enumerate(handlers) if by_handler[handler]}
 

@@ -13,7 +13,7 @@ from fxstack_capture.interpreter.handlers.flow import unsupported
 from fxstack_capture.interpreter.program import Handler, Step
 
 Effect = tuple[int, int] | Callable[[int], tuple[int, int]]
-"""How many values an operation takes from the stack and leaves there, or a function of the argument that returns both."""
+"""Numbers of values that an operation pops and pushes, or a function of the argument that returns both."""
 
 
 @dataclass(slots=True)
@@ -49,17 +49,18 @@ class Opcode:
     effect: Effect | None = None
     """None for an operation that cannot end a graph. The effect of a jump that does not jump."""
     leaves_jumping: int = 0
-    """How many values a jump leaves when it jumps."""
+    """Number of values that a jump leaves on the stack if it jumps."""
     skip: int = 0
-    """How many operations at its target a jump passes over."""
-    looks: int = 0
-    """How many values below the values that it takes the operation reads."""
+    """Number of operations at the target that a jump passes over."""
+    reads_below: int = 0
+    """Number of values that the operation reads below the values that it pops."""
     null_bit: int = 0
     """The bit of the argument that asks for a NULL (or receiver) beside the value."""
     value_only: str = ""
     """The opcode that leaves the same value without a NULL (or receiver), if this opcode always leaves both (3.11)."""
 
     def takes_and_leaves(self, argument: int) -> tuple[int, int] | None:
+        """Return the numbers of values that the instruction pops and pushes, or None if unknown."""
         return self.effect(argument) if callable(self.effect) else self.effect
 
 
@@ -69,13 +70,13 @@ def items(argument: int) -> tuple[int, int]:
 
 
 def into(argument: int) -> tuple[int, int]:
-    """Return the effect of an operation that adds the top value to a container ``argument`` places below it."""
+    """Return the effect of an operation that adds the top value to a container ``argument`` values below."""
     return argument + 1, argument
 
 
-def plain(handler: Handler, effect: Effect | None = None, looks: int = 0) -> Opcode:
+def plain(handler: Handler, effect: Effect | None = None, reads_below: int = 0) -> Opcode:
     """Make a row whose operand is the argument itself."""
-    return Opcode(lambda instruction: (handler, instruction.oparg), effect, looks=looks)
+    return Opcode(lambda instruction: (handler, instruction.oparg), effect, reads_below=reads_below)
 
 
 def constant(handler: Handler) -> Opcode:

@@ -43,7 +43,7 @@ OPCODES = MappingProxyType(
         "UNARY_POSITIVE": fixed(operators.unary_op, operator.pos, (1, 1)),
         "COMPARE_OP": chosen(_COMPARE, "comparison", (2, 1)),
         "LIST_TO_TUPLE": plain(containers.list_to_tuple, (1, 1)),
-        "DICT_MERGE": plain(containers.dict_merge_below(2), into, looks=2),
+        "DICT_MERGE": plain(containers.dict_merge_below(2), into, reads_below=2),
         "FORMAT_VALUE": common.FORMAT_VALUE,
         "MATCH_CLASS": plain(patterns.match_class_called("type"), (3, 1)),
         "POP_JUMP_FORWARD_IF_TRUE": forward(flow.pop_jump_if_true, (1, 0)),

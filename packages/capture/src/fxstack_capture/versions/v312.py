@@ -102,7 +102,7 @@ OPCODES = MappingProxyType(
         "LOAD_ATTR": name_or_method(attributes.load_attr, attributes.load_method_null_below, 1),
         "LOAD_SUPER_ATTR": super_name(attributes.load_super_attr, attributes.load_super_method_null_below),
         "COMPARE_OP": Opcode(_compare, (2, 1)),
-        "DICT_MERGE": plain(containers.dict_merge_below(2), into, looks=2),
+        "DICT_MERGE": plain(containers.dict_merge_below(2), into, reads_below=2),
         "FORMAT_VALUE": common.FORMAT_VALUE,
         # On exhaustion CPython passes over the END_FOR at the target.
         "FOR_ITER": forward(flow.for_iter, (1, 2), skip=1),

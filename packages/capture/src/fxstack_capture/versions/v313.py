@@ -43,7 +43,7 @@ OPCODES = MappingProxyType(
         "LOAD_SUPER_ATTR": super_name(attributes.load_super_attr, attributes.load_super_method_null_above),
         "TO_BOOL": plain(operators.to_bool, (1, 1)),
         "COMPARE_OP": Opcode(_compare, (2, 1)),
-        "DICT_MERGE": plain(containers.dict_merge_below(3), into, looks=3),
+        "DICT_MERGE": plain(containers.dict_merge_below(3), into, reads_below=3),
         "CONVERT_VALUE": plain(formatting.convert_value, (1, 1)),
         "FORMAT_SIMPLE": plain(formatting.format_simple, (1, 1)),
         "FORMAT_WITH_SPEC": plain(formatting.format_with_spec, (2, 1)),

@@ -48,7 +48,7 @@ OPCODES = MappingProxyType(
         "POP_ITER": plain(stack.pop_top, (1, 0)),
         "CALL_FUNCTION_EX": plain(calling.call_function_ex_above_null, (4, 1)),
         "LOAD_SPECIAL": selected(contexts.load_special, SPECIAL_METHODS),
-        "WITH_EXCEPT_START": plain(contexts.with_except_start_above_null, (0, 1), looks=5),
+        "WITH_EXCEPT_START": plain(contexts.with_except_start_above_null, (0, 1), reads_below=5),
         # not interpreted
         "BUILD_INTERPOLATION": refused("template strings", lambda flags: (2 + (flags & 1), 1)),
         "BUILD_TEMPLATE": refused("template strings", (2, 1)),

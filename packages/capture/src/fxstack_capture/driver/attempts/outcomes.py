@@ -138,7 +138,7 @@ def outcome_of(
         case RefusedError():
             return AssumptionRefused(reason.args == (True,))
         case CannotRebuildError():
-            return CannotRebuild(reason.what, reason.made_at)
+            return CannotRebuild(reason.detail, reason.made_at)
         case CannotResumeError():
             return CannotResume(str(reason))
         case LaterHooks():

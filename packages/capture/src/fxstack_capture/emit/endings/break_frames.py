@@ -27,7 +27,7 @@ class Level:
     """One frame, in terms of the code that the user wrote.
 
     ``taken`` is the number of stack values below the operands of the instruction. A call instruction of a
-    caller has already popped its operands. ``made``: the result of a caller's instruction is on the stack,
+    caller has already popped its operands. ``has_result``: the result of a caller's instruction is on the stack,
     and is not the return value of the callee.
     """
 
@@ -38,7 +38,7 @@ class Level:
     step: Step
     slots: tuple[Slot, ...]
     taken: int
-    made: bool
+    has_result: bool
     watched: frozenset[str]
     """The variables whose objects have weak references or finalizers.
 
@@ -54,7 +54,7 @@ class Level:
     @property
     def results(self) -> tuple[bool, ...]:
         """The values that a caller's instruction leaves: True for a NULL, False for the value."""
-        if self._looks_again:
+        if self._repeats_jump:
             return (False,)
         results = self.step.exits[0].results
         return results[-1:] if Kind.KEEPS_BELOW in self.step.ops[-1].kind else results
@@ -62,7 +62,7 @@ class Level:
     @property
     def following(self) -> Op:
         """The instruction where a caller continues with the result."""
-        return self.op if self._looks_again else self.step.exits[0].next
+        return self.op if self._repeats_jump else self.step.exits[0].next
 
     @property
     def end(self) -> Op | None:
@@ -70,7 +70,7 @@ class Level:
         return self.step.exits[1].next if Kind.ITERATES in self.step.ops[-1].kind else None
 
     @property
-    def _looks_again(self) -> bool:
+    def _repeats_jump(self) -> bool:
         """Whether the instruction is a conditional jump.
 
         The call gives a bool, and the jump runs again on the bool.
@@ -89,18 +89,18 @@ class Level:
 
     def live_after(self) -> set[str]:
         """Return the variables that are live after the instruction, whether it raises or not."""
-        places = [exit.next for exit in self.step.exits]
+        targets = [exit.next for exit in self.step.exits]
         if self.handler is not None:
-            places.append(self.handler.handler)
-        return set().union(*(self.live_at(place) for place in places))
+            targets.append(self.handler.handler)
+        return set().union(*(self.live_at(target) for target in targets))
 
 
 def levels_of(trace: Trace, stopped: Stopped, resumptions: Resumptions) -> tuple[Level, ...]:
-    """Return all frames, the root first. Raises CannotResumeError."""
+    """Return the levels of all stopped frames, the root first. Raises CannotResumeError if a frame cannot continue."""
     *callers, last = stopped.frames
     return (
-        *(_caller(frame, resumptions, _watched(trace, frame)) for frame in callers),
-        _last(last, resumptions, _watched(trace, last)),
+        *(_caller(frame, resumptions, _watched_names(trace, frame)) for frame in callers),
+        _last(last, resumptions, _watched_names(trace, last)),
     )
 
 
@@ -109,7 +109,8 @@ def original_of(trace: Trace, value: object) -> object:
     return value.value if type(value) is DeferredLocal else trace.objects.original_of(value)
 
 
-def _watched(trace: Trace, frame: StoppedFrame) -> frozenset[str]:
+def _watched_names(trace: Trace, frame: StoppedFrame) -> frozenset[str]:
+    """Return the variables whose objects must live until the frame ends. See ``Level.watched``."""
     return frozenset(
         name
         for name, value in frame.local_values.items()
@@ -118,6 +119,9 @@ def _watched(trace: Trace, frame: StoppedFrame) -> frozenset[str]:
 
 
 def _is_watched(value: object) -> bool:
+    """Return whether the program can observe the death of the object, by a weak reference or a finalizer."""
+    # A finalizer or the callback of a weak reference runs when the last reference is dropped. A resume function
+    # without the variable would drop the object at the break, earlier than plain Python does.
     watched = getweakrefcount(value) or has_visible_finalizer(type(value))
     return bool(watched) and not issubclass(type(value), _ALWAYS_WATCHED)
 
@@ -129,19 +133,22 @@ _ALWAYS_WATCHED = (torch.Tensor, type, FunctionType, CodeType, ModuleType)
 def _caller(frame: StoppedFrame, resumptions: Resumptions, watched: frozenset[str]) -> Level:
     """Return the level of a frame that is inside of a call when the graph breaks."""
     resumed = resumptions.of(frame.code)
-    made = frame.made
+    has_result = frame.made
     if resumed is None:
         user, offset = frame.code, frame.offset
     elif resumed.calling is not None and frame.offset == resumed.calling[0]:
-        assert resumed.place.callee is not None
-        user, offset, made = resumed.user, resumed.calling[1], resumed.place.callee.made
+        # The frame waits in the prologue of its resume function, which calls the callee again. The user wrote no
+        # such call, so the level describes the call instruction of the user's code.
+        assert resumed.point.callee is not None
+        user, offset = resumed.user, resumed.calling[1]
+        has_result = resumed.point.callee.has_result
     else:
         user, offset = resumed.user, _origin(resumed.origin, frame.offset)
     flow = resumptions.flow(user)
     index = flow.body.at(offset)
     step = step_at(flow.body, index)
     op, below = flow.body.ops[index], len(frame.stack)
-    return Level(frame, user, flow, op, step, slots_of(frame), below, made, watched)
+    return Level(frame, user, flow, op, step, slots_of(frame), below, has_result, watched)
 
 
 def _last(frame: StoppedFrame, resumptions: Resumptions, watched: frozenset[str]) -> Level:
@@ -153,12 +160,17 @@ def _last(frame: StoppedFrame, resumptions: Resumptions, watched: frozenset[str]
     flow = resumptions.flow(user)
     index = flow.body.at(offset)
     step = step_at(flow.body, index)
+    # The stub of the operation gets the operands as arguments, so only the values below them remain on the stack.
     below = len(frame.stack) - step.takes
     op, slots = flow.body.ops[index], slots_of(frame)
-    return Level(frame, user, flow, op, step, slots, below, made=False, watched=watched)
+    return Level(frame, user, flow, op, step, slots, below, has_result=False, watched=watched)
 
 
 def _origin(origin: dict[int, int], offset: int) -> int:
+    """Return the offset in the user's code for an offset in a resume function.
+
+    Raises CannotResumeError for the prologue of the resume function, which has no such offset.
+    """
     if offset not in origin:
         raise CannotResumeError("the frame has run no instruction since the last graph break")
     return origin[offset]
@@ -186,6 +198,7 @@ def slots_of(frame: StoppedFrame) -> tuple[Slot, ...]:
 
 
 def _is_kept(value: object, frame: StoppedFrame, *, outermost: bool) -> bool:
+    """Return whether a stack value is a saved exception state (``Slot.HANDLED``), which the frame restores later."""
     return value is frame.handled_outside if outermost else isinstance(value, BaseException)
 
 

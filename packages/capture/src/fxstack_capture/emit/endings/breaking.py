@@ -23,7 +23,7 @@ from fxstack_capture.emit.rebuild.functions import namespace
 from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
 from fxstack_capture.emit.resume import (
     Callee,
-    Place,
+    ResumePoint,
     Resumptions,
     Slot,
     bound_order,
@@ -51,12 +51,12 @@ def draft_stop(
     def write(early: bool) -> Draft:
         writer = FrameWriter(trace, frame, code, early)
         ending = _Ending(writer, levels, stub, resumptions)
-        return writer.finish(ending.statements, line, _gone(trace, frame, stopped))
+        return writer.finish(ending.statements, line, _released_arguments(trace, frame, stopped))
 
     return with_cycles(write)
 
 
-def _gone(trace: Trace, frame: RealFrame, stopped: Stopped) -> tuple[str, ...]:
+def _released_arguments(trace: Trace, frame: RealFrame, stopped: Stopped) -> tuple[str, ...]:
     """Return the arguments that the root frame has released."""
     # Plain Python would not keep these arguments alive during the operation.
     root = stopped.frames[0]
@@ -69,27 +69,29 @@ def _gone(trace: Trace, frame: RealFrame, stopped: Stopped) -> tuple[str, ...]:
 
 def _stub(level: Level, resumptions: Resumptions) -> Stub:
     """Make a function of the operation that broke the graph."""
-    seen = level.taken - level.step.looks
+    bottom = level.taken - level.step.reads_below
     slots = level.slots
-    handled = tuple(slot for slot in slots[:seen] if slot is Slot.HANDLED)
+    handled = tuple(slot for slot in slots[:bottom] if slot is Slot.HANDLED)
     if Slot.HANDLED in slots[level.taken :] or Slot.CAUGHT in slots[level.taken :]:
         raise CannotResumeError(f"{level.step.ops[-1].name} has the handled exception among its operands")
     reads = Kind.READS_LOCAL in level.step.ops[-1].kind
     inspected = reads or looks_at_frame(level.state.stack[level.taken :])
     variables = bound_order(level.user, frozenset(level.state.local_values))
-    kept = len(handled) + level.step.looks
+    kept = len(handled) + level.step.reads_below
     stub = make_stub(
-        level.user, level.step, (*handled, *slots[seen:]), kept, variables if inspected else None
+        level.user, level.step, (*handled, *slots[bottom:]), kept, variables if inspected else None
     )
     resumptions.unsafe_to_trace(stub.code)
     return stub
 
 
-def _passed(stack: list[_Item]) -> list[ast.expr]:
+def _passed_values(stack: list[_Item]) -> list[ast.expr]:
+    """Return the expressions of the stack values that an argument of the resume function carries."""
     return [value for _, value in stack if value is not None]
 
 
 def _slots(stack: list[_Item]) -> tuple[Slot, ...]:
+    """Return the kinds of the stack values."""
     return tuple(slot for slot, _ in stack)
 
 
@@ -106,6 +108,7 @@ class _Values:
 
     @property
     def closure(self) -> list[ast.expr]:
+        """Return the cells in the order of ``co_freevars``."""
         return [self.cells[name] for name in sorted(self.cells)]
 
 
@@ -131,6 +134,7 @@ def _values(rebuilder: Rebuilder, level: Level, shown: tuple[str, ...]) -> _Valu
 
 
 def _is_empty(cell: CellType) -> bool:
+    """Return whether the cell has no content."""
     try:
         _ = cell.cell_contents
     except ValueError:
@@ -166,24 +170,24 @@ class _Ending:
     def statements(self, _: FrameWriter) -> list[ast.stmt]:
         """Return the statements that run the operation and then call the resume function of the exit."""
         run: list[ast.stmt] = [ast.Assign([store(self._left)], self._operation())]
-        run = self._guarded(run)
+        run = self._catch_errors(run)
         level = self._levels[-1]
         exits = level.step.exits
-        last = self._go_on(*self._after(exits[-1]))
+        last = self._return_continuation(*self._after(exits[-1]))
         if len(exits) > 1:
             tag = item(load(self._left), ast.Constant(-1))
-            first = self._go_on(*self._after(exits[0]))
+            first = self._return_continuation(*self._after(exits[0]))
             last = [ast.If(ast.Compare(tag, [ast.Eq()], [ast.Constant(0)]), first, last)]
         return [*run, *last]
 
     def _operation(self) -> ast.expr:
         """Return the call of the operation, below stubs of the frames between the root and the break."""
         level, values = self._levels[-1], self._values[-1]
-        seen = level.taken - level.step.looks
-        handled = [i for i in values.stack[:seen] if i[0] is Slot.HANDLED]
-        taken = _passed([*handled, *values.stack[seen:]])
+        bottom = level.taken - level.step.reads_below
+        handled = [i for i in values.stack[:bottom] if i[0] is Slot.HANDLED]
+        operands = _passed_values([*handled, *values.stack[bottom:]])
         shown = [values.variables[name] for name in self._stub.variables]
-        function, arguments = self._function(values, self._stub.code), [*shown, *taken]
+        function, arguments = self._function(values, self._stub.code), [*shown, *operands]
         between = [d for d in range(1, len(self._levels) - 1) if not self._levels[d].hidden]
         for depth in reversed(between):
             function, arguments = self._between(depth, function, arguments)
@@ -202,7 +206,7 @@ class _Ending:
         code = make_frame_stub(level.user, level.step.ops[-1].position, slots)
         self._resumptions.unsafe_to_trace(code)
         stub = self._function(values, code)
-        return stub, [*_passed(handled), function, tuple_of(arguments)]
+        return stub, [*_passed_values(handled), function, tuple_of(arguments)]
 
     def _function(self, values: _Values, code: CodeType) -> ast.expr:
         """Return the call that makes a function of ``code`` with the globals and cells of the frame."""
@@ -221,15 +225,17 @@ class _Ending:
         level, values = self._levels[-1], self._values[-1]
         results: list[_Item] = []
         for null in exit.results:
-            count = len(_passed(results))
+            count = len(_passed_values(results))
             value = item(load(self._left), ast.Constant(count))
             results.append((Slot.NULL, None) if null else (Slot.VALUE, value))
         stack = [*values.stack[: level.taken], *results]
         bound = self._bound(-1, level.live_at(exit.next))
-        place = Place(exit.next.offset, _slots(stack), bound, first=bool(values.first))
-        return self._from_root(len(self._levels) - 1, place, _passed(stack))
+        point = ResumePoint(exit.next.offset, _slots(stack), bound, first=bool(values.first))
+        return self._from_root(len(self._levels) - 1, point, _passed_values(stack))
 
-    def _raised(self, depth: int, entry: Protected, error: ast.expr) -> tuple[CodeType, list[ast.expr]]:
+    def _resume_in_handler(
+        self, depth: int, entry: Protected, error: ast.expr
+    ) -> tuple[CodeType, list[ast.expr]]:
         """Return the root's resume function after an exception, and its arguments.
 
         The exception is raised in the frame at ``depth``. The frames inside of this frame have ended.
@@ -238,19 +244,22 @@ class _Ending:
         values = self._values[depth]
         stack = values.stack[: entry.depth]
         bound = self._bound(depth, level.live_at(entry.handler))
-        place = Place(level.op.offset, _slots(stack), bound, raising=True, first=bool(values.first))
-        return self._from_root(depth, place, [*_passed(stack), error])
+        point = ResumePoint(level.op.offset, _slots(stack), bound, raising=True, first=bool(values.first))
+        return self._from_root(depth, point, [*_passed_values(stack), error])
 
     def _bound(self, depth: int, live: set[str]) -> tuple[str, ...]:
+        """Return the live variables of the frame at ``depth`` that have values, in the order of the arguments."""
         variables = self._values[depth].variables
         return bound_order(self._levels[depth].user, frozenset(live & variables.keys()))
 
-    def _from_root(self, depth: int, place: Place, rest: list[ast.expr]) -> tuple[CodeType, list[ast.expr]]:
-        """Return the root's resume function for a frame that continues at ``place``, and its arguments.
+    def _from_root(
+        self, depth: int, point: ResumePoint, rest: list[ast.expr]
+    ) -> tuple[CodeType, list[ast.expr]]:
+        """Return the root's resume function for a frame that continues at ``point``, and its arguments.
 
         ``depth`` is the depth of this frame, ``rest`` are its arguments after the variables.
         """
-        arguments = self._arguments(depth, place, rest)
+        arguments = self._arguments(depth, point, rest)
         while depth > 0:
             inner, inner_values = self._levels[depth], self._values[depth]
             depth -= 1
@@ -259,32 +268,37 @@ class _Ending:
                 inner.user,
                 self._writer.trace.objects.original_of(inner.state.namespace),
                 id(self._writer.trace.objects.original_of(inner.state.namespace)),
-                place,
+                point,
                 level.op.offset,
                 level.results,
-                level.made,
+                level.has_result,
                 None if level.end is None else level.end.offset,
             )
             values = self._values[depth]
             bound = self._bound(depth, level.live_after())
             following = level.following.offset
             first = bool(values.first)
-            place = Place(following, _slots(values.stack), bound, callee=callee, first=first)
-            rest = [*_passed(values.stack), *inner_values.closure, *arguments]
-            arguments = self._arguments(depth, place, rest)
-        return self._resumptions.at(self._levels[0].user, place).code, arguments
+            point = ResumePoint(following, _slots(values.stack), bound, callee=callee, first=first)
+            rest = [*_passed_values(values.stack), *inner_values.closure, *arguments]
+            arguments = self._arguments(depth, point, rest)
+        return self._resumptions.at(self._levels[0].user, point).code, arguments
 
-    def _arguments(self, depth: int, place: Place, rest: list[ast.expr]) -> list[ast.expr]:
+    def _arguments(self, depth: int, point: ResumePoint, rest: list[ast.expr]) -> list[ast.expr]:
+        """Return the arguments of the resume function for ``point``: first argument, variables, then ``rest``."""
         values = self._values[depth]
-        return [*values.first, *(values.variables[name] for name in place.bound), *rest]
+        return [*values.first, *(values.variables[name] for name in point.bound), *rest]
 
-    def _go_on(self, code: CodeType, arguments: list[ast.expr]) -> list[ast.stmt]:
+    def _return_continuation(self, code: CodeType, arguments: list[ast.expr]) -> list[ast.stmt]:
+        """Return the statement that continues the frame with the resume function ``code``.
+
+        The C extension calls it, so that no frame of the replacement remains.
+        """
         function = self._function(self._values[0], code)
         return [ast.Return(call(self._continue, tuple_of((function, tuple_of(arguments)))))]
 
     # --- exceptions ------------------------------------------------------------------------------
 
-    def _guarded(self, run: list[ast.stmt]) -> list[ast.stmt]:
+    def _catch_errors(self, run: list[ast.stmt]) -> list[ast.stmt]:
         """Catch an exception of the operation if the user's code is inside of ``try`` or ``with``.
 
         The exception is raised again in the user's block.
@@ -300,8 +314,8 @@ class _Ending:
                 return run
             # Stub and replacement together represent one frame. Raising again adds the frame to the
             # traceback.
-            again = ast.Raise(call(trim, load(caught), ast.Constant(2)))
-            return [ast.Try(run, [ast.ExceptHandler(base, caught, [again])], [], [])]
+            reraise = ast.Raise(call(trim, load(caught), ast.Constant(2)))
+            return [ast.Try(run, [ast.ExceptHandler(base, caught, [reraise])], [], [])]
         depth, entry = inside[-1]
         keep: ast.stmt = ast.Assign([store(kept)], load(caught))
         handler = ast.ExceptHandler(base, caught, [keep])
@@ -315,5 +329,5 @@ class _Ending:
         return [
             none,
             ast.Try(run, [handler], [], []),
-            ast.If(raised, self._go_on(*self._raised(depth, entry, error)), []),
+            ast.If(raised, self._return_continuation(*self._resume_in_handler(depth, entry, error)), []),
         ]

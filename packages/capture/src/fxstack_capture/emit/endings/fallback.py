@@ -44,14 +44,18 @@ def fallback(
         before = (ast.Assign([store(name)], call(read)),)
         states = ast.BinOp(load(name), ast.Add(), states)
     kept, builder.loads = builder.loads, []
-    loads = Loads(builder, frame)  # what it reads is read when it is needed
+    loads = Loads(builder, frame)  # these reads run only if the frame falls back
     arguments = [loads.expr(Local(name)) for name in argument_names(code)]
     cells = [loads.expr(FreeCell(name)) for name in code.co_freevars]
-    given = loads.expr(Globals()), tuple_of(cells), tuple_of(arguments)
-    own, builder.loads = builder.loads, kept
+    original_call = loads.expr(Globals()), tuple_of(cells), tuple_of(arguments)
+    reloads, builder.loads = builder.loads, kept
 
     def leaving(error: ast.expr) -> list[ast.stmt]:
-        return [*own, ast.Return(call(function, *given, states, error))]
+        """Return the statements that run the original code from its start.
+
+        ``error`` is the error of the graph or None.
+        """
+        return [*reloads, ast.Return(call(function, *original_call, states, error))]
 
     handler = leaving_by(builder, leaving)
     if passed is None:

@@ -29,6 +29,7 @@ class GraphErrors:
     checks: tuple[ast.stmt, ...] = ()
 
     def guarded(self, graph_call: ast.stmt) -> ast.stmt:
+        """Return the graph call inside of a ``try`` with the handler."""
         return ast.Try([graph_call], [self.handler], [], [])
 
 
@@ -48,6 +49,7 @@ def leave_by_error(traces: Mapping[str, str]) -> Callable[[Exception], Continue]
     """Return a function that ends the frame with an error. ``traces``: stack traces of nodes by their names."""
 
     def leave(error: Exception) -> Continue:
+        """Continue by raising ``error``, whose traceback then has the program's lines in place of the graph's."""
         traceback = located(error.__traceback__, traces)
         if traceback is not None:
             BaseException.__dict__["__traceback__"].__set__(error, traceback)
@@ -56,7 +58,7 @@ def leave_by_error(traces: Mapping[str, str]) -> Callable[[Exception], Continue]
     return leave
 
 
-def restored(builder: Builder, variables: Sequence[state.Variable]) -> GraphErrors:
+def restore_state_on_error(builder: Builder, variables: Sequence[state.Variable]) -> GraphErrors:
     """Restore the state that the graph sets (``variables``) on any error, then raise the error again."""
     # A graph sets torch's state by calls. ``torch.no_grad()`` is one call at each end, and an error skips the
     # second call.

@@ -36,6 +36,7 @@ def watched(code: CodeType, report: Callable[[], None]) -> Callable[..., Continu
         arguments: tuple[Any, ...],
         named: dict[str, Any],
     ) -> Continue:
+        """Continue with the frame's function, which runs in plain Python and reports a missing exception."""
         function = FunctionType(code, namespace, code.co_name, None, closure)
         return Continue((native.Watched(partial(function, *arguments, **named), report), ()))
 

@@ -24,7 +24,7 @@ class Exit:
 class Step:
     """One operation with its prefixes, changed so that the operation leaves no NULL on the stack.
 
-    ``takes``: number of values that the operation pops. ``looks``: number of values below these that the
+    ``takes``: number of values that the operation pops. ``reads_below``: number of values below these that the
     operation reads. ``passed``: names of the operations at the end of a loop that FOR_ITER skips.
     """
 
@@ -32,7 +32,7 @@ class Step:
     takes: int
     exits: tuple[Exit, ...]
     passed: tuple[str, ...] = ()
-    looks: int = 0
+    reads_below: int = 0
 
 
 _CALLABLE = (False, True) if NULL_AFTER else (True, False)
@@ -62,4 +62,4 @@ def step_at(body: Body, index: int) -> Step:
         plain = Op(facts.value_only or op.name, op.arg & ~facts.null_bit, None, op.position, op.offset)
         leaves_null = facts.value_only or op.arg & facts.null_bit
         return Step((plain,), takes, (Exit(_CALLABLE, following) if leaves_null else exit,))
-    return Step(group, takes, (exit,), looks=facts.looks)
+    return Step(group, takes, (exit,), reads_below=facts.reads_below)

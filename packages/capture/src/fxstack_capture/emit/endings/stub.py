@@ -30,10 +30,11 @@ class Stub:
 
     code: CodeType
     variables: tuple[str, ...]
+    """The variables that the operation can observe, for example through ``locals()``."""
 
 
 def looks_at_frame(stack: tuple[object, ...]) -> bool:
-    """Whether the operation may read the variables of its frame."""
+    """Return whether the operation may read the variables of its frame."""
     names = {getattr(v, "__name__", None) for v in stack if issubclass(type(v), _NAMED)}
     return bool(names & _INSPECTS_FRAME)
 

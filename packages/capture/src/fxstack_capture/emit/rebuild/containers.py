@@ -16,15 +16,18 @@ from fxstack_capture.emit.rebuild.rebuilder import Rebuilder, Rule
 
 
 def exprs(rebuilder: Rebuilder, values: Iterable[Any]) -> list[ast.expr]:
+    """Return the expressions of the rebuilt values."""
     return [rebuilder.expr(value) for value in values]
 
 
 def set_item(rebuilder: Rebuilder, container: ast.expr, key: ast.expr, value: ast.expr) -> None:
+    """Emit ``container[key] = value``."""
     target = ast.Subscript(container, key, ast.Store())
     rebuilder.builder.body.append(ast.Assign([target], value))
 
 
 def set_attr(rebuilder: Rebuilder, obj: ast.expr, name: str, value: ast.expr) -> None:
+    """Emit ``obj.name = value``."""
     target = ast.Attribute(obj, name, ast.Store())
     rebuilder.builder.body.append(ast.Assign([target], value))
 
@@ -41,7 +44,7 @@ def called(rebuilder: Rebuilder, function: Any, *arguments: ast.expr, hint: str 
     return rebuilder.assign(call(rebuilder.constant(function, name), *arguments), hint or name)
 
 
-def _filled_by(
+def _rebuild_by(
     rebuilder: Rebuilder, obj: Any, make: Callable[[list[ast.expr]], ast.expr], method: str
 ) -> ast.expr:
     """Rebuild a container: ``make`` makes it of a list of items, ``method`` adds items to it."""
@@ -53,14 +56,16 @@ def _filled_by(
 
 
 def _list(rebuilder: Rebuilder, obj: list[Any]) -> ast.expr:
-    return _filled_by(rebuilder, obj, lambda items: ast.List(items, ast.Load()), "extend")
+    return _rebuild_by(rebuilder, obj, lambda items: ast.List(items, ast.Load()), "extend")
 
 
 def _tuple(rebuilder: Rebuilder, obj: tuple[Any, ...]) -> ast.expr:
+    """Rebuild a tuple. A tuple that contains itself through a mutable object raises CycleError."""
     return rebuilder.assign(tuple_of(exprs(rebuilder, obj)), "tuple")
 
 
 def _display(rebuilder: Rebuilder, obj: dict[Any, Any]) -> ast.expr:
+    """Return a dictionary display with all keys and values."""
     keys: list[ast.expr | None] = []
     values = []
     for key, value in dict.items(obj):
@@ -69,7 +74,7 @@ def _display(rebuilder: Rebuilder, obj: dict[Any, Any]) -> ast.expr:
     return ast.Dict(keys, values)
 
 
-def _filling(rebuilder: Rebuilder, items: Iterable[tuple[Any, Any]]) -> Callable[[ast.expr], None]:
+def _fill_items(rebuilder: Rebuilder, items: Iterable[tuple[Any, Any]]) -> Callable[[ast.expr], None]:
     """Put ``items`` into a dictionary that was made empty."""
 
     def fill(rebuilt: ast.expr) -> None:
@@ -80,28 +85,32 @@ def _filling(rebuilder: Rebuilder, items: Iterable[tuple[Any, Any]]) -> Callable
 
 
 def _dict(rebuilder: Rebuilder, obj: dict[Any, Any]) -> ast.expr:
-    fill = _filling(rebuilder, obj.items())
+    """Rebuild a dictionary, by a display or by item assignments."""
+    fill = _fill_items(rebuilder, obj.items())
     return rebuilder.mutable(obj, lambda: _display(rebuilder, obj), lambda: ast.Dict([], []), fill)
 
 
 def _set(rebuilder: Rebuilder, obj: set[Any]) -> ast.expr:
+    """Rebuild a set. The items are added in the order in which the set of the trace yields them."""
     make = rebuilder.constant(set, "set")
-    return _filled_by(rebuilder, obj, lambda items: call(make, tuple_of(items)), "update")
+    return _rebuild_by(rebuilder, obj, lambda items: call(make, tuple_of(items)), "update")
 
 
 def _deque(rebuilder: Rebuilder, obj: deque[Any]) -> ast.expr:
+    """Rebuild a deque with its ``maxlen``."""
     make, limit = rebuilder.constant(deque, "deque"), ast.Constant(obj.maxlen)
-    return _filled_by(rebuilder, obj, lambda items: call(make, tuple_of(items), limit), "extend")
+    return _rebuild_by(rebuilder, obj, lambda items: call(make, tuple_of(items), limit), "extend")
 
 
 def _ordered_dict(rebuilder: Rebuilder, obj: OrderedDict[Any, Any]) -> ast.expr:
+    """Rebuild an OrderedDict, with the attributes of the instance."""
     make = rebuilder.constant(OrderedDict, "OrderedDict")
 
     def display() -> ast.expr:
         pairs = [(rebuilder.expr(k), rebuilder.expr(v)) for k, v in OrderedDict.items(obj)]
         return call(make, tuple_of(tuple_of(pair) for pair in pairs))
 
-    fill = _filling(rebuilder, OrderedDict.items(obj))
+    fill = _fill_items(rebuilder, OrderedDict.items(obj))
     rebuilt = rebuilder.mutable(obj, display, lambda: call(make), fill)
     rebuilder.remember(obj, rebuilt)  # the attributes may lead back to ``obj``
     set_attributes(rebuilder, obj, rebuilt)
@@ -109,9 +118,10 @@ def _ordered_dict(rebuilder: Rebuilder, obj: OrderedDict[Any, Any]) -> ast.expr:
 
 
 def _defaultdict(rebuilder: Rebuilder, obj: defaultdict[Any, Any]) -> ast.expr:
+    """Rebuild a defaultdict with its factory."""
     make = rebuilder.constant(defaultdict, "defaultdict")
     factory = rebuilder.expr(obj.default_factory)
-    fill = _filling(rebuilder, dict.items(obj))
+    fill = _fill_items(rebuilder, dict.items(obj))
     return rebuilder.mutable(
         obj, lambda: call(make, factory, _display(rebuilder, obj)), lambda: call(make, factory), fill
     )
@@ -137,7 +147,7 @@ def _of_items(kind: Callable[..., Any]) -> Rule:
 
 
 def is_struct_sequence(cls: type) -> bool:
-    """Whether ``cls`` is a tuple class with field names made in C, such as ``time.struct_time``."""
+    """Return whether ``cls`` is a tuple class with field names made in C, such as ``time.struct_time``."""
     return cls.__mro__[1:2] == (tuple,) and "n_sequence_fields" in vars(cls)
 
 
@@ -154,6 +164,7 @@ def _view(method: Callable[..., Any]) -> Rule:
     """Return a rule for a view of a dictionary. The rule finds the dictionary with ``gc.get_referents``."""
 
     def rule(rebuilder: Rebuilder, obj: object) -> ast.expr:
+        # The attribute ``mapping`` of a view is a read-only proxy, not the dictionary itself.
         (mapping,) = gc.get_referents(obj)
         rebuilt = call(rebuilder.constant(method, f"dict_{method.__name__}"), rebuilder.expr(mapping))
         return rebuilder.assign(rebuilt, method.__name__)
@@ -162,10 +173,12 @@ def _view(method: Callable[..., Any]) -> Rule:
 
 
 def _bytearray(rebuilder: Rebuilder, obj: bytearray) -> ast.expr:
+    """Rebuild a bytearray from constant bytes."""
     return called(rebuilder, bytearray, ast.Constant(bytes(obj)))
 
 
 def _namespace(rebuilder: Rebuilder, obj: types.SimpleNamespace) -> ast.expr:
+    """Rebuild a SimpleNamespace, by keywords or by attribute assignments."""
     make = rebuilder.constant(types.SimpleNamespace, "SimpleNamespace")
 
     def fill(rebuilt: ast.expr) -> None:
@@ -179,6 +192,7 @@ def _namespace(rebuilder: Rebuilder, obj: types.SimpleNamespace) -> ast.expr:
 
 
 def _proxy(rebuilder: Rebuilder, obj: types.MappingProxyType[Any, Any]) -> ast.expr:
+    """Rebuild a mapping proxy over the rebuilt dictionary, which only the garbage collector can find."""
     (mapping,) = gc.get_referents(obj)
     return called(rebuilder, types.MappingProxyType, rebuilder.expr(mapping))
 

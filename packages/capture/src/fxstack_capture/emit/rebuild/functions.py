@@ -84,6 +84,7 @@ def _cell(rebuilder: Rebuilder, cell: types.CellType) -> ast.expr:
 
 
 def _method(rebuilder: Rebuilder, obj: types.MethodType) -> ast.expr:
+    """Rebuild a bound method."""
     if type(obj.__self__) is TraceGenerator:
         # The real generator has another class, so the method is another method.
         receiver = rebuilder.expr(obj.__self__)
@@ -107,14 +108,17 @@ def _builtin_method(rebuilder: Rebuilder, obj: Any) -> ast.expr:
 
 
 def _route(rebuilder: Rebuilder, obj: Route) -> ast.expr:
+    """Rebuild a call route, which exists only in the trace, as the function that the program sees."""
     return rebuilder.expr(obj.fn)
 
 
 def _reader(rebuilder: Rebuilder, obj: Reader) -> ast.expr:
+    """Rebuild a reader of a consumed iterator as the iterator itself."""
     return rebuilder.expr(obj.iterator)
 
 
 def _partial(rebuilder: Rebuilder, obj: functools.partial[Any]) -> ast.expr:
+    """Rebuild a ``functools.partial``, with the attributes of the instance."""
     make = rebuilder.constant(functools.partial, "partial")
     function, arguments = rebuilder.expr(obj.func), exprs(rebuilder, obj.args)
     keywords = [ast.keyword(name, rebuilder.expr(value)) for name, value in obj.keywords.items()]

@@ -21,15 +21,18 @@ from fxstack_capture.interpreter.generators import TraceGenerator
 
 
 def _generator(rebuilder: Rebuilder, generator: TraceGenerator) -> ast.expr:
+    """Rebuild a generator: finished, suspended or not yet started. Raises CannotRebuildError while it runs."""
     frame = generator.frame
     if frame is None:
         return called(rebuilder, runtime.finished_generator, hint="generator")
     if generator.gi_running:
         raise CannotRebuildError(f"the generator {generator.__qualname__} while it runs")
-    return _suspended(rebuilder, frame) if generator.gi_suspended else _fresh(rebuilder, frame)
+    return (
+        _rebuild_suspended(rebuilder, frame) if generator.gi_suspended else _rebuild_fresh(rebuilder, frame)
+    )
 
 
-def _fresh(rebuilder: Rebuilder, frame: Frame) -> ast.expr:
+def _rebuild_fresh(rebuilder: Rebuilder, frame: Frame) -> ast.expr:
     """Rebuild a generator that has not started: call its function with the present values of the arguments."""
     flat = with_positional_arguments(frame.code)
     values = exprs(rebuilder, map(frame.value_of, range(flat.co_argcount)))
@@ -37,7 +40,7 @@ def _fresh(rebuilder: Rebuilder, frame: Frame) -> ast.expr:
     return rebuilder.assign(call(function, *values), "generator")
 
 
-def _suspended(rebuilder: Rebuilder, frame: Frame) -> ast.expr:
+def _rebuild_suspended(rebuilder: Rebuilder, frame: Frame) -> ast.expr:
     """Rebuild a suspended generator: make a generator whose code begins at the yield."""
     if frame.handling:
         raise CannotRebuildError(f"the generator {frame.code.co_qualname} inside an except block")
@@ -66,6 +69,7 @@ def _suspended(rebuilder: Rebuilder, frame: Frame) -> ast.expr:
 
 
 def _function(rebuilder: Rebuilder, frame: Frame, code: CodeType, closure: tuple[Any, ...]) -> ast.expr:
+    """Return the call that makes a function of ``code`` with the rebuilt cells and globals of the frame."""
     make = rebuilder.constant(FunctionType, "FunctionType")
     cells = tuple_of(exprs(rebuilder, closure)) if closure else ast.Constant(None)
     body = rebuilder.constant(code, f"code_{code.co_name}")

@@ -21,10 +21,12 @@ from fxstack_capture.trace.numpy_types import CONSTANT_TYPES
 
 
 def _as_scalar(tensor: torch.Tensor) -> Any:
+    """Convert a 0-d tensor of the graph to a NumPy scalar. The replacement calls this function."""
     return tensor.numpy()[()]
 
 
 def _as_read_only(tensor: torch.Tensor) -> Any:
+    """Convert a tensor of the graph to an array that rejects writes. The replacement calls this function."""
     array = tensor.numpy()
     array.flags.writeable = False
     return array
@@ -56,10 +58,12 @@ def storage(rebuilder: Rebuilder, obj: torch.UntypedStorage) -> ast.expr:
 
 
 def constant(rebuilder: Rebuilder, obj: object) -> ast.expr:
+    """Rebuild an object of the NumPy side as a constant."""
     return rebuilder.constant(obj, type(obj).__name__)
 
 
 def _piece(rebuilder: Rebuilder, piece: Piece) -> ast.expr:
+    """Return the f-string field of a piece: value, conversion and format specification."""
     form = ast.JoinedStr([ast.Constant(piece.spec)]) if piece.spec else None
     conversion = ord(piece.conversion) if piece.conversion else -1
     return ast.FormattedValue(rebuilder.expr(piece.value), conversion, form)
@@ -77,6 +81,7 @@ def text(rebuilder: Rebuilder, obj: Text) -> ast.expr:
 
 
 def later_string(rebuilder: Rebuilder, obj: LaterString) -> ast.expr:
+    """Rebuild a deferred text by the call that makes the text, after the graph has run."""
     keywords = [ast.keyword(name, rebuilder.expr(value)) for name, value in obj.kwargs.items()]
     function = rebuilder.constant(obj.function, obj.function.__name__)
     return rebuilder.assign(ast.Call(function, [rebuilder.expr(arg) for arg in obj.args], keywords), "text")

@@ -19,6 +19,7 @@ from fxstack_capture.trace.object_records import Recipe
 
 
 def constant(rebuilder: Rebuilder, obj: object) -> ast.expr:
+    """Rebuild an object as the object itself, held by the replacement."""
     return rebuilder.constant(obj, getattr(obj, "__name__", None) or type(obj).__name__)
 
 
@@ -29,13 +30,14 @@ def class_object(rebuilder: Rebuilder, obj: type) -> ast.expr:
     if objects.is_new(obj):
         recipe = objects.recipes.of(obj)
         if recipe is not None:
-            return _made_anew(rebuilder, obj, recipe)
-        what = f"class {obj.__qualname__}, which was created in the compiled code"
-        raise CannotRebuildError(what, objects.made_at(obj))
+            return _recreate(rebuilder, obj, recipe)
+        detail = f"class {obj.__qualname__}, which was created in the compiled code"
+        raise CannotRebuildError(detail, objects.made_at(obj))
     return rebuilder.constant(obj, obj.__name__)
 
 
-def _made_anew(rebuilder: Rebuilder, cls: type, recipe: Recipe) -> ast.expr:
+def _recreate(rebuilder: Rebuilder, cls: type, recipe: Recipe) -> ast.expr:
+    """Rebuild a class by a call of its factory with the recorded arguments. The factory itself is not compiled."""
     make = native.Disabled(recipe.function) if native.AVAILABLE else recipe.function
     values = [rebuilder.expr(value) for value in recipe.args]
     named = [ast.keyword(name, rebuilder.expr(value)) for name, value in recipe.kwargs.items()]
@@ -44,6 +46,7 @@ def _made_anew(rebuilder: Rebuilder, cls: type, recipe: Recipe) -> ast.expr:
 
 
 def refuse(_: Rebuilder, obj: object) -> ast.expr:
+    """Raise CannotRebuildError: the class has no rule."""
     raise CannotRebuildError(f"an object of type {type(obj).__module__}.{type(obj).__qualname__}")
 
 

@@ -33,6 +33,7 @@ def rebuild(rebuilder: Rebuilder, obj: Any) -> ast.expr:
     if cls.__module__.startswith("fxstack_capture."):
         raise CannotRebuildError(f"an object of the compiler ({cls.__qualname__})")
     base = solid_base(cls)
+    # State in C fields is invisible here. Only C bases whose complete state is known have fillers (``_FILLS``).
     made_in_c = cls is base and base is not object and not issubclass(base, BaseException)
     if made_in_c or (base is object and not is_bare(cls)):
         raise CannotRebuildError(f"an object of type {cls.__module__}.{cls.__qualname__}")
@@ -48,6 +49,7 @@ def rebuild(rebuilder: Rebuilder, obj: Any) -> ast.expr:
         raise CannotRebuildError(
             f"an object of type {cls.__module__}.{cls.__qualname__}, which derives from {base.__qualname__}"
         )
+    # ``partial.__new__`` rejects a call without a callable. The filler sets the real state later.
     arguments = [rebuilder.expr(_FUNC.__get__(obj))] if base is partial else []
     rebuilt = _new(rebuilder, obj, base, *arguments)
     fill_base(rebuilder, obj, rebuilt)
@@ -71,6 +73,7 @@ def solid_base(cls: type) -> type:
 
 
 def _new(rebuilder: Rebuilder, obj: object, base: type, *arguments: ast.expr) -> ast.expr:
+    """Emit a bare instance by the C base's ``__new__``, and register it before its contents, which may refer to it."""
     make = rebuilder.constant(base.__new__, f"new_{base.__name__}")
     cls = rebuilder.expr(type(obj))
     rebuilt = rebuilder.assign(call(make, cls, *arguments), type(obj).__name__)
@@ -84,6 +87,7 @@ def fill_state(rebuilder: Rebuilder, obj: object, rebuilt: ast.expr) -> None:
     if namespace is not None:
         getter = rebuilder.constant(accesses.instance_dict, "instance_dict")
         state = rebuilder.assign(call(getter, rebuilt, ast.Constant("__dict__")), "dict")
+        # The program may hold the dictionary itself, and must then get the dictionary of the new instance.
         rebuilder.remember(namespace, state)
         if namespace:
             keys: list[ast.expr | None] = [rebuilder.expr(key) for key in namespace]
@@ -99,6 +103,7 @@ def fill_state(rebuilder: Rebuilder, obj: object, rebuilt: ast.expr) -> None:
 
 
 def _instance_dict(obj: object) -> dict[str, Any] | None:
+    """Return the instance dictionary without code of the class. Return None if the instance has no dictionary."""
     try:
         namespace = object.__getattribute__(obj, "__dict__")
     except AttributeError:
@@ -112,11 +117,14 @@ def _instance_dict(obj: object) -> dict[str, Any] | None:
 def _method(
     rebuilder: Rebuilder, function: Callable[..., Any], rebuilt: ast.expr, *arguments: ast.expr
 ) -> None:
+    """Emit a call of a C method on the rebuilt object, so that no override of the class runs."""
     fn = rebuilder.constant(function, function.__qualname__)
     rebuilder.builder.run(call(fn, rebuilt, *arguments))
 
 
 def _fill_dict(base: type[dict[Any, Any]]) -> Callable[[Rebuilder, Any, ast.expr], None]:
+    """Return a filler for the items of a dict subclass, by the methods of ``base``."""
+
     def fill(rebuilder: Rebuilder, obj: Any, rebuilt: ast.expr) -> None:
         for key, value in base.items(obj):
             _method(rebuilder, base.__setitem__, rebuilt, rebuilder.expr(key), rebuilder.expr(value))
@@ -125,12 +133,15 @@ def _fill_dict(base: type[dict[Any, Any]]) -> Callable[[Rebuilder, Any, ast.expr
 
 
 def _fill_defaultdict(rebuilder: Rebuilder, obj: object, rebuilt: ast.expr) -> None:
+    """Fill the factory, then the items."""
     factory = defaultdict.__dict__["default_factory"]
     _method(rebuilder, factory.__set__, rebuilt, rebuilder.expr(factory.__get__(obj)))
     _fill_dict(dict)(rebuilder, obj, rebuilt)
 
 
 def _fill_by(iterate: Callable[[Any], Any], method: Callable[..., Any]) -> Callable[..., None]:
+    """Return a filler that passes all items to one call of ``method``."""
+
     def fill(rebuilder: Rebuilder, obj: object, rebuilt: ast.expr) -> None:
         items = list(iterate(obj))
         if items:
@@ -140,12 +151,14 @@ def _fill_by(iterate: Callable[[Any], Any], method: Callable[..., Any]) -> Calla
 
 
 def _fill_deque(rebuilder: Rebuilder, obj: Any, rebuilt: ast.expr) -> None:
+    """Fill a deque by ``deque.__init__``, the only call that sets ``maxlen``."""
     items = tuple_of(exprs(rebuilder, list(deque.__iter__(obj))))
     limit = deque.__dict__["maxlen"].__get__(obj)
     _method(rebuilder, deque.__init__, rebuilt, items, ast.Constant(limit))
 
 
 def _fill_partial(rebuilder: Rebuilder, obj: object, rebuilt: ast.expr) -> None:
+    """Fill function and arguments of a partial by ``__setstate__``, because they are read-only."""
     members = (partial.__dict__[name].__get__(obj) for name in ("func", "args", "keywords"))
     state = (*members, None)
     _method(rebuilder, partial.__dict__["__setstate__"], rebuilt, rebuilder.expr(state))

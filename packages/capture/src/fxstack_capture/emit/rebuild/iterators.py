@@ -76,7 +76,7 @@ _OF_DICTS: dict[type, Callable[[dict[Any, Any]], Iterator[Any]]] = {
 
 
 def _has_other_keys(registry: Registry, mapping: dict[Any, Any]) -> bool:
-    """Whether a dictionary from outside will have other keys, or another key order, after the frame."""
+    """Return whether a dictionary from outside will have other keys, or another key order, after the frame."""
     entry = registry.by_proxy.get(id(mapping))
     if entry is None:
         return False
@@ -127,6 +127,7 @@ def _of_list(rebuilder: Rebuilder, obj: Any) -> ast.expr:
 
 
 def _weak_reference(rebuilder: Rebuilder, obj: weakref.ref[Any]) -> ast.expr:
+    """Rebuild a weak reference to a live object. Raises CannotRebuildError if it has a callback."""
     target = obj()
     if target is None or obj.__callback__ is not None:
         raise CannotRebuildError("a weak reference that is dead or has a callback")
@@ -142,6 +143,7 @@ def _comparing_key(rebuilder: Rebuilder, obj: object) -> ast.expr:
 
 
 def _reducible(cls: type) -> bool:
+    """Return whether the pickle protocol of the class is C code, so that ``reduce`` runs no code of the program."""
     return cls.__module__ in _MODULES and not any(
         isinstance(value, types.FunctionType) for value in vars(cls).values()
     )

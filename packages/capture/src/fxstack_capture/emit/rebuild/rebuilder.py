@@ -48,20 +48,21 @@ class Rebuilder:
     def expr(self, obj: Any) -> ast.expr:
         """Return a name or literal for ``obj``, after emitting its construction."""
         if type(obj) in PYTHON_LITERALS:
+            # Literals need no variable. An int or a text may contain the address of a proxy, which only this trace has.
             write = _LITERALS.get(type(obj))
             return ast.Constant(obj) if write is None else write(self, obj)
-        known = self._known.get(id(obj))
-        if known is None:
-            known = self._make(obj)
-            self.remember(obj, known)
-        return known
+        expression = self._known.get(id(obj))
+        if expression is None:
+            expression = self._make(obj)
+            self.remember(obj, expression)
+        return expression
 
     def _integer(self, number: int) -> ast.expr:
         """Return an expression for a number. The ``id`` of a proxy becomes the ``id`` of the real object (and ``hash``)."""
-        found = self.trace.objects.addresses.found(number)
-        if found is None:
+        address = self.trace.objects.addresses.found(number)
+        if address is None:
             return ast.Constant(number)
-        return self._address(*found)
+        return self._address(*address)
 
     def _text(self, text: str) -> ast.expr:
         """Return an expression for a text. An ``id`` or ``hash`` in the text is computed from the real object."""
@@ -75,17 +76,22 @@ class Rebuilder:
         return ast.JoinedStr([*parts, ast.Constant(text[end:])]) if parts else ast.Constant(text)
 
     def _address(self, function: Callable[[Any], int], obj: object) -> ast.expr:
+        """Emit ``id`` or ``hash`` of the real object for a number that the program computed from the proxy."""
         rebuilt = call(self.constant(function, function.__name__), self.expr(obj))
         return self.assign(rebuilt, "address")
 
     def remember(self, obj: object, rebuilt: ast.expr) -> None:
+        """Register the expression of ``obj``. Later uses then get the same object, also from inside of ``obj``."""
         self._known[id(obj)] = rebuilt
+        # The table is keyed by ids, so the objects must stay alive as long as the table.
         self._keep.append(obj)
 
     def assign(self, value: ast.expr, hint: str) -> ast.expr:
+        """Assign ``value`` to a new variable in ``body`` and return the variable."""
         return self.builder.assign(self.builder.body, value, hint)
 
     def constant(self, value: object, hint: str) -> ast.expr:
+        """Return an expression for ``value`` as a constant of the replacement."""
         return self.builder.constant(value, hint)
 
     # --- mutable objects -----------------------------------------------------------------------
@@ -104,6 +110,7 @@ class Rebuilder:
         hint = type(obj).__name__
 
         def begin() -> ast.expr:
+            """Make the empty object and register it, so that a cycle finds it."""
             rebuilt = self.assign(empty(), hint)
             self.remember(obj, rebuilt)
             self._open[id(obj)] = None
@@ -133,11 +140,13 @@ class Rebuilder:
         """Return the expression of an object without a name so far."""
         if id(obj) in self._open:
             begin = self._open[id(obj)]
+            # An immutable object that contains itself cannot be built in one step. A mutable object can start empty.
             if begin is None:
                 raise CycleError
             return begin()
         if type(obj) is DeferredLocal:
             return self.loads.expr(obj.source)
+        # The source comes before the rules: an object from outside must stay the same object.
         source = self.source_of(obj)
         if source is not None:
             return self.loads.expr(source)
@@ -176,14 +185,15 @@ class Rebuilder:
         return source
 
     def is_made(self, obj: object) -> bool:
-        """Whether code for ``obj`` has been emitted."""
+        """Return whether code for ``obj`` has been emitted."""
         return id(obj) in self._known
 
     def output(self, value: Any) -> ast.expr:
         """Return the graph output that holds a tensor or symbolic number of the trace."""
+        # Symbolic numbers with one expression have many wrappers. They share one graph output.
         key = id(value) if isinstance(value, torch.Tensor) else (type(value), value.node.expr)
-        known = self._output_of.get(key)
-        if known is None:
+        output = self._output_of.get(key)
+        if output is None:
             index = len(self.outputs)
             finish = None
             if isinstance(value, torch.Tensor):
@@ -192,8 +202,8 @@ class Rebuilder:
             value_at = item(ast.Name(self.result, ast.Load()), ast.Constant(index))
             if finish is not None:
                 value_at = call(self.constant(finish, finish.__name__), value_at)
-            known = self._output_of[key] = self.assign(value_at, f"out{index}")
-        return known
+            output = self._output_of[key] = self.assign(value_at, f"out{index}")
+        return output
 
 
 Rule = Callable[[Rebuilder, Any], ast.expr]

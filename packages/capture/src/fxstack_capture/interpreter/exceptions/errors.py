@@ -94,21 +94,24 @@ def name_types_as_outside(error: BaseException) -> None:
 
 
 def mentions_symbols(error: BaseException) -> bool:
-    """Whether a symbolic number may have caused the error."""
+    """Return whether a symbolic number may have caused the error."""
     return _SYMBOL.search(str(error)) is not None
 
 
 def _outside_name(match: re.Match[str]) -> str:
+    """Return the name that eager prints for a tracer class in an error message."""
     if match.group() == "FakeTensor":
         return "Tensor"
     return (match.group(1) or "generator").lower()
 
 
 def undefined_name(name: str) -> NameError:
+    """Return CPython's NameError for a global name that is not defined."""
     return NameError(f"name '{name}' is not defined", name=name)
 
 
 def unbound_local(frame: Frame, index: int) -> UnboundLocalError:
+    """Return CPython's UnboundLocalError for the local variable at ``index``."""
     name = frame.program.names[index]
     return UnboundLocalError(f"cannot access local variable '{name}' where it is not associated with a value")
 

@@ -33,11 +33,11 @@ _LIBRARIES: Final = (
 )
 """Code that only the compiler runs."""
 _ARITHMETIC: Final = str(_TORCH / "fx" / "experimental" / "sym_node.py")
-"""What computes with the present values of symbolic numbers: its errors are the program's."""
+"""The file that computes the present values of symbolic numbers. Its errors are the program's errors."""
 _RAISING: Final = tuple(
     _OWN + part for part in ("calls/", "interpreter/", "numpy_side/", "torch_side/", "objects/")
 )
-"""Where errors of the program are raised on purpose."""
+"""Folders whose ``raise`` statements raise errors of the program on purpose."""
 
 
 def demand_program(error: BaseException) -> None:
@@ -47,6 +47,10 @@ def demand_program(error: BaseException) -> None:
 
 
 def _is_failure(error: BaseException) -> bool:
+    """Return whether a defect of this package raised ``error``.
+
+    The program's own exceptions pass through calls of ``CALLERS`` or leave a ``raise`` of the interpreter.
+    """
     innermost = raised = error.__traceback__
     while raised is not None:
         if _is_ours(raised):
@@ -64,6 +68,10 @@ def _is_failure(error: BaseException) -> bool:
 
 
 def _is_ours(entry: TracebackType) -> bool:
+    """Return whether a traceback entry belongs to this package or to a registered caller of the program.
+
+    Polyfills count as code of the program.
+    """
     code = entry.tb_frame.f_code
     if code.co_filename == polyfill.__file__:
         return False
@@ -71,6 +79,7 @@ def _is_ours(entry: TracebackType) -> bool:
 
 
 def _calls(entry: TracebackType) -> bool:
+    """Return whether the instruction at which a traceback entry stands is a call."""
     return Kind.CALLS in _kind(entry)
 
 

@@ -10,12 +10,13 @@ from fxstack_capture.interpreter.frame import Frame
 
 
 def load_attr(frame: Frame, name: str) -> None:
+    """Replace the object on the stack with its attribute ``name``."""
     stack = frame.stack
     stack[-1] = frame.objects.load_attr(stack[-1], name)
 
 
 def load_method_null_below(frame: Frame, name: str) -> None:
-    """3.11, 3.12: push NULL and the bound method.
+    """Push NULL and the bound method (Python 3.11 and 3.12).
 
     CPython accepts this pair in place of the function and self.
     """
@@ -24,12 +25,13 @@ def load_method_null_below(frame: Frame, name: str) -> None:
 
 
 def load_method_null_above(frame: Frame, name: str) -> None:
-    """3.13: push the bound method and NULL."""
+    """Push the bound method and NULL (from Python 3.13 on)."""
     stack = frame.stack
     stack[-1:] = (frame.objects.load_attr(stack[-1], name), NULL)
 
 
 def store_attr(frame: Frame, name: str) -> None:
+    """Assign an attribute. A ``__setattr__`` of the program runs as a resumable call."""
     stack = frame.stack
     obj, value = stack.pop(), stack.pop()
     method = frame.calls.special_method(obj, "__setattr__")
@@ -40,6 +42,7 @@ def store_attr(frame: Frame, name: str) -> None:
 
 
 def delete_attr(frame: Frame, name: str) -> None:
+    """Delete an attribute of the object on the stack."""
     frame.objects.delete_attr(frame.stack.pop(), name)
 
 
@@ -54,15 +57,21 @@ def _super_attr(frame: Frame, name: str, *, explicit: bool) -> Any:
 
 
 def load_super_attr(frame: Frame, operand: tuple[str, bool]) -> None:
+    """Replace ``super``, class and receiver on the stack with the attribute.
+
+    ``operand``: name, and whether the program passed arguments to ``super``.
+    """
     name, explicit = operand
     frame.stack.append(_super_attr(frame, name, explicit=explicit))
 
 
 def load_super_method_null_below(frame: Frame, operand: tuple[str, bool]) -> None:
+    """Load a method through ``super`` and push NULL below the callable (Python 3.12)."""
     name, explicit = operand
     frame.stack += (NULL, _super_attr(frame, name, explicit=explicit))
 
 
 def load_super_method_null_above(frame: Frame, operand: tuple[str, bool]) -> None:
+    """Load a method through ``super`` and push NULL above the callable (Python 3.13)."""
     name, explicit = operand
     frame.stack += (_super_attr(frame, name, explicit=explicit), NULL)

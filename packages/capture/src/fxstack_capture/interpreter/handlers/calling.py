@@ -51,13 +51,13 @@ def call_with_names(frame: Frame, operand: tuple[int, tuple[str, ...]]) -> None:
 
 
 def call_kw(frame: Frame, count: int) -> None:
-    """3.13: the names are on the stack."""
+    """Call with keyword arguments, whose names are on top of the stack (from Python 3.13 on)."""
     names = frame.stack.pop()
     call_with_names(frame, (count, names))
 
 
 def call_function_ex_above_null(frame: Frame, _operand: int) -> None:
-    """3.14: the slot of the keyword arguments always exists and may be NULL."""
+    """Call with ``*args`` and ``**kwargs``. The slot of ``kwargs`` always exists and may be NULL (Python 3.14)."""
     named = frame.stack[-1] is not NULL
     if not named:
         frame.stack.pop()
@@ -65,6 +65,7 @@ def call_function_ex_above_null(frame: Frame, _operand: int) -> None:
 
 
 def call_function_ex(frame: Frame, flags: int) -> None:
+    """Call a function with unpacked ``*args`` and, if bit 0 of ``flags`` is set, ``**kwargs``."""
     stack = frame.stack
     kwargs = stack.pop() if flags & 1 else {}
     args = stack.pop()
@@ -87,13 +88,14 @@ def call_function_ex(frame: Frame, flags: int) -> None:
 def _new_function(
     frame: Frame, code: CodeType, defaults: tuple[Any, ...] | None, closure: Any
 ) -> FunctionType:
+    """Create a function and record it as an object of the trace."""
     fn = FunctionType(code, frame.globals, code.co_name, defaults, closure)
     frame.objects.note_new(fn)
     return fn
 
 
 def make_function(frame: Frame, flags: int) -> None:
-    """3.11, 3.12: create a function.
+    """Create a function with its defaults and closure (Python 3.11 and 3.12).
 
     The flags tell which of closure, annotations, keyword defaults and defaults are on the stack.
     """
@@ -119,7 +121,7 @@ def _annotations(pairs: Any) -> dict[str, Any]:
 
 
 def make_plain_function(frame: Frame, _operand: object) -> None:
-    """3.13: create a function without its attributes, which SET_FUNCTION_ATTRIBUTE sets."""
+    """Create a function without attributes, which SET_FUNCTION_ATTRIBUTE sets (from Python 3.13 on)."""
     code = frame.stack.pop()
     # FunctionType requires a closure of the right length. Empty cells keep its place.
     closure = tuple(CellType() for _ in code.co_freevars) or None
@@ -127,6 +129,7 @@ def make_plain_function(frame: Frame, _operand: object) -> None:
 
 
 def set_function_attribute(frame: Frame, flag: int) -> None:
+    """Set the attribute of a new function that ``flag`` selects: defaults, annotations or closure."""
     fn = frame.stack.pop()
     value = frame.stack[-1]
     if flag == 8:
@@ -153,5 +156,6 @@ def subscript_generic(frame: Frame, _operand: object) -> None:
 
 
 def set_function_type_params(frame: Frame, _operand: object) -> None:
+    """Set ``__type_params__`` of a generic function (Python 3.12)."""
     parameters = frame.stack.pop()
     frame.objects.store_attr(frame.stack[-1], "__type_params__", parameters)

@@ -11,6 +11,7 @@ from fxstack_capture.objects.printed_texts import joined
 
 
 def _pop_many(stack: list[Any], count: int) -> list[Any]:
+    """Remove the top ``count`` values from the stack and return them, deepest first."""
     if not count:
         return []
     items = stack[-count:]
@@ -31,15 +32,18 @@ def build_list(frame: Frame, count: int) -> None:
 
 
 def build_set(frame: Frame, count: int) -> None:
+    """Push a set of ``count`` items. The items may have a ``__hash__`` of the program, so ``set`` is called."""
     frame.stack.append(frame.calls.call(set, (_pop_many(frame.stack, count),), {}))
 
 
 def build_map(frame: Frame, count: int) -> None:
+    """Push a dict of ``count`` key-value pairs from the stack."""
     items = _pop_many(frame.stack, 2 * count)
     frame.stack.append(_make_dict(frame, items[::2], items[1::2]))
 
 
 def build_const_key_map(frame: Frame, count: int) -> None:
+    """Push a dict whose keys are the constant tuple on top of the stack."""
     keys = frame.stack.pop()
     frame.stack.append(_make_dict(frame, keys, _pop_many(frame.stack, count)))
 
@@ -63,6 +67,7 @@ def build_slice(frame: Frame, count: int) -> None:
 
 
 def build_string(frame: Frame, count: int) -> None:
+    """Push the concatenation of the parts of an f-string. Deferred texts stay deferred."""
     frame.stack.append(joined(_pop_many(frame.stack, count)))
 
 
@@ -78,11 +83,16 @@ def _target(frame: Frame, depth: int) -> Any:
 
 
 def list_append(frame: Frame, depth: int) -> None:
+    """Append the top of the stack to the list of a comprehension, ``depth`` values below."""
     value = frame.stack.pop()
     _target(frame, depth).append(value)
 
 
 def set_add(frame: Frame, depth: int) -> None:
+    """Add the top of the stack to the set of a comprehension.
+
+    Only keys that are not plain need a traced ``__hash__``.
+    """
     value = frame.stack.pop()
     if type(value) in _PLAIN_KEYS:
         _target(frame, depth).add(value)
@@ -91,6 +101,7 @@ def set_add(frame: Frame, depth: int) -> None:
 
 
 def map_add(frame: Frame, depth: int) -> None:
+    """Add a key and a value to the dict of a comprehension. Only keys that are not plain need a traced ``__hash__``."""
     stack = frame.stack
     key, value = stack[-2:]
     del stack[-2:]
@@ -101,6 +112,7 @@ def map_add(frame: Frame, depth: int) -> None:
 
 
 def list_extend(frame: Frame, depth: int) -> None:
+    """Extend a list with the iterable of ``[*x]`` or ``f(*x)``. Raise CPython's TypeError for other values."""
     iterable = frame.stack.pop()
     target = _target(frame, depth)
     if type(iterable) is tuple:
@@ -112,19 +124,20 @@ def list_extend(frame: Frame, depth: int) -> None:
 
 
 def is_iterable(value: object) -> bool:
-    """Whether ``value`` has ``tp_iter`` or the sequence protocol, as in CPython's messages for ``*value``."""
+    """Return whether ``value`` has ``tp_iter`` or the sequence protocol, as in CPython's messages for ``*value``."""
     namespaces = [base.__dict__ for base in type(value).__mro__]
     iterate = next((ns["__iter__"] for ns in namespaces if "__iter__" in ns), None)
     return iterate is not None or any("__getitem__" in ns for ns in namespaces)
 
 
 def set_update(frame: Frame, depth: int) -> None:
+    """Add the items of the iterable of ``{*x}`` to a set."""
     iterable = frame.stack.pop()
     frame.calls.call(set.update, (_target(frame, depth), iterable), {})
 
 
 def _is_mapping(frame: Frame, value: object) -> bool:
-    """Whether ``dict.update`` treats ``value`` as a mapping: ``value`` has an attribute ``keys``."""
+    """Return whether ``dict.update`` treats ``value`` as a mapping: ``value`` has an attribute ``keys``."""
     if isinstance(value, dict):
         return True
     try:
@@ -136,6 +149,7 @@ def _is_mapping(frame: Frame, value: object) -> bool:
 
 
 def dict_update(frame: Frame, depth: int) -> None:
+    """Add the items of the mapping of ``{**x}`` to a dict. Later keys replace earlier keys."""
     mapping = frame.stack.pop()
     if not _is_mapping(frame, mapping):
         raise TypeError(f"'{type(mapping).__name__}' object is not a mapping")
@@ -146,6 +160,7 @@ def dict_merge_below(position: int) -> Callable[[Frame, int], None]:
     """Return the handler of DICT_MERGE. Messages name the callable ``position`` slots below the dictionary."""
 
     def dict_merge(frame: Frame, depth: int) -> None:
+        """Add the items of the mapping of ``f(**x)`` to the keywords. Raise TypeError for a repeated keyword."""
         mapping = frame.stack.pop()
         target = _target(frame, depth)
         fn = frame.stack[-depth - position]
@@ -170,6 +185,7 @@ def dict_merge_below(position: int) -> Callable[[Frame, int], None]:
 
 
 def _iterator(frame: Frame, value: object) -> Any:
+    """Return the iterator of a value to unpack. Raise CPython's TypeError if the value is not iterable."""
     if not is_iterable(value):
         raise TypeError(f"cannot unpack non-iterable {type(value).__name__} object")
     return frame.calls.iterate(value)
@@ -190,10 +206,15 @@ def _take(frame: Frame, iterator: object, count: int, expected: str) -> list[Any
 
 
 def _too_few(expected: str, got: int) -> ValueError:
+    """Return the ValueError of an unpacking for which the value has too few items."""
     return ValueError(f"not enough values to unpack (expected {expected}, got {got})")
 
 
 def unpack_sequence(frame: Frame, count: int) -> None:
+    """Replace the value on the stack with its ``count`` items.
+
+    Raise CPython's ValueError for another number of items.
+    """
     stack = frame.stack
     value = stack.pop()
     if type(value) is tuple and len(value) == count:
@@ -214,7 +235,7 @@ def unpack_sequence(frame: Frame, count: int) -> None:
 
 
 def unpack_ex(frame: Frame, operand: int) -> None:
-    """``*a, b = value``: the low byte counts targets before the star, the high byte targets after it."""
+    """Unpack a value for ``*a, b = value``. The low byte counts targets before the star, the high byte after it."""
     before, after = operand & 0xFF, operand >> 8
     stack = frame.stack
     value = stack.pop()

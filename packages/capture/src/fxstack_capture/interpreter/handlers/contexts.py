@@ -20,7 +20,7 @@ def before_with(frame: Frame, _operand: object) -> None:
 
 
 def load_special(frame: Frame, name: str) -> None:
-    """3.14: replace the manager by the bound method and a NULL."""
+    """Replace a context manager by its bound special method and a NULL (Python 3.14)."""
     manager = frame.stack[-1]
     kind = type(manager)
     other = hasattr(kind, "__aenter__") and hasattr(kind, "__aexit__")
@@ -43,6 +43,10 @@ def _full_name(cls: type) -> str:
 
 
 def _special(frame: Frame, manager: object, name: str, missing: str) -> Any:
+    """Load ``__enter__`` or ``__exit__`` of a context manager's class.
+
+    Raise TypeError with the text ``missing`` if absent.
+    """
     try:
         return frame.objects.load_special(manager, name)
     except AttributeError as error:
@@ -56,12 +60,13 @@ def with_except_start(frame: Frame, _operand: object) -> None:
 
 
 def with_except_start_above_null(frame: Frame, _operand: object) -> None:
-    """3.14: a NULL lies above ``__exit__``."""
+    """Call ``__exit__`` as ``with_except_start`` does. In Python 3.14, a NULL lies above the method."""
     _exit(frame, -5)
 
 
-def _exit(frame: Frame, place: int) -> None:
+def _exit(frame: Frame, position: int) -> None:
+    """Call ``__exit__`` with the exception on top of the stack. ``position`` is the stack index of the method."""
     stack = frame.stack
     exception = stack[-1]
     args = (type(exception), exception, exception.__traceback__)
-    stack.append(frame.calls.call(stack[place], args, {}))
+    stack.append(frame.calls.call(stack[position], args, {}))

@@ -16,10 +16,12 @@ _PLAIN_ITERATORS = frozenset(map(type, (iter([]), iter(()), iter(range(0)), iter
 
 
 def jump(_frame: Frame, target: int) -> int:
+    """Continue at ``target``."""
     return target
 
 
 def pop_jump_if_true(frame: Frame, target: int) -> int | None:
+    """Pop a condition and jump if it is true. A tensor condition may break the graph (``truth_of_check``)."""
     value = frame.stack.pop()
     if value is True or (value is not False and truth_of_check(frame, value, frame.pc)):
         return target
@@ -27,6 +29,7 @@ def pop_jump_if_true(frame: Frame, target: int) -> int | None:
 
 
 def pop_jump_if_false(frame: Frame, target: int) -> int | None:
+    """Pop a condition and jump if it is false. A tensor condition may break the graph (``truth_of_check``)."""
     value = frame.stack.pop()
     if value is False or (value is not True and not truth_of_check(frame, value, frame.pc)):
         return target
@@ -42,6 +45,7 @@ def pop_jump_if_not_none(frame: Frame, target: int) -> int | None:
 
 
 def jump_if_true_or_pop(frame: Frame, target: int) -> int | None:
+    """Keep the condition and jump if it is true, else pop it (``or``)."""
     if truth_of_check(frame, frame.stack[-1], frame.pc):
         return target
     frame.stack.pop()
@@ -49,6 +53,7 @@ def jump_if_true_or_pop(frame: Frame, target: int) -> int | None:
 
 
 def jump_if_false_or_pop(frame: Frame, target: int) -> int | None:
+    """Keep the condition and jump if it is false, else pop it (``and``)."""
     if not truth_of_check(frame, frame.stack[-1], frame.pc):
         return target
     frame.stack.pop()
@@ -56,12 +61,17 @@ def jump_if_false_or_pop(frame: Frame, target: int) -> int | None:
 
 
 def get_iter(frame: Frame, _operand: object) -> None:
+    """Replace the object on the stack with its iterator."""
     stack = frame.stack
     stack[-1] = frame.calls.iterate(stack[-1])
 
 
 @calls_program
 def for_iter(frame: Frame, target: int) -> int | None:
+    """Push the next item, or pop the iterator and jump to ``target`` at the end.
+
+    Iterators that cannot run code of the program are advanced directly.
+    """
     stack = frame.stack
     iterator = stack[-1]
     try:
@@ -79,10 +89,12 @@ def for_iter(frame: Frame, target: int) -> int | None:
 
 
 def return_value(_frame: Frame, _operand: object) -> int:
+    """Leave the frame. The result is on top of the stack."""
     return LEAVE
 
 
 def return_const(frame: Frame, value: object) -> int:
+    """Push a constant and leave the frame."""
     frame.stack.append(value)
     return LEAVE
 

@@ -18,12 +18,14 @@ def return_generator(frame: Frame, _operand: object) -> int:
 
 
 def yield_value(frame: Frame, _operand: object) -> int:
+    """Suspend the frame after the ``yield``. The yielded value is on top of the stack."""
     frame.pc += 1
     frame.suspended = True
     return LEAVE
 
 
 def get_yield_from_iter(frame: Frame, _operand: object) -> None:
+    """Convert the operand of ``yield from`` to an iterator. A generator of the trace needs no conversion."""
     stack = frame.stack
     if type(stack[-1]) is not TraceGenerator:
         stack[-1] = frame.calls.iterate(stack[-1])
@@ -40,12 +42,12 @@ def _send(frame: Frame, receiver: object, value: object) -> Any:
 
 
 def send_and_drop_receiver(frame: Frame, target: int) -> int | None:
-    """3.11: when the inner iterator has returned, its result replaces it on the stack."""
+    """Send a value to the inner iterator of ``yield from``. At its end, the result replaces it (Python 3.11)."""
     return send(frame, target, popped=2)
 
 
 def send(frame: Frame, target: int, popped: int = 1) -> int | None:
-    """3.12: when the inner iterator has returned, END_SEND pops it."""
+    """Send a value to the inner iterator of ``yield from``. At its end, END_SEND pops it (from Python 3.12 on)."""
     stack = frame.stack
     try:
         stack[-1] = _send(frame, stack[-2], stack[-1])
@@ -57,7 +59,7 @@ def send(frame: Frame, target: int, popped: int = 1) -> int | None:
 
 
 def cleanup_throw(frame: Frame, _operand: object) -> None:
-    """3.12: handle an exception that the inner iterator raised in reply to a ``throw``."""
+    """Handle an exception that the inner iterator raised in reply to a ``throw`` (from Python 3.12 on)."""
     stack = frame.stack
     exception = stack[-1]
     if not isinstance(exception, StopIteration):
@@ -66,7 +68,7 @@ def cleanup_throw(frame: Frame, _operand: object) -> None:
 
 
 def convert_stop_iteration(frame: Frame, _operand: object) -> None:
-    """3.12: replace a StopIteration that leaves a generator's body by a RuntimeError."""
+    """Replace a StopIteration that leaves a generator's body by a RuntimeError (from Python 3.12 on)."""
     stack = frame.stack
     if isinstance(stack[-1], StopIteration):
         stack[-1] = stop_iteration_error(stack[-1])

@@ -18,6 +18,7 @@ SCALARS = frozenset({int, float, str, bool})
 
 @calls_program
 def binary_op(frame: Frame, op: Callable[[Any, Any], Any]) -> None:
+    """Replace two operands with ``op(left, right)``. Plain scalars need no traced call."""
     stack = frame.stack
     right = stack.pop()
     left = stack[-1]
@@ -28,12 +29,13 @@ def binary_op(frame: Frame, op: Callable[[Any, Any], Any]) -> None:
 
 
 def compare_to_bool(frame: Frame, op: Callable[[Any, Any], Any]) -> None:
-    """3.13: a comparison whose result is only used by a jump."""
+    """Compare two operands and convert the result to bool, which only a jump uses (from Python 3.13 on)."""
     binary_op(frame, op)
     to_bool(frame, None)
 
 
 def is_op(frame: Frame, invert: int) -> None:
+    """Push ``left is right``. A comparison of two objects from outside adds a guard that they stay different."""
     stack = frame.stack
     right = stack.pop()
     left = stack[-1]
@@ -43,6 +45,7 @@ def is_op(frame: Frame, invert: int) -> None:
 
 
 def contains_op(frame: Frame, invert: int) -> None:
+    """Replace container and item with ``item in container``, or its negation if ``invert`` is set."""
     stack = frame.stack
     container = stack.pop()
     contained = frame.calls.binary(operator.contains, container, stack[-1])
@@ -50,22 +53,26 @@ def contains_op(frame: Frame, invert: int) -> None:
 
 
 def unary_op(frame: Frame, op: Callable[[Any], Any]) -> None:
+    """Replace the operand on the stack with ``op(operand)``."""
     stack = frame.stack
     stack[-1] = frame.calls.unary(op, stack[-1])
 
 
 def unary_not(frame: Frame, _operand: object) -> None:
+    """Replace a condition with its negation. A tensor condition may break the graph (``truth_of_check``)."""
     stack = frame.stack
     stack[-1] = not truth_of_check(frame, stack[-1], frame.pc)
 
 
 def to_bool(frame: Frame, _operand: object) -> None:
+    """Replace a condition with its truth value (Python 3.13). ``frame.pc + 1`` is the jump that uses the truth."""
     stack = frame.stack
     if type(stack[-1]) is not bool:
         stack[-1] = truth_of_check(frame, stack[-1], frame.pc + 1)
 
 
 def binary_subscr(frame: Frame, _operand: object) -> None:
+    """Replace container and key with the item. An append-only list from outside is read only at the index."""
     stack = frame.stack
     key = stack.pop()
     if type(stack[-1]) is list and id(stack[-1]) in frame.objects.append_only:
@@ -81,12 +88,14 @@ def binary_subscr(frame: Frame, _operand: object) -> None:
 
 
 def binary_slice(frame: Frame, _operand: object) -> None:
+    """Replace container and bounds with the slice (Python 3.12)."""
     stack = frame.stack
     container, start, stop = stack[-3:]
     stack[-3:] = (frame.calls.binary(operator.getitem, container, slice(start, stop)),)
 
 
 def store_subscr(frame: Frame, _operand: object) -> None:
+    """Assign an item. A ``__setitem__`` of the program runs as a resumable call."""
     stack = frame.stack
     value, container, key = stack[-3:]
     del stack[-3:]
@@ -98,6 +107,7 @@ def store_subscr(frame: Frame, _operand: object) -> None:
 
 
 def store_slice(frame: Frame, _operand: object) -> None:
+    """Assign a slice (Python 3.12)."""
     stack = frame.stack
     value, container, start, stop = stack[-4:]
     del stack[-4:]
@@ -112,5 +122,6 @@ def delete_subscr(frame: Frame, _operand: object) -> None:
 
 
 def get_len(frame: Frame, _operand: object) -> None:
+    """Push the length of the subject of a ``match`` statement, which stays on the stack."""
     stack = frame.stack
     stack.append(frame.calls.call(len, (stack[-1],), {}))

@@ -16,15 +16,17 @@ _MATCH_SELF_FLAG = 1 << 22
 
 
 def match_sequence(frame: Frame, _operand: object) -> None:
+    """Push whether the subject is a sequence that sequence patterns accept."""
     frame.stack.append(_is_a(frame, collections.abc.Sequence, _SEQUENCE_FLAG))
 
 
 def match_mapping(frame: Frame, _operand: object) -> None:
+    """Push whether the subject is a mapping that mapping patterns accept."""
     frame.stack.append(_is_a(frame, collections.abc.Mapping, _MAPPING_FLAG))
 
 
 def _is_a(frame: Frame, abstract: type, flag: int) -> bool:
-    """Whether patterns treat the value as an instance of ``abstract``.
+    """Return whether patterns treat the value as an instance of ``abstract``.
 
     The flag of a class is set if the class was registered with the abstract class, or with a class derived
     from it.
@@ -41,6 +43,7 @@ def match_keys(frame: Frame, _operand: object) -> None:
 
 
 def _values_of(frame: Frame, subject: object, keys: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Return the values of ``keys`` in a mapping, or None if a key is missing. The keys of a pattern must differ."""
     if not keys:
         return ()
     get = frame.objects.load_attr(subject, "get")
@@ -75,6 +78,10 @@ def match_class_called(noun: str) -> Callable[[Frame, int], None]:
 def _class_attributes(
     frame: Frame, matched: tuple[Any, type], count: int, keywords: tuple[str, ...]
 ) -> tuple[Any, ...] | None:
+    """Return the attributes that the sub-patterns of a class pattern match, or None if the subject does not match.
+
+    ``count`` is the number of positional sub-patterns.
+    """
     subject, cls = matched
     if not frame.calls.truth(frame.calls.call(isinstance, (subject, cls), {})):
         return None
@@ -111,6 +118,7 @@ def _positional_names(frame: Frame, cls: type) -> tuple[tuple[Any, ...], bool]:
 
 
 def _check_count(cls: type, count: int, allowed: int) -> None:
+    """Raise CPython's TypeError if a class pattern has more positional sub-patterns than the class allows."""
     if allowed < count:
         plural = "" if allowed == 1 else "s"
         name = cls.__name__
@@ -120,6 +128,10 @@ def _check_count(cls: type, count: int, allowed: int) -> None:
 def _add_attribute(
     frame: Frame, matched: tuple[Any, Any], name: str, so_far: tuple[set[str], list[Any]]
 ) -> bool:
+    """Append the attribute ``name`` of the subject.
+
+    Return False if the subject lacks the attribute. Raises TypeError for a name that occurs twice in the pattern.
+    """
     subject, cls = matched
     seen, attributes = so_far
     if name in seen:

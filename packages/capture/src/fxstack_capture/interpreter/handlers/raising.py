@@ -28,6 +28,10 @@ def raise_varargs(frame: Frame, count: int) -> None:
 
 
 def _instance(frame: Frame, raised: object, message: str) -> BaseException:
+    """Return the exception to raise: an exception itself, or the result of a call of an exception class.
+
+    Raise TypeError with the text ``message`` for any other value.
+    """
     if isinstance(raised, type) and issubclass(raised, BaseException):
         instance = frame.calls.call(raised, (), {})
         if not isinstance(instance, BaseException):
@@ -42,10 +46,12 @@ def _instance(frame: Frame, raised: object, message: str) -> BaseException:
 
 
 def reraise(frame: Frame, _operand: object) -> None:
+    """Raise the exception on top of the stack again, without a new traceback entry."""
     raise frame.interp.reraising(frame.stack.pop())
 
 
 def push_exc_info(frame: Frame, _operand: object) -> None:
+    """Start a handler: the exception on the stack becomes the handled one. Save the outer one below it."""
     stack = frame.stack
     exception = stack[-1]
     handled = frame.interp.handled
@@ -55,11 +61,13 @@ def push_exc_info(frame: Frame, _operand: object) -> None:
 
 
 def pop_except(frame: Frame, _operand: object) -> None:
+    """End a handler: restore the outer handled exception."""
     frame.interp.handled.value = frame.stack.pop()
     frame.handling -= 1
 
 
 def check_exc_match(frame: Frame, _operand: object) -> None:
+    """Push whether the exception matches the class or tuple of an ``except`` clause."""
     stack = frame.stack
     wanted = stack.pop()
     for cls in wanted if isinstance(wanted, tuple) else (wanted,):
@@ -73,14 +81,14 @@ def _is_exception_class(cls: object) -> bool:
 
 
 def _matches(cls: type, wanted: object) -> bool:
-    """Whether ``cls`` inherits from ``wanted``, or from a class in the tuple ``wanted``."""
+    """Return whether ``cls`` inherits from ``wanted``, or from a class in the tuple ``wanted``."""
     # CPython does not call ``__subclasscheck__`` here.
     mro = cls.__mro__
     return any(w in mro for w in wanted) if isinstance(wanted, tuple) else wanted in mro
 
 
 def check_eg_match(frame: Frame, _operand: object) -> None:
-    """``except*``: replace the exception by the rest, and push the matching part (or None)."""
+    """Split an exception group for an ``except*`` clause: push the matching part or None above the rest."""
     stack = frame.stack
     wanted = stack.pop()
     _check_star_types(wanted)
@@ -92,6 +100,7 @@ def check_eg_match(frame: Frame, _operand: object) -> None:
 
 
 def prep_reraise_star(frame: Frame, _operand: object) -> None:
+    """Merge the exceptions that the ``except*`` clauses raised with the unhandled rest of the group."""
     stack = frame.stack
     raised = stack.pop()
     stack[-1] = _reraised_group(frame.calls, stack[-1], raised)
@@ -156,11 +165,12 @@ def _reraised_group(calls: Calls, original: BaseException, raised: list[Any]) ->
 
 
 def _new_group(calls: Calls, message: str, exceptions: Sequence[Any]) -> Any:
+    """Call the constructor of BaseExceptionGroup as the program would."""
     return calls.call(BaseExceptionGroup, (message, exceptions), {})
 
 
 def _same_metadata(exception: BaseException, original: BaseException) -> bool:
-    """Whether ``exception`` is a part of the original group that was reraised unchanged."""
+    """Return whether ``exception`` is a part of the original group that was reraised unchanged."""
     if not isinstance(exception, BaseExceptionGroup):
         return False
     return (
@@ -175,13 +185,15 @@ def _projection(calls: Calls, original: BaseExceptionGroup[Any], keep: list[Base
     """Return the part of ``original`` whose leaves are in ``keep``, with the nesting of ``original``."""
     leaves = {id(leaf) for group in keep for leaf in _leaves(group)}
 
-    def kept(exception: BaseException) -> bool:
+    def is_reraised(exception: BaseException) -> bool:
+        """Return whether an exception of the group was reraised unchanged."""
         return not isinstance(exception, BaseExceptionGroup) and id(exception) in leaves
 
-    return calls.native(BaseExceptionGroup.split, (original, kept), {})[0]
+    return calls.native(BaseExceptionGroup.split, (original, is_reraised), {})[0]
 
 
 def _leaves(group: BaseExceptionGroup[Any]) -> list[BaseException]:
+    """Return the exceptions of a group that are no groups, at any depth."""
     leaves: list[BaseException] = []
     for exception in group.exceptions:
         leaves += _leaves(exception) if isinstance(exception, BaseExceptionGroup) else (exception,)

@@ -22,6 +22,7 @@ def nop(_frame: Frame, _operand: object) -> None:
 
 
 def pop_top(frame: Frame, _operand: object) -> None:
+    """Drop the top of the stack. Break the graph if the drop would close a generator from outside."""
     value = frame.stack[-1]
     # Dropping the iterator would close a generator from outside, which is a side effect.
     if type(value) in _ITERATORS and closes(value):
@@ -30,7 +31,7 @@ def pop_top(frame: Frame, _operand: object) -> None:
 
 
 def closes(value: object) -> bool:
-    """Whether dropping the last reference to ``value`` runs ``finally`` blocks of generators from outside.
+    """Return whether dropping the last reference to ``value`` runs ``finally`` blocks of generators from outside.
 
     In compiled code, variables of the earlier code would hold a reference until the frame ends.
     """

@@ -69,13 +69,14 @@ class ArrayTracer:
             raise graph_break("unsupported-object", f"a NumPy array of {length} bytes")
         extent = start + sum((n - 1) * s for n, s in zip(size, strides, strict=True))
         length = max(length, extent + tensor.element_size()) if 0 not in size else length
+        # Arrays over one storage must overlap in the dry run, because NumPy decides on copies by overlap.
         buffer = self._buffers.get(storage._cdata)
         if buffer is None or buffer.nbytes < length:
             buffer = self._buffers[storage._cdata] = np.zeros(length, np.uint8)
         example: np.ndarray[Any, Any] = np.ndarray(
             tuple(size), NUMPY_OF[tensor.dtype], buffer.data, start, tuple(strides)
         )
-        dry_run.contents(example)
+        dry_run.fill_example(example)
         return example
 
     def to_tensor(self, array: Array) -> torch.Tensor:
@@ -121,9 +122,10 @@ class ArrayTracer:
             {name: self._like(arg) for name, arg in kwargs.items()},
         )
         if not arrays and _is_constant(expected):
+            # A result without arrays is a constant of the graph, so the numbers that it depends on need guards.
             self._settle_numbers((args, kwargs))
             return expected
-        args = self._as_computed(pair, args)
+        args = self._convert_operands(pair, args)
         self.active, before = True, self.active
         try:
             with self.tracer.function_mode():
@@ -131,6 +133,7 @@ class ArrayTracer:
                 keywords = {name: self._inner(arg) for name, arg in kwargs.items()}
                 result = pair.ours(*operands, **keywords)
         except Exception as error:
+            # The dry run raised nothing, so the error belongs to ``torch._numpy`` and plain Python must run the call.
             raise graph_break("unsupported-call", f"{dry_run.name_of(pair.theirs)} ({error})") from error
         finally:
             self.active = before
@@ -174,7 +177,7 @@ class ArrayTracer:
                 raise graph_break("unsupported-call", text)
         return pair
 
-    def _as_computed(self, pair: Pair, args: Args) -> tuple[Any, ...]:
+    def _convert_operands(self, pair: Pair, args: Args) -> tuple[Any, ...]:
         """Convert the integer operands of a ufunc that computes in floats, as NumPy does."""
         if all(arg.example.dtype.kind in "fc" for arg in args if type(arg) is Array):
             return args
@@ -204,7 +207,7 @@ class ArrayTracer:
             return value.example
         if isinstance(value, (torch.SymInt, torch.SymFloat)):
             return value.node.hint
-        return self._mapped(value, self._like)
+        return self._map(value, self._like)
 
     def _settle_numbers(self, value: object) -> None:
         """Guard the dynamic numbers in ``value``, because NumPy computes a constant from them."""
@@ -231,9 +234,9 @@ class ArrayTracer:
             return tnp.array(value.item(), dtype=np.dtype(type(value)).name)
         if is_dtype_like(value):
             return np.dtype(value).name
-        return self._mapped(value, self._inner)
+        return self._map(value, self._inner)
 
-    def _mapped(self, value: Any, each: Callable[[Any], Any]) -> Any:
+    def _map(self, value: Any, each: Callable[[Any], Any]) -> Any:
         """Return a container with ``each`` applied to its items, or a plain value itself.
 
         Break the graph for a tensor or any other object, which NumPy would convert in a way of its own.
@@ -299,7 +302,7 @@ class ArrayTracer:
             raise graph_break("unsupported-call", text)
         if tensor.device.type != "cpu":
             self.refuse(f"an array on the default device ({tensor.device})")
-        theirs = dry_run.shares(expected, (array.example for array in arrays))
+        theirs = dry_run.shares_memory(expected, (array.example for array in arrays))
         copied_at = next((a.copied_at for a in arrays if a.copied_at is not None and theirs), None)
         if ours and not theirs:
             tensor = self.tracer.record(torch.Tensor.clone, (tensor,), {})
@@ -347,20 +350,21 @@ class ArrayTracer:
 
 
 def _in_range(operands: Args, dtypes: list[np.dtype[Any]]) -> bool:
-    """Whether plain integers fit the integer dtypes. torch wraps an integer that does not fit."""
+    """Return whether plain integers fit the integer dtypes. torch wraps an integer that does not fit."""
     limits = [np.iinfo(dtype) for dtype in dtypes if dtype.kind in "iu"]
     numbers = [number for number in operands if type(number) is int]
     return all(limit.min <= number <= limit.max for limit in limits for number in numbers)
 
 
 def _agree(expected: Any, result: Any) -> bool:
-    """Whether a plain result equals NumPy's result. A symbolic result is a size."""
+    """Return whether a plain result equals NumPy's result. A symbolic result is a size."""
     if isinstance(result, (torch.SymInt, torch.SymBool)):
         return isinstance(expected, int)
     return type(expected) is type(result) and (expected is None or expected == result)
 
 
 def _is_constant(value: object) -> bool:
+    """Return whether a NumPy result is plain data, without arrays, at any depth of tuples and lists."""
     if isinstance(value, (tuple, list)):
         return all(_is_constant(item) for item in value)
     return type(value) in CONSTANT_TYPES or isinstance(value, (int, float, complex, str, type(None)))

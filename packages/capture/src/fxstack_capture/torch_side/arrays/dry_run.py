@@ -25,7 +25,7 @@ MAX_EXAMPLE_BYTES = 1 << 26
 """The largest example array, in bytes."""
 
 
-def contents(array: np.ndarray[Any, Any]) -> None:
+def fill_example(array: np.ndarray[Any, Any]) -> None:
     """Fill an example array with ones, or with zeros if its integers may be indices. Few functions reject them."""
     array[...] = 1 if array.dtype.kind in "fc" else 0
 
@@ -63,8 +63,8 @@ def name_of(fn: object) -> str:
     return f"{module}.{name}" if module and module.startswith("numpy") else name
 
 
-def shares(result: object, arrays: Iterable[Any]) -> bool:
-    """Whether NumPy's result shares memory with an argument."""
+def shares_memory(result: object, arrays: Iterable[Any]) -> bool:
+    """Return whether NumPy's result shares memory with an argument."""
     return isinstance(result, np.ndarray) and any(
         isinstance(array, np.ndarray) and np.may_share_memory(result, array) for array in arrays
     )

@@ -64,14 +64,14 @@ def from_numpy(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwarg
     return tracer.arrays.to_tensor(args[0])
 
 
-_LEAVING_TO_TENSORS = frozenset(COMPARISONS) | {
+_DEFERS_TO_TENSORS = frozenset(COMPARISONS) | {
     function_of(f"{prefix}{name}")
     for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
     for prefix in ("", "i")
 }
 """Operators of NumPy scalars that return NotImplemented for a right tensor, which then computes."""
 
-_LOOKING = frozenset(
+_CHECKS_FOR_INT = frozenset(
     {torch.split, torch.Tensor.split, torch.tensordot, torch.norm, torch.Tensor.norm} | {torch.unravel_index}
 )
 """Python functions that check whether an argument is an int."""
@@ -80,20 +80,20 @@ _LOOKING = frozenset(
 def with_plain_scalars(fn: object, args: Args) -> tuple[Any, ...]:
     """Return the arguments of an operator with plain numbers in place of NumPy scalars, as in torch."""
     # The first argument of a function that is no operator stays, because its dtype may matter.
-    if fn in _LOOKING:
+    if fn in _CHECKS_FOR_INT:
         return args
     if NUMBERS.isdisjoint(map(type, args)) or _is_refused(fn, args):
         return args
-    if type(args[0]) in NUMBERS and fn not in _LEAVING_TO_TENSORS:
+    if type(args[0]) in NUMBERS and fn not in _DEFERS_TO_TENSORS:
         return args
     return tuple(arg.item() if type(arg) in NUMBERS else arg for arg in args)
 
 
 def takes_number(fn: object, args: Args, position: int) -> bool:
-    """Whether torch treats the NumPy scalar at ``position`` like its plain number."""
-    if type(args[position]) not in NUMBERS or _is_refused(fn, args) or fn in _LOOKING:
+    """Return whether torch treats the NumPy scalar at ``position`` like its plain number."""
+    if type(args[position]) not in NUMBERS or _is_refused(fn, args) or fn in _CHECKS_FOR_INT:
         return False
-    return fn in _LEAVING_TO_TENSORS or (position > 0 and type(args[0]) not in NUMBERS)
+    return fn in _DEFERS_TO_TENSORS or (position > 0 and type(args[0]) not in NUMBERS)
 
 
 def demand_same(
@@ -115,11 +115,11 @@ def demand_same(
 
 
 def _is_refused(fn: object, args: Args) -> bool:
-    """Whether torch raises for a scalar. A tensor stores only integers and scalars that are Python floats."""
+    """Return whether torch raises for a scalar. A tensor stores only integers and scalars that are Python floats."""
     return fn is operator.setitem and isinstance(args[2], (np.float32, np.float16))
 
 
-def _copied(tracer: TracerProtocol, array: Array, kwargs: Kwargs) -> torch.Tensor:
+def _record_copy(tracer: TracerProtocol, array: Array, kwargs: Kwargs) -> torch.Tensor:
     """Record a new contiguous tensor. ``kwargs`` may have ``dtype`` and ``device``."""
     copy = tracer.record(torch.Tensor.clone, (array.tensor,), {"memory_format": torch.contiguous_format})
     plain = {name: value for name, value in kwargs.items() if value is not None}
@@ -130,7 +130,7 @@ def _like_tensor(tracer: TracerProtocol, array: Array, kwargs: Kwargs) -> Any:
     """Record ``torch.tensor``, which always copies."""
     options = dict(kwargs)
     requires_grad = options.pop("requires_grad", False)
-    copy = _copied(tracer, array, options)
+    copy = _record_copy(tracer, array, options)
     if requires_grad:
         return tracer.call(torch.Tensor.requires_grad_, (copy,), {})
     return copy
@@ -143,7 +143,7 @@ def _as_tensor(tracer: TracerProtocol, array: Array, kwargs: Kwargs) -> Any:
     same = plain and (dtype is None or dtype == array.tensor.dtype)
     if same and isinstance(array.example, np.ndarray):
         return tracer.arrays.to_tensor(array)
-    return _copied(tracer, array, kwargs)
+    return _record_copy(tracer, array, kwargs)
 
 
 def conversion(
@@ -152,6 +152,7 @@ def conversion(
     """Return the rule of a function that converts arrays and other values to tensors."""
 
     def rule(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+        """Convert an array by ``on_array``, and a scalar or plain number by the dtype rules of torch."""
         if len(args) == 1 and type(args[0]) is Array:
             return on_array(tracer, args[0], kwargs)
         if len(args) == 1 and isinstance(args[0], torch.SymBool):
@@ -159,7 +160,7 @@ def conversion(
         if len(args) == 1 and type(args[0]) in SCALAR_TYPES and kwargs.get("dtype") is None:
             kwargs = {**kwargs, "dtype": TORCH_OF[args[0].dtype]}
             args = (args[0].item(),)
-        if len(args) == 1 and number_tensors.takes(args[0], kwargs):
+        if len(args) == 1 and number_tensors.can_make(args[0], kwargs):
             return number_tensors.make(tracer, args[0], kwargs)
         if tracer.arrays.active and kwargs.get("dtype") is None:
             # torch has NumPy's default dtypes only while a function of ``torch._numpy`` runs. The graph does
@@ -198,13 +199,13 @@ def for_call(fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> tuple[tuple[
 
 
 def _is_number(value: Scalar, name: str) -> bool:
-    """Whether torch treats the scalar, passed as the keyword ``name``, like its plain number."""
+    """Return whether torch treats the scalar, passed as the keyword ``name``, like its plain number."""
     kind = type(value.example)
     return kind in NUMBERS if name in SCALAR_ARGUMENTS else kind in _PLAIN and name not in _CONTENTS
 
 
 def _is_of_program(fn: Callable[..., Any]) -> bool:
-    """Whether code of the program gets the arguments. Such code may read the class of the scalar."""
+    """Return whether code of the program gets the arguments. Such code may read the class of the scalar."""
     code = getattr(fn, "__func__", fn)
     if code is torch_compat.FUNCTION_APPLY:
         return True
@@ -227,14 +228,15 @@ def _index(value: object) -> Any:
     """Convert integers in indices and slices to plain numbers."""
     if type(value) is Scalar and isinstance(value.example, np.integer):
         return value.item()
-    return _rebuilt(value, _index)
+    return _rebuild(value, _index)
 
 
 def _constant(value: object) -> Any:
-    return _rebuilt(value, _constant)
+    """Replace each ``Scalar`` in ``value`` by its guarded number."""
+    return _rebuild(value, _constant)
 
 
-def _rebuilt(value: Any, each: Callable[[Any], Any]) -> Any:
+def _rebuild(value: Any, each: Callable[[Any], Any]) -> Any:
     """Return a container with ``each`` applied to its items, and a scalar as a constant with a guard."""
     if type(value) is Scalar:
         return value.settle()
@@ -248,7 +250,7 @@ def _rebuilt(value: Any, each: Callable[[Any], Any]) -> Any:
 
 
 def _holds(value: Any) -> bool:
-    """Whether a value contains a ``Scalar``."""
+    """Return whether a value contains a ``Scalar``."""
     if type(value) in (list, tuple, torch.Size):
         return any(map(_holds, value))
     if type(value) is dict:

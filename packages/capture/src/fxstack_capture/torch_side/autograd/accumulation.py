@@ -91,7 +91,7 @@ def as_base(gradient: torch.Tensor) -> torch.Tensor:
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
-    """Whether the elements do not overlap and have no unused memory between them."""
+    """Return whether the elements do not overlap and have no unused memory between them."""
     expected: Any = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.size(), strict=True)):
         if size != 1:
@@ -102,7 +102,7 @@ def is_dense(tensor: torch.Tensor) -> bool:
 
 
 def _fits(gradient: torch.Tensor, leaf: torch.Tensor) -> bool:
-    """Whether a gradient has the layout that ``AccumulateGrad`` requires for the leaf."""
+    """Return whether a gradient has the layout that ``AccumulateGrad`` requires for the leaf."""
     if not is_dense(leaf):
         return bool(gradient.is_contiguous())
     strides = zip(leaf.size(), gradient.stride(), leaf.stride(), strict=True)

@@ -21,7 +21,7 @@ from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 
 def load(tracer: TracerProtocol, tensor: torch.Tensor) -> torch.Tensor:
-    """Load ``tensor.data``."""
+    """Load ``tensor.data``, which shares the memory of the tensor but not its history."""
     data: torch.Tensor = tracer.record(getattr, (tensor, "data"), {})
     if data.is_inference() is not tensor.is_inference():  # fakes differ from real tensors here
         raise graph_break("unsupported-call", "Tensor.data in inference mode")
@@ -48,7 +48,7 @@ def replace(tracer: TracerProtocol, tensor: torch.Tensor, value: object) -> torc
     data = load(tracer, value)
     if source is not None:
         with tracer.unrecorded():
-            before = tracer.faker.as_entered([tensor])[0].detach()
+            before = tracer.faker.fakes_at_start([tensor])[0].detach()
         builder.read_from(tensor, BuiltinAttr(source, "data"), before)
     if can_be_read and id(tensor) not in builder.replaced and not tracer.transforms.inside:
         _replace_in_graph(tracer, tensor, data)
@@ -62,7 +62,7 @@ def _replace_in_graph(tracer: TracerProtocol, tensor: torch.Tensor, data: torch.
     becomes = tracer.record(with_data, (tensor, data), {}) if tensor.requires_grad else data
     with tracer.unrecorded():
         tensor.data = data
-        tracer.note_entered(tensor, tracer.faker.as_entered([tensor])[0])
+        tracer.note_entered(tensor, tracer.faker.fakes_at_start([tensor])[0])
     tracer.builder.alias(tensor, becomes)
 
 
@@ -71,10 +71,12 @@ class _WithData(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: object, leaf: torch.Tensor, data: torch.Tensor) -> torch.Tensor:  # noqa: ARG004 - torch's signature
+        """Return the new data without its history."""
         return data.data
 
     @staticmethod
     def backward(ctx: object, *gradients: object) -> Any:  # noqa: ARG004
+        """Pass the gradient to the leaf. The data gets no gradient."""
         return gradients[0], None
 
 

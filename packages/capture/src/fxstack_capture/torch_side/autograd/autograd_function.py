@@ -102,6 +102,7 @@ class DryRunContext:
         self.materialize_grads = True
 
     def save_for_backward(self, *tensors: object) -> None:
+        """Keep the tensors, because the traced backward reads them."""
         self.saved_tensors = tensors
 
     def mark_dirty(self, *tensors: object) -> None:
@@ -110,6 +111,7 @@ class DryRunContext:
     save_for_forward = mark_non_differentiable = mark_dirty
 
     def set_materialize_grads(self, value: bool) -> None:
+        """Keep the flag, because the program may read it again."""
         self.materialize_grads = value
 
 
@@ -147,7 +149,7 @@ def apply(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kw
 
 
 def _needs_template(value: object) -> bool:
-    """Whether a node cannot hold the argument, so that ``function_arguments`` must describe the argument."""
+    """Return whether a node cannot hold the argument, so that ``function_arguments`` must describe the argument."""
     kinds = function_arguments
     return kinds.is_function(value) or kinds.is_object(value) or kinds.is_named_tuple(value)
 
@@ -269,6 +271,7 @@ def apply_with_operands(
     method: Callable[..., Any] = getattr(function, name)
 
     def differentiate(*gradients: object) -> Any:
+        """Run the user's backward, in which torch functions get the operands in place of outside tensors."""
         with _Replacing(operands):
             return method(*gradients)
 
@@ -292,5 +295,6 @@ class _Replacing(TorchFunctionMode):
         return func(*operands, **named)
 
     def _replace(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the operand for an outside tensor, else the tensor itself."""
         pair = self._operands.get(id(tensor))
         return tensor if pair is None else pair[1]

@@ -92,17 +92,19 @@ class Templates:
 
 
 def is_function(value: object) -> bool:
+    """Return whether the value is a function, but not a method bound to a tensor, which a node can hold."""
     if type(value) is BuiltinFunctionType:
         return not isinstance(value.__self__, torch.Tensor)
     return type(value) is FunctionType
 
 
 def is_named_tuple(value: object) -> bool:
+    """Return whether the value is an instance of a named tuple class."""
     return isinstance(value, tuple) and hasattr(type(value), "_fields")
 
 
 def is_object(value: object) -> bool:
-    """Whether the value is an instance whose ``__dict__`` is its whole state."""
+    """Return whether the value is an instance whose ``__dict__`` is its whole state."""
     cls = type(value)
     is_python_class = is_heap_type(cls) and cls.__new__ is object.__new__
     return is_python_class and is_bare(cls) and not has_finalizer(cls) and hasattr(value, "__dict__")

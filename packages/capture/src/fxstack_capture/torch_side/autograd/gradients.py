@@ -49,7 +49,7 @@ OUTSIDE = "torch::autograd::Error"
 
 @calls_program
 def grad(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Apply the rule for ``torch.autograd.grad``."""
+    """Record ``torch.autograd.grad`` as one node. Break the graph if the history leaves the trace."""
     if tracer.transforms.concern(args, kwargs):
         return tracer.record(fn, args, kwargs)
     bound = _GRAD.bind(*args, **kwargs)
@@ -59,7 +59,7 @@ def grad(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwa
 
 @calls_program
 def method(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> None:
-    """Apply the rule for ``Tensor.backward``."""
+    """Apply the rule for ``Tensor.backward``, called as a bound method or with the tensor as an argument."""
     owner = getattr(fn, "__self__", None)
     bound = _METHOD.bind(*((owner, *args) if isinstance(owner, torch.Tensor) else args), **kwargs)
     options = dict(bound.arguments)
@@ -68,17 +68,18 @@ def method(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: K
 
 @calls_program
 def backward(tracer: TracerProtocol, _fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> None:
-    """Apply the rule for ``torch.autograd.backward``."""
+    """Apply the rule for ``torch.autograd.backward``, which differentiates several roots at once."""
     options = dict(_BACKWARD.bind(*args, **kwargs).arguments)
     if options.pop("grad_variables", None) is not None:
         raise graph_break("unsupported-call", "torch.autograd.backward with grad_variables")
-    roots = _listed(options.pop("tensors"))
+    roots = _as_list(options.pop("tensors"))
     gradients = options.pop("grad_tensors", None)
-    tensors = [None] * len(roots) if gradients is None else _listed(gradients)
+    tensors = [None] * len(roots) if gradients is None else _as_list(gradients)
     _differentiate(tracer, roots, tensors, **options)
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
+    """Return a tensor or sequence of tensors, as ``backward`` accepts them, as a list."""
     return [value] if isinstance(value, torch.Tensor) else list(value)
 
 
@@ -98,7 +99,7 @@ def _differentiate(
         raise graph_break("unsupported-call", "backward inside of a torch.func transform")
     leaves = _demand_inside(tracer, roots)
     if inputs is not None:
-        chosen = _listed(inputs)
+        chosen = _as_list(inputs)
         if not chosen or not all(any(w is leaf for leaf in leaves) for w in chosen):
             raise graph_break("unsupported-call", "backward with inputs that are not its leaves")
         leaves = chosen
@@ -187,14 +188,14 @@ def _demand_known(tracer: TracerProtocol, leaf: torch.Tensor) -> None:
 
 
 def has_freed_history(tensor: torch.Tensor) -> bool:
-    """Whether a gradient has freed the history of a fake, so that a second gradient raises an error."""
+    """Return whether a gradient has freed the history of a fake, so that a second gradient raises an error."""
     with suppress(RuntimeError):  # autograd cannot make the ``grad_fn`` of the view
         return any(map(_is_freed, history([tensor])))
     return False
 
 
 def _is_freed(node: object) -> bool:
-    """Whether the saved tensors of an autograd node are freed."""
+    """Return whether the saved tensors of an autograd node are freed."""
     # Running the node would call the program's backward functions, so the saved tensors are read instead.
     try:
         kind: Any = type(node)
@@ -250,7 +251,7 @@ def as_parameter(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def has_hidden_history(tracer: TracerProtocol, tensor: torch.Tensor) -> bool:
-    """Whether a result requires grad, and the graph made all leaves of its history."""
+    """Return whether a result requires grad, and the graph made all leaves of its history."""
     if not tensor.requires_grad or is_leaf(tensor) is not False:
         return False
     for node in history([tensor]):
@@ -266,10 +267,12 @@ class _Dropped(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: object, tensor: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:  # noqa: ARG004 - torch's signature
+        """Return the tensor without its history."""
         return tensor.data
 
     @staticmethod
     def backward(ctx: object, *gradients: object) -> Any:  # noqa: ARG004
+        """Return no gradients, because no code holds the leaf and the tensor's real history is in the graph."""
         return None, None
 
 

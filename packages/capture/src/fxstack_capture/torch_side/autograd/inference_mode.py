@@ -50,7 +50,7 @@ def _enter(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: Kwargs) -> 
 
 
 def _leave(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: Kwargs) -> None:
-    """Apply the rule for ``Region.__exit__``."""
+    """Apply the rule for ``Region.__exit__``: restore the outer mode in the trace and in the graph."""
     opened = tracer.regions.open
     if not opened or opened[-1].region is not args[0]:
         raise graph_break("unsupported-call", "the end of a torch.inference_mode from outside")

@@ -32,15 +32,15 @@ from fxstack_interchange.format.literals import LITERAL_TYPES
 _CONTAINERS = (dict, list, tuple, set, frozenset, deque)
 _MUTABLE = (dict, list, set, deque)
 _MAX_PARTS = 10_000
-Place = tuple[Any, Any]
+StateLocation = tuple[Any, Any]
 """An object and the name of an attribute, a namespace and a key, a cell, or a container (both with None)."""
 
 
 class State:
-    """Places that a backward reads, with the values of the places in the trace."""
+    """Locations that a backward reads, with the values of the locations in the trace."""
 
-    def __init__(self, places: list[Place]) -> None:
-        self._values = [(place, list(_parts(_value_at(*place)))) for place in places]
+    def __init__(self, locations: list[StateLocation]) -> None:
+        self._values = [(location, list(_parts(_value_at(*location)))) for location in locations]
 
         self.is_copied = False
         """Whether the node holds copies of objects that the backward reads, so no run of it sees the change."""
@@ -49,16 +49,21 @@ class State:
         return bool(self._values)
 
     def has_changed(self) -> bool:
-        """Whether a place has another value than in the trace. Raise RuntimeError if no run can see the change."""
-        changed = any(not _equal(list(_parts(_value_at(*place))), before) for place, before in self._values)
+        """Return whether a location has another value than in the trace.
+
+        Raise RuntimeError if no run can see the change.
+        """
+        changed = any(
+            not _equal(list(_parts(_value_at(*location))), before) for location, before in self._values
+        )
         if changed and self.is_copied:
             raise RuntimeError("an object that a backward of the program reads was changed after the forward")
         return changed
 
 
 @contextmanager
-def note_reads(objects: Any) -> Iterator[list[Place]]:
-    """Collect the places that the program reads inside of the context."""
+def note_reads(objects: Any) -> Iterator[list[StateLocation]]:
+    """Collect the locations that the program reads inside of the context."""
     before, objects.reads = objects.reads, []
     reads = objects.reads
     try:
@@ -69,14 +74,14 @@ def note_reads(objects: Any) -> Iterator[list[Place]]:
             before += reads
 
 
-def find_state(tracer: TracerProtocol, reads: Iterable[Place], *roots: Any) -> State | None:
+def find_state(tracer: TracerProtocol, reads: Iterable[StateLocation], *roots: Any) -> State | None:
     """Return the state among the reads, or None if the trace itself has made a part of the state.
 
     ``roots`` are the functions that were called. Their defaults and bound arguments count as read.
     """
     objects: Any = tracer.trace.objects
     bound_values = [(value, None) for root in roots for value in _bound_values(objects.original_of(root))]
-    places: list[Place] = []
+    locations: list[StateLocation] = []
     for holder, name in (*reads, *bound_values):
         original = objects.original_of(holder)
         value = _value_at(original, name)
@@ -84,16 +89,16 @@ def find_state(tracer: TracerProtocol, reads: Iterable[Place], *roots: Any) -> S
         if isinstance(holder, (torch.Tensor, Array)) or _is_constant_binding(original, value):
             continue
         if outside or (name is None and type(holder) is not CellType):
-            places.append((original, name))
+            locations.append((original, name))
         elif isinstance(value, _CONTAINERS) and objects.is_preexisting(value):
-            places.append((objects.original_of(value), None))
+            locations.append((objects.original_of(value), None))
         elif type(holder) is CellType and (isinstance(value, _MUTABLE) or _may_be_rebound(tracer, holder)):
             return None
-    return State(places)
+    return State(locations)
 
 
 def _is_constant_binding(holder: Any, value: Any) -> bool:
-    """Whether the value cannot change: a definition, or a name of a library that binds its names once."""
+    """Return whether the value cannot change: a definition, or a name of a library that binds its names once."""
     if type(holder) is dict:
         name = holder.get("__name__")
     elif isinstance(holder, ModuleType | type):
@@ -117,7 +122,7 @@ def _bound_values(fn: Any) -> Iterator[Any]:
 
 
 def _may_be_rebound(tracer: TracerProtocol, cell: CellType) -> bool:
-    """Whether the running function that owns a cell, or a function inside of it, may bind its variable again."""
+    """Return whether the running function that owns a cell, or a function inside of it, may bind its variable again."""
     frame = tracer.trace.interp.current_frame()
     while frame is not None:
         for index, value in enumerate(frame.fast):
@@ -129,7 +134,7 @@ def _may_be_rebound(tracer: TracerProtocol, cell: CellType) -> bool:
 
 
 def _stores(code: CodeType, name: str, start: int) -> bool:
-    """Whether code after the offset ``start``, or a nested function, stores the variable ``name``.
+    """Return whether code after the offset ``start``, or a nested function, stores the variable ``name``.
 
     A jump to an earlier offset counts the code from there on.
     """
@@ -146,7 +151,7 @@ _JUMPS = frozenset({*dis.hasjrel, *dis.hasjabs})
 
 
 def _value_at(holder: Any, name: Any) -> Any:
-    """Return the present value of a place, or ABSENT."""
+    """Return the present value of a location, or ABSENT."""
     if type(holder) is CellType:
         return holder.cell_contents if holder != CellType() else ABSENT
     if name is None:
@@ -173,7 +178,7 @@ def _parts(value: Any) -> Iterator[Any]:
 
 
 def _equal(now: list[Any], before: list[Any]) -> bool:
-    """Whether two lists have the same objects or equal literals."""
+    """Return whether two lists have the same objects or equal literals."""
     return len(now) == len(before) and all(
         a is b or (type(a) is type(b) and type(a) in LITERAL_TYPES and a == b)
         for a, b in zip(now, before, strict=True)

@@ -37,7 +37,7 @@ from fxstack_interchange.operators.hooking import hook_gradient
 
 
 def register(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Apply the rule for ``register_hook`` and ``register_post_accumulate_grad_hook``."""
+    """Apply the rule for ``register_hook`` and ``register_post_accumulate_grad_hook``. Inputs get the hook later."""
     tensor, rest = _owner(fn, args)
     if kwargs.keys() == {"hook"} and not rest:
         rest, kwargs = (kwargs["hook"],), {}
@@ -70,6 +70,7 @@ class HandleInGraph(RemovableHandle):
 
     def __init__(self, hooks: OrderedDict[int, Any], number: int) -> None:
         self.hooks_dict_ref = weakref.ref(hooks)
+        """``RemovableHandle`` removes the hook from this dictionary."""
         self.id = number
         self.extra_dict_ref = ()
 
@@ -141,7 +142,7 @@ class HooksInGraph:
             raise LaterHooks(frozenset(moved))
 
     def _changes_inputs(self) -> bool:
-        """Whether the graph has written to an input."""
+        """Return whether the graph has written to an input."""
         inputs = {fake.untyped_storage()._cdata for fake, _, _ in self._tracer.inputs()}
         return not inputs.isdisjoint(self._tracer.mutated_storages)
 

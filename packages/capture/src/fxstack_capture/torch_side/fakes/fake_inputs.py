@@ -71,25 +71,25 @@ def _unsupported_kind(real: torch.Tensor) -> str | None:
     return None
 
 
-def known(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> FakeTensor | None:
+def existing_fake(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> FakeTensor | None:
     """Return the fake that a plain tensor already has, or ``None``. Guard a tensor of which only a view was wrapped."""
     fake = tracer.faker.known(real)
     if fake is None or id(fake) not in tracer.faker.implied:
         return fake
     # Only a view of ``real`` was wrapped until now, so the tensor has no guards yet.
     tracer.faker.implied.remove(id(fake))
-    return static(tracer, real, source)
+    return make_static(tracer, real, source)
 
 
-def new(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> FakeTensor:
+def make_fake(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> FakeTensor:
     """Make the fake of a plain tensor that has no fake yet."""
-    planned = plan(tracer, real, source)
+    planned = plan_geometry(tracer, real, source)
     if planned.static:
-        return static(tracer, real, source)
-    return symbolic(tracer, real, source, tracer.geometry.tensor(real, source, planned))
+        return make_static(tracer, real, source)
+    return make_symbolic(tracer, real, source, tracer.geometry.tensor(real, source, planned))
 
 
-def plan(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> TensorPlan:
+def plan_geometry(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> TensorPlan:
     """Choose the symbolic sizes, strides and offset of a tensor. Guard that the tensor has no other marks."""
     trace = tracer.trace
     if not isinstance(real, torch.nn.Parameter):
@@ -97,13 +97,13 @@ def plan(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> TensorPl
     return plan_tensor(real, source, tracer.history, trace.options, trace.contract, choices=trace.choices)
 
 
-def static(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> FakeTensor:
+def make_static(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> FakeTensor:
     """Make a fake with the constant size and strides of the real tensor."""
     tracer.trace.guard(source, tensor_is(real))
     return tracer.faker.fake(real, real.size(), real.stride(), real.storage_offset())
 
 
-def symbolic(
+def make_symbolic(
     tracer: TracerProtocol, real: torch.Tensor, source: Source, geometry: tuple[Any, Any, Any]
 ) -> FakeTensor:
     """Make a fake with the given sizes, strides and offset, some of which are symbolic."""

@@ -43,17 +43,19 @@ def kernel_of(func: OpOverload) -> Any:
         return None
     if func not in meta_table and not FakeTensorMode.cpp_meta_supports_symint(FakeTensorMode, func):
         if func in decomposition_table and torch_decomp_decompositions(func):
-            return _decomposed
+            return _compute_by_decomposition
         if func._can_decompose():
             return _composite
     if func in _RESIZED:
-        return _resized
+        return _compute_upsampling
     if any(check(func) for check, _ in op_implementations_checks):
         return _special
     return _meta if has_meta(func) else None
 
 
-def _decomposed(mode: FakeTensorMode, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+def _compute_by_decomposition(
+    mode: FakeTensorMode, func: Callable[..., Any], args: Args, kwargs: Kwargs
+) -> Any:
     """Compute an operator by the decomposition of torch."""
     with mode:
         return decomposition_table[func](*args, **kwargs)
@@ -93,7 +95,7 @@ _RESIZED = frozenset(
 ) | {torch.ops.aten.upsample_bilinear2d.default}
 
 
-def _resized(mode: FakeTensorMode, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+def _compute_upsampling(mode: FakeTensorMode, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Compute an upsampling operator. An empty batch is computed from a batch with one item."""
     # torch's meta functions raise ``TypeError`` for empty batches, which eager accepts.
     x, *rest = args
@@ -114,7 +116,7 @@ _SHIFTS = {
 """The operators of ``<<`` and ``>>``, with equivalents whose meta functions promote dtypes as eager does."""
 
 
-def promoting(func: Callable[..., Any], args: Args) -> Any:
+def promoted_operator(func: Callable[..., Any], args: Args) -> Any:
     """Return the operator that computes the metadata of ``func``'s result."""
     # The meta functions of the shifts require that each argument has an integer dtype. Eager's kernels
     # require that the promoted dtype is an integer dtype, for example for a mask and an integer. torch's own
@@ -190,7 +192,7 @@ def _plain_convolution(func: Callable[..., Any], args: Args) -> Any:
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether the tensor is on the CPU, and known to be contiguous without a guard."""
+    """Return whether the tensor is on the CPU, and known to be contiguous without a guard."""
     if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
         return False
     expected: Any = 1

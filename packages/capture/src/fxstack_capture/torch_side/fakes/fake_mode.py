@@ -22,7 +22,7 @@ from fxstack_capture.torch_compat import (
     should_allow_numbers_as_tensors,
 )
 from fxstack_capture.torch_compat import higher_order_ops as _higher_order_ops
-from fxstack_capture.torch_side.fakes.fake_kernels import kernel_of, promoting, symbolic_kernel
+from fxstack_capture.torch_side.fakes.fake_kernels import kernel_of, promoted_operator, symbolic_kernel
 from fxstack_capture.torch_side.fakes.operator_cache import (
     MASKS,
     SYMBOLIC,
@@ -80,7 +80,7 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
         self.nt_tensor_id_counter = self.nt_tensor_id_initial_count
         self._recipes = process_cache()
         self._symbolic_recipes = OperatorCache()
-        self.asked: torch.Tensor | None = None
+        self.number_read: torch.Tensor | None = None
         """The tensor whose unknown number the last operator read, which broke the graph."""
         self.operators: set[Any] = set()
         """The operators that have run in this trace."""
@@ -113,7 +113,7 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
         self.operators.add(func)
         self.data_checks += refuses_data(func, args)
         if func is _NUMBER:
-            self.asked = args[0]
+            self.number_read = args[0]
         try:
             result = self._run(func, types, args, kwargs)
         except RuntimeError as error:
@@ -123,7 +123,7 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
         if isinstance(func, OpOverload) and not self._torch_depth:
             demand_accepted(func, args, kwargs)
         if func is not _NUMBER:  # an unbacked number may turn out not to do
-            self.asked = None
+            self.number_read = None
         return result
 
     def _run(self, func: object, types: Sequence[type], args: object, kwargs: object) -> Any:
@@ -175,7 +175,7 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
         if func in SIZE_RULES:
             with self:
                 check_sizes(func, args)
-        result = make(promoting(func, args), types, args, kwargs, *more)
+        result = make(promoted_operator(func, args), types, args, kwargs, *more)
         if dtypes is not None and differ(result, dtypes):
             with self:
                 result = in_dtypes(result, dtypes)
@@ -248,6 +248,7 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
             return self._view(part, base)
 
     def _view(self, part: View, base: FakeTensor) -> FakeTensor:
+        """Return a fake over the storage of ``base`` with the geometry of ``part``."""
         meta = torch.empty(0, dtype=part.dtype, device="meta")
         meta.set_(base.untyped_storage(), part.offset, part.size, part.stride)
         return self.wrap(meta, base.fake_device)
@@ -268,7 +269,7 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
 
 
 def _shares_what_it_writes(func: object, args: Args) -> bool:
-    """Whether a call writes to a tensor that shares its storage with another argument."""
+    """Return whether a call writes to a tensor that shares its storage with another argument."""
     # Eager checks for overlapping memory before all other errors.
     first = func._schema.arguments[:1] if isinstance(func, OpOverload) else ()
     if not any(x.alias_info is not None and x.alias_info.is_write for x in first):

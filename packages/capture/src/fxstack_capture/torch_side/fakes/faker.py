@@ -24,7 +24,7 @@ Geometry = tuple[tuple[int | torch.SymInt, ...], tuple[int | torch.SymInt, ...],
 def with_history(fake: FakeTensor) -> FakeTensor:
     """Return the fake with a ``grad_fn``, which makes the fake a non-leaf."""
     # The content of the history does not matter. The node raises an error if autograd runs the node.
-    add_history = torch_compat.DelayedError("a stand-in of a graph input has no history to differentiate", 1)
+    add_history = torch_compat.DelayedError("the fake of a graph input has no history to differentiate", 1)
     with torch.inference_mode(mode=False), torch.enable_grad():
         return cast("FakeTensor", add_history(fake.requires_grad_()))
 
@@ -36,11 +36,13 @@ class _ViewOfAFunction(torch.autograd.Function):
     def forward(
         _context: object, base: torch.Tensor, _anchor: torch.Tensor, real: torch.Tensor, geometry: Any
     ) -> Any:
+        """Return the view of ``base`` with the geometry of the real tensor."""
         return _part(base, real, *geometry)
 
     @staticmethod
     def backward(_context: object, *_gradients: object) -> Any:
-        raise AssertionError("a stand-in of a graph input has no history to differentiate")
+        """Raise AssertionError: the tracer breaks the graph before a gradient reaches an input's history."""
+        raise AssertionError("the fake of a graph input has no history to differentiate")
 
 
 def _part(base: torch.Tensor, real: torch.Tensor, sizes: Any, strides: Any, offset: Any) -> torch.Tensor:
@@ -66,7 +68,7 @@ def _anchor() -> torch.Tensor:
 
 
 def _is_same_number(number: int | torch.SymInt, other: int | torch.SymInt) -> bool:
-    """Whether two sizes are equal. The comparison records no guard."""
+    """Return whether two sizes are equal. The comparison records no guard."""
     if isinstance(number, torch.SymInt) and isinstance(other, torch.SymInt):
         return bool(number.node.expr == other.node.expr)
     return type(number) is type(other) and number == other
@@ -106,20 +108,20 @@ class Faker:
         else:
             fake = self._fresh(real, sizes, strides, offset)
         if fake.requires_grad is not real.requires_grad or is_leaf(fake) is not real.is_leaf:
-            raise graph_break("unsupported-tensor", "a tensor whose history has no stand-in")
+            raise graph_break("unsupported-tensor", "a tensor whose history no fake can represent")
         if isinstance(real, torch.nn.Parameter):
             fake._is_param = True
         self._fakes[id(real)] = real, fake
         self._entered[id(fake)] = real, (tuple(sizes), tuple(strides), offset)
         return fake
 
-    def as_entered(self, values: Sequence[Any]) -> list[Any]:
+    def fakes_at_start(self, values: Sequence[Any]) -> list[Any]:
         """Return the fakes as they were at the start, before the program changed size, layout or history."""
         earlier = Faker(self.mode)
         earlier._storages = self._storages
-        return [self._as_entered(value, earlier) for value in values]
+        return [self._fake_at_start(value, earlier) for value in values]
 
-    def _as_entered(self, value: Any, earlier: Faker) -> Any:
+    def _fake_at_start(self, value: Any, earlier: Faker) -> Any:
         """Return ``value`` itself, or a new fake if the program has changed the geometry, storage or history."""
         entry = self._entered.get(id(value))
         if entry is None:
@@ -140,10 +142,10 @@ class Faker:
         without_modes = torch_compat.DisableTorchDispatch()
         try:
             if inference is torch.is_inference_mode_enabled():
-                fake = self._wrapped(real, sizes, strides, offset)
+                fake = self._make_fake(real, sizes, strides, offset)
             else:
                 with torch.inference_mode(inference):
-                    fake = self._wrapped(real, sizes, strides, offset)
+                    fake = self._make_fake(real, sizes, strides, offset)
         finally:
             del without_modes  # the guard object is active as long as the object lives
         if not real.requires_grad:
@@ -154,7 +156,7 @@ class Faker:
         fake.requires_grad_()
         return fake if real.is_leaf else with_history(fake)
 
-    def _wrapped(self, real: torch.Tensor, sizes: object, strides: object, offset: object) -> FakeTensor:
+    def _make_fake(self, real: torch.Tensor, sizes: object, strides: object, offset: object) -> FakeTensor:
         """Make a fake with the conjugate and negative bits of the real tensor."""
         meta = self._meta(real, sizes, strides, offset)
         if real.is_conj():

@@ -71,11 +71,12 @@ class Recipe:
 
     parts: tuple[Part, ...]
     container: type | None
+    """The class of the result if the operator returns several tensors, else None."""
 
 
 @cache
 def is_predictable(func: object) -> bool:
-    """Whether the metadata of the result depends on metadata only, according to the schema and the tags."""
+    """Return whether the metadata of the result depends on metadata only, according to the schema and the tags."""
     return (
         isinstance(func, OpOverload)
         and func.namespace in ("aten", "prims")
@@ -182,7 +183,7 @@ def _part_of(result: FakeTensor, tensors: Sequence[FakeTensor]) -> Part | None:
 
 
 def _is_ordinary(result: FakeTensor) -> bool:
-    """Whether sizes, strides, offset and dtype describe the result completely."""
+    """Return whether sizes, strides, offset and dtype describe the result completely."""
     return (
         result.layout is torch.strided
         and result.constant is None
@@ -200,9 +201,11 @@ class OperatorCache:
         self._recipes: dict[tuple[Any, ...], Recipe] = {}
 
     def get(self, key: tuple[Any, ...]) -> Recipe | None:
+        """Return the recorded effect of a call on metadata, or None if the call has not run."""
         return self._recipes.get(key)
 
     def put(self, key: tuple[Any, ...], recipe: Recipe) -> None:
+        """Store the effect of a call. A full cache is emptied first, so that its size has a limit."""
         if len(self._recipes) >= _CAPACITY:
             self._recipes = {}
         self._recipes[key] = recipe

@@ -19,7 +19,7 @@ _MASKS = (torch.bool, torch.uint8)
 
 
 class RefusedSizesError(RuntimeError):
-    """Eager rejects the sizes of the call."""
+    """Raised where eager rejects the sizes of a call that the fake kernels accept."""
 
 
 def check_sizes(func: object, args: Sequence[Any]) -> None:
@@ -30,14 +30,14 @@ def check_sizes(func: object, args: Sequence[Any]) -> None:
 
 
 def _differ(sizes: Sequence[Any], others: Sequence[Any]) -> bool:
-    """Whether two lists of sizes differ for certain."""
+    """Return whether two lists of sizes differ for certain."""
     return len(sizes) != len(others) or any(
         guard_or_false(a != b) for a, b in zip(sizes, others, strict=True)
     )
 
 
 def _does_not_expand(sizes: Sequence[Any], to: Sequence[Any]) -> bool:
-    """Whether a tensor of ``sizes`` cannot be expanded to the sizes ``to``."""
+    """Return whether a tensor of ``sizes`` cannot be expanded to the sizes ``to``."""
     shift = len(to) - len(sizes)
     return shift < 0 or any(
         guard_or_false(old != 1) and guard_or_false(old != new)
@@ -45,25 +45,26 @@ def _does_not_expand(sizes: Sequence[Any], to: Sequence[Any]) -> bool:
     )
 
 
-def _scattered(view: Callable[..., Tensor]) -> Callable[..., bool]:
+def _rule_of_scatter(view: Callable[..., Tensor]) -> Callable[..., bool]:
     """Return a rule: the scattered tensor must have the sizes of the view that the tensor replaces."""
     return lambda x, source, *where: _differ(source.shape, view(x, *where).shape)
 
 
 def _without(sizes: Sequence[Any], dim: int) -> list[Any]:
+    """Return ``sizes`` without the dimension ``dim``, which may be negative."""
     at = dim % len(sizes) if sizes else 0
     return [*sizes[:at], *sizes[at + 1 :]]
 
 
-def _rows(x: Tensor, dim: int, _index: Tensor, source: Tensor, *_: object) -> bool:
-    """Whether the added or copied rows differ in size from the rows of the target."""
+def _has_wrong_rows(x: Tensor, dim: int, _index: Tensor, source: Tensor, *_: object) -> bool:
+    """Return whether the added or copied rows differ in size from the rows of the target."""
     if not -x.dim() <= dim < x.dim() or not source.dim():
         return False
     return _differ(_without(x.shape, dim), _without(source.shape, dim))
 
 
-def _put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, *_: object) -> bool:
-    """Whether ``values`` cannot expand to the selection of ``indices``."""
+def _has_wrong_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, *_: object) -> bool:
+    """Return whether ``values`` cannot expand to the selection of ``indices``."""
     at = [dim for dim, index in enumerate(indices) if index is not None]
     indexing = [index for index in indices if index is not None]
     if not indexing or any(index.dtype in _MASKS for index in indexing) or at[-1] >= x.dim():
@@ -75,8 +76,8 @@ def _put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, *_: object
     return _does_not_expand(values.shape, [*before, *shape, *after])
 
 
-def _masked(x: Tensor, indices: Sequence[Tensor | None]) -> bool:
-    """Whether a mask differs in size from the dimensions that the mask indexes."""
+def _has_wrong_mask(x: Tensor, indices: Sequence[Tensor | None]) -> bool:
+    """Return whether a mask differs in size from the dimensions that the mask indexes."""
     dim = 0
     for index in indices:
         if index is not None and index.dtype in _MASKS:
@@ -88,46 +89,46 @@ def _masked(x: Tensor, indices: Sequence[Tensor | None]) -> bool:
     return False
 
 
-def _select(x: Tensor, _dim: int, index: Tensor) -> bool:
-    """Whether the index of ``index_select`` is no vector, or has several items for a scalar."""
+def _has_wrong_index(x: Tensor, _dim: int, index: Tensor) -> bool:
+    """Return whether the index of ``index_select`` is no vector, or has several items for a scalar."""
     return index.dim() > 1 or (not x.dim() and guard_or_false(index.numel() != 1))
 
 
-def _elementwise_loss(x: Tensor, target: Tensor, *_: object) -> bool:
-    """Whether the broadcast sizes differ from the sizes of the first argument, which sizes the result."""
+def _has_wrong_broadcast(x: Tensor, target: Tensor, *_: object) -> bool:
+    """Return whether the broadcast sizes differ from the sizes of the first argument, which sizes the result."""
     return _differ(torch.broadcast_shapes(x.shape, target.shape), x.shape)
 
 
-def _spatial_loss(x: Tensor, target: Tensor, weight: Tensor | None = None, *_: object) -> bool:
-    """Whether the target of ``nll_loss2d`` has other spatial sizes than the input."""
+def _has_wrong_target(x: Tensor, target: Tensor, weight: Tensor | None = None, *_: object) -> bool:
+    """Return whether the target of ``nll_loss2d`` has other spatial sizes than the input."""
     if x.dim() != 4 or target.dim() != 3:
         return False
     unweighted = weight is None or not guard_or_false(weight.numel() != x.shape[1])
     return not unweighted or _differ(target.shape, _without(x.shape, 1))
 
 
-def _resized(x: Tensor, sizes: Sequence[Any], *_: object) -> bool:
-    """Whether a size is not positive. Only the batch may be empty."""
+def _has_empty_size(x: Tensor, sizes: Sequence[Any], *_: object) -> bool:
+    """Return whether a size is not positive. Only the batch may be empty."""
     return any(guard_or_false(n <= 0) for n in (*x.shape[1:], *sizes))
 
 
 SIZE_RULES: dict[Any, Callable[..., bool]] = {
-    _ATEN.slice_scatter.default: _scattered(_ATEN.slice.Tensor),
-    _ATEN.select_scatter.default: _scattered(_ATEN.select.int),
-    _ATEN.diagonal_scatter.default: _scattered(_ATEN.diagonal.default),
-    _ATEN.as_strided_scatter.default: _scattered(_ATEN.as_strided.default),
-    _ATEN.soft_margin_loss.default: _elementwise_loss,
-    _ATEN.nll_loss2d_forward.default: _spatial_loss,
-    _ATEN.index.Tensor: _masked,
-    _ATEN.index_select.default: _select,
-    **{getattr(_ATEN, f"index_put{suffix}").default: _put for suffix in ("", "_")},
+    _ATEN.slice_scatter.default: _rule_of_scatter(_ATEN.slice.Tensor),
+    _ATEN.select_scatter.default: _rule_of_scatter(_ATEN.select.int),
+    _ATEN.diagonal_scatter.default: _rule_of_scatter(_ATEN.diagonal.default),
+    _ATEN.as_strided_scatter.default: _rule_of_scatter(_ATEN.as_strided.default),
+    _ATEN.soft_margin_loss.default: _has_wrong_broadcast,
+    _ATEN.nll_loss2d_forward.default: _has_wrong_target,
+    _ATEN.index.Tensor: _has_wrong_mask,
+    _ATEN.index_select.default: _has_wrong_index,
+    **{getattr(_ATEN, f"index_put{suffix}").default: _has_wrong_put for suffix in ("", "_")},
     **{
-        getattr(_ATEN, f"index_{name}{suffix}").default: _rows
+        getattr(_ATEN, f"index_{name}{suffix}").default: _has_wrong_rows
         for name in ("add", "copy", "reduce")
         for suffix in ("", "_")
     },
     **{
-        getattr(_ATEN, f"{name}d").default: _resized
+        getattr(_ATEN, f"{name}d").default: _has_empty_size
         for name in (
             *("upsample_nearest1", "upsample_nearest2", "upsample_nearest3", "upsample_linear1"),
             *("_upsample_nearest_exact1", "_upsample_nearest_exact2", "_upsample_nearest_exact3"),

@@ -46,11 +46,15 @@ def demand_accepted(func: OpOverload, args: tuple[object, ...], kwargs: dict[str
 
 
 def _is_strided(value: object) -> TypeGuard[torch.Tensor]:
+    """Return whether the value is a tensor that has a storage to write to."""
     return isinstance(value, torch.Tensor) and value.layout is torch.strided
 
 
 def _overlap_in_part(tensor: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors overlap partly, as ATen's ``get_overlap_status`` decides. ATen looks only at dense tensors."""
+    """Return whether two tensors overlap partly, as ATen's ``get_overlap_status`` decides.
+
+    ATen looks only at dense tensors.
+    """
     if tensor is other or tensor.untyped_storage()._cdata != other.untyped_storage()._cdata:
         return False
     first, second = _extent(tensor), _extent(other)
@@ -82,7 +86,7 @@ def version_of(tensor: torch.Tensor) -> int | None:
 
 
 def has_changed(tensor: torch.Tensor, version: int | None, listener: Listener | None) -> bool:
-    """Whether a call wrote to a tensor whose version counter was ``version`` before the call."""
+    """Return whether a call wrote to a tensor whose version counter was ``version`` before the call."""
     # Without a version counter and without a listener, the call may have written to the tensor.
     if version is None:
         return listener is None or listener.wrote_to(tensor)
@@ -118,6 +122,7 @@ class Listener(OperatorMode):
         self._written: set[int] = set()
 
     def wrote_to(self, tensor: torch.Tensor) -> bool:
+        """Return whether an operator has written to the storage of ``tensor`` while the listener was active."""
         return tensor.untyped_storage()._cdata in self._written
 
     def __torch_dispatch__(self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None) -> Any:

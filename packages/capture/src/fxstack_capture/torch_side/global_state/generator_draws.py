@@ -33,7 +33,7 @@ FILLS = (
 
 
 def draw(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Apply the rule for ``FUNCTIONS``."""
+    """Apply the rule for ``FUNCTIONS``: the frame draws the tensor, which becomes an input of the graph."""
     generator = kwargs.get("generator")
     if generator is None or tracer.transforms.inside:
         return tracer.record(fn, args, kwargs)
@@ -68,14 +68,14 @@ def fill(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwa
         raise graph_break("unsupported-call", f"{name_of(fn)} of this tensor with a generator")
     size = tuple(tracer.specialize(length) for length in tensor.shape)
     arguments = (size, tensor.dtype, tensor.device, *values)
-    filled = partial(_filled, fn.__name__)
+    filled = partial(_fill_new, fn.__name__)
     example = _example(filled, generator, arguments, rest)
     _guard_own(tracer, generator)
     source = tracer.trace.objects.draws.add(_from(filled, fn.__name__), generator, arguments, rest)
     return tracer.call(torch.Tensor.copy_, (tensor, tracer.enter_drawn(example, source)), {})
 
 
-def _filled(
+def _fill_new(
     name: str, size: Args, dtype: torch.dtype, device: torch.device, *args: object, **kwargs: object
 ) -> Any:
     """Return a new tensor that the method ``name`` has filled."""
@@ -108,7 +108,7 @@ def _guard_same(tracer: TracerProtocol, generator: torch.Generator) -> None:
 
 
 def _on_cpu(device: object) -> bool:
-    """Whether a tensor made for ``device`` is on the CPU, where torch draws from ``default_generator``."""
+    """Return whether a tensor made for ``device`` is on the CPU, where torch draws from ``default_generator``."""
     made_for = torch.get_default_device() if device is None else torch.device(device)
     return bool(made_for.type == "cpu")
 
@@ -145,7 +145,7 @@ def _demand_alone(
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether the value is a constant that the replacement code can pass to the function."""
+    """Return whether the value is a constant that the replacement code can pass to the function."""
     if type(value) in (tuple, list, torch.Size):
         return all(map(_is_plain, value))
     return type(value) in (int, float, torch.dtype, torch.device, str, type(None))

@@ -24,7 +24,7 @@ _TENSOR = dict(torch.Tensor.__dict__)
 
 
 def _is_foreign(name: str, value: object) -> bool:
-    """Whether the attribute of ``torch.Tensor`` was defined outside of torch."""
+    """Return whether the attribute of ``torch.Tensor`` was defined outside of torch."""
     if isinstance(value, property):
         return hasattr(torch_compat.TensorBase, name) and not is_stable(value.fget)
     return isinstance(value, FunctionType) and not is_stable(value)
@@ -42,7 +42,7 @@ _FUNCTIONS = {
 
 
 def is_original(namespace: dict[str, object], name: str, value: object) -> bool:
-    """Whether ``value`` is the object that torch defined as ``name`` in ``namespace``."""
+    """Return whether ``value`` is the object that torch defined as ``name`` in ``namespace``."""
     if isinstance(value, FunctionType) and not is_unchanged(value):
         return False
     _, names = _NAMESPACES.get(id(namespace), (None, {}))
@@ -56,7 +56,7 @@ def torchs_own(name: str, otherwise: object) -> object:
 
 
 def is_unchanged(fn: FunctionType) -> bool:
-    """Whether a function still has the code and the defaults of the snapshot."""
+    """Return whether a function still has the code and the defaults of the snapshot."""
     parts = _FUNCTIONS.get(fn)
     if parts is None:
         return True
@@ -64,7 +64,7 @@ def is_unchanged(fn: FunctionType) -> bool:
 
 
 def is_original_method(name: str) -> bool:
-    """Whether ``torch.Tensor.name`` is torch's own, or a new method that the program has added."""
+    """Return whether ``torch.Tensor.name`` is torch's own, or a new method that the program has added."""
     value = torch.Tensor.__dict__.get(name)
     if value is not _TENSOR.get(name):
         return name not in _TENSOR and not hasattr(torch_compat.TensorBase, name)

@@ -48,7 +48,7 @@ def _set_state(tracer: TracerProtocol, fn: object, args: Args, kwargs: Kwargs) -
 
 
 def _is_state(tensor: FakeTensor) -> bool:
-    """Whether a tensor has the dtype, device and size of a state of the default generator."""
+    """Return whether a tensor has the dtype, device and size of a state of the default generator."""
     described = (tensor.dtype, tensor.device.type, tuple(tensor.shape))
     return described == (torch.uint8, "cpu", (STATE_SIZE,)) and tensor.is_contiguous()
 
@@ -62,6 +62,7 @@ def _only(tracer: TracerProtocol, fn: object, name: str, args: Args, kwargs: Kwa
 
 
 def _demand_plain(tracer: TracerProtocol, fn: object) -> None:
+    """Break the graph if a layer of ``torch.func`` is active. Seeds and states are then left to plain Python."""
     if tracer.transforms.inside:
         raise graph_break("side-effect-call", f"{name_of(fn)} under a transform")
 

@@ -36,6 +36,7 @@ class Variable:
     read: Callable[[], tuple[Any, ...]]
     write: Callable[..., Any]
     fixed: tuple[Any, ...] = ()
+    """The leading arguments of the setter, for example the device type of autocast."""
     in_graph: bool = True
     """Whether operators of a graph depend on the state."""
 
@@ -45,6 +46,7 @@ class Variable:
 
 
 def _autocast_variables(device: str) -> tuple[Variable, ...]:
+    """Return the autocast switch and the autocast dtype of a device type."""
     return (
         Variable(lambda: (torch.is_autocast_enabled(device),), torch.set_autocast_enabled, (device,)),
         Variable(lambda: (torch.get_autocast_dtype(device),), torch.set_autocast_dtype, (device,)),
@@ -64,6 +66,7 @@ ATTENTION_FLAGS: dict[str, Callable[[], bool]] = {
 
 
 def _attention_variable(name: str) -> Variable:
+    """Return the switch of an attention backend."""
     getter = ATTENTION_FLAGS[name]
     return Variable(lambda: (getter(),), getattr(torch_compat.C, f"_set_sdp_use_{name}"))
 
@@ -174,7 +177,7 @@ def changed_by(graph: fx.Graph) -> tuple[Variable, ...]:
 
 
 def sets_state(node: fx.Node) -> bool:
-    """Whether ``node`` sets torch's state."""
+    """Return whether ``node`` sets torch's state."""
     return node.op == "call_function" and node.target in _WRITERS
 
 
@@ -188,7 +191,7 @@ def state_below_autocast() -> State:
 
 
 def _is_cast_already(variable: Variable) -> bool:
-    """Whether the variable is autocast of a device whose dispatch key is excluded."""
+    """Return whether the variable is autocast of a device whose dispatch key is excluded."""
     if variable.write is not torch.set_autocast_enabled:
         return False
     key = _AUTOCAST_KEYS[variable.fixed[0]]
@@ -247,7 +250,9 @@ class Regions:
 
     def __init__(self) -> None:
         self.outer = torch.is_inference_mode_enabled()
+        """Whether inference mode was on when the trace began."""
         self.used = False
+        """Whether the trace has entered a region. Tensors may then be inference tensors."""
         self.open: list[Open] = []
 
     @contextmanager
@@ -268,6 +273,7 @@ class Regions:
         self.open.append(Open(region, guard, outside, present()))
 
     def leave(self) -> None:
+        """Exit the innermost region."""
         self.open.pop().guard.__exit__(None, None, None)
 
     def delta(self, entry: State) -> tuple[list[Redo], State]:

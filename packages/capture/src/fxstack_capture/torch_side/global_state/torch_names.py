@@ -59,6 +59,7 @@ class NamesOfTorch:
 
     @property
     def _objects(self) -> Any:
+        """Return the object model of the trace."""
         return self._trace.objects
 
     def guard_operators(self) -> None:
@@ -107,7 +108,7 @@ class NamesOfTorch:
         return None if value is ABSENT else value
 
     def is_usual(self, fn: FunctionType) -> bool:
-        """Whether a torch function and the names that the function reads are unchanged since the import."""
+        """Return whether a torch function and the names that the function reads are unchanged since the import."""
         usual = self._usual.get(fn)
         if usual is None:
             usual = self._usual[fn] = self._guard_dependencies(fn)
@@ -176,5 +177,6 @@ def global_dependencies(
 
 
 def _is_followed(fn: FunctionType) -> bool:
+    """Return whether guards also cover the names that this function of torch reads."""
     module = fn.__module__ or ""
     return module.partition(".")[0] == "torch" and module not in _NOT_FOLLOWED

@@ -33,7 +33,7 @@ def leave_compiler_unloaded() -> None:
     if COMPILER in sys.modules:
         return
     for marked in _marked_functions():
-        function = _held(marked).get("fn")
+        function = _closure_values(marked).get("fn")
         if function is not None and not hasattr(function, _SHORT_CUT):
             setattr(function, _SHORT_CUT, _direct(marked, function))
 
@@ -42,6 +42,7 @@ def _direct(marked: Callable[..., Any], function: Callable[..., Any]) -> Callabl
     """Return the function to call in place of ``marked`` as long as torch's compiler is not loaded."""
 
     def call(*args: object, **kwargs: object) -> Any:
+        """Call the unmarked function, or the marked function once the program has loaded torch's compiler."""
         if COMPILER not in sys.modules:
             return function(*args, **kwargs)
         with suppress(AttributeError):  # another thread has deleted the attribute
@@ -69,10 +70,10 @@ def _marked_functions() -> Iterator[FunctionType]:
             seen.add(value)
             if value.__code__ is _MARKED:
                 yield value
-            waiting += _held(value).values()
+            waiting += _closure_values(value).values()
 
 
-def _held(function: FunctionType) -> dict[str, Any]:
+def _closure_values(function: FunctionType) -> dict[str, Any]:
     """Return the closure variables of a function, which include the function that a decorator wraps."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     return {name: cell.cell_contents for name, cell in cells if cell != CellType()}

@@ -37,13 +37,14 @@ class GraphsOfCall:
     """One call of an operator during recording: its traced functions, their free nodes, and its operands."""
 
     def __init__(self, tracer: TracerProtocol, operator: Any, sized: Tensors | None = None) -> None:
-        """``sized``: tensors whose symbolic sizes become free nodes, because derivatives save such sizes."""
+        """Begin a call. The symbolic sizes of ``sized`` become free nodes, because derivatives save such sizes."""
         if tracer.transforms.inside:
             raise graph_break("unsupported-call", f"{operator} inside of a torch.func transform")
         self.tracer = tracer
         self.operator = operator
         self.sizes = [tracer.builder.argument(size, []) for size in _symbols(sized or ())]
         self.mark = tracer.builder.mark()
+        """The last node before the traced functions, whose nodes are moved out of the outer graph."""
         self.traced: list[Subgraph] = []
 
     def trace(
@@ -79,7 +80,7 @@ class GraphsOfCall:
         return [builder.module(f"{name}_graph", module) for module in cut], free
 
     def operands(self, tensors: Sequence[Any]) -> list[fx.Node]:
-        """Return the nodes of tensors and numbers."""
+        """Return the nodes of tensors and numbers, as arguments of the operator's node."""
         return [self.tracer.builder.argument(value, []) for value in tensors]
 
     def write(self, node_args: Args, results: Tensors, spec: pytree.TreeSpec) -> Any:
@@ -89,7 +90,7 @@ class GraphsOfCall:
         self.tracer.annotate(node)
         builder.bind(tuple(results), node)
         self.tracer.all_bound()
-        return subgraphs.unflattened(self.tracer, list(results), spec)
+        return subgraphs.unflatten(self.tracer, list(results), spec)
 
     def make_results(self, likes: Sequence[torch.Tensor], *, gradient: bool) -> Tensors:
         """Return new fakes with the metadata of ``likes``."""
@@ -112,7 +113,7 @@ def _symbols(tensors: Sequence[torch.Tensor]) -> list[torch.SymInt]:
 
 
 def any_gradient(operands: Sequence[Any], free: Sequence[fx.Node]) -> bool:
-    """Whether an operand or the value of a free node requires grad."""
+    """Return whether an operand or the value of a free node requires grad."""
     values = (*operands, *(node.meta["val"] for node in free))
     return any(isinstance(x, torch.Tensor) and x.requires_grad for x in values)
 
@@ -123,7 +124,7 @@ def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 def _same_layout(tensors: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
-    """Whether two lists of tensors agree in number and layout."""
+    """Return whether two lists of tensors agree in number and layout."""
     return len(tensors) == len(others) and all(
         _layout(x) == _layout(y) for x, y in zip(tensors, others, strict=True)
     )
@@ -141,17 +142,17 @@ def _slices(call: GraphsOfCall, tensors: Sequence[torch.Tensor]) -> Tensors:
         return [x[0] for x in tensors]
 
 
-def _stacked(call: GraphsOfCall, tensors: Sequence[torch.Tensor], length: Any) -> Tensors:
+def _stack_results(call: GraphsOfCall, tensors: Sequence[torch.Tensor], length: Any) -> Tensors:
     """Return the stacked results of all iterations, with a new first dimension, for metadata."""
     with call.tracer.unrecorded(), call.tracer.mode, torch.no_grad():
         return [torch.empty((length, *x.size()), dtype=x.dtype, device=x.device) for x in tensors]
 
 
 def cond(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
-    """Apply the rule for ``cond(pred, true_fn, false_fn, operands)``."""
+    """Apply the rule for ``cond(pred, true_fn, false_fn, operands)``: trace both branches as nested graphs."""
     pred, true_fn, false_fn, operands = bind_arguments(args, kwargs, "pred true_fn false_fn operands")
     call = GraphsOfCall(tracer, _OPERATORS.cond)
-    flat, spec = subgraphs.flattened(tracer, operands)
+    flat, spec = subgraphs.flatten(tracer, operands)
     _demand_tensors(call, flat)
     yes, no = (call.trace(fn, flat, spec) for fn in (true_fn, false_fn))
     if yes.spec != no.spec or not _same_layout(yes.outputs, no.outputs):
@@ -188,9 +189,9 @@ def _record_loop(call: GraphsOfCall, body: Any, groups: tuple[Tensors, ...], add
     """
     *states, slices = groups
     count = sum(map(len, states))
-    carried, seen = body.outputs[:count], body.outputs[count:]
+    carried, per_step = body.outputs[:count], body.outputs[count:]
     (graph,), free = call.modules()
-    outputs = [*carried, *_stacked(call, seen, slices[0].size(0))]
+    outputs = [*carried, *_stack_results(call, per_step, slices[0].size(0))]
     results = call.make_results(outputs, gradient=any_gradient([*chain(*groups), *additional], free))
     node_args = (graph, *map(call.operands, groups), (*call.operands(additional), *free))
     return call.write(node_args, results, body.spec)

@@ -75,7 +75,7 @@ def _autocast(tracer: TracerProtocol, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _casts(kind: str, tensor: torch.Tensor) -> bool:
-    """Whether autocast casts a tensor of this device and dtype for the operator."""
+    """Return whether autocast casts a tensor of this device and dtype for the operator."""
     key = getattr(torch_compat.DispatchKey, f"Autocast{kind.upper()}", None)
     has_kernel = key in _OPERATOR.py_kernels  # some versions of torch have no such kernel
     return has_kernel and tensor.is_floating_point() and tensor.dtype is not torch.float64
@@ -124,7 +124,10 @@ def _index_lookups(tracer: TracerProtocol) -> Iterator[None]:
     """Record ``tensor[...]`` with tensors and integers as ``aten.index``, as the operator itself does."""
 
     def getitem(fn: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function that replaces ``fn``, which indexes a tensor, while the context is active."""
+
         def look_up(tensor: object, index: object) -> Any:
+            """Record tensor and integer indices as ``aten.index``. Record any other index by ``fn`` itself."""
             parts = pytree.tree_leaves(index)
             if not all(isinstance(part, (torch.Tensor, int)) for part in parts):
                 return tracer.record(fn, (tensor, index), {})

@@ -59,12 +59,12 @@ def _message(tracer: TracerProtocol, message: object = None, **_more: object) ->
 
 
 def are_computed_after(tracer: TracerProtocol, region: fx.Node, symbols: Iterable[Any]) -> bool:
-    """Whether the nodes after ``region``, where a nested graph begins, compute all of the symbols."""
+    """Return whether the nodes after ``region``, where a nested graph begins, compute all of the symbols."""
     return all(tracer.symbols.is_after(symbol, region) for symbol in symbols)
 
 
 def has_outside_assumption(tracer: TracerProtocol, region: fx.Node, before: set[Any]) -> bool:
-    """Whether the trace has made a new assumption about a number that the nested graph does not compute."""
+    """Return whether the trace has made a new assumption about a number that the nested graph does not compute."""
     return any(
         not are_computed_after(tracer, region, free_unbacked_symbols(fact)) for fact in facts(tracer) - before
     )

@@ -70,7 +70,7 @@ def choosing(tracer: Any) -> Iterator[None]:
 
 
 def is_choosing(tracer: Any) -> bool:
-    """Whether the trace is running the ``context_fn`` of a checkpoint."""
+    """Return whether the trace is running the ``context_fn`` of a checkpoint."""
     return bool(tracer.choosing)
 
 

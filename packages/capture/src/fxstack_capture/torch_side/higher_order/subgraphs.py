@@ -19,7 +19,7 @@ from torch import fx
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_compat import FakeTensor, pytree
-from fxstack_capture.torch_side.autograd.state_reads import Place, note_reads
+from fxstack_capture.torch_side.autograd.state_reads import StateLocation, note_reads
 from fxstack_capture.torch_side.higher_order import nested_checks
 from fxstack_capture.torch_side.higher_order.surroundings import Surroundings
 from fxstack_capture.torch_side.recording.execution import name_of
@@ -48,8 +48,8 @@ class Subgraph:
     free: tuple[fx.Node, ...] = ()
     is_single: bool = False
     """Whether the graph returns one value rather than a tuple."""
-    reads: tuple[Place, ...] = ()
-    """Places in Python objects from which the function has read (``state_reads``)."""
+    reads: tuple[StateLocation, ...] = ()
+    """Locations in Python objects from which the function has read (``state_reads``)."""
 
 
 def fake_of(tracer: TracerProtocol, like: torch.Tensor) -> torch.Tensor:
@@ -63,13 +63,14 @@ def fake_of(tracer: TracerProtocol, like: torch.Tensor) -> torch.Tensor:
     return fake.requires_grad_() if like.requires_grad else fake
 
 
-def flattened(tracer: TracerProtocol, value: object) -> tuple[list[Any], pytree.TreeSpec]:
+def flatten(tracer: TracerProtocol, value: object) -> tuple[list[Any], pytree.TreeSpec]:
     """Return the leaves and the structure of a container of the trace. The interpreter records the guards."""
     leaves, spec = tracer.trace.calls.call(pytree.tree_flatten, (value,), {})
     return leaves, spec
 
 
-def unflattened(tracer: TracerProtocol, leaves: list[Any], spec: pytree.TreeSpec) -> Any:
+def unflatten(tracer: TracerProtocol, leaves: list[Any], spec: pytree.TreeSpec) -> Any:
+    """Rebuild the container of ``spec`` in the trace, so that node classes of the program run their own functions."""
     return tracer.trace.calls.call(pytree.tree_unflatten, (leaves, spec), {})
 
 
@@ -93,10 +94,10 @@ def trace(
     written, tracer.mutated_storages = tracer.mutated_storages, set()
     before, facts = Surroundings(tracer.trace, fn), nested_checks.facts(tracer)
     try:
-        args = inputs if nested is None else unflattened(tracer, list(inputs), nested)
+        args = inputs if nested is None else unflatten(tracer, list(inputs), nested)
         with tracer.assumptions.none_inside(nested=True), note_reads(tracer.trace.objects) as reads:
             value = _call_function(tracer, fn, tuple(args))
-        outputs, spec = flattened(tracer, value)
+        outputs, spec = flatten(tracer, value)
         if not outputs or not all(isinstance(out, torch.Tensor) for out in outputs):
             raise _refusal(fn, "which does not return tensors alone")
         results = tuple(builder.node_of(out) for out in outputs)

@@ -34,7 +34,9 @@ class _Snapshot:
     effects: Effects = field(compare=False)
     written: tuple[Any, ...]
     draws: int
+    """Number of random draws of the trace so far."""
     attributes: int
+    """Number of attribute writes to tensors."""
     modes: tuple[Any, ...]
 
 
@@ -51,7 +53,7 @@ class Surroundings:
         self._held = self._reachable()
 
     def have_changed(self) -> bool:
-        """Whether any part has changed since the snapshot."""
+        """Return whether any part has changed since the snapshot."""
         # An object that ``roots`` no longer reach was found to be an outside object. ``_snapshot`` covers effects
         # on outside objects.
         if _snapshot(self._trace) != self._snapshot:
@@ -60,6 +62,7 @@ class Surroundings:
         return any(after.get(key, parts) != parts for key, parts in self._held.items())
 
     def _reachable(self) -> dict[int, tuple[int, ...]]:
+        """Return, by id of each object of the trace that the roots reach, the ids of the objects that it holds."""
         return dict(_reachable(self._roots, self._trace.objects.is_preexisting))
 
 
@@ -114,6 +117,7 @@ def _parts(value: Any) -> list[Any] | None:
 
 
 def _items(value: Any, cls: type) -> list[Any]:
+    """Return the items of a builtin container, past overrides of a subclass. Other objects have no items."""
     if issubclass(cls, dict):
         return [*dict.keys(value), *dict.values(value)]
     for kind in (list, tuple, set, frozenset, deque):

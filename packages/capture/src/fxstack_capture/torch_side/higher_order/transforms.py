@@ -77,7 +77,7 @@ class Transforms:
         return self._used and (_C.get_dynamic_layer_stack_depth() > 0 or self._dual_levels > 0)
 
     def concern(self, args: Sequence[Any], kwargs: Kwargs) -> bool:
-        """Whether a call must run below transforms, or uses results of a finished transform (``vjp``)."""
+        """Return whether a call must run below transforms, or uses results of a finished transform (``vjp``)."""
         if not self._used:
             return False
         return self.inside or any(map(is_wrapped, tree_leaves((args, kwargs))))
@@ -155,7 +155,7 @@ class Transforms:
         self._tracer.all_bound()
 
     def _is_about_shapes(self, args: Args, kwargs: Kwargs) -> bool:
-        """Whether torch only computes the metadata of an operation with zeros, on the meta device."""
+        """Return whether torch only computes the metadata of an operation with zeros, on the meta device."""
         if kwargs.get("device") == _META:
             return True
         is_known = self._tracer.builder.is_known

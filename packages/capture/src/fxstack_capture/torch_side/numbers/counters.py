@@ -106,7 +106,7 @@ class Counters:
 
 
 def _is_small(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is a single number that fills its storage in host memory."""
+    """Return whether a tensor is a single number that fills its storage in host memory."""
     return (
         tensor.dim() == 0
         and tensor.device.type == "cpu"
@@ -124,6 +124,7 @@ def additions(target: object, args: Args, kwargs: object) -> dict[int, float]:
 
 
 def _is_whole(value: object) -> bool:
+    """Return whether a number is an integer value, so that repeated additions are exact."""
     return type(value) is int or (type(value) is float and value.is_integer())
 
 
@@ -131,6 +132,7 @@ _ADDERS = frozenset({operator.iadd, "add_", "__iadd__", torch_compat.foreach_add
 
 
 def _first(args: Args) -> Any:
+    """Return the only argument of a call, or None."""
     return args[0] if len(args) == 1 else None
 
 

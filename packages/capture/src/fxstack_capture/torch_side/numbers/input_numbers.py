@@ -136,16 +136,16 @@ class NumberFormulas:
         function, operands = _EXACT.get(type(expr)), expr.args
         if computed is not None:
             function, operands = computed.operation.function, computed.operands
-        places = [self._position(operand, steps, inputs) for operand in operands]
+        positions = [self._position(operand, steps, inputs) for operand in operands]
         is_root = isinstance(expr, sympy.Pow) and not expr.args[1].is_nonnegative
-        if function is None or not places or None in places or is_root:
+        if function is None or not positions or None in positions or is_root:
             return None
-        position, *rest = places
+        position, *rest = positions
         if not rest:
             return _add(expr, (function, position), steps)
-        for count, place in enumerate(rest):
+        for count, operand in enumerate(rest):
             key = expr if count == len(rest) - 1 else (expr, count)
-            position = _add(key, (function, position, place), steps)
+            position = _add(key, (function, position, operand), steps)
         return position
 
     def _operation(self, function: Callable[..., Any], operands: Args) -> Placed | None:

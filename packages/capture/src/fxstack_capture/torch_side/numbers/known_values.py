@@ -77,6 +77,7 @@ def _demand_known(tracer: TracerProtocol, node: fx.Node) -> None:
 
 
 def _is_small(value: Any) -> bool:
+    """Return whether a fake is a CPU tensor small enough that computing its value costs little."""
     return (
         type(value) is FakeTensor
         and value.device.type == "cpu"
@@ -87,7 +88,7 @@ def _is_small(value: Any) -> bool:
 
 
 def _run(nodes: list[fx.Node]) -> torch.Tensor:
-    """Really run the nodes, and return the value of the last."""
+    """Run the nodes on real tensors, and return the value of the last node."""
     values: dict[fx.Node, Any] = {}
     for node in nodes:
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)

@@ -41,8 +41,8 @@ def with_scalars(tracer: TracerProtocol, fn: object, kwargs: Kwargs) -> dict[str
     }
 
 
-def takes(data: object, kwargs: Kwargs) -> bool:
-    """Whether ``make`` can make the tensor ``torch.tensor(data, **kwargs)``: an item is unknown, and all fit the dtype."""
+def can_make(data: object, kwargs: Kwargs) -> bool:
+    """Return whether ``make`` can make ``torch.tensor(data, **kwargs)``: an item is unknown, and all fit the dtype."""
     dtype = kwargs.get("dtype")
     if dtype is not None and not isinstance(dtype, torch.dtype):  # a Python class, or an invalid argument
         return False
@@ -89,22 +89,22 @@ def _own_dtype(leaf: object) -> torch.dtype:
 
 
 def _fits_in_list(leaf: object, dtype: torch.dtype) -> bool:
-    """Whether the tensor of a list gets the same value from the graph as from torch, which reads the number."""
+    """Return whether the tensor of a list gets the same value from the graph as from torch, which reads the number."""
     if isinstance(leaf, torch.Tensor):
         return _is_one_number(leaf) and _keeps_value(leaf.dtype, dtype)
     real = dtype.is_floating_point
-    return (dtype is torch.int64 or (real and dtype.itemsize > 1)) and _plain(leaf, real)
+    return (dtype is torch.int64 or (real and dtype.itemsize > 1)) and _converts_exactly(leaf, real)
 
 
 def _is_one_number(tensor: torch.Tensor) -> bool:
-    """Whether torch converts the tensor to a number."""
+    """Return whether torch converts the tensor to a number."""
     plain = type(tensor) is FakeTensor and tensor.layout is torch.strided
     sizes = plain and all(type(size) is int and size == 1 for size in tensor.shape)
     return sizes and tensor.device.type == "cpu"
 
 
 def _keeps_value(source: torch.dtype, target: torch.dtype) -> bool:
-    """Whether a conversion through a Python number gives the same value as a conversion of the tensor."""
+    """Return whether a conversion through a Python number gives the same value as a conversion of the tensor."""
     if source == target or (source.is_floating_point and target.is_floating_point):
         return True
     return source in _EXACT and not target.is_complex and torch.promote_types(source, target) == target
@@ -114,8 +114,8 @@ _EXACT = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.i
 """Python's int holds the values, and converts them like torch: through float64 for floats."""
 
 
-def _plain(value: Any, real: bool) -> bool:
-    """Whether a plain or symbolic number converts to the dtype exactly. ``real``: the dtype is a float dtype."""
+def _converts_exactly(value: Any, real: bool) -> bool:
+    """Return whether a plain or symbolic number converts to the dtype exactly. ``real``: the dtype is a float dtype."""
     kind = type(value)
     if kind is torch.SymInt:  # torch raises the error for a number that is too large
         value = 0 if value.node.hint is None else value.node.hint
@@ -133,7 +133,7 @@ def make(tracer: TracerProtocol, data: object, kwargs: Kwargs) -> Any:
     options["dtype"] = _dtype_of(leaves, kwargs)
     if any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves):
         _warn_of_gradients()
-    result = _stacked(tracer, data, options)
+    result = _record_nested(tracer, data, options)
     if requires_grad:
         return tracer.call(torch.Tensor.requires_grad_, (result,), {})
     return result
@@ -147,10 +147,10 @@ def _warn_of_gradients() -> None:
         raise graph_break("side-effect-call", "a warning that is an error") from error
 
 
-def _stacked(tracer: TracerProtocol, data: Any, options: dict[str, Any]) -> Any:
+def _record_nested(tracer: TracerProtocol, data: Any, options: dict[str, Any]) -> Any:
     """Record the tensor of a number, a tensor or a nested list."""
     if type(data) in _LISTS:
-        return tracer.record(torch.stack, ([_stacked(tracer, v, options) for v in data],), {})
+        return tracer.record(torch.stack, ([_record_nested(tracer, v, options) for v in data],), {})
     if isinstance(data, torch.Tensor):
         return _of_tensor(tracer, data, options["dtype"])
     return _of_number(tracer, data, options)
@@ -164,7 +164,7 @@ def new_tensor(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwarg
         options = {"dtype": tensor.dtype, "device": tensor.device, **explicit}
         # torch does not convert a single float to an integer dtype.
         fits = type(data) is not torch.SymFloat or options["dtype"].is_floating_point
-        if fits and takes(data, options):
+        if fits and can_make(data, options):
             return make(tracer, data, options)
     return tracer.record(fn, args, kwargs)
 

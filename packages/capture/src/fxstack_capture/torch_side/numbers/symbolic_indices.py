@@ -35,7 +35,7 @@ def read(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwa
         return tracer.record(fn, args, {})
     if _is_outside(*args):
         return tracer.record(fn, (args[0], _as_numbers(args[1])), {})
-    tensor, rest = _selected(tracer, *args)
+    tensor, rest = _select_symbolic(tracer, *args)
     return tracer.record(operator.getitem, (tensor, rest), {}) if rest else tensor
 
 
@@ -48,7 +48,7 @@ def write(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kw
         return tracer.record(fn, args, {})
     if _is_outside(*args[:2]):
         return tracer.record(fn, (args[0], _as_numbers(args[1]), args[2]), {})
-    tensor, rest = _selected(tracer, *args[:2])
+    tensor, rest = _select_symbolic(tracer, *args[:2])
     return tracer.record(operator.setitem, (tensor, rest or ..., args[2]), {})
 
 
@@ -60,10 +60,12 @@ def _with_numbers(tracer: TracerProtocol, index: object) -> Any:
         return index
 
     def number(value: object) -> Any:
+        """Return the known constant of an index tensor, else its number in the graph."""
         constant = known_values.value_of(tracer, value)
         return tracer.number_in(value) if constant is None else int(constant)
 
     def item(value: object) -> Any:
+        """Replace index tensors of one element, also in the bounds of a slice, by numbers."""
         if type(value) is slice and tracer.trace.options.capture_scalar_outputs:
             bounds = (value.start, value.stop, value.step)
             return slice(*(number(x) if _is_number(x) and x.numel() == 1 else x for x in bounds))
@@ -73,18 +75,18 @@ def _with_numbers(tracer: TracerProtocol, index: object) -> Any:
 
 
 def _is_number(value: Any) -> TypeGuard[torch.Tensor]:
-    """Whether the value is a tensor of integers, which torch reads as a number if it is one number."""
+    """Return whether the value is a tensor of integers, which torch reads as a number if it is one number."""
     return type(value) is FakeTensor and value.dtype in _INTEGERS
 
 
 def _is_refused(tensor: torch.Tensor) -> bool:
-    """Whether autograd rejects the whole assignment."""
+    """Return whether autograd rejects the whole assignment."""
     may_be_leaf = tensor.requires_grad and writes.is_leaf(tensor) is not False
     return bool(may_be_leaf and torch.is_grad_enabled())
 
 
 def _has_symbol(index: object) -> bool:
-    """Whether an item is symbolic, and the dimensions of all items are known."""
+    """Return whether an item is symbolic, and the dimensions of all items are known."""
     if type(index) is torch.SymInt:
         return True
     return (
@@ -104,7 +106,7 @@ def _dimensions(item: object) -> int | None:
 
 
 def _is_outside(tensor: torch.Tensor, index: object) -> bool:
-    """Whether a number of the program is out of range. Its value is then in the text of the error."""
+    """Return whether a number of the program is out of range. Its value is then in the text of the error."""
     items, behind = _items(tensor, index)
     dim = 0
     for item in items:
@@ -122,7 +124,7 @@ def _as_numbers(index: Any) -> Any:
 
 
 def _has_value(item: object) -> bool:
-    """Whether the item is a symbolic number whose value tracing knows."""
+    """Return whether the item is a symbolic number whose value tracing knows."""
     return isinstance(item, torch.SymInt) and item.node.hint is not None
 
 
@@ -134,7 +136,7 @@ def _items(tensor: torch.Tensor, index: object) -> tuple[tuple[Any, ...], int]:
     return items, tensor.dim() - sum(_dimensions(item) or 0 for item in items)
 
 
-def _selected(
+def _select_symbolic(
     tracer: TracerProtocol, tensor: torch.Tensor, index: object
 ) -> tuple[torch.Tensor, tuple[Any, ...]]:
     """Return the tensor after ``select`` for the symbolic indices, and the rest of the index."""

@@ -20,18 +20,22 @@ class GraphAnalysis(OptimizedPythonReferenceAnalysis):
 
     @staticmethod
     def int_truediv(a: Any, b: Any) -> Any:
+        """Record the true division of integers."""
         return a / b
 
     @staticmethod
     def trunc_to_int(x: object, dtype: object) -> Any:  # noqa: ARG004 - torch's signature; its own rule returns x
+        """Record the truncation of a float to an integer."""
         return torch.sym_int(x)
 
     @staticmethod
     def floor_to_int(x: Any, dtype: object) -> Any:  # noqa: ARG004
+        """Record the floor of a float as an integer."""
         return torch.sym_int(x // 1)
 
     @staticmethod
     def ceil_to_int(x: Any, dtype: object) -> Any:  # noqa: ARG004
+        """Record the ceiling of a float as an integer."""
         return -torch.sym_int(-x // 1)
 
 
@@ -56,12 +60,12 @@ class Symbols:
         self._nodes.setdefault(value.node.expr, node)
 
     def can_compute(self, expr: sympy.Basic) -> bool:
-        """Whether every symbol of ``expr`` is an input or has a node."""
+        """Return whether every symbol of ``expr`` is an input or has a node."""
         sources = (self._nodes, self.sources, self._geometry.computed)
         return all(any(symbol in source for source in sources) for symbol in expr.free_symbols)
 
     def is_after(self, symbol: sympy.Symbol, mark: fx.Node) -> bool:
-        """Whether a node after ``mark`` computes ``symbol``."""
+        """Return whether a node after ``mark`` computes ``symbol``."""
         node = self._nodes.get(symbol)
         return node is not None and mark < node
 
@@ -70,7 +74,7 @@ class Symbols:
         self._nodes = {expr: node for expr, node in self._nodes.items() if node not in removed}
 
     def is_new(self, result: Any) -> bool:
-        """Whether ``result`` has a symbol without a node or an input."""
+        """Return whether ``result`` has a symbol without a node or an input."""
         if isinstance(result, (tuple, list)):
             return any(self.is_new(item) for item in result)
         if not symbolic_number(result):
@@ -92,7 +96,7 @@ class Symbols:
         return node
 
     def _may_grow(self, symbol: sympy.Symbol) -> bool:
-        """Whether the symbol is a number of the program. Sizes are limited, because their tensors exist."""
+        """Return whether the symbol is a number of the program. Sizes are limited, because their tensors exist."""
         return symbol in self.sources and not isinstance(
             self.sources[symbol][0], Size | Stride | StorageOffset
         )
@@ -172,5 +176,5 @@ def _annotate_after(last: fx.Node, graph: fx.Graph) -> None:
 
 
 def symbolic_number(value: object) -> bool:
-    """Whether the value is a SymInt, SymFloat or SymBool."""
+    """Return whether the value is a SymInt, SymFloat or SymBool."""
     return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))

@@ -25,7 +25,9 @@ _CONTAINERS = (tuple, list, torch.Size)
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-def accepted(tracer: TracerProtocol, args: Args, kwargs: Kwargs, reason: GraphBreak) -> Arguments | None:
+def replace_arguments(
+    tracer: TracerProtocol, args: Args, kwargs: Kwargs, reason: GraphBreak
+) -> Arguments | None:
     """Return new arguments for a call that broke the graph for ``reason``, or ``None`` if no replacement applies."""
     arguments = _with_number(tracer, args, kwargs, reason)
     if arguments is None and reason.record.reason.id == "internal-error":
@@ -35,16 +37,16 @@ def accepted(tracer: TracerProtocol, args: Args, kwargs: Kwargs, reason: GraphBr
 
 def _with_number(tracer: TracerProtocol, args: Args, kwargs: Kwargs, reason: GraphBreak) -> Arguments | None:
     """Return the arguments with a number in place of the tensor whose number torch has read, or ``None``."""
-    # If a tensor occurs twice, torch may need the number in one place and the tensor in the other.
-    asked, tracer.mode.asked = tracer.mode.asked, None
-    if asked is None or reason.record.reason.id not in READS_DATA:
+    # If a tensor occurs twice, torch may need the number in one argument and the tensor in the other.
+    tensor, tracer.mode.number_read = tracer.mode.number_read, None
+    if tensor is None or reason.record.reason.id not in READS_DATA:
         return None
-    if _occurrences((args, kwargs), asked) != 1:
+    if _occurrences((args, kwargs), tensor) != 1:
         return None
-    value = known_values.value_of(tracer, asked)
+    value = known_values.value_of(tracer, tensor)
     if value is None or value.numel() != 1:
         return None
-    arguments: Arguments = _replaced((args, kwargs), asked, value.item())
+    arguments: Arguments = _replace((args, kwargs), tensor, value.item())
     return arguments
 
 
@@ -52,16 +54,17 @@ def with_decisions(args: Args, kwargs: Kwargs) -> Arguments | None:
     """Return the arguments with decided comparisons of symbolic numbers, or ``None`` if there are none."""
     if not any(map(_is_open, (*args, *kwargs.values()))):
         return None
-    named = {name: _decided(value) for name, value in kwargs.items()}
-    return tuple(map(_decided, args)), named
+    named = {name: _decide(value) for name, value in kwargs.items()}
+    return tuple(map(_decide, args)), named
 
 
 def _is_open(value: Any) -> bool:
-    """Whether the value is a comparison of symbolic numbers that a guard can decide."""
+    """Return whether the value is a comparison of symbolic numbers that a guard can decide."""
     return type(value) is torch.SymBool and value.node.has_hint()
 
 
-def _decided(value: object) -> Any:
+def _decide(value: object) -> Any:
+    """Return the truth of a comparison that a guard can decide. Any other value is returned unchanged."""
     return bool(value) if _is_open(value) else value
 
 
@@ -79,14 +82,14 @@ def _parts(value: Any) -> tuple[Any, ...]:
     return tuple(value) if type(value) in _CONTAINERS else ()
 
 
-def _replaced(value: Any, tensor: torch.Tensor, number: Any) -> Any:
+def _replace(value: Any, tensor: torch.Tensor, number: Any) -> Any:
     """Return the argument with ``number`` in place of ``tensor``."""
     if value is tensor:
         return number
     if type(value) is slice:
-        return slice(*_replaced(_parts(value), tensor, number))
+        return slice(*_replace(_parts(value), tensor, number))
     if type(value) is dict:
-        return {name: _replaced(part, tensor, number) for name, part in value.items()}
+        return {name: _replace(part, tensor, number) for name, part in value.items()}
     if type(value) in _CONTAINERS:
-        return type(value)([_replaced(part, tensor, number) for part in value])
+        return type(value)([_replace(part, tensor, number) for part in value])
     return value

@@ -53,15 +53,17 @@ def _as_floats(first: object, second: object) -> tuple[object, object]:
 
 
 def _is_float(number: object) -> bool:
+    """Return whether a plain or symbolic number is a float."""
     return type(number) in (float, torch.SymFloat)
 
 
 def _is_whole(number: object) -> bool:
+    """Return whether a plain or symbolic number is an integer."""
     return type(number) in (int, torch.SymInt)
 
 
 def _is_open(number: object) -> bool:
-    """Whether tracing does not know the number."""
+    """Return whether tracing does not know the number."""
     return isinstance(number, (torch.SymInt, torch.SymFloat)) and not number.node.has_hint()
 
 
@@ -110,7 +112,7 @@ _REAL = (int, torch.SymInt, float, torch.SymFloat)
 
 
 def _takes(tracer: TracerProtocol, first: object, second: object) -> bool:
-    """Whether the graph can select from the two operands."""
+    """Return whether the graph can select from the two operands."""
     tensors = [value for value in (first, second) if isinstance(value, torch.Tensor)]
     if not tracer.trace.options.fullgraph or not all(_is_plain(tracer, tensor) for tensor in tensors):
         return False
@@ -122,20 +124,20 @@ def _takes(tracer: TracerProtocol, first: object, second: object) -> bool:
 
 
 def _is_plain(tracer: TracerProtocol, tensor: torch.Tensor) -> bool:
-    """Whether the operand is a plain tensor of one real number."""
+    """Return whether the operand is a plain tensor of one real number."""
     shown: bool = tracer.python_type(tensor) in (torch.Tensor, torch.nn.Parameter)
     sizes = all(type(size) is int and size == 1 for size in tensor.shape)
     return shown and type(tensor) is FakeTensor and sizes and not tensor.dtype.is_complex
 
 
 def _look_alike(first: torch.Tensor, second: torch.Tensor) -> bool:
-    """Whether two operands have the same shape, dtype, device and layout, so that ``where`` converts neither."""
+    """Return whether two operands have the same shape, dtype, device and layout, so that ``where`` converts neither."""
     same: bool = first.shape == second.shape and first.dtype == second.dtype
     return same and first.device == second.device and first.layout == second.layout
 
 
 def _holds(dtype: torch.dtype, number: object) -> bool:
-    """Whether a tensor of ``dtype`` can stand for the number in the operators that follow."""
+    """Return whether a tensor of ``dtype`` can stand for the number in the operators that follow."""
     if dtype is torch.bool:
         return type(number) is bool
     if dtype.is_floating_point:

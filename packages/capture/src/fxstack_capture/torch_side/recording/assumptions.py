@@ -59,7 +59,10 @@ class Assumptions:
         self.may_assert = False
         """Whether the nodes of the region become a nested graph, which can hold assertions."""
         self.handled_calls: dict[Blocks, tuple[int, int]] = {}
-        """See ``HandledError``. Calls inside of ``TracePlan.unseen`` are left out."""
+        """By the blocks around them: calls that may raise where the program handles errors (``HandledError``).
+
+        Calls inside of ``TracePlan.unseen`` are left out.
+        """
         self._calls = 0
         self.passed: torch.Tensor | None = None
         self.several = False
@@ -162,5 +165,5 @@ class Assumptions:
 
 
 def _is_programs_code(target: object) -> bool:
-    """Whether a node calls the program's own code (``allow_in_graph``)."""
+    """Return whether a node calls the program's own code (``allow_in_graph``)."""
     return isinstance(target, FunctionType) and not str(target.__module__).startswith(("torch", "fxstack_"))

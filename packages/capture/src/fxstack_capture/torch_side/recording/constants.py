@@ -11,12 +11,12 @@ from fxstack_interchange.format.literals import LITERAL_TYPES
 
 
 def is_constant(value: object) -> bool:
-    """Whether a graph argument may hold ``value`` as a constant leaf."""
+    """Return whether a graph argument may hold ``value`` as a constant leaf."""
     return type(value) in LITERAL_TYPES or isinstance(value, (enum.Enum, torch_compat.SDPBackend))
 
 
 def is_plain(value: object) -> bool:
-    """Whether ``value`` holds no tensor, so that the program may get ``value`` itself."""
+    """Return whether ``value`` holds no tensor, so that the program may get ``value`` itself."""
     if is_constant(value) or isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return True
     if isinstance(value, (tuple, list)):

@@ -92,7 +92,7 @@ def run_fake(
         raise _data_break(fn, error, mode.shape_env) from error
     except _NO_FAKE as error:
         if not is_refusal(error):
-            raise _unsupported(fn, error) from error
+            raise _unsupported_call(fn, error) from error
         exact = without_context(_exact_error(fn, args, kwargs, error), error)
     except GraphBreak:
         raise
@@ -165,13 +165,15 @@ def _exact_error(fn: Callable[..., Any], args: Args, kwargs: Kwargs, error: Exce
         # torch converts a number that is passed as ``out`` into a tensor. torch's fake kernels do not.
         if isinstance(error, _MISTAKES) and not isinstance(kwargs.get("out"), (int, float, complex)):
             text = f"{type(error).__name__}: {first_line(error)} (in {name_of(fn)} without data)"
-            return _unsupported(fn, error) if custom_operator(fn) else graph_break("internal-error", text)
+            return (
+                _unsupported_call(fn, error) if custom_operator(fn) else graph_break("internal-error", text)
+            )
     finally:
         torch.set_rng_state(rng_state)
-    return _unsupported(fn, error)
+    return _unsupported_call(fn, error)
 
 
-def _unsupported(fn: Callable[..., Any], error: Exception) -> GraphBreak:
+def _unsupported_call(fn: Callable[..., Any], error: Exception) -> GraphBreak:
     """Return the graph break for a call that fakes do not support."""
     name = custom_operator(fn)
     if name:
@@ -181,7 +183,7 @@ def _unsupported(fn: Callable[..., Any], error: Exception) -> GraphBreak:
 
 
 def _is_refused_arguments(error: Exception) -> bool:
-    """Whether torch's C code raised a TypeError for the types of the arguments."""
+    """Return whether torch's C code raised a TypeError for the types of the arguments."""
     traceback = error.__traceback__
     if not isinstance(error, TypeError) or "FakeTensor" in str(error) or traceback is None:
         return False

@@ -72,14 +72,14 @@ def _put_back_layouts(tracer: TracerProtocol, placeholders: Sequence[fx.Node]) -
     # The trace works on one fake per input, and ``t_()`` may have changed the layout of the fake.
     values = [node.meta["val"] for node in placeholders]
     with tracer.unrecorded():
-        entered = tracer.faker.as_entered(values)
+        entered = tracer.faker.fakes_at_start(values)
     for node, value in zip(placeholders, entered, strict=True):
         if value is not node.meta["val"]:
             node.meta.update(val=value, example_value=value)
 
 
 def _redefines(value: object) -> bool:
-    """Whether the value has a user's class that replaces methods of tensors."""
+    """Return whether the value has a user's class that replaces methods of tensors."""
     cls = shown_class(value) if isinstance(value, torch.Tensor) else None
     return cls is not None and redefines(cls)
 
@@ -166,7 +166,7 @@ def _remove_unused(graph: fx.Graph) -> None:
 
 
 def _is_free(node: fx.Node) -> bool:
-    """Whether an unused node may be removed: it computes sizes, or takes an element that is no tensor."""
+    """Return whether an unused node may be removed: it computes sizes, or takes an element that is no tensor."""
     if node.op != "call_function":
         return False
     if node.target is torch.ops.aten.detach.default:  # of a value that autograd would have saved
@@ -201,7 +201,7 @@ def guard_relations(tracer: TracerProtocol) -> None:
     for fake, real, source in inputs:
         if not is_wrapper(fake):  # the inner tensors of a wrapper are inputs, too
             groups.setdefault(fake.untyped_storage()._cdata, []).append((real, source))
-    written = (tracer.mutated_storages | tracer.storages.asked) & groups.keys()
+    written = (tracer.mutated_storages | tracer.storages.compared_storages) & groups.keys()
     if not written:
         return
     for storage in sorted(written):

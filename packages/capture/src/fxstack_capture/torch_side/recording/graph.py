@@ -75,7 +75,7 @@ class GraphBuilder:
         return self._last_placeholder
 
     def is_known(self, fake: torch.Tensor) -> bool:
-        """Whether the graph has a node for the tensor, or can make one."""
+        """Return whether the graph has a node for the tensor, or can make one."""
         key = id(fake)
         return key in self._nodes or key in self._entered or key in self._elements
 
@@ -137,7 +137,7 @@ class GraphBuilder:
             raise graph_break("unsupported-object", "a tensor whose data was replaced in this graph")
 
     def is_read_without_history(self, fake: torch.Tensor) -> bool:
-        """Whether no operator other than ``Tensor.data`` has used the tensor for a result that requires grad."""
+        """Return whether no operator other than ``Tensor.data`` has used the tensor for a result that requires grad."""
         node = self._nodes.get(id(fake))
         return node is None or not any(
             getattr(value, "requires_grad", False)
@@ -269,7 +269,7 @@ class GraphBuilder:
 
 
 def holds_only_graph_values(result: object) -> bool:
-    """Whether a result consists of tensors, symbolic numbers and plain data."""
+    """Return whether a result consists of tensors, symbolic numbers and plain data."""
     if isinstance(result, (FakeTensor, *SYMBOLIC)) or is_plain(result) or is_wrapper(result):
         return True
     if isinstance(result, (tuple, list)):

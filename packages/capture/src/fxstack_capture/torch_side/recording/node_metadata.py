@@ -83,6 +83,7 @@ class Locations:
         return "".join([self._frames.get(frame) or self._format(frame) for frame in stack])
 
     def _format(self, frame: Frame) -> str:
+        """Return the traceback text of a frame, which is cached because many nodes share their frames."""
         file, line, function = frame
         code = linecache.getline(file, line).strip()
         text = f'  File "{file}", line {line}, in {function}\n' + (f"    {code}\n" if code else "")

@@ -21,6 +21,7 @@ from fxstack_capture.trace.protocols import Arrays, AssumedTruths, TorchSide
 from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 
+# The tracer imports its parts. The parts therefore see the tracer, and each other, only through protocols.
 class OverridesProtocol(Protocol):
     """``__torch_function__`` of the trace (``subclasses.overrides.Overrides``)."""
 
@@ -34,7 +35,7 @@ class OverridesProtocol(Protocol):
         """Run a call for which ``concern`` is true."""
 
     def concern(self, fn: Any, args: Sequence[Any], kwargs: Kwargs) -> bool:
-        """Whether a ``__torch_function__`` or a mode of the program may handle the call."""
+        """Return whether a ``__torch_function__`` or a mode of the program may handle the call."""
 
     def handle(self, func: Callable[..., Any], relevant: Sequence[Any], args: Args, kwargs: Kwargs) -> Any:
         """Implement ``torch.overrides.handle_torch_function``."""
@@ -44,7 +45,8 @@ class OverridesProtocol(Protocol):
         """Whether the trace has tensors of users' classes."""
 
     @property
-    def level(self) -> Level: ...
+    def level(self) -> Level:
+        """The overrides that the program has turned off."""
 
     def make_subclass(self, cls: type, data: torch.Tensor) -> torch.Tensor:
         """Implement ``torch.Tensor._make_subclass(cls, data)``: detach the tensor and change the class."""
@@ -61,7 +63,7 @@ class TransformsProtocol(Protocol):
     """The layers of ``torch.func`` in the trace (``higher_order.transforms.Transforms``)."""
 
     def concern(self, args: Sequence[Any], kwargs: Kwargs) -> bool:
-        """Whether a call must run below transforms, or uses results of a finished transform (``vjp``)."""
+        """Return whether a call must run below transforms, or uses results of a finished transform (``vjp``)."""
 
     def run_dual(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs, levels: int) -> Any:
         """Run ``fn``, which enters (``levels`` is 1) or exits (-1) a level of forward-mode AD."""
@@ -78,7 +80,7 @@ class WrappersProtocol(Protocol):
     """The wrapper subclasses of the trace (``subclasses.wrappers.Wrappers``)."""
 
     def has_torch_function(self, value: object) -> bool:
-        """Whether ``value`` is a wrapper whose ``__torch_function__`` torch would call."""
+        """Return whether ``value`` is a wrapper whose ``__torch_function__`` torch would call."""
 
     def construct(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> torch.Tensor:
         """Implement ``torch.Tensor._make_wrapper_subclass``."""
@@ -146,7 +148,7 @@ class CopiesProtocol(Protocol):
     """The storages that deep copies have met (``rules.copying.Copies``)."""
 
     def is_first(self, tensor: torch.Tensor, memo: dict[Any, Any]) -> bool:
-        """Whether the deep copy has not met this memory before. Add the memory to the memo's set."""
+        """Return whether the deep copy has not met this memory before. Add the memory to the memo's set."""
 
 
 class TracerProtocol(TorchSide, Protocol):
@@ -163,25 +165,32 @@ class TracerProtocol(TorchSide, Protocol):
 
     # Properties accept the implementing classes. Attributes are writable and would require the protocols themselves.
     @property
-    def overrides(self) -> OverridesProtocol: ...
+    def overrides(self) -> OverridesProtocol:
+        """The ``__torch_function__`` overrides."""
 
     @property
-    def transforms(self) -> TransformsProtocol: ...
+    def transforms(self) -> TransformsProtocol:
+        """The active layers of ``torch.func``."""
 
     @property
-    def wrappers(self) -> WrappersProtocol: ...
+    def wrappers(self) -> WrappersProtocol:
+        """The wrapper subclasses."""
 
     @property
-    def assumptions(self) -> AssumptionsProtocol: ...
+    def assumptions(self) -> AssumptionsProtocol:
+        """The assumed truths of tensors."""
 
     @property
-    def arrays(self) -> ArraysProtocol: ...
+    def arrays(self) -> ArraysProtocol:
+        """The NumPy arrays."""
 
     @property
-    def hooks(self) -> HooksProtocol: ...
+    def hooks(self) -> HooksProtocol:
+        """The tensor hooks in the graph."""
 
     @property
-    def copies(self) -> CopiesProtocol: ...
+    def copies(self) -> CopiesProtocol:
+        """The storages of deep copies."""
 
     selection: Selection | None
     busy: bool

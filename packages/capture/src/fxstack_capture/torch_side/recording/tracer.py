@@ -62,7 +62,7 @@ from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 
 class TorchTracer:
-    """Implements ``trace.protocols.TorchSide``. Each attempt to trace a frame has a tracer of its own."""
+    """Implements ``trace.protocols.TorchSide``, which documents the methods. Each trace has its own tracer."""
 
     def __init__(self, trace: Trace, history: FrameHistory | None = None) -> None:
         self.trace = trace
@@ -116,6 +116,7 @@ class TorchTracer:
             assert self.geometry.env is self.mode.shape_env  # data-dependent sizes need a shape environment
 
     def _make_shape_env(self) -> CaptureShapeEnv:
+        """Create the shape environment. ``Geometry`` calls this method for the first symbolic size only."""
         options = self.trace.options
         env = CaptureShapeEnv(
             self._user_stack,
@@ -153,6 +154,7 @@ class TorchTracer:
         return fake
 
     def _enter_tensor(self, real: torch.Tensor, source: Source) -> torch.Tensor:
+        """Make the fake, and register fake, real tensor and source once for each fake."""
         fake = self._fake_of(real, source)
         if id(fake) not in self._originals:
             self._originals[id(fake)] = real, source
@@ -178,8 +180,8 @@ class TorchTracer:
         fake_inputs.demand_supported(real)
         if is_address_guarded(real):
             self.trace.guard(source, IdentityIs(real, id(real)))
-        fake = fake_inputs.known(self, real, source)
-        return fake_inputs.new(self, real, source) if fake is None else fake
+        fake = fake_inputs.existing_fake(self, real, source)
+        return fake_inputs.make_fake(self, real, source) if fake is None else fake
 
     def enter_number(self, value: float, source: Source) -> Any:
         return self.numbers.enter(value, source)
@@ -304,7 +306,7 @@ class TorchTracer:
             with self.unrecorded():
                 return self._record(fn, args, kwargs)
         except GraphBreak as reason:
-            arguments = tensor_to_int_arguments.accepted(self, args, kwargs, reason)
+            arguments = tensor_to_int_arguments.replace_arguments(self, args, kwargs, reason)
             if arguments is None:
                 raise
         return self.record(fn, *arguments)
@@ -397,6 +399,7 @@ class TorchTracer:
     def leaving(
         self, tensor: torch.Tensor
     ) -> tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor] | None]:
+        """Return the graph output for a tensor, and the function that completes the output outside, or None."""
         # The function restores a freed history, the history of hidden leaves, a class, or inference mode.
         with self.unrecorded():
             spent = self.differentiated and tensor.requires_grad and gradients.has_freed_history(tensor)
@@ -481,6 +484,7 @@ class TorchTracer:
             self._set_memo(active=False)
 
     def _set_memo(self, *, active: bool) -> None:
+        """Activate the cache of symbolic nodes during the trace, also in an environment that is made later."""
         self._in_session = active
         if self.geometry.is_used:
             self.geometry.env.memo.active = active

@@ -67,39 +67,39 @@ def _plain(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> Any:
     cls = tracer.python_type(tensor)
     descriptor = _on_class(cls, name)
     if isinstance(descriptor, (GetSetDescriptorType, property)):
-        return _computed(tracer, tensor, name)
-    own = _own_attribute(tracer, tensor, name)
-    if own is not _MISSING:
-        return own
+        return _read_property(tracer, tensor, name)
+    assigned = _own_attribute(tracer, tensor, name)
+    if assigned is not _MISSING:
+        return assigned
     if descriptor is _MISSING:
         hook = _hook(tracer, cls)
         if hook is not None:
             return tracer.trace.calls.call(hook, (tensor, name), {})
         if _may_be_collective_result(tracer, tensor, name):
             if name == "wait" and _has_waited(tracer, tensor):
-                return MethodType(_waited, tensor)
-            what = f"{name} of what a collective gives"
-            raise graph_break("unsupported-tensor", what, whole=tracer.trace.interp.current_frame())
+                return MethodType(_wait, tensor)
+            detail = f"{name} of the result of a collective"
+            raise graph_break("unsupported-tensor", detail, whole=tracer.trace.interp.current_frame())
         raise AttributeError(f"'{cls.__name__}' object has no attribute '{name}'", name=name, obj=tensor)
     getter = getattr(type(descriptor), "__get__", None)
     return descriptor if getter is None else getter(descriptor, tensor, type(tensor))
 
 
 def _has_waited(tracer: TracerProtocol, tensor: torch.Tensor) -> bool:
-    """Whether ``tensor`` is the result of a functional collective. The graph waits for the result at once."""
+    """Return whether ``tensor`` is the result of a functional collective. The graph waits for the result at once."""
     maker = tracer.builder.maker_of(tensor)
     target: Any = None if maker is None else maker.target
     wait = torch.ops._c10d_functional.wait_tensor
     return getattr(target, "overloadpacket", target) is wait
 
 
-def _waited(tensor: torch.Tensor) -> torch.Tensor:
+def _wait(tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor, as ``AsyncCollectiveTensor.wait`` does: the graph has waited for it."""
     return tensor
 
 
 def _may_be_collective_result(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> bool:
-    """Whether the tensor may be an ``AsyncCollectiveTensor``, which has the attribute."""
+    """Return whether the tensor may be an ``AsyncCollectiveTensor``, which has the attribute."""
     # The results of functional collectives, and views of them, are plain tensors while tracing.
     functional = sys.modules.get("torch.distributed._functional_collectives")
     if tracer.source_of(tensor) is not None or functional is None:
@@ -109,6 +109,7 @@ def _may_be_collective_result(tracer: TracerProtocol, tensor: torch.Tensor, name
 
 
 def _has_user_class(tensor: torch.Tensor) -> bool:
+    """Return whether the tensor's class is defined by the program, so that the class may override attributes."""
     return shown_class(tensor) is not None or is_wrapper(tensor)
 
 
@@ -119,9 +120,9 @@ def _of_user_class(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> A
     raw, getter, data = plan_of(objects, cls, name)
     if type(raw) is MemberDescriptorType:
         return _slot(tracer, tensor, raw)
-    own = _MISSING if data else _own_attribute(tracer, tensor, name)
-    if own is not _MISSING:
-        return own
+    assigned = _MISSING if data else _own_attribute(tracer, tensor, name)
+    if assigned is not _MISSING:
+        return assigned
     return raw if getter is None else getter(objects, raw, tensor, cls)
 
 
@@ -221,6 +222,7 @@ _PLACE = (torch.Tensor.stride, torch.Tensor.storage_offset, torch.Tensor.is_conj
 
 
 def _is_same_memory(tracer: TracerProtocol, tensor: torch.Tensor, value: object) -> bool:
+    """Return whether ``value`` has memory, dtype and geometry of ``tensor``: the assignment then has no effect."""
     if not isinstance(value, FakeTensor) or tensor.layout is not torch.strided:
         return value is tensor
     with tracer.unrecorded():
@@ -233,12 +235,14 @@ _ALIASES = {"_grad": "grad"}
 
 
 def delete(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> None:
+    """Delete an attribute of a fake. Break the graph if the program overrides the deletion."""
     if is_wrapper(tensor) or tracer.overrides.concern(None, (tensor,), {}):
         raise graph_break("unsupported-object", f"deletion of Tensor.{name}")
     _delete_plainly(tracer, tensor, name)
 
 
 def _delete_plainly(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> None:
+    """Note the deletion for the replacement code. Raise AttributeError if the attribute is missing."""
     _plain(tracer, tensor, name)
     if name == "grad":
         store(tracer, tensor, name, None)
@@ -248,6 +252,7 @@ def _delete_plainly(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> 
 
 
 def _on_class(cls: type, name: str) -> Any:
+    """Return the attribute of the first class in the MRO that defines it, without binding it."""
     for base in cls.__mro__:
         if name in base.__dict__:
             return base.__dict__[name]
@@ -282,7 +287,7 @@ def _made_inside(tracer: TracerProtocol, tensor: torch.Tensor, name: str, value:
     raise graph_break("unsupported-object", f"{name} of a {type(tensor).__qualname__}")
 
 
-def _computed(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> Any:
+def _read_property(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> Any:
     """Read a property that torch computes: metadata, or a view that becomes a node."""
     tracer.builder.demand_present(tensor)
     value = getattr(tensor, name)
@@ -294,6 +299,7 @@ def _computed(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> Any:
 
 
 def _class(tracer: TracerProtocol, tensor: torch.Tensor) -> type:
+    """Return the class that the program sees."""
     return tracer.python_type(tensor)
 
 
@@ -338,6 +344,7 @@ HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
 def _grad_fn(_tracer: TracerProtocol, tensor: torch.Tensor) -> None:
+    """Return None for a tensor without history. Break the graph for an autograd node, which no trace can represent."""
     if tensor.grad_fn is not None:
         raise graph_break("unsupported-object", "Tensor.grad_fn of a tensor that has history")
 

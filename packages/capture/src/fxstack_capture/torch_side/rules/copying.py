@@ -27,7 +27,7 @@ class Copies:
         self._met: dict[int, tuple[dict[Any, Any], set[int]]] = {}
 
     def is_first(self, tensor: torch.Tensor, memo: dict[Any, Any]) -> bool:
-        """Whether the deep copy has not met this storage before. Add the storage to the memo's set."""
+        """Return whether the deep copy has not met this storage before. Add the storage to the memo's set."""
         _, met = self._met.setdefault(id(memo), (memo, set()))
         storage = tensor.untyped_storage()._cdata
         is_new = storage not in met
@@ -52,7 +52,7 @@ def deepcopy(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> to
 
 
 def _fills_its_memory(tensor: torch.Tensor) -> bool:
-    """Whether a tensor without history is dense and covers its whole storage, in any order of dimensions."""
+    """Return whether a tensor without history is dense and covers its whole storage, in any order of dimensions."""
     if tensor.requires_grad or tensor.layout is not torch.strided:
         return False
     if tensor.is_conj() or tensor.is_neg() or tensor.is_inference() or tensor.is_quantized:
@@ -66,7 +66,7 @@ def _fills_its_memory(tensor: torch.Tensor) -> bool:
 
 
 def _has_attributes(tracer: TracerProtocol, tensor: torch.Tensor) -> bool:
-    """Whether the program has assigned attributes to the tensor.
+    """Return whether the program has assigned attributes to the tensor.
 
     The deep copy would need the attributes, too.
     """

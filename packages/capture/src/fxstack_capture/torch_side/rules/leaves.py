@@ -85,12 +85,13 @@ def _builtin_ops() -> frozenset[object]:
 
 
 def is_operator(fn: object) -> bool:
-    """Whether a call of ``fn`` becomes one node of the graph."""
+    """Return whether a call of ``fn`` becomes one node of the graph."""
     test = _TESTS.get(type(fn))
     return isinstance(fn, (OpOverload, OpOverloadPacket, CustomOpDef)) if test is None else test(fn)
 
 
 def _is_tensor_descriptor(fn: Any) -> bool:
+    """Return whether a descriptor belongs to the C base class of tensors."""
     return isinstance(fn.__objclass__, type) and issubclass(fn.__objclass__, torch_compat.TensorBase)
 
 
@@ -105,7 +106,7 @@ _TESTS: dict[type, Callable[[Any], bool]] = {
 
 
 def is_compliant(fn: object) -> bool:
-    """Whether an operator has the tag of those that work under a compiler; True for any other callable."""
+    """Return whether an operator has the tag of those that work under a compiler; True for any other callable."""
     if isinstance(fn, OpOverloadPacket):
         return all(is_compliant(getattr(fn, name)) for name in fn.overloads())
     return not isinstance(fn, OpOverload) or torch.Tag.pt2_compliant_tag in fn.tags

@@ -38,6 +38,7 @@ def _item(tracer: TracerProtocol, item: Any) -> Any:
 
 
 def _number(value: object) -> Any:
+    """Convert a NumPy integer to an int, because a node cannot hold it."""
     return int(value) if isinstance(value, np.integer) else value
 
 

@@ -19,10 +19,12 @@ def end() -> None:
 
 
 def _begin(tracer: TracerProtocol, _fn: Callable[..., Any], args: Args, _kwargs: Kwargs) -> None:
+    """Record the start of a profiler range."""
     tracer.record_effect(BEGIN_RANGE, args)
 
 
 def _end(tracer: TracerProtocol, _fn: Callable[..., Any], _args: Args, _kwargs: Kwargs) -> None:
+    """Record the end of the innermost range that began in the graph. A range from outside ends outside."""
     node = open_range(tracer.builder.graph)
     if node is not None:
         tracer.record_effect(END_RANGE, (node,))

@@ -26,7 +26,7 @@ _STORAGE: Any = torch.Tensor.untyped_storage
 
 
 class Storages:
-    """The storages that the program has asked for."""
+    """The storage objects that the program has read from tensors of the trace."""
 
     def __init__(self, tracer: TracerProtocol) -> None:
         self._tracer = tracer
@@ -35,7 +35,7 @@ class Storages:
         self._addresses: dict[int, Any] = {}
 
     @property
-    def asked(self) -> set[int]:
+    def compared_storages(self) -> set[int]:
         """Return the storages that the program may compare. Guards must check which inputs share them."""
         return set(self._tensors)
 
@@ -91,6 +91,7 @@ class Storages:
         return self._addresses[storage._cdata]
 
     def _input_of(self, storage: torch.UntypedStorage) -> tuple[torch.UntypedStorage, Source] | None:
+        """Return the real storage and its source, if the storage belongs to an input."""
         with self._tracer.unrecorded():
             for fake, real, source in self._tracer.inputs():
                 if fake.untyped_storage()._cdata == storage._cdata:
@@ -114,6 +115,7 @@ def _method(
     """Return the rule of a method without arguments."""
 
     def rule(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+        """Apply the rule to the receiver. Break the graph for arguments, which no rule supports."""
         if len(args) != 1 or kwargs:
             raise graph_break("unsupported-call", f"{fn} with arguments")
         return apply(tracer, args[0])

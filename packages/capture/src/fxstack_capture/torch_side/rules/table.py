@@ -53,6 +53,7 @@ def guarded_query(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kw
 
 
 def set_attention(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Switch an attention backend. The guard makes the state before the graph a constant."""
     tracer.guard_flag(_GETTER_OF[fn])
     return set_state(tracer, fn, args, kwargs)
 
@@ -80,6 +81,7 @@ def deeper_autocast(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, 
 
 @calls_program
 def shallower_autocast(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Decrement the nesting of autocast. No operator reads the nesting."""
     tracer.state.nesting -= 1
     return fn(*args, **kwargs)
 
@@ -89,6 +91,7 @@ def ignored(_tracer: TracerProtocol, _fn: object, _args: Args, _kwargs: Kwargs) 
 
 
 def data_leaves(_tracer: TracerProtocol, fn: object, _args: Args, _kwargs: Kwargs) -> Any:
+    """Break the graph: the result is Python data computed from elements of a tensor."""
     raise graph_break("data-dependent-value", name_of(fn))
 
 
@@ -101,9 +104,9 @@ def scalar(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     tensor = args[0]
     if not kwargs and fn.__name__ in _FOR_ARITHMETIC.get(_caller(tracer), ()):
         return _CONVERSIONS.get(fn.__name__, _same)(tracer.counted(tensor))
-    known = known_values.value_of(tracer, tensor)
-    if known is not None and known.numel() == 1:
-        return getattr(known, fn.__name__)()
+    constant = known_values.value_of(tracer, tensor)
+    if constant is not None and constant.numel() == 1:
+        return getattr(constant, fn.__name__)()
     if fn.__name__ == "item" and tensor.dtype is torch.bool:
         with suppress(GraphBreak):
             return tracer.trace.interp.truth_of_result(tensor)
@@ -114,9 +117,10 @@ def scalar(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
 
 
 def truth(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
-    known = known_values.value_of(tracer, args[0])
-    if known is not None and known.numel() == 1:
-        return bool(known)
+    """Return the truth of a tensor: a constant if its value is known, else by the recorded call."""
+    constant = known_values.value_of(tracer, args[0])
+    if constant is not None and constant.numel() == 1:
+        return bool(constant)
     return tracer.record(fn, args, kwargs)
 
 
@@ -128,6 +132,7 @@ def _caller(tracer: TracerProtocol) -> str:
 
 
 def _same(number: object) -> Any:
+    """Return the number. Used for ``item``, whose result needs no conversion."""
     return number
 
 
@@ -140,9 +145,9 @@ _CONVERSIONS = {"__int__": torch.sym_int, "__float__": torch.sym_float}
 def to_list(tracer: TracerProtocol, fn: Any, args: Args, _kwargs: Kwargs) -> Any:
     """Apply the rule for ``Tensor.tolist``. Unknown elements become symbols if the options allow it."""
     tensor = args[0]
-    known = known_values.value_of(tracer, tensor)
-    if known is not None:
-        return known.tolist()
+    constant = known_values.value_of(tracer, tensor)
+    if constant is not None:
+        return constant.tolist()
     if not tracer.trace.options.capture_scalar_outputs:
         raise graph_break("data-dependent-number", name_of(fn))
     if tensor.dim() == 0:
@@ -172,6 +177,7 @@ _TENSOR_TYPE = type(torch.FloatTensor)
 
 
 def outside_of_graph(_tracer: TracerProtocol, fn: Callable[..., Any], _args: Args, _kwargs: Kwargs) -> Any:
+    """Break the graph: the method uses or exports the tensor's data, which a fake does not have."""
     raise graph_break("unsupported-call", f"Tensor.{fn.__name__}")
 
 
@@ -229,7 +235,7 @@ def changes_history(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs)
 def _keeps_one_leaf(
     tensor: torch.Tensor, real: torch.Tensor, fn: Callable[..., Any], args: Args, kwargs: Kwargs
 ) -> bool:
-    """Whether the graph uses only one autograd history of the input: the history before or after the call."""
+    """Return whether the graph uses only one autograd history of the input: the history before or after the call."""
     if type(real) not in (torch.Tensor, torch.nn.Parameter) or real.is_inference():
         return False
     unchanged = tensor.requires_grad is real.requires_grad and tensor.is_leaf is real.is_leaf
@@ -241,6 +247,7 @@ def _keeps_one_leaf(
 
 
 def iterate(tracer: TracerProtocol, _fn: Any, args: Args, _kwargs: Kwargs) -> Any:
+    """Return an iterator over the rows, which one ``unbind`` computes. Raise torch's TypeError for a 0-d tensor."""
     tensor = args[0]
     if tensor.dim() == 0:
         raise TypeError("iteration over a 0-d tensor")
@@ -248,6 +255,7 @@ def iterate(tracer: TracerProtocol, _fn: Any, args: Args, _kwargs: Kwargs) -> An
 
 
 def length(tracer: TracerProtocol, _fn: Any, args: Args, _kwargs: Kwargs) -> Any:
+    """Return the first size. Raise torch's TypeError for a 0-d tensor."""
     tensor = args[0]
     if tensor.dim() == 0:
         raise TypeError("len() of a 0-d tensor")
@@ -274,6 +282,7 @@ _BOUND = (MethodType, BuiltinFunctionType, MethodWrapperType)
 
 
 def has_rule(fn: object) -> bool:
+    """Return whether the table has a rule for ``fn``."""
     return rule_of(fn) is not None
 
 

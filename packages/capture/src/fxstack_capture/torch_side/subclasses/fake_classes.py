@@ -43,12 +43,12 @@ def shown_class(tensor: torch.Tensor) -> type | None:
 
 
 def overrides(cls: type) -> bool:
-    """Whether torch calls a ``__torch_function__`` for instances of the class."""
+    """Return whether torch calls a ``__torch_function__`` for instances of the class."""
     return getattr(cls, "__torch_function__", _DISABLED) is not _DISABLED
 
 
 def is_users(cls: type, name: str) -> bool:
-    """Whether the first class in the MRO that defines ``name`` is a user's class."""
+    """Return whether the first class in the MRO that defines ``name`` is a user's class."""
     for base in cls.__mro__:
         if name in base.__dict__:
             return base not in TORCH_CLASSES
@@ -56,7 +56,7 @@ def is_users(cls: type, name: str) -> bool:
 
 
 def redefines(cls: type) -> bool:
-    """Whether a user's class replaces methods of ``torch.Tensor`` that operators of a graph would call."""
+    """Return whether a user's class replaces methods of ``torch.Tensor`` that operators of a graph would call."""
     return any(
         name in _TENSOR_NAMES and name not in _CALLED_BY_NO_GRAPH
         for base in cls.__mro__
@@ -80,7 +80,7 @@ _CALLED_BY_NO_GRAPH = frozenset(dir(object)) - {
 
 
 def is_tensor_getset(raw: object) -> bool:
-    """Whether torch reports access to the attribute to ``__torch_function__``."""
+    """Return whether torch reports access to the attribute to ``__torch_function__``."""
     return isinstance(raw, types.GetSetDescriptorType) and issubclass(
         raw.__objclass__, torch_compat.TensorBase
     )

@@ -43,7 +43,7 @@ def _at(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, _kwargs: Kwa
 
 @calls_program
 def _is_mode_on(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> bool:
-    """Whether a mode is on for the program."""
+    """Return whether a mode is on for the program."""
     return tracer.overrides.level < Level.ALL_OFF and bool(tracer.overrides.modes or fn(*args, **kwargs))
 
 

@@ -119,7 +119,7 @@ class Overrides:
     # --- calls -----------------------------------------------------------------------------------
 
     def concern(self, fn: object, args: Sequence[Any], kwargs: Kwargs) -> bool:
-        """Whether a ``__torch_function__`` or a mode of the program may handle the call."""
+        """Return whether a ``__torch_function__`` or a mode of the program may handle the call."""
         if self.modes and self.level < Level.ALL_OFF:
             return True
         if self.level:
@@ -139,14 +139,14 @@ class Overrides:
         return not self.level and any(map(self._has_torch_function, values))
 
     def _has_torch_function_in_c(self, value: object) -> bool:
-        """Whether torch's C code calls the ``__torch_function__`` of an object that is not a tensor."""
+        """Return whether torch's C code calls the ``__torch_function__`` of an object that is not a tensor."""
         cls = type(value)
         if cls is FakeTensor or cls in _WITHOUT_TORCH_FUNCTION or isinstance(value, torch.Tensor):
             return False
         return type(raw_lookup(cls, "__torch_function__")) is classmethod and self._has_torch_function(value)
 
     def _has_torch_function(self, value: object) -> bool:
-        """Whether torch calls the ``__torch_function__`` of an object that is not a tensor."""
+        """Return whether torch calls the ``__torch_function__`` of an object that is not a tensor."""
         # An attribute that is no classmethod, or a ``__getattr__`` of the class, breaks the graph.
         cls = type(value)
         if cls in _WITHOUT_TORCH_FUNCTION or isinstance(value, torch.Tensor):
@@ -175,7 +175,7 @@ class Overrides:
             if "Multiple dispatch failed" in str(error):  # the text names the fake classes
                 raise graph_break("unsupported-call", str(error).split(";", 1)[0]) from error
             raise
-        if not probe.asked:
+        if not probe.was_called:
             raise graph_break("unsupported-call", f"{fn} of a tensor of a user's class")
         return result
 
@@ -231,7 +231,7 @@ class Overrides:
         """Return the classes that torch reports to ``__torch_function__``."""
         # A reflected operator, and an attribute access, report the classes of plain tensors, too.
         if type(func) is FunctionType and func.__code__ is _REFLECTED:
-            return tuple(self._class(arg) for arg in self._overloaded(args))
+            return tuple(self._class(arg) for arg in self._overloaded_args(args))
         shown = [getattr(kind, "_fxstack_shown", kind) for kind in kinds]
         return tuple(self._class(args[0]) if kind is FakeTensor else kind for kind in shown)
 
@@ -239,7 +239,7 @@ class Overrides:
         """Return the class of a value as the program sees it."""
         return self._tracer.python_type(value) if isinstance(value, torch.Tensor) else type(value)
 
-    def _overloaded(self, values: Sequence[Any]) -> list[Any]:
+    def _overloaded_args(self, values: Sequence[Any]) -> list[Any]:
         """Implement ``torch.overrides._get_overloaded_args``."""
         overloaded: list[Any] = []
         if self.level:
@@ -255,7 +255,7 @@ class Overrides:
 
     def handle(self, func: Callable[..., Any], relevant: Sequence[Any], args: Args, kwargs: Kwargs) -> Any:
         """Implement ``torch.overrides.handle_torch_function``."""
-        overloaded = self._overloaded(relevant)
+        overloaded = self._overloaded_args(relevant)
         kinds = tuple(self._class(value) for value in overloaded)
         result = NotImplemented
         if self.modes and self.level < Level.ALL_OFF:
@@ -324,9 +324,9 @@ class Overrides:
             result = self._tracer.trace.calls.call(func, args, kwargs or {})
             if func in get_default_nowrap_functions():
                 return result
-            return self.converted(result, cls)
+            return self.convert_result(result, cls)
 
-    def converted(self, result: object, cls: type) -> Any:
+    def convert_result(self, result: object, cls: type) -> Any:
         """Implement ``torch._tensor._convert``."""
         if cls is torch.Tensor:
             return result
@@ -334,7 +334,7 @@ class Overrides:
             shown = self._tracer.python_type(result)
             return result if issubclass(shown, cls) else self.as_subclass(result, cls)
         if isinstance(result, (tuple, list)):
-            return type(result)([self.converted(item, cls) for item in result])
+            return type(result)([self.convert_result(item, cls) for item in result])
         return result
 
     # --- construction ----------------------------------------------------------------------------
@@ -379,30 +379,32 @@ class Overrides:
 
 
 def as_subclass(tensor: torch.Tensor, cls: type) -> torch.Tensor:
+    """Return a view of a graph result with a class of the program. The replacement code calls this function."""
     return torch.Tensor.as_subclass(tensor, cls)
 
 
 def make_subclass(tensor: torch.Tensor, cls: type) -> torch.Tensor:
+    """Return a detached tensor with a class of the program. The replacement code calls this function."""
     return torch_compat.make_subclass(cls, tensor)
 
 
 class _Finish:
     """The function that the replacement code calls on a graph result to give the result the user's class."""
 
-    __slots__ = ("__name__", "cls", "grad", "how", "layout")
+    __slots__ = ("__name__", "cls", "convert", "grad", "layout")
 
-    def __init__(self, how: Callable[..., Any], cls: type, layout: object, grad: bool) -> None:
-        self.__name__ = f"{how.__name__}_{cls.__name__}"
-        self.how = how
+    def __init__(self, convert: Callable[..., Any], cls: type, layout: object, grad: bool) -> None:
+        self.__name__ = f"{convert.__name__}_{cls.__name__}"
+        self.convert = convert
         self.cls = cls
         self.layout = layout
         self.grad = grad
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         if torch.is_grad_enabled() is self.grad:
-            return self.how(tensor, self.cls)
+            return self.convert(tensor, self.cls)
         with torch_compat.DisableTorchFunction(), torch.set_grad_enabled(self.grad):
-            return self.how(tensor, self.cls)
+            return self.convert(tensor, self.cls)
 
 
 def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
@@ -430,13 +432,13 @@ _REFLECTED = torch.Tensor.__rsub__.__code__
 
 
 def _is_overriding(value: object) -> bool:
-    """Whether the value is a fake of a user's class with ``__torch_function__``."""
+    """Return whether the value is a fake of a user's class with ``__torch_function__``."""
     cls = shown_class(value) if isinstance(value, torch.Tensor) else None
     return cls is not None and fake_classes.overrides(cls)
 
 
 def _is_overridable(fn: Callable[..., Any]) -> bool:
-    """Whether torch calls ``__torch_function__`` for a call of ``fn``."""
+    """Return whether torch calls ``__torch_function__`` for a call of ``fn``."""
     if fn in _OVERRIDABLE_FUNCTIONS or is_accessor(fn):
         return True
     is_method = isinstance(getattr(fn, "__self__", None), torch.Tensor)
@@ -450,7 +452,7 @@ _NOT_OVERRIDABLE = frozenset({torch.Tensor.as_subclass, torch_compat.make_subcla
 
 
 def is_accessor(fn: object) -> bool:
-    """Whether ``fn`` is ``Tensor.attr.__get__`` or a relative, by which torch reports attribute access."""
+    """Return whether ``fn`` is ``Tensor.attr.__get__`` or a relative, by which torch reports attribute access."""
     return type(fn) is MethodWrapperType and fake_classes.is_tensor_getset(fn.__self__)
 
 
@@ -460,10 +462,10 @@ class _Probe(TorchFunctionMode):
     def __init__(self, overrides: Overrides) -> None:
         super().__init__()
         self._overrides = overrides
-        self.asked = False
+        self.was_called = False
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Sequence[type], args: Args = (), kwargs: Kwargs | None = None
     ) -> Any:
-        self.asked = True
+        self.was_called = True
         return self._overrides.dispatch(func, types, args, kwargs or {})

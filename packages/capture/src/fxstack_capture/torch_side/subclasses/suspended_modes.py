@@ -31,7 +31,7 @@ def present() -> tuple[Any, ...]:
 
 
 def can_be_followed(mode: object) -> bool:
-    """Whether the mode has a user's Python ``__torch_function__``, or sets a default device."""
+    """Return whether the mode has a user's Python ``__torch_function__``, or sets a default device."""
     cls = type(mode)
     if cls is DeviceContext:
         return True
@@ -95,6 +95,7 @@ def without_modes(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(fn)
     def call(*args: object) -> Any:
+        """Call ``fn`` while the program's modes are suspended."""
         with set_aside():
             return fn(*args)
 
@@ -106,11 +107,13 @@ def without_classes(fn: Callable[..., Any], redefined: tuple[int, ...]) -> Calla
 
     @functools.wraps(fn)
     def call(*args: object) -> Any:
+        """Call ``fn`` while overrides of classes are off."""
         with torch_compat.DisableTorchFunctionSubclass():
             return fn(*args)
 
     @functools.wraps(fn)
     def call_on_views(*args: object) -> Any:
+        """Call ``fn`` with plain views, because the subclass redefines methods that ``fn`` uses."""
         plain = list(args)
         for position in redefined:
             plain[position] = _as_plain(plain[position], torch.Tensor)

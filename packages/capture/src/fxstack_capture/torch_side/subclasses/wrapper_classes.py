@@ -16,7 +16,7 @@ _NO_DISPATCH = torch_compat.disabled_torch_dispatch_impl
 
 
 def is_wrapper(value: object) -> bool:
-    """Whether a value is a traceable wrapper subclass, and not a ``FakeTensor``."""
+    """Return whether a value is a traceable wrapper subclass, and not a ``FakeTensor``."""
     return (
         isinstance(value, torch.Tensor)
         and not isinstance(value, FakeTensor)
@@ -26,7 +26,7 @@ def is_wrapper(value: object) -> bool:
 
 
 def defines_torch_function(cls: Any) -> bool:
-    """Whether a wrapper class defines its own ``__torch_function__``, which the interpreter must run."""
+    """Return whether a wrapper class defines its own ``__torch_function__``, which the interpreter must run."""
     function = cls.__torch_function__
     return getattr(function, "__func__", function) not in (_DEFAULT, _DISABLED)
 
@@ -46,7 +46,7 @@ _C = torch_compat.functorch
 
 
 def is_wrapped(value: object) -> bool:
-    """Whether a layer of ``torch.func`` has wrapped the tensor, even if the layer has ended."""
+    """Return whether a layer of ``torch.func`` has wrapped the tensor, even if the layer has ended."""
     return isinstance(value, torch.Tensor) and bool(
         _C.is_functorch_wrapped_tensor(value) or _C.is_dead_tensor_wrapper(value)
     )
@@ -60,7 +60,8 @@ def plain_below(value: torch.Tensor) -> torch.Tensor:
 
 
 def are_active() -> bool:
-    """Whether a layer of ``torch.func`` or a level of forward-mode AD is active in this thread. Such frames run in plain
-    Python, because their tensors are wrapped.
+    """Return whether a layer of ``torch.func`` or a level of forward-mode AD is active in this thread.
+
+    Such frames run in plain Python, because their tensors are wrapped.
     """
     return bool(_C.get_dynamic_layer_stack_depth()) or torch_compat.dual_level() >= 0

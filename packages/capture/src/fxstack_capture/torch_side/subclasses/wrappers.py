@@ -66,7 +66,7 @@ class Wrappers:
         return len(self._constructed)
 
     def has_torch_function(self, value: object) -> bool:
-        """Whether ``value`` is a wrapper whose ``__torch_function__`` torch would call."""
+        """Return whether ``value`` is a wrapper whose ``__torch_function__`` torch would call."""
         return self.used and is_wrapper(value) and defines_torch_function(type(value))
 
     def original_of(self, fake: torch.Tensor) -> tuple[torch.Tensor, Source] | None:
@@ -90,7 +90,7 @@ class Wrappers:
         self._demand_class(cls, real)
         attributes, context = real.__tensor_flatten__()
         tracer = self._tracer
-        plan = fake_inputs.plan(tracer, real, source)
+        plan = fake_inputs.plan_geometry(tracer, real, source)
         is_static = plan.static
         sizes, strides, _ = (
             tracer.geometry.tensor(real, source, plan) if not is_static else (real.size(), real.stride(), 0)
@@ -143,17 +143,17 @@ class Wrappers:
     ) -> FakeTensor:
         """Return the fake of an inner tensor. A tensor of the wrapper's size gets the wrapper's symbolic sizes."""
         tracer = self._tracer
-        existing = fake_inputs.known(tracer, value, source)
+        existing = fake_inputs.existing_fake(tracer, value, source)
         if existing is not None:
             return existing
         if isinstance(real, torch.nn.Parameter):
-            return fake_inputs.static(tracer, value, source)
-        plan = fake_inputs.plan(tracer, value, source)
+            return fake_inputs.make_static(tracer, value, source)
+        plan = fake_inputs.plan_geometry(tracer, value, source)
         sizes = outer if value.size() == real.size() else None
         if plan.static and (sizes is None or all(type(size) is int for size in sizes)):
-            return fake_inputs.static(tracer, value, source)
+            return fake_inputs.make_static(tracer, value, source)
         geometry = tracer.geometry.tensor(value, source, plan, sizes)
-        return fake_inputs.symbolic(tracer, value, source, geometry)
+        return fake_inputs.make_symbolic(tracer, value, source, geometry)
 
     # --- constructed in the trace ----------------------------------------------------------------
 
@@ -212,7 +212,10 @@ class Wrappers:
         _guard_all(self._tracer, context, set())
 
     def demand_supported(self, fn: Callable[..., Any], args: object, kwargs: object) -> bool:
-        """Whether torch wraps the results of the call. Break the graph if a mode of the program would see the call."""
+        """Return whether torch wraps the results of the call.
+
+        Break the graph if a mode of the program would see the call.
+        """
         if not self.used:
             return False
         wrappers = [leaf for leaf in tree_leaves((args, kwargs)) if is_wrapper(leaf)]

@@ -81,7 +81,7 @@ def _is_size(number: object) -> bool:
 def _is_data(data: object, dtype: torch.dtype) -> bool:
     """Whether ``data`` is a nested sequence of numbers that old and new constructors treat alike."""
     kinds = _KINDS.get(dtype, (bool, int, float, torch.SymInt, torch.SymFloat))
-    return _holds_only(data, kinds) or number_tensors.takes(data, {"dtype": dtype})
+    return _holds_only(data, kinds) or number_tensors.can_make(data, {"dtype": dtype})
 
 
 def _holds_only(data: Any, kinds: tuple[type, ...]) -> bool:

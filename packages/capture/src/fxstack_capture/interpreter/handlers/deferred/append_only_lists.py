@@ -26,6 +26,7 @@ def _loader(find: Callable[[Frame, Any], Any], plain: Handler) -> Load:
     """Return the load that pushes the list which ``find`` returns. If ``find`` returns None, ``plain`` runs."""
 
     def load(frame: Frame, operand: object, lazily: bool) -> None:
+        """Push the lazy list that ``find`` returns. Run the plain handler if the list must be read."""
         lazy_list = find(frame, operand) if lazily else None
         if lazy_list is None:
             plain(frame, operand)
@@ -48,21 +49,25 @@ _load_global = _loader(
 
 
 def _load_fast_load_fast(frame: Frame, indices: tuple[int, int], lazily: bool) -> None:
+    """Push a list, which may stay unread, and its index. The next step is the subscript."""
     _load_fast(frame, indices[0], lazily)
     local_slots.root_load_fast(frame, indices[1])
 
 
 def _store_fast_load_fast(frame: Frame, indices: tuple[int, int], lazily: bool) -> None:
+    """Store a local, then push a local that may be a lazy list."""
     local_slots.store_fast(frame, indices[0])
     _load_fast(frame, indices[1], lazily)
 
 
 def _load_global_null_below(frame: Frame, name: str, lazily: bool) -> None:
+    """Push NULL and a global, which may be a lazy list."""
     frame.stack.append(NULL)
     _load_global(frame, name, lazily)
 
 
 def _load_attr(frame: Frame, name: str, lazily: bool) -> None:
+    """Load an attribute, as a lazy list if the next steps only append to the list."""
     lazy_list = lists.in_attribute(frame.objects, frame.stack[-1], name) if lazily else None
     if lazy_list is None:
         attributes.load_attr(frame, name)
@@ -82,11 +87,12 @@ _METHOD_LOADS = (attributes.load_method_null_below, attributes.load_method_null_
 _INDICES = (stack.load_const, local_slots.load_fast)
 
 
-def _deferred(load: Load, frame: Frame, operand: object) -> None:
+def _load_deferred(load: Load, frame: Frame, operand: object) -> None:
+    """Run a load that may leave a list unread, because the next steps append to it or index it."""
     load(frame, operand, True)
 
 
-def _measured(load: Load, frame: Frame, operand: object) -> None:
+def _load_measured(load: Load, frame: Frame, operand: object) -> None:
     """Load the argument of a call with one argument, and defer a list if the call is ``len``.
 
     ``len`` lies below the load, or below the object whose attribute is loaded.
@@ -96,9 +102,9 @@ def _measured(load: Load, frame: Frame, operand: object) -> None:
     load(frame, operand, bool(called) and called[-1] is builtins.len)
 
 
-def _is_indexed(steps: list[Step], place: int) -> bool:
-    """Whether the steps index the loaded value: ``[i]`` or ``[i + 1]``."""
-    following = [handler for handler, _ in steps[place : place + 4]]
+def _is_indexed(steps: list[Step], start: int) -> bool:
+    """Return whether the steps index the loaded value: ``[i]`` or ``[i + 1]``."""
+    following = [handler for handler, _ in steps[start : start + 4]]
     if following[1:2] == [operators.binary_subscr]:
         return following[0] in _INDICES
     computed = following[2:] == [operators.binary_op, operators.binary_subscr]
@@ -107,17 +113,17 @@ def _is_indexed(steps: list[Step], place: int) -> bool:
 
 def append_only(steps: list[Step]) -> tuple[Step, ...]:
     """Return the steps, with loads replaced if the program does not read the items of a loaded list."""
-    for place, (handler, operand) in enumerate(steps[:-1]):
-        following, argument = steps[place + 1]
+    for index, (handler, operand) in enumerate(steps[:-1]):
+        following, argument = steps[index + 1]
         load = _LOADS.get(handler)
         if handler is local_slots.load_fast_load_fast and following is operators.binary_subscr:
-            steps[place] = Instead.of(handler, _deferred, _load_fast_load_fast), operand
+            steps[index] = Instead.of(handler, _load_deferred, _load_fast_load_fast), operand
         elif load is None:
             continue
         elif (following in _METHOD_LOADS and argument in lists.APPEND_METHODS) or _is_indexed(
-            steps, place + 1
+            steps, index + 1
         ):
-            steps[place] = Instead.of(handler, _deferred, load), operand
+            steps[index] = Instead.of(handler, _load_deferred, load), operand
         elif following is calling.call and argument == 1:
-            steps[place] = Instead.of(handler, _measured, load), operand
+            steps[index] = Instead.of(handler, _load_measured, load), operand
     return tuple(steps)

@@ -7,7 +7,7 @@ A variable that becomes another variable, or an argument of a function that the 
 deferred (``formatting.is_passed_on``), so a guard belongs to the first use of a value. The item of a loop
 (``for i, (name, x) in ...``) and the result of an operation that broke the graph (``a, b =
 f(x)``) stay ``DeferredLocal`` or ``DeferredTuple`` on the stack, if the following steps only unpack and store
-the value (``_storing``). A variable that the program never reads has no guards. A string that the program
+the value (``_defer_stores``). A variable that the program never reads has no guards. A string that the program
 only prints has no guard on its value either: the replacement code reads the string after the graph has run.
 """
 
@@ -33,6 +33,10 @@ from fxstack_capture.trace.records import DeferredLocal, DeferredTuple
 
 
 def for_iter(frame: Frame, target: int) -> int | None:
+    """Advance a partially consumed iterator from outside without wrapping its items.
+
+    Other iterators use the plain handler.
+    """
     stack = frame.stack
     consumed = frame.objects.iterators.get(id(stack[-1]))
     if consumed is None or id(stack[-1]) not in frame.objects.opaque:
@@ -79,6 +83,7 @@ def enter_fast(frame: Frame, index: int, above: int = 0) -> None:
 
 
 def enter_fast_fast(frame: Frame, indices: tuple[int, int]) -> None:
+    """Load two variables, each as ``enter_fast`` does."""
     enter_fast(frame, indices[0], above=1)
     enter_fast(frame, indices[1])
 
@@ -91,6 +96,7 @@ _PLAIN = (
 
 
 def unpack_sequence(frame: Frame, count: int) -> None:
+    """Unpack a tuple that is still deferred. Its items become deferred locals, so that unused items get no guards."""
     value = frame.stack[-1]
     if type(value) is DeferredTuple:
         if len(value.parts) == count:
@@ -115,39 +121,43 @@ def store_fast(frame: Frame, index: int) -> None:
     frame.fast[index] = entered(frame.objects, value) if type(value) is DeferredTuple else value
 
 
-def _stored(steps: Sequence[Step], place: int) -> int | None:
-    """Return the step after the targets of one value, which begin at ``place``; None if the targets read the value."""
-    if place >= len(steps):
+def _end_of_targets(steps: Sequence[Step], index: int) -> int | None:
+    """Return the step after the targets of one value, which begin at ``index``; None if the targets read the value."""
+    if index >= len(steps):
         return None
-    handler, operand = steps[place]
+    handler, operand = steps[index]
     if handler in (local_slots.store_fast, store_fast):
-        return place + 1
+        return index + 1
     if handler not in (containers.unpack_sequence, unpack_sequence):
         return None
-    after: int | None = place + 1
+    after: int | None = index + 1
     for _ in range(operand):
-        after = None if after is None else _stored(steps, after)
+        after = None if after is None else _end_of_targets(steps, after)
     return after
 
 
-def _storing(steps: Sequence[Step]) -> list[Step]:
+def _defer_stores(steps: Sequence[Step]) -> list[Step]:
     """Return the steps, with steps replaced that push or pop deferred values."""
     steps = list(steps)
-    for place, (handler, operand) in enumerate(steps):
+    for index, (handler, operand) in enumerate(steps):
         if handler is flow.for_iter:
-            _store_deferred(steps, place, place + 1, (for_iter, operand))
-        elif handler is local_slots.load_fast and steps[place + 1] == (local_slots.delete_fast, operand):
-            jump, target = steps[place + 2]
+            _store_deferred(steps, index, index + 1, (for_iter, operand))
+        elif handler is local_slots.load_fast and steps[index + 1] == (local_slots.delete_fast, operand):
+            jump, target = steps[index + 2]
             if jump is flow.jump:
-                _store_deferred(steps, place, target, (load_fast, operand))
+                _store_deferred(steps, index, target, (load_fast, operand))
     return steps
 
 
-def _store_deferred(steps: list[Step], place: int, targets: int, instead: Step) -> None:
-    after = _stored(steps, targets)
+def _store_deferred(steps: list[Step], index: int, targets: int, replacement: Step) -> None:
+    """Let the step at ``index`` run ``replacement``, and the stores after it keep their deferred values.
+
+    Change nothing if other instructions follow before the stores.
+    """
+    after = _end_of_targets(steps, targets)
     if after is None:
         return
-    steps[place] = instead
+    steps[index] = replacement
     for target in range(targets, after):
         handler, operand = steps[target]
         steps[target] = _INSTEAD.get(handler, handler), operand
@@ -177,7 +187,7 @@ CONTINUING = re.compile(r"\.(stack|inner)\d").match
 def wrapping(steps: Sequence[Step], names: Sequence[str]) -> tuple[Step, ...]:
     """Return the steps of a frame whose variables ``names`` may hold deferred locals."""
     wrapped: list[Step] = []
-    for handler, operand in _storing(steps):
+    for handler, operand in _defer_stores(steps):
         inner = handler is local_slots.load_fast and names[operand].startswith(".inner")
         wrapped.append((_LOAD_INNER if inner else _ENTERING.get(handler, handler), operand))
     return tuple(wrapped)

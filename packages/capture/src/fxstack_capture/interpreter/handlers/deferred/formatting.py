@@ -23,7 +23,7 @@ _LETTERS = ("", "s", "r", "a")
 
 
 def _piece(frame: Frame, value: object) -> Piece | None:
-    """The piece of a value on top of the stack that is only printed: a number or tensor of the graph, or a text."""
+    """Return the piece for a value on the stack that is only printed: a graph number, tensor or text. Else None."""
     if type(value) is Text:
         return value.piece
     height = len(frame.stack) - 1
@@ -35,22 +35,24 @@ def _piece(frame: Frame, value: object) -> Piece | None:
 
 
 def is_plain(frame: Frame, tensor: torch.Tensor) -> bool:
-    """Whether torch's own code makes the text of a tensor."""
+    """Return whether torch's own code makes the text of a tensor."""
     return frame.interp.trace.torch.python_type(tensor) in (torch.Tensor, torch.nn.Parameter)
 
 
 def _format(frame: Frame, value: object, spec: object) -> Any:
+    """Return ``format(value, spec)``. An empty specification leaves a string unchanged."""
     if type(value) is str and not spec:
         return value
     return frame.calls.call(format, (value, spec), {})
 
 
 def _convert(frame: Frame, value: object, which: int) -> Any:
+    """Apply the conversion ``!s``, ``!r`` or ``!a`` of a replacement field, if it has one."""
     conversion = _CONVERSIONS[which]
     return value if conversion is None else frame.calls.call(conversion, (value,), {})
 
 
-def _later(frame: Frame, value: object, which: int, spec: object) -> Text | None:
+def _defer_text(frame: Frame, value: object, which: int, spec: object) -> Text | None:
     """Return the ``Text`` of a value; None if the value must be formatted now."""
     piece = _piece(frame, value)
     if piece is not None and which:
@@ -60,8 +62,9 @@ def _later(frame: Frame, value: object, which: int, spec: object) -> Text | None
     return None if piece is None else Text((piece,))
 
 
-def _made(frame: Frame, value: object, which: int, spec: object) -> Any:
-    text = _later(frame, value, which, spec)
+def _text_of(frame: Frame, value: object, which: int, spec: object) -> Any:
+    """Return the text of a replacement field: a ``Text`` if formatting can wait, else the formatted string."""
+    text = _defer_text(frame, value, which, spec)
     if text is not None:
         return text
     if type(value) is Text:
@@ -70,26 +73,29 @@ def _made(frame: Frame, value: object, which: int, spec: object) -> Any:
 
 
 def format_value(frame: Frame, flags: int) -> None:
-    """3.11, 3.12: conversion (the low two bits) and formatting in one instruction."""
+    """Convert and format the top of the stack (Python 3.11 and 3.12). The low two bits of ``flags`` select the conversion."""
     spec = frame.stack.pop() if flags & 4 else ""
-    frame.stack[-1] = _made(frame, frame.stack[-1], flags & 3, spec)
+    frame.stack[-1] = _text_of(frame, frame.stack[-1], flags & 3, spec)
 
 
 def convert_value(frame: Frame, which: int) -> None:
+    """Apply a conversion on top of the stack (Python 3.13). The result may be a deferred text."""
     value = frame.stack[-1]
-    text = _later(frame, value, which, "")
+    text = _defer_text(frame, value, which, "")
     if type(value) is Text:
         value = value.settle(frame.interp.trace) if text is None else value
     frame.stack[-1] = _convert(frame, value, which) if text is None else text
 
 
 def format_simple(frame: Frame, _operand: object) -> None:
-    frame.stack[-1] = _made(frame, frame.stack[-1], 0, "")
+    """Format the top of the stack without a specification (Python 3.13)."""
+    frame.stack[-1] = _text_of(frame, frame.stack[-1], 0, "")
 
 
 def format_with_spec(frame: Frame, _operand: object) -> None:
+    """Format the value below the specification on the stack (Python 3.13)."""
     spec = frame.stack.pop()
-    frame.stack[-1] = _made(frame, frame.stack[-1], 0, spec)
+    frame.stack[-1] = _text_of(frame, frame.stack[-1], 0, spec)
 
 
 # --- values that are only printed ----------------------------------------------------------------
@@ -112,7 +118,7 @@ _ADDED: Final[dict[Any, tuple[int, int]]] = {
     **dict.fromkeys((attributes.load_method_null_below, attributes.load_method_null_above), (1, 2)),
     **dict.fromkeys((operators.binary_op, operators.binary_subscr), (2, 1)),
 }
-"""How many values a step takes from the stack, and how many it leaves."""
+"""By handler: the numbers of values that a step pops from the stack and pushes."""
 
 _FORMATS: Final = (format_value, convert_value, format_simple, format_with_spec)
 _STORES: Final = (
@@ -155,25 +161,25 @@ class _Walk:
     parts of it.
     """
 
-    def __init__(self, steps: tuple[Step, ...], place: int, above: int, *, as_text: bool = True) -> None:
+    def __init__(self, steps: tuple[Step, ...], position: int, above: int, *, as_text: bool = True) -> None:
         self.steps = steps
-        self.place = place
+        self.position = position
         self.above = above
         self.under = 0
         self.as_text = as_text
         """Whether the value may become a part of an f-string. If not, it may be an argument by name."""
 
     def to_call(self) -> int | None:
-        """The number of values between the called function and the value, which is a positional argument.
+        """Return the number of values between the called function and the value, which is a positional argument.
 
         ``STORED`` if a local variable gets the value. None if another step reads the value, or if execution may
         not reach the call.
         """
         # A jump may lead backward. The bound ends a walk in a loop without a call.
         for _ in range(len(self.steps)):
-            step = _plain(self.steps[self.place])
+            step = _plain(self.steps[self.position])
             if step[0] in _CALLS:
-                count, positional, top = _call_takes(step, self.steps[self.place - 1])
+                count, positional, top = _call_takes(step, self.steps[self.position - 1])
                 positional = positional if self.as_text else count
                 if self.above < count + top:
                     index = count - 1 - (self.above - top)
@@ -187,10 +193,11 @@ class _Walk:
             elif not self._steps_over(step):
                 return None
             if step[0] is not flow.jump:
-                self.place += 1
+                self.position += 1
         return None
 
     def _steps_over(self, step: Step) -> bool:
+        """Return whether ``step`` passes the text on unread. Update the position of the text on the stack."""
         handler, operand = step
         if handler in _FORMATS:
             specs = _specs(step)
@@ -208,7 +215,7 @@ class _Walk:
         elif handler is containers.build_tuple and self.above >= operand:
             self.above -= operand - 1
         elif handler is flow.jump:
-            self.place = operand
+            self.position = operand
         elif handler in _ADDED:
             taken, leaves = _ADDED[handler]
             if self.above < taken:
@@ -242,12 +249,12 @@ def function_of(slots: list[Any]) -> Any:
 
 
 def is_printed(frame: Frame, height: int, above: int = 0) -> bool:
-    """Whether a value at the place ``height``, ``above`` (see ``_taker``) only becomes an argument of ``print``."""
+    """Return whether a value (``_taker``) only becomes an argument of ``print``."""
     return _taker(frame, height, above) is print
 
 
 def is_passed_on(frame: Frame, height: int, above: int = 0) -> bool:
-    """Whether a value (``_taker``) only becomes a local variable, of this frame or of a frame that it calls."""
+    """Return whether a value (``_taker``) only becomes a local variable, of this frame or of a frame that it calls."""
     walk = _Walk(frame.program.steps, frame.pc + 1, above, as_text=False)
     between = walk.to_call()
     if between is None or between == STORED or height - between < 2:
@@ -258,7 +265,7 @@ def is_passed_on(frame: Frame, height: int, above: int = 0) -> bool:
 
 
 def is_reordered(frame: Frame, height: int, above: int = 0) -> bool:
-    """Whether a value (``_taker``) only becomes an argument of a reorderable function, or of a local variable.
+    """Return whether a value (``_taker``) only becomes an argument of a reorderable function, or of a local variable.
 
     The loads of local variables ask again (``reordered_texts``).
     """
@@ -270,11 +277,15 @@ def is_reordered(frame: Frame, height: int, above: int = 0) -> bool:
 
 
 def _is_reorderable(trace: Trace, function: object) -> bool:
-    """Whether the options name a function of the trace as reorderable."""
+    """Return whether the options name a function of the trace as reorderable."""
     return any(_is_same(trace, function, chosen) for chosen in trace.options.reorderable_functions)
 
 
 def _is_same(trace: Trace, function: object, chosen: object) -> bool:
+    """Return whether ``function`` is ``chosen``.
+
+    Bound methods are equal if function and original receiver are equal.
+    """
     if type(function) is not MethodType:
         return function is chosen
     if type(chosen) is not MethodType:

@@ -30,10 +30,14 @@ def filling(steps: Sequence[Step], names: Sequence[str]) -> tuple[Step, ...]:
     on_stack = [index for index, name in enumerate(names) if _ON_STACK(name)]
     if not on_stack or all(handler is not containers.list_append for handler, _ in steps):
         return tuple(steps)
-    return tuple(_instead(handler, operand, on_stack) for handler, operand in steps)
+    return tuple(_replace_step(handler, operand, on_stack) for handler, operand in steps)
 
 
-def _instead(handler: Handler, operand: object, on_stack: list[int]) -> Step:
+def _replace_step(handler: Handler, operand: object, on_stack: list[int]) -> Step:
+    """Return the step that keeps iterator and list of a comprehension deferred until a value is needed.
+
+    ``on_stack`` are the slots of the arguments that carry stack values, deepest first.
+    """
     if handler is containers.list_append:
         return list_append, operand
     if handler in (flow.for_iter, deferred.for_iter):
@@ -55,10 +59,12 @@ def _load_fast(above: tuple[int, ...], frame: Frame, index: int) -> None:
 
 
 def _is_iterator(value: object) -> bool:
+    """Return whether a value, which may be deferred, is an iterator."""
     return hasattr(type(value.value if type(value) is DeferredLocal else value), "__next__")
 
 
 def list_append(frame: Frame, depth: int) -> None:
+    """Append to a list that the comprehension fills and that no step has read. Other lists use the plain handler."""
     lazy_list = in_local(frame.objects, frame.stack[-depth - 1])
     if lazy_list is None:
         containers.list_append(frame, depth)
@@ -67,6 +73,7 @@ def list_append(frame: Frame, depth: int) -> None:
 
 
 def _for_iter(handler: Handler, frame: Frame, target: int) -> int | None:
+    """Advance the loop. After the last item, wrap the list, because later code may read it."""
     after = handler(frame, target)
     if after is not None:
         settle(frame, _is_iterator)
@@ -76,9 +83,9 @@ def _for_iter(handler: Handler, frame: Frame, target: int) -> int | None:
 def settle(frame: Frame, ends: Any = None) -> None:
     """Wrap deferred values on the stack, from the top down to the first value for which ``ends`` is true."""
     stack = frame.stack
-    for place in range(len(stack) - 1, -1, -1):
-        value = stack[place]
+    for index in range(len(stack) - 1, -1, -1):
+        value = stack[index]
         if type(value) is DeferredLocal:
-            stack[place] = frame.objects.enter(value.value, value.source)
+            stack[index] = frame.objects.enter(value.value, value.source)
         elif ends is not None and ends(value):
             return

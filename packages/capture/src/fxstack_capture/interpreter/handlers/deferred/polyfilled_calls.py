@@ -25,17 +25,19 @@ Rule = Any
 """A handler whose first argument is the original handler."""
 
 
-def unfolded(steps: Sequence[Step]) -> tuple[Step, ...]:
+def with_polyfills(steps: Sequence[Step]) -> tuple[Step, ...]:
     """Return the steps with replacements for the steps whose work C code would do."""
-    return tuple(_instead(handler, operand) for handler, operand in steps)
+    return tuple(_replace_step(handler, operand) for handler, operand in steps)
 
 
-def _instead(handler: Handler, operand: object) -> Step:
+def _replace_step(handler: Handler, operand: object) -> Step:
+    """Return the step of a resumed frame in which calls of C functions run as polyfills."""
     rule = _RULES.get(handler)
     return (handler, operand) if rule is None else (partial(rule, handler), operand)
 
 
 def _answer(frame: Frame, request: Request) -> Any:
+    """Call the polyfill of ``request``. Its result is the result of the current instruction."""
     return frame.calls.call_linked(*request, {})
 
 
@@ -45,22 +47,23 @@ def _replace(frame: Frame, count: int, request: Request) -> None:
     frame.stack.append(_answer(frame, request))
 
 
-def _asking(
+def _rule_of_request(
     takes: int,
-    question: Callable[[list[Any], Any], tuple[Any, ...]],
+    operands_of: Callable[[list[Any], Any], tuple[Any, ...]],
     *,
     leaves: bool = True,
     convert: Callable[[Handler, Any], Callable[..., Any] | None] | None = None,
 ) -> Rule:
     """Make the rule of a step that takes ``takes`` values.
 
-    ``question(stack, operand)`` returns the arguments of ``calls.request``. If ``calls`` has no request, the
+    ``operands_of(stack, operand)`` returns the arguments of ``calls.request``. If ``calls`` has no request, the
     original step runs. ``leaves``: whether the step leaves the result on the stack. ``convert(original, operand)``
     returns the polyfill that converts the result, or None.
     """
 
     def rule(original: Handler, frame: Frame, operand: object) -> int | None:
-        request = frame.calls.request(*question(frame.stack, operand))
+        """Run the polyfill of the request for the operands on the stack, or the original handler without a request."""
+        request = frame.calls.request(*operands_of(frame.stack, operand))
         if request is None:
             return original(frame, operand)
         conversion = None if convert is None else convert(original, operand)
@@ -76,7 +79,7 @@ def _asking(
     return rule
 
 
-_binary = _asking(
+_binary = _rule_of_request(
     2,
     lambda stack, op: ("binary", op, *stack[-2:]),
     convert=lambda original, _: polyfill.as_bool if original is operators.compare_to_bool else None,
@@ -98,13 +101,14 @@ def _format(original: Handler, frame: Frame, flags: Any) -> int | None:
     return _plain_format(original, frame, flags) if plain else original(frame, flags)
 
 
-_plain_format = _asking(1, lambda stack, _flags: ("formatting", stack[-1]))
+_plain_format = _rule_of_request(1, lambda stack, _flags: ("formatting", stack[-1]))
 
 
 # --- attributes ----------------------------------------------------------------------------------
 
 
 def _load_attr(original: Handler, frame: Frame, name: str) -> int | None:
+    """Load an attribute through a polyfill for a ``__getattr__`` of the program. A method load also pushes NULL."""
     request = frame.calls.request("attribute", frame.stack[-1], name)
     if request is None:
         return original(frame, name)
@@ -120,6 +124,7 @@ def _load_attr(original: Handler, frame: Frame, name: str) -> int | None:
 
 
 def _for_iter(original: Handler, frame: Frame, target: int) -> int | None:
+    """Advance an iterator through a polyfill. ``next_or_end`` reports the end, which no exception has to cross."""
     request = frame.calls.request("advance", frame.stack[-1])
     if request is None:
         return original(frame, target)
@@ -134,13 +139,13 @@ def _for_iter(original: Handler, frame: Frame, target: int) -> int | None:
 _RULES: dict[Handler, Rule] = {
     operators.binary_op: _binary,
     operators.compare_to_bool: _binary,
-    operators.contains_op: _asking(
+    operators.contains_op: _rule_of_request(
         2,
         lambda stack, _: ("binary", operator.contains, stack[-1], stack[-2]),
         convert=lambda _, invert: polyfill.negate if invert else None,
     ),
-    operators.unary_op: _asking(1, lambda stack, op: ("unary", op, stack[-1])),
-    operators.unary_not: _asking(
+    operators.unary_op: _rule_of_request(1, lambda stack, op: ("unary", op, stack[-1])),
+    operators.unary_not: _rule_of_request(
         1, lambda stack, _: ("truth", stack[-1]), convert=lambda _original, _: polyfill.negate
     ),
     operators.to_bool: _truth,
@@ -148,21 +153,25 @@ _RULES: dict[Handler, Rule] = {
     flow.pop_jump_if_false: _truth,
     formatting.format_value: _format,
     formatting.format_simple: _format,
-    operators.binary_slice: _asking(
+    operators.binary_slice: _rule_of_request(
         3, lambda stack, _: ("item", "__getitem__", stack[-3], slice(*stack[-2:]))
     ),
-    operators.store_slice: _asking(
+    operators.store_slice: _rule_of_request(
         4, lambda stack, _: ("item", "__setitem__", stack[-3], slice(*stack[-2:]), stack[-4]), leaves=False
     ),
-    operators.delete_subscr: _asking(2, lambda stack, _: ("item", "__delitem__", *stack[-2:]), leaves=False),
-    attributes.store_attr: _asking(
+    operators.delete_subscr: _rule_of_request(
+        2, lambda stack, _: ("item", "__delitem__", *stack[-2:]), leaves=False
+    ),
+    attributes.store_attr: _rule_of_request(
         2, lambda stack, name: ("store", stack[-1], name, stack[-2]), leaves=False
     ),
-    attributes.delete_attr: _asking(1, lambda stack, name: ("delete", stack[-1], name), leaves=False),
+    attributes.delete_attr: _rule_of_request(
+        1, lambda stack, name: ("delete", stack[-1], name), leaves=False
+    ),
     attributes.load_attr: _load_attr,
     attributes.load_method_null_below: _load_attr,
     attributes.load_method_null_above: _load_attr,
-    flow.get_iter: _asking(1, lambda stack, _: ("iterate", stack[-1])),
+    flow.get_iter: _rule_of_request(1, lambda stack, _: ("iterate", stack[-1])),
     flow.for_iter: _for_iter,
     deferred.for_iter: _for_iter,
 }

@@ -19,7 +19,7 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.handlers import calling, operators
 from fxstack_capture.interpreter.handlers.deferred.formatting import function_of, is_plain, is_reordered
-from fxstack_capture.interpreter.handlers.deferred.polyfilled_calls import unfolded
+from fxstack_capture.interpreter.handlers.deferred.polyfilled_calls import with_polyfills
 from fxstack_capture.interpreter.handlers.variables import local_slots
 from fxstack_capture.interpreter.program import Handler, Step
 from fxstack_capture.objects.printed_texts import NUMBERS, LaterString, Piece, Text
@@ -32,14 +32,15 @@ from fxstack_capture.trace.state import Trace
 
 def steps_of_trace(trace: Trace, steps: tuple[Step, ...]) -> tuple[Step, ...]:
     """Return ``steps`` with the replacements for the polyfills and the reorderable functions of a trace."""
-    changed = unfolded(steps) if trace.plan.polyfills else steps
+    changed = with_polyfills(steps) if trace.plan.polyfills else steps
     if not trace.options.reorderable_functions:
         return changed
     pairs = zip(steps, changed, strict=True)
-    return tuple(_instead(getattr(handler, "plain", handler), step) for (handler, _), step in pairs)
+    return tuple(_replace_step(getattr(handler, "plain", handler), step) for (handler, _), step in pairs)
 
 
-def _instead(plain: Handler, step: Step) -> Step:
+def _replace_step(plain: Handler, step: Step) -> Step:
+    """Return the step that may defer texts. Handlers without a rule keep their step."""
     rule = _RULES.get(plain)
     return step if rule is None else (partial(rule, step[0]), step[1])
 
@@ -51,10 +52,10 @@ class _NotDeferredError(Exception):
     """An argument may run code of the program, or change before the string is made."""
 
 
-def _later(
+def _defer_text(
     frame: Frame, takes: int, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> bool:
-    """Push the ``Text`` of a call in the place of ``takes`` values; False if the string must be made at once.
+    """Push the ``Text`` of a call that replaces ``takes`` values; False if the string must be made at once.
 
     An example of the call shows that the call raises no exception for tensors and numbers of any value.
     """
@@ -73,10 +74,15 @@ def _later(
 
 
 def _holds_tensor(value: object) -> bool:
+    """Return whether a value is a tensor or a tuple, nested or not, that contains a tensor."""
     return isinstance(value, torch.Tensor) or (type(value) is tuple and any(map(_holds_tensor, value)))
 
 
 def _example(frame: Frame, value: object) -> object:
+    """Return a substitute for an operand in a format check: ``object()`` for a tensor or number.
+
+    Raise _NotDeferredError for mutable values.
+    """
     if isinstance(value, torch.Tensor) and is_plain(frame, value):
         return object()
     if type(value) in NUMBERS:
@@ -88,17 +94,21 @@ def _example(frame: Frame, value: object) -> object:
     raise _NotDeferredError
 
 
-def _calling(arguments: Callable[[Frame, Any], tuple[int, tuple[str, ...]]], top: int = 0) -> Any:
+def _rule_of_call(arguments: Callable[[Frame, Any], tuple[int, tuple[str, ...]]], top: int = 0) -> Any:
     """Make the rule of a call. ``arguments`` returns the number of arguments and the names of the last arguments."""
 
     def rule(original: Handler, frame: Frame, operand: object) -> int | None:
+        """Defer the text that the call makes, or run the original handler."""
         return None if _is_later(frame, arguments(frame, operand), top) else original(frame, operand)
 
     return rule
 
 
 def _is_later(frame: Frame, arguments: tuple[int, tuple[str, ...]], top: int) -> bool:
-    """Whether ``_later`` has pushed the text of a call. ``top``: the number of stack slots above the arguments."""
+    """Return whether ``_defer_text`` has pushed the text of a call.
+
+    ``top``: the number of stack slots above the arguments.
+    """
     count, names = arguments
     end = len(frame.stack) - top
     values = frame.stack[end - count : end]
@@ -106,31 +116,37 @@ def _is_later(frame: Frame, arguments: tuple[int, tuple[str, ...]], top: int) ->
     split = count - len(names)
     args, kwargs = tuple(values[:split]), dict(zip(names, values[split:], strict=True))
     if isinstance(fn, BuiltinMethodType) and type(fn.__self__) is str and fn.__name__ == "format":
-        return _later(frame, count + top + 2, str.format, (fn.__self__, *args), kwargs)
+        return _defer_text(frame, count + top + 2, str.format, (fn.__self__, *args), kwargs)
     makes_text = fn is str or fn is repr or fn is str.format
-    return makes_text and _later(frame, count + top + 2, fn, args, kwargs)
+    return makes_text and _defer_text(frame, count + top + 2, fn, args, kwargs)
 
 
 def _binary(original: Handler, frame: Frame, op: Any) -> int | None:
+    """Defer the text of ``string % values``, or run the original handler."""
     left, right = frame.stack[-2:]
     is_format = op is operator.mod and type(left) is str
-    return None if is_format and _later(frame, 2, operator.mod, (left, right), {}) else original(frame, op)
+    return (
+        None if is_format and _defer_text(frame, 2, operator.mod, (left, right), {}) else original(frame, op)
+    )
 
 
 # --- loads ---------------------------------------------------------------------------------------
 
 
 def _demand_reordered(frame: Frame, value: object, height: int, above: int = 0) -> None:
+    """Break the graph if a text of a tensor is used by anything but a reorderable function."""
     if type(value) is Text and not is_reordered(frame, height, above):
         raise graph_break("unsupported-call", "a use of the text of a tensor")
 
 
 def _load(original: Handler, frame: Frame, index: int) -> int | None:
+    """Push a local after a check that only reorderable functions use a text in it."""
     _demand_reordered(frame, frame.fast[index], len(frame.stack))
     return original(frame, index)
 
 
 def _load_two(original: Handler, frame: Frame, indices: tuple[int, int]) -> int | None:
+    """Push two locals after a check that only reorderable functions use a text in either."""
     height = len(frame.stack)
     _demand_reordered(frame, frame.fast[indices[0]], height, above=1)
     _demand_reordered(frame, frame.fast[indices[1]], height + 1)
@@ -138,6 +154,7 @@ def _load_two(original: Handler, frame: Frame, indices: tuple[int, int]) -> int 
 
 
 def _store_and_load(original: Handler, frame: Frame, indices: tuple[int, int]) -> int | None:
+    """Store a local and push another. Only reorderable functions may use a text in the loaded local."""
     stored, loaded = indices
     value = frame.stack[-1] if stored == loaded else frame.fast[loaded]
     _demand_reordered(frame, value, len(frame.stack) - 1)
@@ -145,16 +162,16 @@ def _store_and_load(original: Handler, frame: Frame, indices: tuple[int, int]) -
 
 
 def _take(original: Handler, frame: Frame, index: int) -> int | None:
-    """Put a variable in another place, where its uses are unknown."""
+    """Put a variable into another slot, where its uses are unknown."""
     if type(frame.fast[index]) is Text:
         raise graph_break("unsupported-call", "a use of the text of a tensor")
     return original(frame, index)
 
 
 _RULES: dict[Handler, Any] = {
-    calling.call: _calling(lambda _frame, count: (count, ())),
-    calling.call_with_names: _calling(lambda _frame, operand: operand),
-    calling.call_kw: _calling(lambda frame, count: (count, frame.stack[-1]), top=1),
+    calling.call: _rule_of_call(lambda _frame, count: (count, ())),
+    calling.call_with_names: _rule_of_call(lambda _frame, operand: operand),
+    calling.call_kw: _rule_of_call(lambda frame, count: (count, frame.stack[-1]), top=1),
     operators.binary_op: _binary,
     local_slots.load_fast: _load,
     local_slots.load_fast_load_fast: _load_two,

@@ -15,6 +15,7 @@ from fxstack_capture.sources import Key, pinned
 
 
 def import_name(frame: Frame, name: str) -> None:
+    """Replace level and name list with the module. Only a module that is already loaded can be imported in a trace."""
     stack = frame.stack
     level, wanted = stack[-2:]
     importer = frame.builtins.get("__import__")
@@ -25,6 +26,10 @@ def import_name(frame: Frame, name: str) -> None:
 
 
 def _loaded_module(frame: Frame, name: str, level: int, wanted: Any) -> ModuleType:
+    """Return the module from ``sys.modules``.
+
+    Break the graph if the import would run code, because import side effects must happen in eager.
+    """
     full = name
     if level:
         package = frame.globals.get("__package__")
@@ -50,15 +55,20 @@ def _loaded_module(frame: Frame, name: str, level: int, wanted: Any) -> ModuleTy
 
 def _guard_loaded(frame: Frame, name: str, module: ModuleType) -> None:
     """Guard the entry of ``sys.modules``, because the program may replace the module."""
-    place = Key(pinned(sys.modules, "sys.modules"), name)
-    frame.interp.trace.guard(place, IdentityIs(module, id(module)))
+    source = Key(pinned(sys.modules, "sys.modules"), name)
+    frame.interp.trace.guard(source, IdentityIs(module, id(module)))
 
 
 def _initializing(module: ModuleType) -> bool:
+    """Return whether the module's body is still running, so that its attributes may be missing."""
     return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
 
 
 def import_from(frame: Frame, name: str) -> None:
+    """Push an attribute of the module, or a submodule that is already loaded.
+
+    Raise CPython's ImportError if neither exists.
+    """
     module = frame.stack[-1]
     try:
         frame.stack.append(frame.objects.load_attr(module, name))

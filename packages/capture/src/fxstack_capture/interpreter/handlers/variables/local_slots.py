@@ -15,6 +15,7 @@ from fxstack_capture.trace.records import DeferredLocal
 
 
 def load_fast(frame: Frame, index: int) -> None:
+    """Push a local. Raise UnboundLocalError if it is unbound."""
     value = frame.fast[index]
     if value is NULL:
         raise unbound_local(frame, index)
@@ -22,6 +23,7 @@ def load_fast(frame: Frame, index: int) -> None:
 
 
 def load_fast_load_fast(frame: Frame, indices: tuple[int, int]) -> None:
+    """Push two locals (Python 3.13). Each must be bound."""
     fast = frame.fast
     first, second = indices
     if fast[first] is NULL:
@@ -61,27 +63,32 @@ def delete_fast(frame: Frame, index: int) -> None:
 
 
 def _enter(frame: Frame, index: int) -> None:
+    """Wrap a local of the root frame at its first read, which adds guards. Unread arguments stay unguarded."""
     value = frame.fast[index]
     if type(value) is DeferredLocal:
         frame.fast[index] = frame.objects.enter(value.value, value.source)
 
 
 def root_load_fast(frame: Frame, index: int) -> None:
+    """Push a local of the root frame, wrapped at its first read."""
     _enter(frame, index)
     load_fast(frame, index)
 
 
 def root_load_fast_and_clear(frame: Frame, index: int) -> None:
+    """Push a local of the root frame and unbind it, for a comprehension (Python 3.12)."""
     _enter(frame, index)
     load_fast_and_clear(frame, index)
 
 
 def root_store_fast_load_fast(frame: Frame, indices: tuple[int, int]) -> None:
+    """Store a local of the root frame, then push another, wrapped at its first read."""
     store_fast(frame, indices[0])
     root_load_fast(frame, indices[1])
 
 
 def root_make_cell(frame: Frame, index: int) -> None:
+    """Move an argument of the root frame into a cell, wrapped first."""
     _enter(frame, index)
     make_cell(frame, index)
 
@@ -90,6 +97,7 @@ def root_make_cell(frame: Frame, index: int) -> None:
 
 
 def make_cell(frame: Frame, index: int) -> None:
+    """Replace the local at ``index`` with a new cell that holds its value."""
     value = frame.fast[index]
     cell = CellType() if value is NULL else CellType(value)
     frame.objects.note_new(cell)
@@ -97,19 +105,23 @@ def make_cell(frame: Frame, index: int) -> None:
 
 
 def copy_free_vars(frame: Frame, count: int) -> None:
+    """Copy the closure's cells into the last slots."""
     if count:
         frame.fast[-count:] = frame.closure
 
 
 def load_closure(frame: Frame, index: int) -> None:
+    """Push the cell itself, for the closure of an inner function."""
     frame.stack.append(frame.fast[index])
 
 
 def load_deref(frame: Frame, index: int) -> None:
+    """Push the content of a cell."""
     frame.stack.append(cell_content(frame, index))
 
 
 def cell_content(frame: Frame, index: int) -> Any:
+    """Return the content of a cell. Raise NameError or UnboundLocalError if it is empty."""
     try:
         return frame.objects.load_cell(frame.fast[index])
     except ValueError as empty:
@@ -118,9 +130,11 @@ def cell_content(frame: Frame, index: int) -> Any:
 
 
 def store_deref(frame: Frame, index: int) -> None:
+    """Store into a cell."""
     frame.fast[index].cell_contents = frame.stack.pop()
 
 
 def delete_deref(frame: Frame, index: int) -> None:
+    """Delete the content of a cell. Raise as ``cell_content`` if it is empty."""
     cell_content(frame, index)
     del frame.fast[index].cell_contents
