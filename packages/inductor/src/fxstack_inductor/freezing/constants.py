@@ -11,7 +11,7 @@ import torch
 from torch.fx import Graph, GraphModule
 from torch.fx import Node as FxNode
 
-from fxstack_inductor.lower.facts import has_effect, may_alias, mutates_tensor
+from fxstack_inductor.lower.node_queries import has_effect, may_alias, mutates_tensor
 from fxstack_interchange.modules import make_graph_module
 
 STATE = ("_parameters_", "_buffers_")

@@ -54,11 +54,12 @@ class Context:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     nodes: list[Node] = field(default_factory=list)
     current: str = ""
+    """Name of the FX node; the names of the made IR nodes begin with the name."""
     comment: str = ""
     value: Any = None
     """The fake value (``meta["val"]``) of the FX node being lowered."""
     rounded: frozenset[str] = frozenset()
-    """The FX nodes whose values of half precision are rounded (``lower.rounded``)."""
+    """Names of FX nodes whose half-precision results must be rounded (``lower.rounded``)."""
 
     def size(self, value: object) -> Expr:
         """Return an int, SymInt or ``Expr`` as an ``Expr``."""
@@ -69,6 +70,7 @@ class Context:
         return tuple(self.size(size) for size in self.value.shape)
 
     def _common(self, layout: Layout) -> dict[str, Any]:
+        """Return the fields that every node of the current FX node has."""
         name = f"{self.current}__{len(self.nodes)}"
         return {"name": name, "layout": layout, "origin": self.current, "comment": self.comment}
 
@@ -151,6 +153,7 @@ class Context:
     def view(
         self, base: Node, shape: Sequence[Expr], make_coords: Callable[[tuple[Expr, ...]], Sequence[Expr]]
     ) -> View:
+        """Make a view whose element at some coordinates is the element of ``base`` at ``make_coords(coordinates)``."""
         layout = contiguous_layout(shape, base.dtype, base.device)
         node = View(**self._common(layout), base=base, coords=())
         node.coords = tuple(make_coords(node.index))
@@ -192,6 +195,7 @@ def _varies(node: Node, dim: int) -> bool:
 
 
 def cast(body: Body, dtype: torch.dtype) -> Body:
+    """Return ``body`` converted to ``dtype``; a constant is converted at once."""
     if body.dtype == dtype:
         return body
     if isinstance(body, Const) and dtype.is_floating_point:
@@ -252,6 +256,7 @@ _FIT_HALF = frozenset({torch.bool, torch.int8, torch.uint8})
 
 
 def constant(value: Scalar | Expr | HostScalar, dtype: torch.dtype) -> Body:
+    """Return a number as a value of ``dtype``: a constant, a size expression, or a number that the host computes."""
     if isinstance(value, HostScalar):
         return cast(Read(value.tensor, ()), dtype)
     if isinstance(value, Expr):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from fxstack_inductor.ir.expr import Expr, Var
 from fxstack_inductor.ir.nodes import Computed, ExternCall, Index, Indirect, Node, Read
-from fxstack_inductor.lower.facts import leaves
+from fxstack_inductor.lower.node_queries import leaves
 from fxstack_inductor.lower.program import HostCall, HostValue, Program
 
 Call = ExternCall | HostCall

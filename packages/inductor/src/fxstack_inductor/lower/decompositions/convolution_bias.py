@@ -44,5 +44,5 @@ def convolution_backward(  # noqa: PLR0917 - the operator's signature
         return None, None, total
     rest = (stride, padding, dilation, transposed, output_padding, groups)
     mask = [of_x, of_weight, False]
-    made = aten.convolution_backward.default(grad, x, weight, bias_sizes, *rest, mask)
-    return made[0], made[1], total
+    gradients = aten.convolution_backward.default(grad, x, weight, bias_sizes, *rest, mask)
+    return gradients[0], gradients[1], total

@@ -147,7 +147,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
 @cache
 def _table() -> dict[Any, Callable[..., Any]]:
-    """Return rules for ATen's operators; composite operators of other libraries consist of these already."""
+    """Return the decompositions of ATen's operators; composite operators of other libraries consist of ATen's already."""
     table: dict[Any, Callable[..., Any]] = {
         op: function
         for op, function in core_aten_decompositions().decomp_table.items()

@@ -93,6 +93,7 @@ def triu(ctx: Context, x: Node, diagonal: int = 0) -> Node:
 
 
 def _triangle(ctx: Context, x: Node, op: str, diagonal: int) -> Node:
+    """Return ``x`` with zeros where ``row + diagonal`` and ``column`` do not compare by ``op``."""
     from_read = value_dtype(x.dtype)
     if x.dtype not in REGISTER_DTYPES:
         raise NotLowered(f"dtype {x.dtype}")

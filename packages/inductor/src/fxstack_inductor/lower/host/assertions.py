@@ -18,16 +18,16 @@ ASSERTION = torch.ops.aten._assert_scalar.default
 
 def asserted_numbers(graph: Graph) -> frozenset[FxNode]:
     """Return the nodes of numbers from which assertions are computed."""
-    found: set[FxNode] = set()
+    numbers: set[FxNode] = set()
     waiting = [
         arg for node in graph.find_nodes(op="call_function", target=ASSERTION) for arg in node.all_input_nodes
     ]
     while waiting:
         node = waiting.pop()
-        if node not in found and not isinstance(node.meta.get("val"), torch.Tensor):
-            found.add(node)
+        if node not in numbers and not isinstance(node.meta.get("val"), torch.Tensor):
+            numbers.add(node)
             waiting += node.all_input_nodes
-    return frozenset(found)
+    return frozenset(numbers)
 
 
 def is_simplified(value: Any) -> bool:

@@ -95,11 +95,12 @@ class _Statistics:
 def _train(
     ctx: Context, x: Node, weight: Node | None, bias: Node | None, eps: float
 ) -> tuple[_Statistics, tuple[Node, Node, Node]]:
+    """Normalise ``x`` by the statistics of the batch; return the statistics, and the output with the saved mean and rstd."""
     stored = ctx.value[1].dtype
-    found = _Statistics(ctx, x)
-    rstd = found.rstd(eps)
-    out = _scaled(ctx, x, found.mean, rstd, weight, bias)
-    return found, (out, converted(ctx, found.mean, stored), converted(ctx, rstd, stored))
+    statistics = _Statistics(ctx, x)
+    rstd = statistics.rstd(eps)
+    out = _scaled(ctx, x, statistics.mean, rstd, weight, bias)
+    return statistics, (out, converted(ctx, statistics.mean, stored), converted(ctx, rstd, stored))
 
 
 @rule("native_batch_norm.default")
@@ -119,9 +120,9 @@ def batch_norm(
         if running_mean is None or running_var is None:
             raise NotLowered("evaluation without statistics")
         return evaluated(ctx, x, weight, bias, running_mean, running_var, momentum, eps)
-    found, results = _train(ctx, x, weight, bias, eps)
+    statistics, results = _train(ctx, x, weight, bias, eps)
     changes = tuple(
-        (position, found.updated(running, momentum, variance=position == 4))
+        (position, statistics.updated(running, momentum, variance=position == 4))
         for position, running in ((3, running_mean), (4, running_var))
         if running is not None
     )
@@ -154,11 +155,11 @@ def functional_batch_norm(
         new.dtype != old.dtype for new, old in zip(ctx.value[3:], (running_mean, running_var), strict=True)
     ):
         raise NotLowered("statistics of another dtype")
-    found, results = _train(ctx, x, weight, bias, eps)
+    statistics, results = _train(ctx, x, weight, bias, eps)
     return (
         *results,
-        found.updated(running_mean, momentum, variance=False),
-        found.updated(running_var, momentum, variance=True),
+        statistics.updated(running_mean, momentum, variance=False),
+        statistics.updated(running_var, momentum, variance=True),
     )
 
 

@@ -77,7 +77,7 @@ def log_softmax(ctx: Context, x: Node, dim: int, half_to_float: bool) -> Node:
 
 
 def _dot(ctx: Context, a: Node, b: Node, dims: tuple[int, ...], dtype: torch.dtype) -> Node:
-    """Return the sum of ``a * b`` over ``dims``, which stay."""
+    """Return the sum of ``a * b`` over ``dims``, which stay as dimensions of size 1."""
     products = apply(ctx, dtype, dtype, lambda x, y: call("mul", x, y), a, b)
     return reduce(ctx, products, dims, "sum", dtype, keepdim=True)
 
@@ -146,6 +146,7 @@ def layer_norm(
 
 
 def _statistics(ctx: Context, x: Node, dims: tuple[int, ...], eps: float) -> tuple[Node, Node]:
+    """Return the mean and the reciprocal standard deviation over ``dims``."""
     dtype = value_dtype(x.dtype)
     center, squares = moments(ctx, x, dims)
     count = number_of(product(x.shape[k] for k in dims), dtype)
@@ -190,6 +191,7 @@ def layer_norm_backward(
 def _layer_norm_input_gradient(
     ctx: Context, grad: Node, x: Node, dims: tuple[int, ...], xhat: Node, rstd: Node, weight: Node | None
 ) -> Node:
+    """Return the gradient of the input; ``xhat`` is the normalised input."""
     dtype = value_dtype(x.dtype)
     count = number_of(product(x.shape[k] for k in dims), dtype)
     g = grad

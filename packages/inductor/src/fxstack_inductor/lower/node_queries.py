@@ -33,6 +33,7 @@ def handled(operator: object, *, float8: bool) -> frozenset[torch.dtype]:
 
 
 def is_dense(value: torch.Tensor, dtypes: Container[torch.dtype] = REGISTER_DTYPES) -> bool:
+    """Whether a kernel can address ``value`` by its strides: a plain strided tensor of one of ``dtypes``."""
     return (
         value.layout is torch.strided
         and value.dtype in dtypes
@@ -83,6 +84,7 @@ def mutates_tensor(node: FxNode) -> bool:
 
 
 def has_effect(node: FxNode) -> bool:
+    """Whether the node must run although nothing reads its result."""
     if _schema(node) is None:
         return True
     tags = getattr(node.target, "tags", ())
