@@ -16,30 +16,30 @@ from fxstack_inductor.ir.kernel import Kernel, Load
 # that depend on data are indexed with 64 bits.
 
 INT32 = 2**31 - 2**16
-"""The largest number that fits. The last tile may extend beyond the number, so it is below 2**31."""
+"""The largest number that fits. The last tile may extend beyond the number, so the limit is below 2**31."""
 
 
 def narrow(kernel: Kernel) -> bool:
     """Whether 32 bits are enough: provably here, or guaranteed by the launcher."""
     if kernel.small:
         return True
-    found = limits(kernel)
-    return found is not None and all(fits(expr) for expr in found)
+    bounds = limits(kernel)
+    return bounds is not None and all(fits(expr) for expr in bounds)
 
 
 def fits(expr: Expr) -> bool:
-    known = expr.as_int()
-    return known is not None and known <= INT32
+    number = expr.as_int()
+    return number is not None and number <= INT32
 
 
 def limits(kernel: Kernel) -> tuple[Expr, ...] | None:
-    """Return the expressions in sizes that must fit into 32 bits; None if they are unknown."""
+    """Return the expressions in sizes that must fit into 32 bits; None if a bound is unknown."""
     extents = product(loop.extent for loop in (*kernel.outer, *kernel.inner))
-    found = [magnitude(e) for e in (extents, *(ref.numel for ref in kernel.buffers))]
+    magnitudes = [magnitude(e) for e in (extents, *(ref.numel for ref in kernel.buffers))]
     for index in _indices(kernel):
-        found += _inside(index)
-    known = [expr for expr in found if expr is not None]
-    return tuple(dict.fromkeys(known)) if len(known) == len(found) else None
+        magnitudes += _inside(index)
+    bounded = [expr for expr in magnitudes if expr is not None]
+    return tuple(dict.fromkeys(bounded)) if len(bounded) == len(magnitudes) else None
 
 
 def _indices(kernel: Kernel) -> Iterable[Expr]:
@@ -57,14 +57,15 @@ def magnitude(expr: Expr) -> Expr | None:
     total = ZERO
     for monomial, coefficient in expr.terms:
         factors = [_atom(atom) for atom in monomial]
-        known = [factor for factor in factors if factor is not None]
-        if len(known) < len(factors):
+        bounded = [factor for factor in factors if factor is not None]
+        if len(bounded) < len(factors):
             return None
-        total = total + product(known) * abs(coefficient)
+        total = total + product(bounded) * abs(coefficient)
     return total
 
 
 def _atom(atom: Atom) -> Expr | None:
+    """Return an upper bound of the absolute value of a variable, quotient, remainder or extremum, or None."""
     match atom:
         case Var(_, VarKind.LOOP, extent):
             most = None if extent is None else magnitude(extent)

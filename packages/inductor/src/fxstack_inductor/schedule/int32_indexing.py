@@ -15,51 +15,55 @@ from fxstack_inductor.schedule.index_width import INT32, fits, limits
 def small_kernels(
     kernels: Sequence[Kernel], program: Program, hints: Mapping[str, int]
 ) -> tuple[list[Kernel], tuple[Expr, ...]]:
-    """Return the kernels (``small`` where possible) and the expressions to guard; ``hints``: traced sizes."""
-    known = {b.symbol for b in _early(program)} & hints.keys()
-    made: list[Kernel] = []
-    promised: dict[Expr, None] = {}
+    """Return the kernels, ``small`` where 32-bit indices suffice, and the expressions that a check must guard.
+
+    ``hints`` are the sizes of the trace: a kernel stays wide if the traced sizes exceed the limit.
+    """
+    input_symbols = {b.symbol for b in _input_bindings(program)} & hints.keys()
+    result: list[Kernel] = []
+    guards: dict[Expr, None] = {}
     for kernel in kernels:
-        found = limits(kernel) if kernel.sizes and not kernel.template else None
-        open_ = [expr for expr in found or () if not fits(expr)]
-        may = all(
-            {v.name for v in expr.variables} <= known and expr.evaluate(hints) <= INT32 for expr in open_
+        bounds = limits(kernel) if kernel.sizes and not kernel.template else None
+        unproved = [expr for expr in bounds or () if not fits(expr)]
+        guardable = all(
+            {v.name for v in expr.variables} <= input_symbols and expr.evaluate(hints) <= INT32
+            for expr in unproved
         )
-        if not open_ or not may:
-            made.append(kernel)
+        if not unproved or not guardable:
+            result.append(kernel)
             continue
-        made.append(replace(kernel, small=True))
-        promised.update(dict.fromkeys(open_))
-    return made, _largest(promised)
+        result.append(replace(kernel, small=True))
+        guards.update(dict.fromkeys(unproved))
+    return result, _drop_implied(guards)
 
 
-def _early(program: Program) -> list[SymbolBinding]:
+def _input_bindings(program: Program) -> list[SymbolBinding]:
     """Return the bindings whose source is a graph input."""
     return [b for b in program.bindings if b.source in program.parameters]
 
 
-def _largest(exprs: Iterable[Expr]) -> tuple[Expr, ...]:
-    """Keep only the largest of the multiples of one product."""
-    found: dict[Any, tuple[int, Expr]] = {}
+def _drop_implied(exprs: Iterable[Expr]) -> tuple[Expr, ...]:
+    """Drop expressions that are smaller multiples of the same product as another expression."""
+    largest: dict[Any, tuple[int, Expr]] = {}
     for expr in exprs:
         if len(expr.terms) == 1:
             ((monomial, coefficient),) = expr.terms
             key: Any = monomial
         else:
             key, coefficient = expr, 1
-        if key not in found or found[key][0] < coefficient:
-            found[key] = coefficient, expr
-    return tuple(expr for _, expr in found.values())
+        if key not in largest or largest[key][0] < coefficient:
+            largest[key] = coefficient, expr
+    return tuple(expr for _, expr in largest.values())
 
 
 def too_large(exprs: Sequence[Expr], program: Program) -> Callable[[Sequence[Any]], bool]:
     """Return a function of the program's inputs: whether one of ``exprs`` exceeds 32 bits."""
-    wanted = {v.name for expr in exprs for v in expr.variables}
-    places = {name: k for k, name in enumerate(program.parameters)}
+    names = {v.name for expr in exprs for v in expr.variables}
+    positions = {name: k for k, name in enumerate(program.parameters)}
     lines = [
-        f"    {binding.symbol} = {binding.python(f'inputs[{places[binding.source]}]')}"
-        for binding in _early(program)
-        if binding.symbol in wanted
+        f"    {binding.symbol} = {binding.python(f'inputs[{positions[binding.source]}]')}"
+        for binding in _input_bindings(program)
+        if binding.symbol in names
     ]
     tests = " or ".join(f"{expr} > {INT32}" for expr in exprs)
     namespace: dict[str, Any] = {}

@@ -24,7 +24,7 @@ from fxstack_inductor.schedule.build import build_kernel
 from fxstack_inductor.schedule.fusion.groups import Fusion, fuse
 from fxstack_inductor.schedule.fusion.inlining import Usage, choose_inlined, is_range_call, usage
 from fxstack_inductor.schedule.fusion.inplace import share_memory, write_in_place
-from fxstack_inductor.schedule.fusion.inplace_scatter import chained
+from fxstack_inductor.schedule.fusion.inplace_scatter import drop_copies
 from fxstack_inductor.schedule.fusion.state import Group, Unit
 from fxstack_inductor.schedule.steps import KernelStep, Plan, Step, TemplateCall, show_plan
 from fxstack_interchange.passes import NothingToDo, Pass, run_passes
@@ -40,11 +40,13 @@ class Scheduling:
     program: Program
     options: InductorOptions
     usage: Usage | None = None
+    """Set by ``find_uses``; None before."""
     inlined: frozenset[Node] = frozenset()
     fusion: Fusion | None = None
     units: tuple[Unit, ...] = ()
     steps: tuple[Step, ...] | None = None
     copies: tuple[Mutation, ...] = ()
+    """Mutations that the host must copy, because no kernel writes the input."""
 
     @property
     def uses(self) -> Usage:
@@ -218,12 +220,12 @@ def find_sizes(state: Scheduling) -> Scheduling | NothingToDo:
     - kernel kernel_0(arg0_1: float32[s0*s0], mul__0: float32[s0*s0]):
     + kernel kernel_0(arg0_1: float32[s0*s0], mul__0: float32[s0*s0], s0):
     """
-    found = _each_kernel(state, loops.find_sizes, "no kernel has symbolic sizes")
-    for step in state.ordered if isinstance(found, NothingToDo) else found.ordered:
+    changed = _each_kernel(state, loops.find_sizes, "no kernel has symbolic sizes")
+    for step in state.ordered if isinstance(changed, NothingToDo) else changed.ordered:
         if state.options.verify and _has_loops(step):
             with about(*step.kernel.origins):
                 verify(step.kernel, "loop passes")
-    return found
+    return changed
 
 
 def _each_kernel(
@@ -277,7 +279,7 @@ def chain_scatters(state: Scheduling) -> Scheduling | NothingToDo:
     ...
     + kernel_1: index_add; reads arg1_1, arg0_1, index_add_1__3; stores
     """
-    steps = tuple(chained(state.program, state.ordered))
+    steps = tuple(drop_copies(state.program, state.ordered))
     if _same(steps, state.ordered):
         return NothingToDo("no scatter follows a scatter")
     return replace(state, steps=steps)
@@ -329,16 +331,17 @@ def text(state: Scheduling) -> str:
     if state.steps is not None:
         kernels = (show_kernel(step.kernel) for step in state.steps if isinstance(step, KernelStep))
         return "\n".join([*kernels, show_plan(_plan_of(state))]) + "\n"
-    return show_program(state.program) + "".join(f"# {line}\n" for line in _known(state))
+    return show_program(state.program) + "".join(f"# {line}\n" for line in _usage_lines(state))
 
 
-def _known(state: Scheduling) -> Iterator[str]:
-    found = state.usage
-    if found is None:
+def _usage_lines(state: Scheduling) -> Iterator[str]:
+    """Yield the facts about tensors that passes have found, for ``text``."""
+    uses = state.usage
+    if uses is None:
         return
-    yield f"read by something: {_names(found.live)}"
-    yield f"in memory: {_names(sorted(found.required, key=lambda node: node.name))}"
-    yield from (f"inlined: {node.name}" for node in found.live if node in state.inlined)
+    yield f"read by something: {_names(uses.live)}"
+    yield f"in memory: {_names(sorted(uses.required, key=lambda node: node.name))}"
+    yield from (f"inlined: {node.name}" for node in uses.live if node in state.inlined)
     for unit in state.units:
         if isinstance(unit, Group):
             yield f"kernel over {', '.join(str(var.extent) for var in unit.space)}: {_names(unit.placed)}"
