@@ -139,7 +139,7 @@ def test_a_norm_that_trains_keeps_its_statistics_out():
 def test_products_are_packed_where_that_is_faster(monkeypatch):
     packing = "fxstack_inductor.freezing.packing"
     monkeypatch.setattr(f"{packing}.faster", lambda *_: True)
-    monkeypatch.setattr(f"{packing}.SMALLEST", 0)
+    monkeypatch.setattr(f"{packing}.MIN_ELEMENTS", 0)
 
     def fn(x, w, b):
         return torch.addmm(b, x, w.t()) + x @ w
