@@ -158,7 +158,7 @@ class Kernel:
     guarded: bool = False
     """Whether the kernel may write nothing after an index was out of range, in this kernel or before."""
     small: bool = False
-    """Whether the launcher ensures that index arithmetic fits into 32 bits (``schedule.index_width``)."""
+    """Whether the launcher ensures that index arithmetic fits into 32 bits (``schedule.int32_indexing``)."""
     template: str = ""
     """The name of the template (``templates``) that writes the kernel; empty for a plain nest of loops."""
     roles: object = None

@@ -29,7 +29,6 @@ from fxstack_inductor.ir.nodes import (
     resolve,
 )
 from fxstack_inductor.lower.context import Context
-from fxstack_inductor.lower.host.assertions import asserted_numbers, is_simplified
 from fxstack_inductor.lower.host.bindings import Symbols
 from fxstack_inductor.lower.host.host_numbers import HostNumbers
 from fxstack_inductor.lower.host.numbers import word
@@ -37,12 +36,14 @@ from fxstack_inductor.lower.host.symbols import may_exceed_word, size_expr
 from fxstack_inductor.lower.launches import launch_arguments
 from fxstack_inductor.lower.layouts import check_layout, layout_of, set_layout, strided_view
 from fxstack_inductor.lower.node_queries import (
+    asserted_numbers,
     handled,
     has_effect,
     has_tensor,
     is_dense,
     is_first_use,
     is_number,
+    is_simplified,
     may_alias,
     mutates_tensor,
     symbolic,
