@@ -66,9 +66,9 @@ def compile_graph(
     """
     chosen = options_from_environment() if options is None else options
     compiled = partial(_compiled, graph_module, chosen, boxed=boxed, inference=inference)
-    told = None if chosen.raise_failures else on_failure
-    made = compiled() if told is None else _or_by_aten(graph_module, compiled, told)
-    return checked(graph_module, made) if check_arguments else made
+    report = None if chosen.raise_failures else on_failure
+    result = compiled() if report is None else _or_by_aten(graph_module, compiled, report)
+    return checked(graph_module, result) if check_arguments else result
 
 
 def _or_by_aten(
@@ -76,13 +76,13 @@ def _or_by_aten(
 ) -> Compiled:
     """Return the compiled graph; after a defect, tell ``on_failure`` and return the graph run by ATen."""
     try:
-        made = compiled(on_failure)
+        result = compiled(on_failure)
     except NO_DEFECTS:
         raise
     except Exception as error:
         return run_by_aten(graph_module, error, on_failure)
-    tell_defects(graph_module, made, on_failure)
-    return made
+    tell_defects(graph_module, result, on_failure)
+    return result
 
 
 def _compiled(

@@ -97,7 +97,7 @@ class Context:
         dtype: torch.dtype,
         make_body: Callable[[tuple[Expr, ...], tuple[Expr, ...]], Body],
     ) -> Reduction:
-        """Make the reduction of ``make_body(coordinates, reduced coordinates)`` with ``op``."""
+        """Make the reduction by ``op`` of ``make_body(coordinates, reduced coordinates)`` over ``ranges``."""
         layout = contiguous_layout(shape, dtype, self.device)
         placeholder = Const(0, value_dtype(dtype))
         node = Reduction(**self._common(layout), body=placeholder, op=op, ranges=tuple(ranges))
@@ -113,9 +113,10 @@ class Context:
         ranges: Sequence[Expr],
         make: Callable[[tuple[Expr, ...]], tuple[Sequence[Coord], Body]],
     ) -> Scatter:
-        """Make a scatter: ``init``, changed by ``op`` at (coordinates, value) for each point of ``ranges``.
+        """Make a scatter: ``op`` combines elements of ``init`` with values, for each point of ``ranges``.
 
-        No other node may read ``init``, because the scatter changes the memory of ``init``.
+        ``make`` returns the coordinates and the value of a point. No other node may read ``init``, because
+        the scatter changes the memory of ``init``.
         """
         if self.target.many_threads:
             _require_atomics(op, init.dtype)
@@ -137,7 +138,11 @@ class Context:
         *,
         state: torch.dtype,
     ) -> Scan:
-        """Accumulate ``make_body(coordinates)`` along ``axis`` with ``op``, in dtype ``state``."""
+        """Accumulate ``make_body(coordinates)`` along ``axis`` by ``op``; the running value has dtype ``state``.
+
+        Raises:
+            NotLowered: a single long row on a GPU.
+        """
         if self.target.many_threads:
             length, total = shape[axis].as_int(), product(shape)
             if total == shape[axis] and (length is None or length > PERSISTENT):
@@ -161,7 +166,12 @@ class Context:
 
 
 def read(node: Node, coords: Sequence[Coord]) -> Body:
-    """Return the element of ``node`` at ``coords``, resolved through views."""
+    """Return the element of ``node`` at ``coords``, as an element of the tensor behind views.
+
+    Raises:
+        NotLowered: a view cannot take the computed coordinate, or no element would depend on it, so no
+        kernel would check it.
+    """
     base, position = resolve(node, coords)
     if isinstance(base, View):
         raise NotLowered(f"computed index into the view {base.name}")
@@ -220,7 +230,7 @@ ROUNDED = {
 
 
 def broadcast_shapes(shapes: Sequence[Sequence[Expr]]) -> tuple[Expr, ...]:
-    """Return eager's broadcast shape. Sizes of different form count as equal, as tracing has guarded."""
+    """Return eager's broadcast shape. Sizes of different form count as equal, because tracing has guarded them."""
     rank = max((len(shape) for shape in shapes), default=0)
     result: list[Expr] = [as_expr(1)] * rank
     for shape in shapes:

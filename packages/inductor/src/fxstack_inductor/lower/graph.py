@@ -150,7 +150,7 @@ class Lowering:
         return self._number(node.name, value)
 
     def _number(self, name: str, value: object) -> Expr | HostValue:
-        """Return the number ``name`` of the host program, as a size expression if it is an integer."""
+        """Return the number ``name`` of the host program: a size expression for an integer, else a host value."""
         if not isinstance(value, torch.SymInt):
             return HostValue(name)
         expr = size_expr(value)
@@ -230,7 +230,7 @@ class Lowering:
         return self._outputs(call, node.meta["val"], ())
 
     def _report(self, node: FxNode, error: Exception) -> None:
-        """Record a failed rule as a fallback to ATen: a defect of a rule must not make compilation fail."""
+        """Record a failed rule as a fallback to ATen, because a defect of a rule must not make compilation fail."""
         inputs = [self.values[arg] for arg in node.all_input_nodes]
         if isinstance(error, TypeError) and any(isinstance(v, HostValue) for v in inputs):
             reason = "a number that only the host knows"  # the rule needs the value while compiling
@@ -249,7 +249,7 @@ class Lowering:
             return False
 
     def _has_known_sizes(self, value: object) -> bool:
-        """Whether all sizes in ``value`` are known before the call runs."""
+        """Whether the host knows all sizes of the result before the call runs; a kernel's loops need them."""
         results = value if isinstance(value, (tuple, list)) else (value,)
         shapes = (tuple(x.shape) for x in results if isinstance(x, torch.Tensor))
         return all(map(self._is_bound, symbolic(tuple(shapes))))
@@ -298,7 +298,7 @@ class Lowering:
         return result
 
     def _operands(self, value: object) -> Any:
-        """Return a rule's arguments with host floats replaced by values that kernels can read."""
+        """Return the arguments of a rule with host floats, and tensors of other devices, as values that kernels can read."""
         if isinstance(value, HostValue):
             return self.numbers.scalar(value, self.context.device)
         if isinstance(value, Node) and value.device.type != self.context.target.device:
@@ -329,7 +329,7 @@ class Lowering:
         self.values[target] = changed
 
     def _finish(self, node: FxNode, result: object) -> None:
-        """Give results the layout (above all the strides) of eager's results, and check shape and dtype."""
+        """Set the layout (above all the strides) of eager's results, and check shape and dtype."""
         value = node.meta["val"]
         results = result if isinstance(result, tuple) else (result,)
         values = value if isinstance(value, (tuple, list)) else (value,)

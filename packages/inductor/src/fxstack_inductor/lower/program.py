@@ -56,7 +56,7 @@ class SymbolBinding:
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """``target`` receives the elements of ``value`` after all other nodes have read ``target``."""
+    """A write to an input: ``target`` receives the elements of ``value`` after all other nodes have read ``target``."""
 
     target: Input
     value: Node

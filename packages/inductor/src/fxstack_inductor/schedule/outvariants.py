@@ -35,7 +35,7 @@ def out_variant(call: ExternCall, device: str = "cpu") -> Any:
 
 
 def draws_bernoulli(call: object) -> bool:
-    """Whether ``runtime.dropout.bernoulli`` can replace ``call``."""
+    """Whether ``call`` draws random bits that ``runtime.dropout.bernoulli`` draws faster, with equal results."""
     if not isinstance(call, ExternCall) or call.target is not BERNOULLI or call.kwargs:
         return False
     layout = call.outputs[0].layout
