@@ -102,6 +102,7 @@ PACKED = "packed"
 def split(graph_module: GraphModule) -> Split | None:
     """Return the two parts of the graph, or None if no computed value is worth storing."""
     constant = constant_nodes(graph_module)
+    # A stored value must not be returned: the caller may write to the result.
     inner = constant - _results(graph_module)
     calls = [n for n in graph_module.graph.nodes if n in inner and n.op != "placeholder"]
     border = [n for n in calls if any(u not in inner for u in n.users) and not _grows(n)]

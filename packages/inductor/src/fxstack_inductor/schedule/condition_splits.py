@@ -45,6 +45,7 @@ def segments(kernel: Kernel) -> list[Kernel]:
     if loop is None or size is None:
         return [kernel]
     cuts = sorted({cut for cut in _cuts(kernel, loop.var) if 0 < cut < size})
+    # Each part repeats the body of the loop, so many parts cost compile time and instruction cache.
     if not cuts or len(cuts) >= MAX_PARTS:
         return [kernel]
     return [_part(kernel, loop, a, b) for a, b in zip([0, *cuts], [*cuts, size], strict=True)]

@@ -88,6 +88,7 @@ def _stride(index: Expr, var: Var) -> int:
     if coefficient is None:
         return 1
     if not coefficient.terms:
+        # The access repeats over this loop; as an outer loop it leaves the contiguous loops innermost.
         return 1 << 62
     number = coefficient.as_int()
     degree = max(len(monomial) for monomial, _ in coefficient.terms)
@@ -112,6 +113,7 @@ def _merge(
     position = len(current) - 2
     while position >= 0:
         high, low = current[position], current[position + 1]
+        # From the innermost pair outwards: a merged loop can be merged again with the next outer loop.
         if all(_walks_as_one(e, high.var, low) for e in exprs):
             extent = high.extent * low.extent
             merged = Var(high.var.name, VarKind.LOOP, extent)

@@ -111,6 +111,7 @@ def added_to(step: Step) -> Node | None:
 def _groups(plan: Plan, last: Mapping[Node, int]) -> dict[Node, str]:
     """Return the group names of tensors computed in place; ``last`` maps arena tensors to their last steps."""
     groups: dict[Node, str] = {}
+    # The addend must die at this step: another reader would see the sum in place of the addend.
     for position, step in enumerate(plan.steps):
         base = added_to(step)
         if base is None or not isinstance(step, ExternCall) or last.get(base) != position:
@@ -130,6 +131,7 @@ def arrange(chosen: Sequence[Slot], sizes: Sequence[int]) -> tuple[list[int], in
     """Return the slots' byte offsets and the arena's size, for given slot sizes in bytes."""
     blocks = _blocks(chosen, [_aligned(size) for size in sizes])
     timeline = _Timeline(max((p.last for p in blocks), default=0) + 1)
+    # Large blocks first: small blocks fit into the gaps that remain, and not the other way round.
     for block in sorted(blocks, key=lambda p: (-p.size, p.first)):
         block.offset = _lowest_gap(block, timeline.overlapping(block))
         timeline.add(block)

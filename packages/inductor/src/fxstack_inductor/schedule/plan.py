@@ -309,6 +309,10 @@ def _stored_nodes(steps: Iterable[Step]) -> Iterator[Node]:
     return (node for step in steps if isinstance(step, KernelStep) for node in step.stored)
 
 
+# The order matters. Usage decides what can be inlined, and fusion sees only tensors that are not inlined. Loops are
+# split before they are ordered, because the parts of a split loop have strides of their own, and merged after that,
+# because only neighbours merge. Names and sizes come last, when the loops are final. The scatter passes work on
+# built kernels: they must know whether a kernel only copies.
 SCHEDULE: Final = (
     Pass("find_uses", find_uses),
     Pass("inline_tensors", inline_tensors),
@@ -381,6 +385,7 @@ def _ordered(fusion: Fusion, units: Sequence[Unit]) -> list[Unit]:
         for dependency in waiting[id(unit)]:
             followers.setdefault(dependency, []).append(id(unit))
     by_id = {id(u): u for u in units}
+    # The position in the list breaks ties, so that equal graphs give equal programs.
     rank = {id(u): (*_rank(fusion, u), n) for n, u in enumerate(units)}
     ready = [(rank[key], key) for key, needs in waiting.items() if not needs]
     heapq.heapify(ready)
@@ -392,6 +397,7 @@ def _ordered(fusion: Fusion, units: Sequence[Unit]) -> list[Unit]:
             waiting[follower].discard(key)
             if not waiting[follower]:
                 heapq.heappush(ready, (rank[follower], follower))
+    # Precedence refuses merges that would close a cycle; a cycle here would drop units silently.
     if len(result) != len(units):
         raise AssertionError("fusion made a cycle")
     return result

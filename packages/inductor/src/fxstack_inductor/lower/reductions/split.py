@@ -71,9 +71,11 @@ def _parts(node: Reduction) -> int:
     if not across and count <= WHOLE:
         return 1
     limit = min(PROGRAMS // max(programs, 1), count // least)
+    # Enough programs run without a split, or the parts would be too few to pay for a launch and a round trip.
     if points == 0 or programs * 2 > PROGRAMS // 2 or limit < 2:
         return 1
     parts = 1 << (limit.bit_length() - 1)
+    # Parts of equal length need no mask, if the largest power of two in the count gives nearly as many parts.
     even = count & -count
     return min(parts, even) if min(parts, even) * 2 >= parts else parts
 

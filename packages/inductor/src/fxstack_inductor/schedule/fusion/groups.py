@@ -116,6 +116,7 @@ def _in_order(node: Scatter, reduced: Sequence[Expr]) -> frozenset[Var]:
 def _absorb(fusion: Fusion, node: Computed, group: Group) -> Group:
     """Merge ``node``'s group with the groups it reads from, nearest first, then with siblings."""
     producers = [fusion.unit.get(read.node) for read in fusion.reads(node)]
+    # The nearest producer comes first, because the fewest units lie between the producer and ``node``.
     candidates = {id(u): u for u in producers if isinstance(u, Group)}
     for candidate in sorted(candidates.values(), key=lambda g: -g.last):
         group = _try_merge(fusion, candidate, group) or group
@@ -123,6 +124,8 @@ def _absorb(fusion: Fusion, node: Computed, group: Group) -> Group:
     for read in fusion.reads(node):
         if read.node in fusion.unit and isinstance(fusion.unit[read.node], Group):
             continue
+        # A popular tensor may have thousands of readers; the latest readers are least likely to
+        # have a unit between.
         for reader in fusion.readers.get(read.node, [])[-SIBLINGS:]:
             current = fusion.current(reader)
             if current is not group:
@@ -160,10 +163,12 @@ def merge(fusion: Fusion, left: Group, right: Group) -> Group | Refusal:
     unifier = Unifier(list(left.space), list(right.space), fusion.fresh)
     refusal = unifier.match(pairs) or unifier.match_rest()
     if refusal is not None:
+        # Symbolic sizes can keep coordinates from being numbers with digits, although the loops simply correspond.
         unifier = Unifier(list(left.space), list(right.space), fusion.fresh)
         if not unifier.match_in_order(pairs):
             return refusal
     merged = _combine(unifier, left, right)
+    # The rules look at the merged group, because a rule on its loops needs the matched variables.
     for rule in RULES:
         refusal = rule(fusion, merged, left, right)
         if refusal is not None:

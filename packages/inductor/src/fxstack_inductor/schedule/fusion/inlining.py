@@ -179,6 +179,7 @@ def _cost(node: Computed, inlined: set[Node], costs: dict[Node, _Cost]) -> _Cost
 
 def _worth_inlining(node: Pointwise, cost: _Cost, readers: list[Computed], required: set[Node]) -> bool:
     """Whether recomputing ``node`` at each read is cheaper than one store and the loads."""
+    # A mask or a range of numbers: computing it is faster than any load.
     if not cost.reads and not cost.expensive and cost.calls <= MAX_RECOMPUTED:
         return True
     if cost.depth > MAX_DEPTH or cost.bends > MAX_BENDS:
@@ -189,6 +190,7 @@ def _worth_inlining(node: Pointwise, cost: _Cost, readers: list[Computed], requi
         cost.expensive or cost.calls > 2 or cost.indirect
     ):
         return False
+    # A single reader computes each element once in any case, so a store and a load are saved.
     if len(readers) == 1:
         return True
     if cost.expensive or cost.calls > 8:

@@ -86,6 +86,7 @@ class Unifier:
                 return outcome
             if outcome:
                 return None
+            # A variable was split, so both coordinates have new digits.
             left, right = self.apply(left), self.apply(right)
 
     def _match_digits(self, a: Sequence[Var], b: Sequence[Var]) -> Refusal | bool:

@@ -36,6 +36,7 @@ class Precedence:
         self._next = next(self._waiting, None)
         self._reading: dict[Node, list[Call]] = {}
         effects = [c for c in calls if isinstance(c, ExternCall) and c.effect]
+        # Each effect must follow the previous effect, so a chain of neighbours orders all effects.
         for one, other in pairwise(effects):
             self._effect_before[id(other)] = one
         for call in calls:
@@ -110,6 +111,7 @@ class Precedence:
     def raise_behind(self, unit: Group) -> None:
         """Restore the levels of the units that must run after ``unit``, whose level has risen."""
         risen: list[tuple[int, int, Group | Call]] = [(unit.level, 0, unit)]
+        # Lowest levels first: a unit is then raised once in most cases, after all of its producers.
         while risen:
             level, _, unit_ = heapq.heappop(risen)
             if level < self.level(unit_):
