@@ -221,29 +221,15 @@ def _binary(op: str, *, floating: bool | None = None) -> Callable[..., Node]:
     return lower
 
 
-def _register_binary(name: str, op: str, floating: bool | None) -> None:
-    for overload in ("Tensor", "Scalar", "default", "Tensor_Scalar", "Scalar_Tensor"):
-        registry.add(f"{name}.{overload}", _binary(op, floating=floating))
-
-
-for _name, _op, _floating in (
-    ("mul", "mul", False),
-    ("maximum", "maximum", False),
-    ("minimum", "minimum", False),
-    ("fmax", "fmax", None),
-    ("fmin", "fmin", None),
-    ("atan2", "atan2", True),
-    ("copysign", "copysign", True),
-    ("hypot", "hypot", None),
-    ("fmod", "fmod", None),
-    ("remainder", "remainder", None),
-    ("bitwise_and", "bitwise_and", False),
-    ("bitwise_or", "bitwise_or", False),
-    ("bitwise_xor", "bitwise_xor", False),
+for _floating, _names in (
+    (False, "mul maximum minimum bitwise_and bitwise_or bitwise_xor"),
+    (None, "fmax fmin hypot fmod remainder"),
+    (True, "atan2 copysign"),
 ):
-    _register_binary(_name, _op, _floating)
-
-del _name, _op, _floating
+    for _name in _names.split():
+        for _overload in ("Tensor", "Scalar", "default", "Tensor_Scalar", "Scalar_Tensor"):
+            registry.add(f"{_name}.{_overload}", _binary(_name, floating=_floating))
+del _name, _names, _floating, _overload
 
 
 def _sum(sign: str, flip: bool = False) -> Callable[..., Node]:
