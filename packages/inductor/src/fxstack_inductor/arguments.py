@@ -41,7 +41,7 @@ class Checked:
         return getattr(self.call, name)
 
 
-def checked(graph_module: GraphModule, call: Compiled) -> Compiled:
+def add_check(graph_module: GraphModule, call: Compiled) -> Compiled:
     """Return ``call``, the compiled ``graph_module``, with a check that raises ``ArgumentError``."""
     takes_list = bool(getattr(call, "boxed", False))
     return Checked(call, Arguments(graph_module), takes_list)

@@ -32,7 +32,7 @@ class Cpu:
         return max((memory, "memory"), (moved.operations / self.peak, "arithmetic"))
 
 
-def measured_cpu() -> Cpu:
+def measure_cpu() -> Cpu:
     """Return the rates of this machine. The first call for a number of threads takes about 0.1 seconds."""
     return _measured(torch.get_num_threads())
 

@@ -175,7 +175,7 @@ FREEZE: Final = (
 )
 
 
-def frozen(graph_module: GraphModule, compiler: Callable[[GraphModule], Compiled]) -> Compiled:
+def freeze(graph_module: GraphModule, compiler: Callable[[GraphModule], Compiled]) -> Compiled:
     """Return ``graph_module`` compiled by ``compiler``; values that depend on state alone are computed once.
 
     The graph has no gradients, and its parameters and buffers are placeholders with the names that capture

@@ -215,7 +215,7 @@ class Expr:
         return None
 
     def atoms(self) -> Iterator[Atom]:
-        """Yield every atom, including nested ones."""
+        """Yield every atom, including atoms inside atoms."""
         for monomial, _ in self.terms:
             for atom in monomial:
                 yield atom

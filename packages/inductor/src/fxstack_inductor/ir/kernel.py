@@ -138,7 +138,7 @@ class Store:
     index: Expr
     value: int
     op: str = ""
-    """Empty for a plain store; otherwise the operation of a scatter."""
+    """The operation of a scatter; empty for a plain store."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class Kernel:
 
 
 def operands(value: Value) -> tuple[int, ...]:
-    """Return the positions of the operands of ``value``, including those in index expressions."""
+    """Return the positions of the operands of ``value``, including operands inside index expressions."""
     match value:
         case Constant():
             return ()

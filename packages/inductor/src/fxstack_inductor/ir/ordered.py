@@ -17,7 +17,7 @@ PERSISTENT = 8192
 
 @dataclass(eq=False, kw_only=True, repr=False)
 class Scatter(Computed):
-    """``init``, updated by the elements of a source one after the other.
+    """The tensor ``init`` after the elements of a source have updated it one after the other.
 
     For each point ``r0, r1, ...`` of ``ranges``, last dimension fastest, ``op`` combines element ``target``
     with ``body``: ``set``, ``add``, ``mul``, ``max`` or ``min``. Both tensors use the same memory, so no

@@ -37,13 +37,13 @@ from fxstack_inductor.lower.launches import launch_arguments
 from fxstack_inductor.lower.layouts import check_layout, layout_of, set_layout, strided_view
 from fxstack_inductor.lower.node_queries import (
     asserted_numbers,
-    handled,
     has_effect,
     has_tensor,
     is_dense,
     is_first_use,
     is_number,
     is_simplified,
+    kernel_dtypes,
     may_alias,
     mutates_tensor,
     symbolic,
@@ -272,7 +272,7 @@ class Lowering:
         flat = [v for value in values for v in (value if isinstance(value, (tuple, list)) else [value])]
         tensors = [v for v in flat if isinstance(v, torch.Tensor)]
         devices = {v.device for v in tensors}
-        dtypes = handled(node.target, float8=self.context.target.float8)
+        dtypes = kernel_dtypes(node.target, float8=self.context.target.float8)
         if len(devices) > 1 or not all(is_dense(v, dtypes) for v in tensors):
             return False
         self.context.device = next(iter(devices), self.context.device)

@@ -27,7 +27,7 @@ FLOAT8_TARGETS = frozenset(
 """Operators that GPU kernels apply to 8-bit floats: conversions, and views that never copy."""
 
 
-def handled(operator: object, *, float8: bool) -> frozenset[torch.dtype]:
+def kernel_dtypes(operator: object, *, float8: bool) -> frozenset[torch.dtype]:
     """Return the tensor dtypes that kernels accept for ``operator``; ``float8``: kernels of the target know 8-bit floats."""
     if float8 and operator in FLOAT8_TARGETS:
         return REGISTER_DTYPES.union(FLOAT8_DTYPES)

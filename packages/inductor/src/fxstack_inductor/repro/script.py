@@ -199,7 +199,7 @@ def _numbered(folder: Path, text: str) -> Path:
             return path
 
 
-def recorded(
+def compile_and_write(
     graph: GraphModule, options: InductorOptions, folder: str | Path, *, boxed: bool
 ) -> Callable[..., Any]:
     """Return the compiled graph; its first call, which has real data, writes its script to ``folder``.

@@ -1,4 +1,4 @@
-"""Values as Python text: constants of a graph, and calls that make tensors similar to given ones."""
+"""Values as Python text: constants of a graph, and calls that make similar tensors."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class Builder:
         return self.positions[value]
 
     def in_order(self) -> None:
-        """Evaluate the group's tensors first to last, instead of recursively from the stored ones."""
+        """Evaluate the group's tensors first to last, instead of recursively from the stored tensors."""
         for node, placement in self.group.placed.items():
             self.node(node, placement.coords, None)
 
@@ -112,7 +112,7 @@ class Builder:
     def node(self, node: Node, coords: Sequence[Expr | int], mask: int | None) -> int:
         """Return an element's value by position; an ``int`` coordinate is the position of a computed index.
 
-        An element that certainly exists needs no mask. Otherwise a tensor that a chain of writes reads inside
+        An element that certainly exists needs no mask. With a mask, a tensor that a chain of writes reads inside
         and outside of each write would be evaluated once for each combination of masks.
         """
         if mask is not None and _exists(node, coords):

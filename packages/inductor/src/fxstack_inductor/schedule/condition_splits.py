@@ -1,7 +1,7 @@
 """Split a kernel's loops where conditions on coordinates change, so that the parts have no conditions.
 
 A concatenation, padding or rotation decides for each element which of its parts the element belongs to.
-Between two borders the decision is constant. ``segments`` splits the last loop at borders; ``assume`` fixes a
+Between two changes the decision is constant. ``segments`` splits the last loop at the changes; ``assume`` fixes a
 condition that does not depend on the last loop. In the resulting parts conditions are constants, and excluded
 values are gone.
 """

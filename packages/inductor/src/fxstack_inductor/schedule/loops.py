@@ -155,7 +155,7 @@ def _rewrite(kernel: Kernel, change: Callable[[Expr], Expr]) -> Kernel:
 
 
 def rename_loops(kernel: Kernel) -> Kernel:
-    """Rename outer loops to ``p0, p1, ...``, inner ones to ``r0, r1, ...``: equal kernels get equal text."""
+    """Rename outer loops to ``p0, p1, ...``, inner loops to ``r0, r1, ...``: equal kernels get equal text."""
     mapping: dict[Var, Expr] = {}
 
     def renamed(loops: Iterable[Loop], letter: str) -> tuple[Loop, ...]:

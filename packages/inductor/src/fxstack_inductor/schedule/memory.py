@@ -41,11 +41,7 @@ SEE_STORAGE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A tensor in the arena, alive from step ``first`` to step ``last``.
-
-    Tensors of one ``group`` have equal layouts and share a place: each is computed in place from the one
-    before.
-    """
+    """A tensor in the arena, alive from step ``first`` to step ``last``."""
 
     name: str
     layout: Layout
@@ -176,6 +172,7 @@ class _Timeline:
         self.starts: list[_Block] = []
 
     def add(self, block: _Block) -> None:
+        """Record ``block``, whose lifetime covers O(log steps) nodes of the tree."""
         insort(self.starts, block, key=_first)
         low, high = block.first + self.leaves, block.last + self.leaves + 1
         while low < high:

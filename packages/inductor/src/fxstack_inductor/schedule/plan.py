@@ -22,7 +22,7 @@ from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.schedule import loops
 from fxstack_inductor.schedule.build import build_kernel
 from fxstack_inductor.schedule.fusion.groups import Fusion, fuse
-from fxstack_inductor.schedule.fusion.inlining import Usage, choose_inlined, is_range_call, usage
+from fxstack_inductor.schedule.fusion.inlining import Usage, choose_inlined, find_usage, is_range_call
 from fxstack_inductor.schedule.fusion.inplace import share_memory, write_in_place
 from fxstack_inductor.schedule.fusion.inplace_scatter import drop_copies
 from fxstack_inductor.schedule.fusion.state import Group, Unit
@@ -75,13 +75,13 @@ def _plan_of(state: Scheduling) -> Plan:
 
 
 def find_uses(state: Scheduling) -> Scheduling:
-    """Find the tensors that something reads, and those that must be in memory.
+    """Find the tensors that something reads, and the tensors that must be in memory.
 
     >>> example("find_uses", lambda x: (x * 2).exp().sum(1))
     + # read by something: mul__0, exp__1, sum_1__2
     + # in memory: sum_1__2
     """
-    return replace(state, usage=usage(state.program))
+    return replace(state, usage=find_usage(state.program))
 
 
 def inline_tensors(state: Scheduling) -> Scheduling | NothingToDo:
@@ -331,7 +331,7 @@ SCHEDULE: Final = (
 
 
 def text(state: Scheduling) -> str:
-    """Return the program as text, with what is known of its tensors; once there are kernels, the kernels."""
+    """Return the program as text with the facts about its tensors; after ``build_kernels``, return the kernels."""
     if state.steps is not None:
         kernels = (show_kernel(step.kernel) for step in state.steps if isinstance(step, KernelStep))
         return "\n".join([*kernels, show_plan(_plan_of(state))]) + "\n"

@@ -32,7 +32,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
 )
 """The function for one tensor, by the name behind ``_foreach_``."""
 _OF_NUMBERS = MappingProxyType({"maximum": torch.clamp_min, "minimum": torch.clamp_max})
-"""Functions that replace those of ``_FUNCTIONS`` if the second operand is a number."""
+"""Functions that replace a function of ``_FUNCTIONS`` if the second operand is a number."""
 _OVERLOADS = ("default", "List", "Scalar", "ScalarList", "Tensor", "ScalarAndTensor")
 _SCALED = frozenset({"addcmul", "addcdiv"})
 """Operators that take the number behind the tensors as ``value=``."""

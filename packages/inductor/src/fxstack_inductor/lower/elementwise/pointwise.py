@@ -405,6 +405,8 @@ def clamp_max(ctx: Context, x: Node, max: TensorOrScalar) -> Node:
 
 
 def _added(op: str) -> Callable[..., Node]:
+    """Return the rule of ``addcmul`` or ``addcdiv``: ``x + value * y op z``."""
+
     def lower(ctx: Context, x: Node, y: Node, z: Node, *, value: float = 1) -> Node:
         dtype = promote(x, y, z)
         if op == "div" and not dtype.is_floating_point:

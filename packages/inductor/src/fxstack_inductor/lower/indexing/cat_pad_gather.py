@@ -290,7 +290,7 @@ class AdvancedIndex:
         self.shape = (*shape, *(x.shape[k] for k in self.after))
 
     def coords(self, index: Sequence[Expr], at: Callable[[Body, Expr], Coord] = Indirect) -> list[Coord]:
-        """Return the coordinates in ``x`` of selected element ``index``; ``at`` makes indirect ones."""
+        """Return the coordinates in ``x`` of selected element ``index``; ``at`` makes the coordinate of an index tensor."""
         begin, end = len(self.before), len(self.before) + len(self.looked)
         coords: list[Coord] = [ZERO] * len(self.x.shape)
         for k, position in zip(self.before, index[:begin], strict=True):

@@ -142,7 +142,7 @@ def layer_norm(
         return result if bias is None else call("add", result, rest.pop(0))
 
     out = apply(ctx, dtype, x.dtype, body, x, center, rstd, *affine)
-    return out, converted(ctx, center, stat_dtype), converted(ctx, rstd, stat_dtype)
+    return out, convert_dtype(ctx, center, stat_dtype), convert_dtype(ctx, rstd, stat_dtype)
 
 
 def _statistics(ctx: Context, x: Node, dims: tuple[int, ...], eps: float) -> tuple[Node, Node]:
@@ -157,7 +157,7 @@ def _statistics(ctx: Context, x: Node, dims: tuple[int, ...], eps: float) -> tup
     return center, apply(ctx, dtype, dtype, body, squares)
 
 
-def converted(ctx: Context, x: Node, dtype: torch.dtype) -> Node:
+def convert_dtype(ctx: Context, x: Node, dtype: torch.dtype) -> Node:
     return x if x.dtype == dtype else apply(ctx, value_dtype(dtype), dtype, lambda a: a, x)
 
 

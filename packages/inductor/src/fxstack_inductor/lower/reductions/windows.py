@@ -128,7 +128,7 @@ def _require_few(count: int) -> None:
 def _positions(
     x: Node, windows: tuple[Window, Window], index: Sequence[Expr], outside: float
 ) -> Iterator[tuple[Body, Expr]]:
-    """Yield the elements of a window (``outside`` for missing ones) and their flat positions in the image."""
+    """Yield the elements of a window (``outside`` for a missing element) and their flat positions in the image."""
     rows, columns = windows
     dtype = value_dtype(x.dtype)
     for i, j in product(range(rows.length), range(columns.length)):

@@ -102,7 +102,7 @@ def _singleton(fusion: Fusion, node: Computed, position: int) -> Group:
 
 
 def _in_order(node: Scatter, reduced: Sequence[Expr]) -> frozenset[Var]:
-    """Return the loops that must run in order: all loops except those whose steps write distinct elements."""
+    """Return the loops that must run in order: all loops except the loops whose steps write distinct elements."""
     loop_coords = dict(zip(node.reduced, reduced, strict=True))
     apart = {
         v

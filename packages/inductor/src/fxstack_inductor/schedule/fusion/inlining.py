@@ -79,7 +79,7 @@ def base_of(node: Node) -> Node:
     return node
 
 
-def usage(program: Program) -> Usage:
+def find_usage(program: Program) -> Usage:
     """Find the live tensors of ``program`` from its outputs, mutations, calls and index checks."""
     result = Usage([], sections=_sections(program))
     roots = [v for v in program.outputs if isinstance(v, Node)]
