@@ -38,11 +38,11 @@ def fits(expr: Expr) -> bool:
 def limits(kernel: Kernel) -> tuple[Expr, ...] | None:
     """Return the expressions in sizes that must fit into 32 bits; None if a bound is unknown."""
     extents = product(loop.extent for loop in (*kernel.outer, *kernel.inner))
-    magnitudes = [magnitude(e) for e in (extents, *(ref.numel for ref in kernel.buffers))]
+    upper_bounds = [magnitude(e) for e in (extents, *(ref.numel for ref in kernel.buffers))]
     for index in _indices(kernel):
-        magnitudes += _inside(index)
-    bounded = [expr for expr in magnitudes if expr is not None]
-    return tuple(dict.fromkeys(bounded)) if len(bounded) == len(magnitudes) else None
+        upper_bounds += _inside(index)
+    bounded = [expr for expr in upper_bounds if expr is not None]
+    return tuple(dict.fromkeys(bounded)) if len(bounded) == len(upper_bounds) else None
 
 
 def _indices(kernel: Kernel) -> Iterable[Expr]:
@@ -51,7 +51,7 @@ def _indices(kernel: Kernel) -> Iterable[Expr]:
 
 
 def _inside(expr: Expr) -> list[Expr | None]:
-    """Return the magnitudes of the dividends, divisors and compared expressions inside ``expr``."""
+    """Return upper bounds of the dividends, divisors and compared expressions inside ``expr``."""
     return [magnitude(part) for atom in expr.atoms() for part in parts(atom)]
 
 

@@ -79,12 +79,12 @@ def _writable_in_place(program: Program, steps: Sequence[Step]) -> Iterable[Muta
         if isinstance(value, Scatter):
             allowed = may_scatter(steps, makers[value], target, value)
         else:
-            allowed = not checked and _keeps_old_value_unread(steps, makers[value], target, value)
+            allowed = not checked and _needs_no_old_value(steps, makers[value], target, value)
         if allowed:
             yield mutation
 
 
-def _keeps_old_value_unread(steps: Sequence[Step], position: int, target: Input, value: Computed) -> bool:
+def _needs_no_old_value(steps: Sequence[Step], position: int, target: Input, value: Computed) -> bool:
     """Whether no step needs the old value of ``target`` after step ``position`` has written it."""
     for k, step in enumerate(steps):
         read = {base_of(node) for node in step.reads}
