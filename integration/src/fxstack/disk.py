@@ -28,7 +28,7 @@ from fxstack.settings import CompileOptions
 from fxstack_capture.guards.torch_state import GETTERS
 from fxstack_capture.torch_side.global_state.state import ATTENTION_FLAGS
 from fxstack_functionalize.disk.code import CodeReader
-from fxstack_inductor.keep import ProgramCache
+from fxstack_inductor.compiled_store import ProgramCache
 from fxstack_inductor.targets.all_targets import target_named
 from fxstack_interchange import SaveError
 from fxstack_partition.registry import REGISTRY

@@ -12,7 +12,7 @@ from fxstack.log import Captured
 from fxstack.trace import records
 from fxstack.trace.describe import stacks_of
 from fxstack_inductor import Lowered, memory_timeline
-from fxstack_inductor.cost.cpu import Cpu, measured_cpu
+from fxstack_inductor.cost.cpu import Cpu, measure_cpu
 from fxstack_inductor.cost.roofline import size_of
 from fxstack_inductor.cost.traffic import Traffic, call_traffic, kernel_traffic
 from fxstack_inductor.ir.nodes import ExternCall
@@ -29,7 +29,7 @@ def program_of(
     sizes = hints([node.meta.get("val") for node in graph_module.graph.find_nodes(op="placeholder")])
     nodes = {node.name: node for node in graph_module.graph.nodes}
     if isinstance(lowered, Lowered):
-        cpu = measured_cpu()
+        cpu = measure_cpu()
         steps = _on_cpu(lowered.plan, nodes, sizes, cpu)
         # Sizes that only the data determine count as one, as in the traffic of steps.
         memory = memory_timeline(lowered.plan, defaultdict(lambda: 1, sizes))

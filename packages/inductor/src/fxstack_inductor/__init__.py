@@ -18,10 +18,10 @@ from fxstack_inductor.errors import (
 )
 from fxstack_inductor.failures import Failure
 from fxstack_inductor.lower.decompositions.table import decompositions
+from fxstack_inductor.memory_timeline import MemoryTimeline, memory_timeline
 from fxstack_inductor.options import InductorOptions, options_from_environment
 from fxstack_inductor.repro.script import write_repro
 from fxstack_inductor.targets.c.artifact import Lowered
-from fxstack_inductor.timeline import MemoryTimeline, memory_timeline
 
 __all__ = [
     "ArgumentError",

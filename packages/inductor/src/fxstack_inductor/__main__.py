@@ -41,52 +41,52 @@ def kind(entry: Path) -> str:
         return DAMAGED if entry.exists() else GONE
 
 
-def summary(cache: Cache, found: dict[str, Any]) -> Iterator[str]:
+def summary(cache: Cache, data: dict[str, Any]) -> Iterator[str]:
     """Show the number and size of entries (the default)"""
     sizes: dict[str, list[int]] = {name: [] for name in (PROGRAM, KERNELS, DAMAGED, GONE)}
     for entry in cache.entries():
         sizes[kind(entry)].append(entry_size(entry))
     size, left = sum(map(sum, sizes.values())), len(cache.left_behind())
-    found |= {"folder": str(cache.root), "bytes": size, "limit": cache.limit, "left_behind": left}
+    data |= {"folder": str(cache.root), "bytes": size, "limit": cache.limit, "left_behind": left}
     yield f"{cache.root}: {bytes_text(size)} of at most {bytes_text(cache.limit)}"
     for name in (PROGRAM, KERNELS, DAMAGED):
-        found[name] = {"entries": len(sizes[name]), "bytes": sum(sizes[name])}
+        data[name] = {"entries": len(sizes[name]), "bytes": sum(sizes[name])}
         if sizes[name]:
             yield f"  {name}: {len(sizes[name])}, {bytes_text(sum(sizes[name]))}"
     if left:
         yield f"  left behind by processes that were killed: {left}"
 
 
-def listing(cache: Cache, found: dict[str, Any]) -> Iterator[str]:
+def listing(cache: Cache, data: dict[str, Any]) -> Iterator[str]:
     """Show each entry, most recently used first"""
-    found["entries"] = []
+    data["entries"] = []
     for used, entry in sorted(((modified(entry), entry) for entry in cache.entries()), reverse=True):
         size, of, source = entry_size(entry), kind(entry), entry / SOURCE
-        found["entries"].append({"used": used, "bytes": size, "kind": of, "source": str(source)})
+        data["entries"].append({"used": used, "bytes": size, "kind": of, "source": str(source)})
         day = time.strftime("%Y-%m-%d %H:%M", time.localtime(used))
         yield f"{day}  {bytes_text(size):>8}  {of:8} {source}"
 
 
-def check(cache: Cache, found: dict[str, Any]) -> Iterator[str]:
+def check(cache: Cache, data: dict[str, Any]) -> Iterator[str]:
     """Remove damaged entries, and those of another version"""
-    found |= {INTACT: 0, DAMAGED: [], OTHER_VERSION: []}
+    data |= {INTACT: 0, DAMAGED: [], OTHER_VERSION: []}
     for entry in cache.entries():
         state = cache.state(entry.name)
         if state == INTACT:
-            found[INTACT] += 1
+            data[INTACT] += 1
         elif state != GONE:
             remove(entry)
-            found[state].append(str(entry))
+            data[state].append(str(entry))
             yield f"removed {entry}: {_WHY[state]}"
-    counts = (f"{len(found[name])} {name}" for name in (DAMAGED, OTHER_VERSION))
-    yield ", ".join([f"{found[INTACT]} {INTACT}", *counts])
+    counts = (f"{len(data[name])} {name}" for name in (DAMAGED, OTHER_VERSION))
+    yield ", ".join([f"{data[INTACT]} {INTACT}", *counts])
 
 
-def clear(cache: Cache, found: dict[str, Any]) -> Iterator[str]:
+def clear(cache: Cache, data: dict[str, Any]) -> Iterator[str]:
     """Remove all entries"""
-    found |= {"removed": len(cache.entries()), "bytes": cache.size()}
+    data |= {"removed": len(cache.entries()), "bytes": cache.size()}
     cache.clear()
-    yield f"removed {found['removed']} entries, {bytes_text(found['bytes'])}"
+    yield f"removed {data['removed']} entries, {bytes_text(data['bytes'])}"
 
 
 _WHY = {
@@ -105,12 +105,12 @@ def manage(command: str, folder: Path | None = None, *, as_json: bool = False) -
     if not root.is_dir():
         sys.stderr.write(f"{root} is not a directory: nothing has been kept there\n")
         return 2
-    found: dict[str, Any] = {}
-    for line in COMMANDS[command](Cache(root, options.cache_limit), found):
+    data: dict[str, Any] = {}
+    for line in COMMANDS[command](Cache(root, options.cache_limit), data):
         if not as_json:
             sys.stdout.write(f"{line}\n")
     if as_json:
-        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+        sys.stdout.write(json.dumps(data, indent=2) + "\n")
     return 0
 
 

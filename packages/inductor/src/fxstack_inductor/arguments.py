@@ -25,7 +25,7 @@ Values = dict[Number, int]
 
 @dataclass(eq=False)
 class Checked:
-    """``call`` behind a check of its arguments; all other attributes are the attributes of ``call``."""
+    """A compiled graph behind a check of its arguments; all other attributes are the attributes of ``call``."""
 
     call: Compiled
     check: Arguments
@@ -41,14 +41,14 @@ class Checked:
         return getattr(self.call, name)
 
 
-def checked(graph_module: GraphModule, call: Compiled) -> Compiled:
+def add_check(graph_module: GraphModule, call: Compiled) -> Compiled:
     """Return ``call``, the compiled ``graph_module``, with a check that raises ``ArgumentError``."""
     takes_list = bool(getattr(call, "boxed", False))
     return Checked(call, Arguments(graph_module), takes_list)
 
 
 class Arguments:
-    """The requirements of a graph's placeholders on its arguments."""
+    """The requirements of a graph's placeholders on the arguments of a call."""
 
     def __init__(self, graph_module: GraphModule) -> None:
         placeholders = graph_module.graph.find_nodes(op="placeholder")
@@ -100,6 +100,7 @@ class _TensorDemand:
     sizes: tuple[Number, ...]
     strides: tuple[Number, ...]
     bits: tuple[bool, bool]
+    """Whether the traced tensor had a pending conjugation, and a pending negation."""
 
     def check(self, arg: object, symbols: Values) -> None:
         """Check everything that needs no symbol, and record the values of symbols."""
@@ -113,31 +114,33 @@ class _TensorDemand:
             return
         if arg.dim() != len(self.sizes):
             raise self._error(_shown(arg))
-        for wanted, found in zip(self.sizes, arg.shape, strict=True):
-            known = symbols.setdefault(wanted, found) if _is_symbol(wanted) else wanted
-            if isinstance(known, int) and known != found:
+        for expected, actual in zip(self.sizes, arg.shape, strict=True):
+            size = symbols.setdefault(expected, actual) if _is_symbol(expected) else expected
+            if isinstance(size, int) and size != actual:
                 raise self._error(_shown(arg), symbols)
-        for wanted, found in zip(self.strides, arg.stride() if self.strides else (), strict=True):
-            if _is_symbol(wanted):
-                symbols.setdefault(wanted, found)
+        for expected, actual in zip(self.strides, arg.stride() if self.strides else (), strict=True):
+            if _is_symbol(expected):
+                symbols.setdefault(expected, actual)
 
     def check_derived(self, arg: torch.Tensor, symbols: Values) -> None:
         """Check the sizes that are expressions of symbols."""
-        for wanted, found in zip(self.sizes, arg.shape, strict=True):
-            if not isinstance(wanted, int) and wanted.xreplace(symbols) not in (found, wanted):
+        for expected, actual in zip(self.sizes, arg.shape, strict=True):
+            if not isinstance(expected, int) and expected.xreplace(symbols) not in (actual, expected):
                 raise self._error(_shown(arg), symbols)
 
-    def _error(self, found: str, symbols: Values | None = None) -> ArgumentError:
+    def _error(self, actual: str, symbols: Values | None = None) -> ArgumentError:
         sizes = ", ".join(map(str, self.sizes))
-        wanted = f"{_short(self.dtype)}[{sizes}] on {self.device}"
+        demand = f"{_short(self.dtype)}[{sizes}] on {self.device}"
         where = ", ".join(f"{symbol} = {value}" for symbol, value in (symbols or {}).items())
         return ArgumentError(
-            f"input {self.name} of a compiled graph must be {wanted}{f' ({where})' if where else ''}, but it is {found}\n{_FIX}"
+            f"input {self.name} of a compiled graph must be {demand}{f' ({where})' if where else ''}, but it is {actual}\n{_FIX}"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class _NumberDemand:
+    """The requirement that a symbolic size has one value in all arguments of a call."""
+
     name: str
     expr: Number
 
@@ -155,6 +158,7 @@ _FIX = "fix: trace the graph with such arguments and compile it for them; fxstac
 
 
 def _demand(name: str, value: object) -> _TensorDemand | _NumberDemand | None:
+    """Return the requirement of a placeholder, or None for a placeholder without requirements."""
     if isinstance(value, torch.SymInt):
         number = _number(value)
         return _NumberDemand(name, number) if _is_symbol(number) else None
@@ -175,6 +179,7 @@ def _number(value: Any) -> Number:
 
 
 def _env_of(value: object) -> ShapeEnv | None:
+    """Return the environment of the symbols in a fake value, or None without symbols."""
     numbers: tuple[Any, ...] = (value,)
     if isinstance(value, torch.Tensor):
         numbers = (*value.shape, *(value.stride() if value.layout is torch.strided else ()))

@@ -9,11 +9,11 @@ from typing import Any
 
 from torch.fx import GraphModule
 
-from fxstack_inductor.arguments import checked
+from fxstack_inductor.arguments import add_check
 from fxstack_inductor.failures import NO_DEFECTS, Failure, run_by_aten, tell_defects
-from fxstack_inductor.freezing.frozen import frozen
+from fxstack_inductor.freezing.frozen import freeze
 from fxstack_inductor.options import InductorOptions, options_from_environment
-from fxstack_inductor.repro.script import recorded
+from fxstack_inductor.repro.script import compile_and_write
 from fxstack_inductor.targets.all_targets import target_named, target_of
 from fxstack_inductor.targets.target import Compiled, LoweredGraph
 
@@ -66,9 +66,9 @@ def compile_graph(
     """
     chosen = options_from_environment() if options is None else options
     compiled = partial(_compiled, graph_module, chosen, boxed=boxed, inference=inference)
-    told = None if chosen.raise_failures else on_failure
-    made = compiled() if told is None else _or_by_aten(graph_module, compiled, told)
-    return checked(graph_module, made) if check_arguments else made
+    report = None if chosen.raise_failures else on_failure
+    result = compiled() if report is None else _or_by_aten(graph_module, compiled, report)
+    return add_check(graph_module, result) if check_arguments else result
 
 
 def _or_by_aten(
@@ -76,13 +76,13 @@ def _or_by_aten(
 ) -> Compiled:
     """Return the compiled graph; after a defect, tell ``on_failure`` and return the graph run by ATen."""
     try:
-        made = compiled(on_failure)
+        result = compiled(on_failure)
     except NO_DEFECTS:
         raise
     except Exception as error:
         return run_by_aten(graph_module, error, on_failure)
-    tell_defects(graph_module, made, on_failure)
-    return made
+    tell_defects(graph_module, result, on_failure)
+    return result
 
 
 def _compiled(
@@ -96,8 +96,8 @@ def _compiled(
     if chosen.freezing and inference and not boxed and target_of(graph_module).freezes:
         thawed = replace(chosen, freezing=False)
         compiler = partial(compile_graph, options=thawed, on_failure=on_failure, check_arguments=False)
-        return frozen(graph_module, compiler)
+        return freeze(graph_module, compiler)
     target = target_of(graph_module, chosen.target)
     if target.writes_repros and chosen.repro_dir is not None:
-        return recorded(graph_module, chosen, chosen.repro_dir, boxed=boxed)
+        return compile_and_write(graph_module, chosen, chosen.repro_dir, boxed=boxed)
     return target.load(graph_module, chosen, boxed=boxed)

@@ -27,10 +27,10 @@ class NoCompilerError(InductorError):
 
 
 class CompilerFailedError(InductorError):
-    """The compiler rejected generated code, which is a defect of this package. Carries command and output.
+    """The C compiler rejected generated code, which is a defect of this package; the text has command and output.
 
-    ``reason`` is the first line of the output that names an error; ``script`` is the file that reproduces the
-    error, if written.
+    ``reason`` is the first line of the output that names an error; ``script`` is the file that reproduces
+    the error, if a file was written.
     """
 
     script: Path | None = None
@@ -61,11 +61,11 @@ class VerificationError(InductorError):
 
 
 class IndexOutOfRange(InductorError):  # noqa: N818 - internal: eager's own error replaces it
-    """A kernel met an index out of range. ATen's operators run the graph again and raise eager's error."""
+    """A kernel read an index out of range. The caller runs the graph again by ATen's operators, which raise eager's error."""
 
 
 class UnexpectedResult(InductorError, RuntimeError):  # noqa: N818 - says what was found
-    """An ATen operator's result has another dtype or shape than the graph states; no kernel may read it."""
+    """The result of an ATen operator has another dtype or shape than the graph states; no kernel may read the result."""
 
 
 class NotFiniteError(InductorError, AssertionError):
@@ -73,14 +73,14 @@ class NotFiniteError(InductorError, AssertionError):
 
 
 class WrongFakeError(InductorError, RuntimeError):
-    """A result of a custom operator is not what its fake function says; the text names both."""
+    """A result of a custom operator differs from the result of its fake function; the text names both."""
 
 
 TRITON_HINT = "CUDA kernels need Triton: pip install 'fxstack-inductor[cuda]'"
 
 
 class TritonMissing(InductorError):  # noqa: N818 - says what is missing
-    """Triton is needed and cannot be imported; the text says what to install."""
+    """The graph needs Triton, which cannot be imported; the text says what to install."""
 
 
 class CudaError(InductorError, RuntimeError):

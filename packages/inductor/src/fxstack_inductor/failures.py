@@ -79,9 +79,9 @@ def run_by_aten(
     return run if isinstance(output.args[0], (tuple, list)) else lambda *args: (run(*args),)
 
 
-def tell_defects(graph_module: GraphModule, made: object, tell: Callable[[Failure], None]) -> None:
+def tell_defects(graph_module: GraphModule, compiled: object, tell: Callable[[Failure], None]) -> None:
     """Warn of the operators of a compiled graph that ATen runs because their rules failed."""
-    lowered = getattr(made, "lowered", None)
+    lowered = getattr(compiled, "lowered", None)
     program = getattr(getattr(lowered, "plan", None), "program", None)
     for fallback in getattr(program, "fallbacks", ()):
         if fallback.defect:
@@ -109,6 +109,7 @@ def _shown(error: Exception) -> str:
 
 
 def _message(error: Exception) -> str:
+    """Return the text of the warning: the error, the consequence, and how to report the defect."""
     if isinstance(error, CompilerKilledError):
         return f"fxstack: {error.reason}. ATen's operators run this graph."
     if not isinstance(error, CompilerFailedError):
@@ -124,10 +125,10 @@ def _message(error: Exception) -> str:
 
 
 def _place(graph_module: GraphModule, names: Iterable[str]) -> tuple[str, int]:
-    """Return the user's line of the first of ``names`` with a line, else of the graph's first such node."""
+    """Return file and line of the user's code for the first of ``names`` that has a line, else for the first such node."""
     nodes = {node.name: node for node in graph_module.graph.nodes}
-    wanted = [nodes[name] for name in names if name in nodes]
-    for node in (*wanted, *nodes.values()):
+    named = [nodes[name] for name in names if name in nodes]
+    for node in (*named, *nodes.values()):
         if (frame := user_frame(node)) is not None:
             return frame[0], frame[1]
     return "", 0

@@ -21,11 +21,11 @@ _FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a named pi
 _DESCRIPTORS = Path("/proc/self/fd")
 _NUMBERS = count(1)
 REMOVING = ".removing-"
-"""The begin of the names of folders that are being removed."""
+"""Prefix of the names of folders that are being removed."""
 
 
 class NotPrivateError(OSError):
-    """Other users can write a file or folder, or it belongs to another user; the text says which and why."""
+    """A file or folder that other users can write or own; the text says which and why."""
 
 
 @contextmanager
@@ -39,13 +39,13 @@ def opened(name: str | Path, inside: int | None = None, *, folder: bool = False)
     flags = FOLDER | (os.O_NOFOLLOW if inside is not None else 0) if folder else _FILE
     descriptor = os.open(name, flags, dir_fd=inside)
     try:
-        found = os.fstat(descriptor)
-        if not (folder or stat.S_ISREG(found.st_mode)):
+        status = os.fstat(descriptor)
+        if not (folder or stat.S_ISREG(status.st_mode)):
             raise NotPrivateError(f"{name} is not a regular file")
-        if found.st_uid not in {0, os.geteuid()}:
-            raise NotPrivateError(f"{name} belongs to another user, number {found.st_uid}")
-        if found.st_mode & 0o022:
-            mode = stat.S_IMODE(found.st_mode)
+        if status.st_uid not in {0, os.geteuid()}:
+            raise NotPrivateError(f"{name} belongs to another user, number {status.st_uid}")
+        if status.st_mode & 0o022:
+            mode = stat.S_IMODE(status.st_mode)
             raise NotPrivateError(f"other users can write {name}, mode {mode:o}: run chmod go-w on it")
         yield descriptor
     finally:
@@ -64,7 +64,7 @@ def make_folder(path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a folder with its contents, if it exists; neither it nor the folder around it may be a link."""
+    """Remove a folder with its contents if the folder exists; neither the folder nor its parent may be a link."""
     with suppress(OSError):
         inside = os.open(path.parent, FOLDER | os.O_NOFOLLOW)
         try:
@@ -74,9 +74,10 @@ def remove(path: Path) -> None:
 
 
 def remove_inside(name: str, inside: int) -> None:
-    """Remove a folder in an opened one. It gets another name first.
+    """Remove the folder ``name`` in the opened folder ``inside``, after renaming it.
 
-    So nobody sees a part of it, also if this process is killed meanwhile.
+    The renaming hides the folder at once, so nobody sees a part of it even if this process is killed
+    meanwhile.
     """
     with suppress(OSError):
         other = f"{REMOVING}{secrets.token_hex(8)}"
@@ -85,10 +86,10 @@ def remove_inside(name: str, inside: int) -> None:
 
 
 def load(descriptor: int, path: Path) -> ctypes.CDLL:
-    """Load the library that ``descriptor`` has open; by ``path`` where the system has no ``/proc``.
+    """Load the library that ``descriptor`` has open, or by ``path`` if the system has no ``/proc``.
 
-    The dynamic loader takes a name that it knows for the same library, and descriptors are numbered again. So
-    each library gets its own spelling: ``/`` and ``/.`` are the digits of a number.
+    The dynamic loader returns an older library for a name that it has seen, and descriptors are numbered
+    again. So each library gets a spelling of its own: ``/`` and ``/.`` are the digits of a number.
     """
     if not _DESCRIPTORS.is_dir():
         return ctypes.CDLL(str(path))

@@ -5,7 +5,7 @@ import torch
 from inductor_checks import trace
 
 from fxstack_inductor.freezing.constants import constant_nodes, split
-from fxstack_inductor.freezing.frozen import MOST_MISSES, frozen
+from fxstack_inductor.freezing.frozen import MOST_MISSES, freeze
 from fxstack_inductor.freezing.norms import fold_norms
 from fxstack_inductor.freezing.packing import available, pack_products
 
@@ -80,7 +80,7 @@ def test_tensors_without_versions_are_not_frozen():
     def fn(x, w):
         return (x @ w.exp(),)
 
-    made = frozen(graph_of(fn, X, W, state=1), lambda graph: graph.forward)
+    made = freeze(graph_of(fn, X, W, state=1), lambda graph: graph.forward)
     with torch.inference_mode():
         for weight in (torch.randn(8, 8), torch.randn(8, 8)):
             torch.testing.assert_close(made(X, weight), fn(X, weight))
@@ -91,7 +91,7 @@ def test_weights_that_change_in_each_call_are_arguments():
     def fn(x, w):
         return (x @ w.exp(),)
 
-    made = frozen(graph_of(fn, X, W, state=1), lambda graph: graph.forward)
+    made = freeze(graph_of(fn, X, W, state=1), lambda graph: graph.forward)
     kept = [torch.randn(8, 8) for _ in range(MOST_MISSES + 2)]
     for weight in kept:
         torch.testing.assert_close(made(X, weight), fn(X, weight))
@@ -139,7 +139,7 @@ def test_a_norm_that_trains_keeps_its_statistics_out():
 def test_products_are_packed_where_that_is_faster(monkeypatch):
     packing = "fxstack_inductor.freezing.packing"
     monkeypatch.setattr(f"{packing}.faster", lambda *_: True)
-    monkeypatch.setattr(f"{packing}.SMALLEST", 0)
+    monkeypatch.setattr(f"{packing}.MIN_ELEMENTS", 0)
 
     def fn(x, w, b):
         return torch.addmm(b, x, w.t()) + x @ w

@@ -36,7 +36,7 @@ def test_large_index_tensors_stay_in_range(path):
 def test_small_integers_and_order_are_kept(path):
     offsets, many = torch.tensor([0, 3, 9]), torch.arange(100)
     run_alone(path, lambda o, m, x: (x[o], x[m % 64]), offsets, many, X)
-    assert "exact([0, 3, 9], (3,), (1,), torch.int64)" in path.read_text()
+    assert "make_exact([0, 3, 9], (3,), (1,), torch.int64)" in path.read_text()
     assert "ordered=True" in path.read_text()
 
 
@@ -61,8 +61,8 @@ def test_dtypes(path, dtype):
 
 def test_strides_are_those_of_the_input(path):
     run_alone(path, lambda x, y: (x.sin() + y,), X.t(), torch.randn(64).expand(128, 64))
-    assert "made((128, 64), (1, 128), torch.float32" in path.read_text()
-    assert "made((128, 64), (0, 1), torch.float32" in path.read_text()
+    assert "make_random((128, 64), (1, 128), torch.float32" in path.read_text()
+    assert "make_random((128, 64), (0, 1), torch.float32" in path.read_text()
 
 
 def test_results_that_lie_otherwise_are_copied(path):
@@ -123,7 +123,7 @@ def test_repro_dir_writes_at_the_first_call(tmp_path):
         assert torch.equal(boxed([TABLE, index])[0], TABLE[index] * 2)
     written = sorted(file.name for file in (tmp_path / "made").iterdir())
     assert written == ["graph_0.py", "graph_1.py"]
-    assert f"exact({index.tolist()}," in (tmp_path / "made" / "graph_1.py").read_text()
+    assert f"make_exact({index.tolist()}," in (tmp_path / "made" / "graph_1.py").read_text()
 
 
 def test_kernels_that_do_not_compile_are_written_too(tmp_path, monkeypatch):

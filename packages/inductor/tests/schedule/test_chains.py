@@ -96,8 +96,8 @@ def test_a_thousand_conversions():
 
 def test_steps_of_chained_scatters_are_renamed_once(monkeypatch):
     calls = []
-    real = inplace_scatter.renamed
-    monkeypatch.setattr(inplace_scatter, "renamed", lambda *args: (calls.append(1), real(*args))[1])
+    real = inplace_scatter.rename_buffers
+    monkeypatch.setattr(inplace_scatter, "rename_buffers", lambda *args: (calls.append(1), real(*args))[1])
 
     def run(x, at, y, n):
         for k in range(n):

@@ -5,7 +5,7 @@ import torch
 from inductor_checks import trace
 
 from fxstack_inductor import lower
-from fxstack_inductor.cost.cpu import measured_cpu
+from fxstack_inductor.cost.cpu import measure_cpu
 from fxstack_inductor.cost.traffic import Traffic
 from fxstack_inductor.targets.c.profile import profile_steps
 
@@ -27,6 +27,6 @@ def test_each_step_is_timed(boxed):
 
 
 def test_the_slower_of_memory_and_arithmetic_bounds_a_kernel():
-    cpu = measured_cpu()
+    cpu = measure_cpu()
     assert cpu.seconds(Traffic(10**9, 0, 1))[1] == "memory"
     assert cpu.seconds(Traffic(1, 0, 10**12))[1] == "arithmetic"

@@ -20,25 +20,26 @@ _RUNS = 3
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """``bandwidth`` in bytes per second, of a copy; ``peak`` in operations per second, of a matrix product."""
+    """Rates of one CPU: ``bandwidth`` of a copy in bytes per second, ``peak`` of a matrix product in operations per second."""
 
     threads: int
     bandwidth: float
     peak: float
 
     def seconds(self, moved: Traffic) -> tuple[float, str]:
-        """Return the predicted seconds of a kernel or call (roofline model), and what bounds them."""
+        """Return the predicted seconds of a kernel or call (roofline model), and the rate that limits it."""
         memory = (moved.read + moved.written) / self.bandwidth
         return max((memory, "memory"), (moved.operations / self.peak, "arithmetic"))
 
 
-def measured_cpu() -> Cpu:
+def measure_cpu() -> Cpu:
     """Return the rates of this machine. The first call for a number of threads takes about 0.1 seconds."""
     return _measured(torch.get_num_threads())
 
 
 @cache
 def _measured(threads: int) -> Cpu:
+    """Measure a copy and a matrix product with ``threads`` threads."""
     with torch.no_grad():
         source = torch.zeros(_BYTES // 4)
         target = torch.empty_like(source)

@@ -18,9 +18,12 @@ class Gpu:
 
     name: str
     capability: int
+    """Compute capability, as in ``sm_90``."""
     processors: int
+    """Number of streaming multiprocessors."""
     bandwidth: float
     l2: int
+    """Bytes of the L2 cache."""
     vector: MappingProxyType[torch.dtype, float]
     matrix: MappingProxyType[torch.dtype, float]
     launch: float = 2.0e-6
@@ -75,6 +78,6 @@ def gpu_of(target: str) -> Gpu:
         return GPUS[name]
     by_capability = {"": H100, "sm_80": A100, "sm_90": H100}
     if name not in by_capability:
-        known = ", ".join(f"'cuda:{n}'" for n in (*GPUS, *filter(None, by_capability)))
-        raise ValueError(f"target {target!r} is not known to the cost model: known are {known}")
+        names = ", ".join(f"'cuda:{n}'" for n in (*GPUS, *filter(None, by_capability)))
+        raise ValueError(f"target {target!r} is not known to the cost model: known are {names}")
     return by_capability[name]

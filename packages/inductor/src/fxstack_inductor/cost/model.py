@@ -40,6 +40,7 @@ def predict(
 def _cost(
     step: Step, tilings: Tilings, gpu: Gpu, sizes: Mapping[str, int], templates: TemplateCosts
 ) -> Cost | None:
+    """Return the cost of a step, or None for a step of the host."""
     if isinstance(step, KernelStep):
         tiling = tilings[step.kernel.name]
         if step.kernel.template:
@@ -90,6 +91,7 @@ def report(costs: Sequence[Cost], gpu: Gpu) -> str:
 
 
 def _row(cost: Cost) -> str:
+    """Return the line of a launch or call in ``report``."""
     moved = (cost.read + cost.written) / 1e6
     rate = (cost.read + cost.written) / cost.seconds / 1e9
     return (

@@ -23,6 +23,7 @@ class Cost:
 
     name: str
     what: str
+    """Operators that the launch computes, for reports."""
     read: int
     written: int
     operations: int
@@ -35,9 +36,9 @@ class Cost:
 def roofline(
     gpu: Gpu, moved: int, operations: int, programs: int | None, dtype: torch.dtype, *, matrix: bool
 ) -> tuple[float, str]:
-    """Return the seconds, and their limit."""
-    wanted = gpu.processors * PER_PROCESSOR
-    busy = 1.0 if programs is None else min(1.0, max(programs, 1) / wanted)
+    """Return the seconds of a launch, and the resource that limits it: memory, arithmetic, or launch."""
+    needed = gpu.processors * PER_PROCESSOR
+    busy = 1.0 if programs is None else min(1.0, max(programs, 1) / needed)
     memory = moved / (gpu.bandwidth * REACHED_BANDWIDTH * busy)
     rate = gpu.peak(dtype, matrix=matrix) * (REACHED_MATRIX if matrix else 1.0)
     arithmetic = operations / (rate * busy)

@@ -64,7 +64,7 @@ def call_traffic(step: ExternCall, sizes: Mapping[str, int]) -> Traffic:
 
 
 def _points(index: Expr, loops: Mapping[Var, int], kernel: Kernel) -> int:
-    """Return the largest number of elements that an address takes; a computed one changes along all loops."""
+    """Return the largest number of elements that an address takes; a computed address changes along all loops."""
     variables = index.variables
     if any(v.kind == "value" for v in variables):
         variables = frozenset(loops)
@@ -81,21 +81,23 @@ def _operations(value: object) -> int:
 
 
 def _flops(step: ExternCall, sizes: Mapping[str, int]) -> int:
+    """Return the operations of an ATen call by torch's formula, or 0 if torch has no formula."""
     packet = getattr(step.target, "overloadpacket", None)
     formula = flop_registry.get(packet)
     if formula is None:
         return 0
-    made = {output.path: _meta(output, sizes) for output in step.outputs}
+    outputs = {output.path: _meta(output, sizes) for output in step.outputs}
     args = _concrete(step.args, sizes)
     kwargs = _concrete(step.kwargs, sizes)
-    if () in made:
-        return int(formula(*args, **kwargs, out_val=made[()]))
+    if () in outputs:
+        return int(formula(*args, **kwargs, out_val=outputs[()]))
     # Results that nothing reads are missing: the gradient of a batch of images, for example.
-    count = max((path[0] for path in made), default=-1) + 1
-    return int(formula(*args, **kwargs, out_val=tuple(made.get((k,)) for k in range(count))))
+    count = max((path[0] for path in outputs), default=-1) + 1
+    return int(formula(*args, **kwargs, out_val=tuple(outputs.get((k,)) for k in range(count))))
 
 
 def _concrete(value: object, sizes: Mapping[str, int]) -> Any:
+    """Return an argument with tensors and sizes replaced by meta tensors and numbers, for torch's formulas."""
     if isinstance(value, Node):
         return _meta(value, sizes)
     if isinstance(value, Expr):

@@ -11,27 +11,27 @@ import torch
 from torch.fx import Graph, GraphModule
 from torch.fx import Node as FxNode
 
-from fxstack_inductor.lower.facts import has_effect, may_alias, mutates_tensor
+from fxstack_inductor.lower.node_queries import has_effect, may_alias, mutates_tensor
 from fxstack_interchange.modules import make_graph_module
 
 STATE = ("_parameters_", "_buffers_")
-"""Prefixes that capture gives to the tensors of modules: the path to the tensor."""
+"""Prefixes that capture gives to the names of a module's tensors; the path of the tensor follows."""
 MOST_GROWTH = 1.25
 """A result larger than this multiple of its sources (e.g. dequantised weights) is computed in each call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """``constants`` takes the arguments ``state``; ``rest`` takes the arguments ``kept``, then its results.
-
-    ``compared``: the arguments among ``state`` whose versions do not show every change.
-    """
+    """A graph in two parts; ``rest`` takes the arguments ``kept``, then the results of ``constants``."""
 
     constants: GraphModule
     rest: GraphModule
     state: tuple[int, ...]
+    """Positions of the arguments that ``constants`` takes."""
     compared: tuple[int, ...]
+    """Positions of the arguments among ``state`` whose versions do not show every change."""
     kept: tuple[int, ...]
+    """Positions of the arguments that ``rest`` takes."""
 
 
 def is_state(node: FxNode) -> bool:
@@ -47,6 +47,7 @@ def is_state(node: FxNode) -> bool:
 
 
 def _is_plain(value: object) -> bool:
+    """Whether a fake value is a strided CPU tensor without symbolic sizes: only such a value can be stored."""
     return (
         isinstance(value, torch.Tensor)
         and value.layout is torch.strided
@@ -63,7 +64,7 @@ def _changes_silently(node: FxNode) -> bool:
 
 
 def _writes(user: FxNode) -> bool:
-    """Whether ``user`` may change its argument: by its schema, or undeclared, as training batch norms do."""
+    """Whether ``user`` may change its argument: by its schema, or without a declaration, as training batch norms do."""
     trains = "batch_norm" in str(user.target) and not is_evaluated_norm(user)
     return trains or mutates_tensor(user)
 
@@ -76,17 +77,17 @@ def is_evaluated_norm(node: FxNode) -> bool:
 
 
 def constant_nodes(graph_module: GraphModule) -> set[FxNode]:
-    """Return the nodes computed without effects from state, numbers and other such nodes."""
-    found: set[FxNode] = set()
+    """Return the nodes that are computed without effects from state and numbers."""
+    constant: set[FxNode] = set()
     for node in graph_module.graph.nodes:
         if node.op == "placeholder":
             if is_state(node):
-                found.add(node)
+                constant.add(node)
         elif node.op == "call_function":
             sources = node.all_input_nodes
-            if sources and all(s in found for s in sources) and _is_pure(node):
-                found.add(node)
-    return found
+            if sources and all(s in constant for s in sources) and _is_pure(node):
+                constant.add(node)
+    return constant
 
 
 def _is_pure(node: FxNode) -> bool:
@@ -99,11 +100,12 @@ PACKED = "packed"
 
 
 def split(graph_module: GraphModule) -> Split | None:
-    """Return the two graphs; None if the split saves nothing."""
-    known = constant_nodes(graph_module)
-    own = known - _results(graph_module)
-    found = [n for n in graph_module.graph.nodes if n in own and n.op != "placeholder"]
-    border = [n for n in found if any(u not in own for u in n.users) and not _grows(n)]
+    """Return the two parts of the graph, or None if no computed value is worth storing."""
+    constant = constant_nodes(graph_module)
+    # A stored value must not be returned: the caller may write to the result.
+    inner = constant - _results(graph_module)
+    calls = [n for n in graph_module.graph.nodes if n in inner and n.op != "placeholder"]
+    border = [n for n in calls if any(u not in inner for u in n.users) and not _grows(n)]
     if not any(not may_alias(n) or PACKED in n.meta for n in _behind(border)):
         return None
     parameters = [n for n in graph_module.graph.nodes if n.op == "placeholder"]
@@ -111,15 +113,15 @@ def split(graph_module: GraphModule) -> Split | None:
     state = tuple(k for k, node in enumerate(parameters) if node in needed)
     compared = tuple(k for k in state if _changes_silently(parameters[k]))
     constants = _graph_of(graph_module, [parameters[k] for k in state], border)
-    rest, kept = _rest(graph_module, parameters, border)
-    return Split(constants, rest, state, compared, kept)
+    rest, arguments = _rest(graph_module, parameters, border)
+    return Split(constants, rest, state, compared, arguments)
 
 
 def _results(graph_module: GraphModule) -> set[FxNode]:
     """Return the graph's results and their possible bases: each call must return memory of its own."""
     (output,) = graph_module.graph.find_nodes(op="output")
-    found = _reached(output.all_input_nodes, lambda node: node.all_input_nodes if may_alias(node) else ())
-    return {node for node in found if node.op != "placeholder"}
+    reached = _reached(output.all_input_nodes, lambda node: node.all_input_nodes if may_alias(node) else ())
+    return {node for node in reached if node.op != "placeholder"}
 
 
 def _reached(
@@ -146,11 +148,12 @@ def _grows(node: FxNode) -> bool:
     """Whether the result needs notably more memory than the state it is computed from."""
     if PACKED in node.meta:
         return False
-    made = sum(_bytes(n.meta["val"]) for n in _behind([node]) if n.op == "placeholder")
-    return _bytes(node.meta["val"]) > MOST_GROWTH * made
+    state_bytes = sum(_bytes(n.meta["val"]) for n in _behind([node]) if n.op == "placeholder")
+    return _bytes(node.meta["val"]) > MOST_GROWTH * state_bytes
 
 
 def _bytes(value: object) -> float:
+    """Return the bytes of a result; infinity for a number or a symbolic size, which must stay in the graph."""
     if not isinstance(value, torch.Tensor):
         return math.inf  # the value must stay in the graph
     if any(isinstance(size, torch.SymInt) for size in (*value.shape, *value.stride())):
@@ -160,6 +163,7 @@ def _bytes(value: object) -> float:
 
 
 def _graph_of(graph_module: GraphModule, parameters: list[FxNode], results: list[FxNode]) -> GraphModule:
+    """Return a graph of ``parameters`` that computes ``results``."""
     graph = Graph()
     copies: dict[FxNode, FxNode] = {}
     for node in (*parameters, *(n for n in _behind(results) if n.op != "placeholder")):
@@ -171,12 +175,16 @@ def _graph_of(graph_module: GraphModule, parameters: list[FxNode], results: list
 def _rest(
     graph_module: GraphModule, parameters: list[FxNode], border: list[FxNode]
 ) -> tuple[GraphModule, tuple[int, ...]]:
+    """Return the graph without the nodes of the constant part, and the positions of its arguments.
+
+    The values ``border`` become further arguments.
+    """
     graph: Graph = Graph()
     copies: dict[FxNode, FxNode] = {}
     (output,) = graph_module.graph.find_nodes(op="output")
     needed = _without(output, set(border))
-    kept = tuple(k for k, n in enumerate(parameters) if n in needed or not is_state(n))
-    for k in kept:
+    arguments = tuple(k for k, n in enumerate(parameters) if n in needed or not is_state(n))
+    for k in arguments:
         copies[parameters[k]] = graph.node_copy(parameters[k])
     for node in border:
         copies[node] = graph.placeholder(f"{node.name}_folded")
@@ -185,7 +193,7 @@ def _rest(
     for node in graph_module.graph.nodes:
         if node not in copies and (node in needed or not _removable(node)):
             copies[node] = graph.node_copy(node, lookup)
-    return make_graph_module(graph_module, graph), kept
+    return make_graph_module(graph_module, graph), arguments
 
 
 def _removable(node: FxNode) -> bool:
@@ -194,6 +202,6 @@ def _removable(node: FxNode) -> bool:
 
 
 def _without(output: FxNode, border: set[FxNode]) -> set[FxNode]:
-    """Return the nodes that results and effects need, given the nodes ``border``."""
+    """Return the nodes that results and effects need if the nodes ``border`` are given."""
     effects = [n for n in output.graph.nodes if not _removable(n)]
     return _reached([output, *effects], lambda node: (n for n in node.all_input_nodes if n not in border))

@@ -27,17 +27,19 @@ Stamp = tuple[object, tuple[tuple[int, int], ...]]
 # disk.
 
 MOST_MISSES = 8
-"""After this many consecutive calls with new weights, the whole graph is compiled: the weights vary."""
+"""Number of consecutive calls with new weights after which the whole graph is compiled: the weights vary."""
 
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """Results of the constant part. ``state`` keeps the source memory alive, so its address is not reused.
+    """Results of the constant part for one state of the weights.
 
-    ``copies`` are the old values of the tensors that are compared by value.
+    ``state`` keeps the source memory alive, so its address is not reused. ``copies`` are the old values of
+    the tensors that are compared by value.
     """
 
     stamp: Stamp
+    """The optimizer step, and addresses and versions of the weights, when the values were computed."""
     state: tuple[torch.Tensor, ...]
     copies: tuple[torch.Tensor, ...]
     values: tuple[torch.Tensor, ...]
@@ -58,8 +60,9 @@ class Frozen:
     """Compiles the whole graph, for tensors without versions (of ``torch.inference_mode``)."""
     folded: Folded | None = None
     misses: int = 0
-    """The number of consecutive calls that each found new weights."""
+    """Number of consecutive calls that found new weights."""
     unfrozen: list[Compiled] = field(default_factory=list)
+    """The compiled whole graph, once a call needed it."""
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
         if self.unfrozen:
@@ -83,12 +86,13 @@ class Frozen:
         return self.run(*[args[k] for k in self.parts.kept], *folded.values)
 
     def _fold(self, stamp: Stamp, state: Sequence[torch.Tensor], compared: Sequence[torch.Tensor]) -> Folded:
+        """Compute the constant part for the present state."""
         with torch.no_grad():
-            kept = tuple(t.detach() for t in state)
+            tensors = tuple(t.detach() for t in state)
             copies = tuple(t.detach().clone() for t in compared)
             interpreter = Interpreter(self.parts.constants)
             interpreter.extra_traceback = False
-            return Folded(stamp, kept, copies, tuple(interpreter.run(*kept)))
+            return Folded(stamp, tensors, copies, tuple(interpreter.run(*tensors)))
 
     def _unfrozen(self) -> Compiled:
         if not self.unfrozen:
@@ -96,8 +100,8 @@ class Frozen:
         return self.unfrozen[0]
 
 
-def _equal(found: Sequence[torch.Tensor], kept: Sequence[torch.Tensor]) -> bool:
-    return all(map(torch.equal, found, kept))
+def _equal(current: Sequence[torch.Tensor], stored: Sequence[torch.Tensor]) -> bool:
+    return all(map(torch.equal, current, stored))
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +175,7 @@ FREEZE: Final = (
 )
 
 
-def frozen(graph_module: GraphModule, compiler: Callable[[GraphModule], Compiled]) -> Compiled:
+def freeze(graph_module: GraphModule, compiler: Callable[[GraphModule], Compiled]) -> Compiled:
     """Return ``graph_module`` compiled by ``compiler``; values that depend on state alone are computed once.
 
     The graph has no gradients, and its parameters and buffers are placeholders with the names that capture
@@ -183,12 +187,13 @@ def frozen(graph_module: GraphModule, compiler: Callable[[GraphModule], Compiled
         return compiler(graph_module)
     watch_optimizers()
     run = compiler(parts.rest)
-    made = Frozen(parts, run, lambda: compiler(graph_module))
-    vars(made)["lowered"] = getattr(run, "lowered", None)
-    return made
+    result = Frozen(parts, run, lambda: compiler(graph_module))
+    vars(result)["lowered"] = getattr(run, "lowered", None)
+    return result
 
 
 def _copy(graph_module: GraphModule) -> torch.fx.Graph:
+    """Return a copy of the graph that the passes may change."""
     graph = torch.fx.Graph()
     copies: dict[torch.fx.Node, torch.fx.Node] = {}
     result = graph.graph_copy(graph_module.graph, copies)
@@ -201,7 +206,7 @@ def _copy(graph_module: GraphModule) -> torch.fx.Graph:
 
 @dataclass(eq=False)
 class LastStep:
-    """``step`` becomes another object after each step of any optimizer."""
+    """Changes ``step`` to another object after each step of any optimizer, so that stored values become invalid."""
 
     step: object
 
@@ -210,7 +215,7 @@ LAST = LastStep(object())
 
 
 def note_step(_optimizer: object, _args: object, _kwargs: object) -> None:
-    """Record a step, as a hook. The hook only writes, so a compiled step around it depends on nothing."""
+    """Record an optimizer step, as a hook. The hook only writes, so a compiled step around it depends on nothing."""
     LAST.step = object()
 
 

@@ -15,20 +15,21 @@ aten = torch.ops.aten
 DTYPES = (torch.float32, torch.float64)
 
 
-def fold_norms(graph: Graph, known: set[FxNode]) -> int:
+def fold_norms(graph: Graph, constant: set[FxNode]) -> int:
     """Change ``graph`` in place; return the number of folded norms.
 
-    ``known`` are the nodes that depend on the model's state alone.
+    ``constant`` are the nodes that depend on the model's state alone.
     """
     folded = 0
     for node in list(graph.nodes):
-        if node.op == "call_function" and is_evaluated_norm(node) and _foldable(node, known):
+        if node.op == "call_function" and is_evaluated_norm(node) and _foldable(node, constant):
             _fold(graph, node)
             folded += 1
     return folded
 
 
-def _foldable(node: FxNode, known: set[FxNode]) -> bool:
+def _foldable(node: FxNode, constant: set[FxNode]) -> bool:
+    """Whether the batch norm follows a convolution whose result nothing else reads, and all its parameters are constant."""
     convolution, *state = node.args[:5]
     if not isinstance(convolution, FxNode) or convolution.target is not aten.convolution.default:
         return False
@@ -38,10 +39,11 @@ def _foldable(node: FxNode, known: set[FxNode]) -> bool:
     tensors = [v for v in (weight, bias, *state) if v is not None]
     one_dtype = {v.meta["val"].dtype for v in tensors} | {convolution.meta["val"].dtype}
     alone = all(u.target is operator.getitem and (u.args[1] == 0 or not u.users) for u in node.users)
-    return alone and all(v in known for v in tensors) and len(one_dtype) == 1 and one_dtype <= set(DTYPES)
+    return alone and all(v in constant for v in tensors) and len(one_dtype) == 1 and one_dtype <= set(DTYPES)
 
 
 def _fold(graph: Graph, node: FxNode) -> None:
+    """Scale the weight of the convolution by the norm, move the shift into its bias, and drop the norm."""
     convolution, gamma, beta, mean, variance = node.args[:5]
     eps = node.args[-1]
     _, weight, bias = convolution.args[:3]
@@ -67,7 +69,7 @@ def _fold(graph: Graph, node: FxNode) -> None:
 
 
 def emit(graph: Graph, target: Any, *args: Any) -> FxNode:
-    """Return a new call with its fake value."""
+    """Return a new call whose fake value is computed from the fake values of its arguments."""
     node = graph.call_function(target, args)
     values = [a.meta["val"] if isinstance(a, FxNode) else a for a in args]
     with values[0].fake_mode:

@@ -20,26 +20,27 @@ from fxstack_inductor.freezing.constants import PACKED
 
 aten = torch.ops.aten
 DTYPES = (torch.float32, torch.bfloat16)
-SMALLEST = 1 << 14
+MIN_ELEMENTS = 1 << 14
 """Smaller matrices are not worth the call of another library."""
 ROUNDS = 5
+"""Number of timed runs of each product; the shortest time counts."""
 GAIN = 0.95
 """A packed product is used if it takes at most this fraction of the time."""
 
 
-def pack_products(graph: Graph, known: set[FxNode]) -> int:
+def pack_products(graph: Graph, constant: set[FxNode]) -> int:
     """Change ``graph`` in place; return the number of products with packed matrices.
 
-    ``known`` are the nodes that depend on the model's state alone.
+    ``constant`` are the nodes that depend on the model's state alone.
     """
     if not available():
         return 0
-    made = 0
+    count = 0
     for node in list(graph.nodes):
-        found = _product(node, known)
-        if found is None:
+        factors = _product(node, constant)
+        if factors is None:
             continue
-        bias, x, matrix = found
+        bias, x, matrix = factors
         rows, depth = x.meta["val"].shape
         if not faster(rows, depth, matrix.meta["val"].shape[1], matrix.meta["val"].dtype):
             continue
@@ -52,8 +53,8 @@ def pack_products(graph: Graph, known: set[FxNode]) -> int:
         product.meta.update(node.meta)
         node.replace_all_uses_with(product)
         graph.erase_node(node)
-        made += 1
-    return made
+        count += 1
+    return count
 
 
 def available() -> bool:
@@ -65,24 +66,24 @@ def available() -> bool:
 
 def pack(matrix: torch.Tensor, rows: int) -> torch.Tensor:
     """Return ``matrix`` (depth by columns) in oneDNN's format for products with ``rows`` rows."""
-    made: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(matrix.t().contiguous(), rows)
-    return made
+    packed: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(matrix.t().contiguous(), rows)
+    return packed
 
 
-def _product(node: FxNode, known: set[FxNode]) -> tuple[FxNode | None, FxNode, FxNode] | None:
+def _product(node: FxNode, constant: set[FxNode]) -> tuple[FxNode | None, FxNode, FxNode] | None:
     """Return bias, left and right factor of a product that may be packed, or None."""
     if node.target not in {aten.mm.default, aten.addmm.default} or node.kwargs:
         return None
     bias, x, matrix = node.args if len(node.args) == 3 else (None, *node.args)
-    if not isinstance(x, FxNode) or not isinstance(matrix, FxNode) or matrix not in known:
+    if not isinstance(x, FxNode) or not isinstance(matrix, FxNode) or matrix not in constant:
         return None
-    if x in known or _symbolic(x.meta["val"]):
+    if x in constant or _symbolic(x.meta["val"]):
         return None
     value, result = matrix.meta["val"], node.meta["val"]
     alike = value.dtype in DTYPES and x.meta["val"].dtype == value.dtype == result.dtype
-    if not alike or value.numel() < SMALLEST or not result.is_contiguous():
+    if not alike or value.numel() < MIN_ELEMENTS or not result.is_contiguous():
         return None
-    if bias is not None and (bias not in known or bias.meta["val"].shape != value.shape[1:]):
+    if bias is not None and (bias not in constant or bias.meta["val"].shape != value.shape[1:]):
         return None
     return bias, x, matrix
 
@@ -93,7 +94,7 @@ def _symbolic(value: Any) -> bool:
 
 @lru_cache(maxsize=4096)
 def faster(rows: int, depth: int, columns: int, dtype: torch.dtype) -> bool:
-    """Whether a packed product of these sizes takes less time here."""
+    """Whether the packed product of these sizes is faster than torch's on this machine, by measurement."""
     x, matrix = torch.ones(rows, depth, dtype=dtype), torch.ones(columns, depth, dtype=dtype)
     bias = torch.ones(columns, dtype=dtype)
     packed = pack(matrix.t(), rows)
@@ -103,11 +104,11 @@ def faster(rows: int, depth: int, columns: int, dtype: torch.dtype) -> bool:
     )
     shortest = [float("inf")] * len(ways)
     with torch.no_grad():
-        for way in ways:
-            way()
+        for product in ways:
+            product()
         for _ in range(ROUNDS):
-            for k, way in enumerate(ways):
+            for k, product in enumerate(ways):
                 start = time.perf_counter()
-                way()
+                product()
                 shortest[k] = min(shortest[k], time.perf_counter() - start)
     return shortest[1] < GAIN * shortest[0]

@@ -17,9 +17,13 @@ from fxstack_inductor.ir.kernel import Kernel, Reduce, Scan, Store, index_variab
 
 @dataclass(frozen=True)
 class Analysis:
+    """The level and the pass of each value of ``kernel``, by position."""
+
     kernel: Kernel
     inner: tuple[bool, ...]
+    """Whether a value changes along the inner loops."""
     stage: tuple[int, ...]
+    """The pass over the inner loops in which a value is available."""
 
     @property
     def last_stage(self) -> int:
@@ -28,7 +32,7 @@ class Analysis:
         return max([*roots, *reduces], default=0)
 
     def reduces(self, stage: int) -> list[int]:
-        """Return the positions of the reductions computed in pass ``stage``."""
+        """Return the positions of the reductions that pass ``stage`` computes."""
         return [
             k
             for k, v in enumerate(self.kernel.values)
@@ -36,19 +40,20 @@ class Analysis:
         ]
 
     def stores(self, stage: int, *, inner: bool) -> list[Store]:
+        """Return the stores of pass ``stage`` that run inside (or outside) the inner loops."""
         return [
             s for s in self.kernel.stores if self.stage[s.value] == stage and self.store_inner(s) == inner
         ]
 
     @cached_property
     def outer(self) -> frozenset[int]:
-        """The values that do not change along the inner loops."""
+        """Positions of the values that do not change along the inner loops."""
         return frozenset(k for k, varies in enumerate(self.inner) if not varies)
 
     def ready(self, stage: int) -> list[int]:
         """Return the values outside the inner loops that pass ``stage`` can use, without reductions."""
-        found = (k for k in sorted(self.outer) if self.stage[k] == stage)
-        return [k for k in found if not isinstance(self.kernel.values[k], Reduce)]
+        positions = (k for k in sorted(self.outer) if self.stage[k] == stage)
+        return [k for k in positions if not isinstance(self.kernel.values[k], Reduce)]
 
     def roots(self, reduces: Iterable[int], stores: Iterable[Store]) -> list[int]:
         """Return the values that a pass with these reductions and stores uses."""
@@ -60,6 +65,7 @@ class Analysis:
         return self.roots(self.reduces(stage), self.stores(stage, inner=True))
 
     def store_inner(self, store: Store) -> bool:
+        """Whether the value or the address of ``store`` changes along the inner loops."""
         return self.inner[store.value] or _varies(store.index.variables, self.kernel)
 
     def needed(self, roots: Iterable[int], *, stop: frozenset[int] = frozenset()) -> list[int]:
@@ -77,18 +83,19 @@ class Analysis:
 
 
 def analyse(kernel: Kernel) -> Analysis:
+    """Return levels and passes of ``kernel``; code generators call it before they write loops."""
     inner: list[bool] = []
     stage: list[int] = []
     for value in kernel.values:
         sources = operands(value)
-        own = max((stage[k] for k in sources), default=0)
+        value_stage = max((stage[k] for k in sources), default=0)
         if isinstance(value, Reduce):
             inner.append(False)
-            stage.append(own + 1)
+            stage.append(value_stage + 1)
             continue
         own_varies = isinstance(value, Scan) or _varies(index_variables(value), kernel)
         inner.append(own_varies or any(inner[k] for k in sources))
-        stage.append(own)
+        stage.append(value_stage)
     return Analysis(kernel, tuple(inner), tuple(stage))
 
 

@@ -10,6 +10,8 @@ Bounds = tuple[int | None, int | None]
 
 
 class VarKind(StrEnum):
+    """Where the value of a variable comes from, which decides its bounds and who passes it."""
+
     LOOP = "loop"
     """Runs over ``[0, extent)``."""
     SIZE = "size"

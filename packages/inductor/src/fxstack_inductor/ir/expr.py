@@ -11,17 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
 from math import gcd
+from operator import attrgetter, mul
 
 from fxstack_inductor.ir.bounds import Bounds, VarKind, multiplied, scaled
 
 
 @dataclass(frozen=True, slots=True)
 class Var:
+    """A variable of an index expression: a loop variable, a symbolic size, or a value of the kernel."""
+
     name: str
     kind: VarKind
     extent: Expr | None = None
+    """The number of values of a loop variable, which starts at 0; None for other kinds."""
     definition: str = ""
     """Python text from which the host computes a size that is not a polynomial of other sizes."""
 
@@ -38,6 +42,7 @@ class Var:
         return self.kind in {VarKind.SIZE, VarKind.INTEGER}
 
     def bounds(self) -> Bounds:
+        """Return the bounds of a loop variable or size; other variables have unknown bounds."""
         if self.kind is VarKind.SIZE:
             return 0, None
         if self.kind is not VarKind.LOOP or self.extent is None:
@@ -48,6 +53,8 @@ class Var:
 
 @dataclass(frozen=True, slots=True)
 class FloorDiv:
+    """The quotient ``num // den`` of a positive divisor; make it by ``floordiv``, which simplifies."""
+
     num: Expr
     den: Expr
 
@@ -64,6 +71,8 @@ class FloorDiv:
 
 @dataclass(frozen=True, slots=True)
 class Mod:
+    """The remainder ``num % den`` of a positive divisor; make it by ``mod``, which simplifies."""
+
     num: Expr
     den: Expr
 
@@ -78,7 +87,7 @@ class Mod:
 
 @dataclass(frozen=True, slots=True)
 class Extremum:
-    """``max`` or ``min`` of two expressions."""
+    """``max`` or ``min`` of two expressions; make it by ``extremum``, which simplifies."""
 
     name: str
     left: Expr
@@ -102,8 +111,8 @@ Monomial = tuple[Atom, ...]
 
 def _operand(expr: Expr) -> str:
     """Return the text of ``expr``, in parentheses where an operator beside it would change its meaning."""
-    known = expr.as_int()
-    simple = expr.as_var() is not None or (known is not None and known >= 0)
+    number = expr.as_int()
+    simple = expr.as_var() is not None or (number is not None and number >= 0)
     return expr.text if simple else f"({expr.text})"
 
 
@@ -127,10 +136,10 @@ class Expr:
         self._hash: int | None = None
 
     def __hash__(self) -> int:
-        found = self._hash  # hashed on demand: most expressions are never looked up
-        if found is None:
-            found = self._hash = hash(self.terms)
-        return found
+        value = self._hash  # hashed on demand: most expressions are never looked up
+        if value is None:
+            value = self._hash = hash(self.terms)
+        return value
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, int):
@@ -159,7 +168,7 @@ class Expr:
         total: dict[Monomial, int] = {}
         for left, a in self.terms:
             for right, b in other.terms:
-                monomial = tuple(sorted(left + right, key=_atom_key))
+                monomial = tuple(sorted(left + right, key=attrgetter("key")))
                 total[monomial] = total.get(monomial, 0) + a * b
         return _from_dict(total)
 
@@ -206,7 +215,7 @@ class Expr:
         return None
 
     def atoms(self) -> Iterator[Atom]:
-        """Yield every atom, including nested ones."""
+        """Yield every atom, including atoms inside atoms."""
         for monomial, _ in self.terms:
             for atom in monomial:
                 yield atom
@@ -218,6 +227,7 @@ class Expr:
         return frozenset(atom for atom in self.atoms() if isinstance(atom, Var))
 
     def bounds(self) -> Bounds:
+        """Return bounds of the value, as the sum of the bounds of its terms."""
         low: int | None = 0
         high: int | None = 0
         for monomial, coefficient in self.terms:
@@ -267,10 +277,6 @@ class Expr:
                 product *= _evaluate_atom(atom, values)
             total += product
         return total
-
-
-def _atom_key(atom: Atom) -> str:
-    return atom.key
 
 
 def _term_key(term: tuple[Monomial, int]) -> tuple[int, tuple[str, ...]]:
@@ -338,10 +344,7 @@ def value_var(name: str) -> Expr:
 
 
 def product(values: Iterable[Expr | int]) -> Expr:
-    total = ONE
-    for value in values:
-        total = total * value
-    return total
+    return reduce(mul, values, ONE)
 
 
 def _divide_terms(num: Expr, den: Expr) -> tuple[Expr, Expr]:
@@ -364,6 +367,7 @@ def _divide_terms(num: Expr, den: Expr) -> tuple[Expr, Expr]:
 
 
 def _remove(monomial: Monomial, part: Monomial) -> Monomial | None:
+    """Return ``monomial`` without the factors ``part``, or None if a factor is missing."""
     left = list(monomial)
     for atom in part:
         if atom not in left:
@@ -417,8 +421,8 @@ def floordiv(num: Expr | int, den: Expr | int) -> Expr:
     if divisor is not None:
         if (whole := _constant_quotient(rest, divisor)) is not None:
             return quotient + whole
-        if (found := _coarse(rest, divisor)) is not None:
-            return quotient + floordiv(found[0], divisor // found[2])
+        if (split := _coarse(rest, divisor)) is not None:
+            return quotient + floordiv(split[0], divisor // split[2])
         if len(rest.terms) == 1:
             (monomial, coefficient) = rest.terms[0]
             inner = monomial[0] if coefficient == 1 and len(monomial) == 1 else None
@@ -438,8 +442,8 @@ def mod(num: Expr | int, den: Expr | int) -> Expr:
     divisor = den.as_int()
     if divisor is not None and (whole := _constant_quotient(rest, divisor)) is not None:
         return rest - whole * divisor
-    if divisor is not None and (found := _coarse(rest, divisor)) is not None:
-        return mod(found[0], divisor // found[2]) * found[2] + found[1]
+    if divisor is not None and (split := _coarse(rest, divisor)) is not None:
+        return mod(split[0], divisor // split[2]) * split[2] + split[1]
     if divisor is not None and len(rest.terms) == 1:
         monomial, coefficient = rest.terms[0]
         inner = monomial[0] if coefficient == 1 and len(monomial) == 1 else None
@@ -449,6 +453,7 @@ def mod(num: Expr | int, den: Expr | int) -> Expr:
 
 
 def extremum(name: str, left: Expr | int, right: Expr | int) -> Expr:
+    """Return ``max`` or ``min`` of two expressions; a constant difference or bounds may decide the result."""
     left, right = as_expr(left), as_expr(right)
     low, high = (left - right).bounds()
     if low is not None and low >= 0:
@@ -459,7 +464,7 @@ def extremum(name: str, left: Expr | int, right: Expr | int) -> Expr:
 
 
 def recombine(expr: Expr) -> Expr:
-    """Undo a split: ``c*d*(x // d) + c*(x % d)`` becomes ``c*x``."""
+    """Undo a split of a variable: ``c*d*(x // d) + c*(x % d)`` becomes ``c*x``."""
     terms = dict(expr.terms)
     for monomial, coefficient in expr.terms:
         for position, atom in enumerate(monomial):

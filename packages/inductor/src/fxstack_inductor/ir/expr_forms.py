@@ -13,19 +13,20 @@ def decided(op: str, left: Expr, right: Expr) -> bool | None:
     match op:
         case "lt" | "ge":
             below = high is not None and high < 0
-            known = below or (low is not None and low >= 0)
-            return below == (op == "lt") if known else None
+            is_decided = below or (low is not None and low >= 0)
+            return below == (op == "lt") if is_decided else None
         case "gt" | "le":
             above = low is not None and low > 0
-            known = above or (high is not None and high <= 0)
-            return above == (op == "gt") if known else None
+            is_decided = above or (high is not None and high <= 0)
+            return above == (op == "gt") if is_decided else None
         case _:
             apart = (low is not None and low > 0) or (high is not None and high < 0)
-            known = apart or low == high == 0
-            return apart == (op == "ne") if known else None
+            is_decided = apart or low == high == 0
+            return apart == (op == "ne") if is_decided else None
 
 
 def contiguous_strides(shape: Sequence[Expr]) -> tuple[Expr, ...]:
+    """Return the strides of a dense tensor in row-major order."""
     strides: list[Expr] = []
     running = ONE
     for size in reversed(shape):

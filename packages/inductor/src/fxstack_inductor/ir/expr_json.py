@@ -21,13 +21,14 @@ def expr_to_json(expr: Expr) -> Any:
     Raises:
         SaveError: ``expr`` has a variable that is not a size.
     """
-    known = expr.as_int()
-    if known is not None:
-        return known
+    number = expr.as_int()
+    if number is not None:
+        return number
     return [[coefficient, *map(_atom_to_json, monomial)] for monomial, coefficient in expr.terms]
 
 
 def _atom_to_json(atom: Atom) -> Any:
+    """Return the JSON of an atom: a name for a size, or an operator with its operands."""
     match atom:
         case Var(name, kind, None, definition) if atom.symbolic:
             return [kind.value, name, definition]
@@ -54,6 +55,7 @@ def expr_from_json(content: object) -> Expr:
 
 
 def _atom(content: Any) -> Atom:
+    """Return the atom that ``_atom_to_json`` wrote."""
     name, left, right = content
     if name in _QUOTIENTS:
         return _QUOTIENTS[name](expr_from_json(left), expr_from_json(right))

@@ -26,6 +26,8 @@ from fxstack_inductor.ir.expr import Expr, Var
 
 @dataclass(frozen=True, slots=True)
 class Loop:
+    """A loop of ``var`` from 0 to ``extent``."""
+
     var: Var
     extent: Expr
 
@@ -37,11 +39,14 @@ class BufferRef:
     name: str
     dtype: torch.dtype
     numel: Expr
+    """Number of elements of memory from the first element to the last."""
     by_value: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
+    """A number as a value of the kernel."""
+
     text: str
     """``repr`` of the Python number; distinguishes -0.0, nan and True."""
     dtype: torch.dtype
@@ -52,6 +57,8 @@ TRUE, FALSE = Constant("True", torch.bool), Constant("False", torch.bool)
 
 @dataclass(frozen=True, slots=True)
 class IndexValue:
+    """An index expression as a value, e.g. the coordinate in a comparison with a size."""
+
     expr: Expr
     dtype: torch.dtype
 
@@ -69,9 +76,10 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The checked index ``arg``: out of range of ``size`` (and ``mask`` true), 0, and the error flag is set.
+    """The index ``arg`` after a check: out of range of ``size``, the error flag is set and the index becomes 0.
 
-    With ``wraps``, negative indices count from the end.
+    Where the value ``mask`` is false, nothing is checked. With ``wraps``, negative indices count from the
+    end.
     """
 
     arg: int
@@ -83,6 +91,8 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Compute:
+    """A scalar operation of ``ir.scalar_ops`` on values of one point."""
+
     op: str
     args: tuple[int, ...]
     dtype: torch.dtype
@@ -102,7 +112,7 @@ class Reduce:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """``op`` over the inner points up to the current one, in order; the running value has dtype ``state``.
+    """``op`` over the inner points from the first to the current point; the running value has dtype ``state``.
 
     ``op`` is an operation of ``ir.ordered.Scan``; argmax and argmin take (value, position).
     """
@@ -128,11 +138,12 @@ class Store:
     index: Expr
     value: int
     op: str = ""
+    """The operation of a scatter; empty for a plain store."""
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """See the module's docstring. ``origins``: names of the computed FX nodes; ``comments``: user lines."""
+    """A fused loop nest, as the module's docstring describes. ``origins``: names of FX nodes; ``comments``: user lines."""
 
     name: str
     outer: tuple[Loop, ...]
@@ -141,12 +152,13 @@ class Kernel:
     stores: tuple[Store, ...]
     buffers: tuple[BufferRef, ...]
     sizes: tuple[str, ...]
+    """Names of the symbolic sizes that the kernel takes as arguments."""
     origins: tuple[str, ...] = ()
     comments: tuple[str, ...] = ()
     guarded: bool = False
     """Whether the kernel may write nothing after an index was out of range, in this kernel or before."""
     small: bool = False
-    """Whether the launcher ensures that index arithmetic fits into 32 bits (``schedule.index_width``)."""
+    """Whether the launcher ensures that index arithmetic fits into 32 bits (``schedule.int32_indexing``)."""
     template: str = ""
     """The name of the template (``templates``) that writes the kernel; empty for a plain nest of loops."""
     roles: object = None
@@ -154,7 +166,7 @@ class Kernel:
 
     @cached_property
     def title(self) -> str:
-        """A name for profiles: the computed operators, and the kernel's number in its graph."""
+        """The name in profiles: the computed operators, and the kernel's number in its graph."""
         operators = dict.fromkeys(re.sub(r"(_\d+)+$", "", origin) for origin in self.origins)
         return f"fused_{'_'.join(operators)[:80]}{self.name.removeprefix('kernel')}"
 
@@ -187,7 +199,7 @@ class Kernel:
 
 
 def operands(value: Value) -> tuple[int, ...]:
-    """Return the positions of the operands of ``value``, including those in index expressions."""
+    """Return the positions of the operands of ``value``, including operands inside index expressions."""
     match value:
         case Constant():
             return ()

@@ -58,6 +58,8 @@ def contiguous_layout(shape: Sequence[Expr | int], dtype: torch.dtype, device: t
 
 @dataclass(frozen=True, slots=True)
 class Const:
+    """A number in an expression of one element."""
+
     value: Scalar
     dtype: torch.dtype
 
@@ -72,15 +74,13 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Indirect:
-    """A computed coordinate that must be within ``size``; with ``wraps``, negative ones count from the end.
-
-    With ``known``, the coordinate is certain to be in range and needs no check.
-    """
+    """A coordinate that the kernel computes, within ``size``; with ``wraps``, negative values count from the end."""
 
     body: Body
     size: Expr
     wraps: bool = True
     known: bool = False
+    """Whether the coordinate is certain to be in range, so that the kernel does not check it."""
 
 
 Coord = Expr | Indirect
@@ -124,6 +124,7 @@ Body = Const | Index | Read | Call | Masked
 
 
 def children(body: Body) -> Iterator[Body]:
+    """Yield the direct parts of ``body``, including the bodies of computed coordinates."""
     match body:
         case Call(_, args, _):
             yield from args
@@ -136,7 +137,7 @@ def children(body: Body) -> Iterator[Body]:
 
 
 def walk(body: Body, parts: Callable[[Body], Iterable[Body]] = children) -> Iterator[Body]:
-    """Yield every part of ``body`` that ``parts`` leads to; shared parts once."""
+    """Yield every part of ``body`` that ``parts`` leads to; a shared part is yielded once."""
     seen: set[int] = set()
     stack = [body]
     while stack:
@@ -189,7 +190,7 @@ class Input(Node):
 
 @dataclass(eq=False, kw_only=True, repr=False)
 class Extern(Node):
-    """A tensor in an ATen call's result, at ``path``. Only a ``strided`` one has strides."""
+    """A tensor in the result of an ATen call, at ``path``; only a ``strided`` tensor has strides."""
 
     call: ExternCall
     path: tuple[int, ...] = ()
@@ -211,6 +212,8 @@ class View(Node):
 
 @dataclass(eq=False, kw_only=True, repr=False)
 class Computed(Node):
+    """A tensor that kernels of this package compute, by an expression of one element."""
+
     body: Body
 
     @property
@@ -232,7 +235,7 @@ class Pointwise(Computed):
 class Reduction(Computed):
     """Element ``i0, i1, ...`` is ``op`` of ``body`` over ``r0, r1, ...`` in ``ranges``.
 
-    An arg-reduction gives the ``position`` of the element instead.
+    An arg-reduction gives the ``position`` of the extreme element in place of its value.
     """
 
     op: str
@@ -264,6 +267,7 @@ class ExternCall:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     reads: tuple[Node, ...]
+    """Tensors among the arguments."""
     effect: bool = False
     alias: bool = False
     comment: str = ""

@@ -17,7 +17,7 @@ PERSISTENT = 8192
 
 @dataclass(eq=False, kw_only=True, repr=False)
 class Scatter(Computed):
-    """``init``, updated by the elements of a source one after the other.
+    """The tensor ``init`` after the elements of a source have updated it one after the other.
 
     For each point ``r0, r1, ...`` of ``ranges``, last dimension fastest, ``op`` combines element ``target``
     with ``body``: ``set``, ``add``, ``mul``, ``max`` or ``min``. Both tensors use the same memory, so no
@@ -41,13 +41,13 @@ class Scatter(Computed):
 
     @cached_property
     def reads(self) -> tuple[Read, ...]:
-        found = [b for b in self.parts if isinstance(b, Read) and b.node is not self.init]
-        return tuple(dict.fromkeys([*found, Read(self.init, self.index)]))
+        direct = [b for b in self.parts if isinstance(b, Read) and b.node is not self.init]
+        return tuple(dict.fromkeys([*direct, Read(self.init, self.index)]))
 
 
 @dataclass(eq=False, kw_only=True, repr=False)
 class Scan(Computed):
-    """Element ``i0, i1, ...`` is ``op`` over ``body`` at all positions along ``axis`` up to its own.
+    """Element ``i0, i1, ...`` is ``op`` over ``body`` at all positions along ``axis`` up to the element's position.
 
     ``op`` is ``sum``, ``prod``, ``max``, ``min`` or ``logaddexp``; ``argmax`` and ``argmin`` give the last
     position of the extreme so far. The running value has dtype ``state``.

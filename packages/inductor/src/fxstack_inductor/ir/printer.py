@@ -50,6 +50,7 @@ def show_kernel(kernel: Kernel) -> str:
 
 
 def show_value(value: Value) -> str:
+    """Return the right-hand side of a value: its operation and operands."""
     match value:
         case Constant(text, dtype):
             return f"{text}: {_dtype(dtype)}"
@@ -84,8 +85,8 @@ def show_tensor(node: Node) -> str:
         case Scatter():
             ranges = zip(node.reduced, node.ranges, strict=True)
             loops = ", ".join(f"{index} in {extent}" for index, extent in ranges)
-            place = f"{node.init.name}[{_coords(node.target)}]"
-            return f"{kind} = for {loops}: {place} {node.op}= {show_body(node.body)}"
+            element = f"{node.init.name}[{_coords(node.target)}]"
+            return f"{kind} = for {loops}: {element} {node.op}= {show_body(node.body)}"
         case Computed():
             return f"{kind} = {show_body(node.body)}"
         case _:

@@ -14,6 +14,8 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class ScalarOp:
+    """The properties of one scalar operation; ``name`` is its name in ``Call`` and ``Compute``."""
+
     name: str
     expensive: bool = False
     """More than a few instructions: keeping the result is cheaper than recomputing it."""

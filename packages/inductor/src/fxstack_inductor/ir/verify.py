@@ -66,6 +66,7 @@ def problems(kernel: Kernel) -> Iterator[str]:
 
 
 def _reduction(kernel: Kernel, name: str, value: Reduce | Scan) -> Iterator[str]:
+    """Yield broken rules of a reduction or scan: its operation, and its number of operands."""
     if value.op not in (REDUCTIONS if isinstance(value, Reduce) else SCANS):
         yield f"{name} is an unknown reduction, {value.op}"
     if not kernel.inner:

@@ -30,7 +30,7 @@ ADD, MM, ADDMM, T, TRANSPOSE, PERMUTE = (
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A summand: the product ``node`` behind ``transposes``, which swap the dimensions if ``turned``."""
+    """A summand: the matrix product ``node``, transposed an odd number of times by ``transposes`` if ``turned``."""
 
     node: FxNode
     turned: bool
@@ -39,7 +39,7 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """A sum: ``base`` (the node of another sum, or a product) plus ``product``."""
+    """A sum that becomes ``addmm(base, product)``; ``base`` is a product or the node of another sum."""
 
     base: FxNode | Product
     product: Product
@@ -49,9 +49,9 @@ def accumulate_products(graph_module: GraphModule) -> GraphModule:
     """Return a copy with sums of products rewritten, or ``graph_module`` itself if there are none."""
     sums: dict[FxNode, Sum] = {}
     for node in graph_module.graph.nodes:
-        found = _sum(node, sums)
-        if found is not None:
-            sums[node] = found
+        summation = _sum(node, sums)
+        if summation is not None:
+            sums[node] = summation
     return _rewritten(graph_module, sums) if sums else graph_module
 
 
@@ -60,36 +60,36 @@ def _sum(node: FxNode, sums: Mapping[FxNode, Sum]) -> Sum | None:
     if node.target is not ADD or len(node.args) != 2 or node.kwargs:
         return None
     first, second = node.args
-    if first is second or not _owned(first) or not _owned(second):
+    if first is second or not _has_one_user(first) or not _has_one_user(second):
         return None
     assert isinstance(first, FxNode)
     assert isinstance(second, FxNode)
-    if not _alike(node, first, second):
+    if not _have_equal_layouts(node, first, second):
         return None
     for base, added in ((first, second), (second, first)):
         product = _product(added)
         if product is None:
             continue
         before = _product(base)
-        turned = sums[base].product.turned if base in sums else None
+        transposed = sums[base].product.turned if base in sums else None
         if before is not None and before.turned == product.turned:
             return Sum(before, product)
-        if turned == product.turned:
+        if transposed == product.turned:
             return Sum(base, product)
     return None
 
 
 def _product(node: FxNode) -> Product | None:
     """Return the product behind the transposes of ``node``, or None; no other node may read any of them."""
-    turned = False
+    transposed = False
     transposes: list[FxNode] = []
-    while _owned(node):
+    while _has_one_user(node):
         if node.target is MM:
-            return Product(node, turned, tuple(transposes))
+            return Product(node, transposed, tuple(transposes))
         swaps = _swaps(node)
         if swaps is None:
             return None
-        turned ^= swaps
+        transposed ^= swaps
         transposes.append(node)
         node = node.args[0]
     return None
@@ -107,12 +107,13 @@ def _swaps(node: FxNode) -> bool | None:
     return None
 
 
-def _owned(value: object) -> bool:
+def _has_one_user(value: object) -> bool:
     """Whether ``value`` is a node with exactly one user."""
     return isinstance(value, FxNode) and len(value.users) == 1
 
 
-def _alike(*nodes: FxNode) -> bool:
+def _have_equal_layouts(*nodes: FxNode) -> bool:
+    """Whether all values are float32 or float64 CPU matrices of one shape and strides: ``addmm`` needs no copies then."""
     values = [node.meta.get("val") for node in nodes]
     return all(
         isinstance(v, torch.Tensor)
@@ -126,33 +127,34 @@ def _alike(*nodes: FxNode) -> bool:
 
 
 def _rewritten(graph_module: GraphModule, sums: Mapping[FxNode, Sum]) -> GraphModule:
+    """Return a copy of the graph in which each of ``sums`` is an ``addmm``."""
     graph = Graph()
     copies: dict[FxNode, FxNode] = {}
     """New nodes by old nodes. An inner sum of transposed products maps to the untransposed sum."""
-    bases = {found.base for found in sums.values()}
-    products = [found.product for found in sums.values()]
+    bases = {summation.base for summation in sums.values()}
+    products = [summation.product for summation in sums.values()]
     dropped = {node for product in products for node in (product.node, *product.transposes)}
     for base in bases:
         if isinstance(base, Product):
             dropped.update(base.transposes)
     for node in graph_module.graph.nodes:
         if node in sums:
-            found = sums[node]
-            turned, final = found.product.turned, node not in bases
-            base = found.base.node if isinstance(found.base, Product) else found.base
-            factors = (copies[factor] for factor in found.product.node.args)
-            name = f"{node.name}_turned" if turned and final else node.name
-            made = graph.create_node("call_function", ADDMM, (copies[base], *factors), {}, name)
-            made.meta = {**node.meta, "val": _value(node, turned=turned)}
-            copies[node] = made
-            if turned and final:
-                copies[node] = graph.create_node("call_function", T, (made,), {}, node.name)
+            summation = sums[node]
+            transposed, final = summation.product.turned, node not in bases
+            base = summation.base.node if isinstance(summation.base, Product) else summation.base
+            factors = (copies[factor] for factor in summation.product.node.args)
+            name = f"{node.name}_transposed" if transposed and final else node.name
+            addmm = graph.create_node("call_function", ADDMM, (copies[base], *factors), {}, name)
+            addmm.meta = {**node.meta, "val": _value(node, transposed=transposed)}
+            copies[node] = addmm
+            if transposed and final:
+                copies[node] = graph.create_node("call_function", T, (addmm,), {}, node.name)
                 copies[node].meta = dict(node.meta)
         elif node not in dropped:
             copies[node] = graph.node_copy(node, copies.__getitem__)
     return make_graph_module(graph_module, graph)
 
 
-def _value(node: FxNode, *, turned: bool) -> torch.Tensor:
+def _value(node: FxNode, *, transposed: bool) -> torch.Tensor:
     value: torch.Tensor = node.meta["val"]
-    return value.t() if turned else value
+    return value.t() if transposed else value

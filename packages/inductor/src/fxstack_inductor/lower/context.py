@@ -54,11 +54,12 @@ class Context:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     nodes: list[Node] = field(default_factory=list)
     current: str = ""
+    """Name of the FX node; the names of the made IR nodes begin with the name."""
     comment: str = ""
     value: Any = None
     """The fake value (``meta["val"]``) of the FX node being lowered."""
     rounded: frozenset[str] = frozenset()
-    """The FX nodes whose values of half precision are rounded (``lower.rounded``)."""
+    """Names of FX nodes whose half-precision results must be rounded (``lower.rounded``)."""
 
     def size(self, value: object) -> Expr:
         """Return an int, SymInt or ``Expr`` as an ``Expr``."""
@@ -69,6 +70,7 @@ class Context:
         return tuple(self.size(size) for size in self.value.shape)
 
     def _common(self, layout: Layout) -> dict[str, Any]:
+        """Return the fields that every node of the current FX node has."""
         name = f"{self.current}__{len(self.nodes)}"
         return {"name": name, "layout": layout, "origin": self.current, "comment": self.comment}
 
@@ -95,7 +97,7 @@ class Context:
         dtype: torch.dtype,
         make_body: Callable[[tuple[Expr, ...], tuple[Expr, ...]], Body],
     ) -> Reduction:
-        """Make the reduction of ``make_body(coordinates, reduced coordinates)`` with ``op``."""
+        """Make the reduction by ``op`` of ``make_body(coordinates, reduced coordinates)`` over ``ranges``."""
         layout = contiguous_layout(shape, dtype, self.device)
         placeholder = Const(0, value_dtype(dtype))
         node = Reduction(**self._common(layout), body=placeholder, op=op, ranges=tuple(ranges))
@@ -111,9 +113,10 @@ class Context:
         ranges: Sequence[Expr],
         make: Callable[[tuple[Expr, ...]], tuple[Sequence[Coord], Body]],
     ) -> Scatter:
-        """Make a scatter: ``init``, changed by ``op`` at (coordinates, value) for each point of ``ranges``.
+        """Make a scatter: ``op`` combines elements of ``init`` with values, for each point of ``ranges``.
 
-        No other node may read ``init``, because the scatter changes the memory of ``init``.
+        ``make`` returns the coordinates and the value of a point. No other node may read ``init``, because
+        the scatter changes the memory of ``init``.
         """
         if self.target.many_threads:
             _require_atomics(op, init.dtype)
@@ -135,7 +138,11 @@ class Context:
         *,
         state: torch.dtype,
     ) -> Scan:
-        """Accumulate ``make_body(coordinates)`` along ``axis`` with ``op``, in dtype ``state``."""
+        """Accumulate ``make_body(coordinates)`` along ``axis`` by ``op``; the running value has dtype ``state``.
+
+        Raises:
+            NotLowered: a single long row on a GPU.
+        """
         if self.target.many_threads:
             length, total = shape[axis].as_int(), product(shape)
             if total == shape[axis] and (length is None or length > PERSISTENT):
@@ -151,6 +158,7 @@ class Context:
     def view(
         self, base: Node, shape: Sequence[Expr], make_coords: Callable[[tuple[Expr, ...]], Sequence[Expr]]
     ) -> View:
+        """Make a view whose element at some coordinates is the element of ``base`` at ``make_coords(coordinates)``."""
         layout = contiguous_layout(shape, base.dtype, base.device)
         node = View(**self._common(layout), base=base, coords=())
         node.coords = tuple(make_coords(node.index))
@@ -158,7 +166,12 @@ class Context:
 
 
 def read(node: Node, coords: Sequence[Coord]) -> Body:
-    """Return the element of ``node`` at ``coords``, resolved through views."""
+    """Return the element of ``node`` at ``coords``, as an element of the tensor behind views.
+
+    Raises:
+        NotLowered: a view cannot take the computed coordinate, or no element would depend on it, so no
+        kernel would check it.
+    """
     base, position = resolve(node, coords)
     if isinstance(base, View):
         raise NotLowered(f"computed index into the view {base.name}")
@@ -192,6 +205,7 @@ def _varies(node: Node, dim: int) -> bool:
 
 
 def cast(body: Body, dtype: torch.dtype) -> Body:
+    """Return ``body`` converted to ``dtype``; a constant is converted at once."""
     if body.dtype == dtype:
         return body
     if isinstance(body, Const) and dtype.is_floating_point:
@@ -216,7 +230,7 @@ ROUNDED = {
 
 
 def broadcast_shapes(shapes: Sequence[Sequence[Expr]]) -> tuple[Expr, ...]:
-    """Return eager's broadcast shape. Sizes of different form count as equal, as tracing has guarded."""
+    """Return eager's broadcast shape. Sizes of different form count as equal, because tracing has guarded them."""
     rank = max((len(shape) for shape in shapes), default=0)
     result: list[Expr] = [as_expr(1)] * rank
     for shape in shapes:
@@ -252,6 +266,7 @@ _FIT_HALF = frozenset({torch.bool, torch.int8, torch.uint8})
 
 
 def constant(value: Scalar | Expr | HostScalar, dtype: torch.dtype) -> Body:
+    """Return a number as a value of ``dtype``: a constant, a size expression, or a number that the host computes."""
     if isinstance(value, HostScalar):
         return cast(Read(value.tensor, ()), dtype)
     if isinstance(value, Expr):

@@ -29,26 +29,27 @@ from fxstack_inductor.ir.nodes import (
     resolve,
 )
 from fxstack_inductor.lower.context import Context
-from fxstack_inductor.lower.facts import (
-    handled,
-    has_effect,
-    has_tensor,
-    is_dense,
-    is_first_use,
-    is_number,
-    may_alias,
-    mutates_tensor,
-    symbolic,
-    tensors,
-    user_line,
-)
-from fxstack_inductor.lower.host.assertions import asserted_numbers, is_simplified
 from fxstack_inductor.lower.host.bindings import Symbols
 from fxstack_inductor.lower.host.host_numbers import HostNumbers
 from fxstack_inductor.lower.host.numbers import word
 from fxstack_inductor.lower.host.symbols import may_exceed_word, size_expr
 from fxstack_inductor.lower.launches import launch_arguments
 from fxstack_inductor.lower.layouts import check_layout, layout_of, set_layout, strided_view
+from fxstack_inductor.lower.node_queries import (
+    asserted_numbers,
+    has_effect,
+    has_tensor,
+    is_dense,
+    is_first_use,
+    is_number,
+    is_simplified,
+    kernel_dtypes,
+    may_alias,
+    mutates_tensor,
+    symbolic,
+    tensors,
+    user_line,
+)
 from fxstack_inductor.lower.program import Fallback, HostCall, HostValue, Mutation, Program, SymbolBinding
 from fxstack_inductor.lower.registry import Updates
 from fxstack_inductor.lower.rounded import rounded_nodes
@@ -60,7 +61,7 @@ from fxstack_interchange.torch_facts.effects import RANGES, is_ordered
 LOG = logging.getLogger(__name__)
 NO_RULES: MappingProxyType[str, Callable[..., Any]] = MappingProxyType({})
 COPY = torch.ops.aten.copy_.default
-NEW_SIZE = "a size that is known when the call has been made"
+NEW_SIZE = "a result size that is known only after the call"
 
 
 def lower_graph(
@@ -83,7 +84,7 @@ def lower_graph(
 
 
 class Lowering:
-    """State of one lowering run: the lowered value of each FX node."""
+    """Lowers the nodes of one graph in order: each handler returns the lowered value of a node, and ``values`` keeps it."""
 
     def __init__(
         self,
@@ -100,18 +101,26 @@ class Lowering:
         self.program = Program()
         self.values: dict[FxNode, Any] = {}
         self.materialised: dict[Node, Node] = {}
+        """Views that an ATen call or an output needed in memory, with their copies."""
         self.copies: Counter[str] = Counter()
+        """Number of copies by name, so that two copies get different names."""
         self.symbols = Symbols(self.program)
-        self.given: list[Any] = []
-        """Values of placeholders. Their sizes are defined when all placeholders are known."""
+        self.placeholder_values: list[Any] = []
+        """Fake values of placeholders whose size symbols are not defined yet. A size may depend on a later
+        placeholder, so the first call defines the symbols of all placeholders."""
         self.numbers = HostNumbers(self.program, target.device)
         self.asserted = asserted_numbers(graph_module.graph)
         self.unsimplified: dict[FxNode, HostValue] = {}
-        """Numbers that assertions use, with the host value that is computed without simplification."""
+        """Host values of the numbers in ``asserted`` that tracing has simplified; the assertions use the host values."""
         self.updates: dict[FxNode, Node] = {}
-        """Placeholders that an operator with a rule has changed, with their current values."""
+        """Current values of placeholders that an operator with a rule has changed; ``_output`` turns them into mutations."""
 
     def run(self, node: FxNode) -> None:
+        """Lower one FX node by the handler of its ``op``.
+
+        Raises:
+            UnsupportedGraphError: the node is of a kind that a lowered graph does not have.
+        """
         if node.op == "output":
             self._output(node)
             return
@@ -122,25 +131,26 @@ class Lowering:
         self.context.comment = user_line(node)
         self.context.value = node.meta.get("val")
         if node.op == "call_function":
-            self.symbols.define((*self.given, node.meta.get("val")))
-            self.given.clear()
-        made = self.values[node] = handler(node)
-        if isinstance(made, HostValue) and isinstance(node.meta.get("val"), torch.SymFloat):
-            self.numbers.add(made)
+            self.symbols.define((*self.placeholder_values, node.meta.get("val")))
+            self.placeholder_values.clear()
+        value = self.values[node] = handler(node)
+        if isinstance(value, HostValue) and isinstance(node.meta.get("val"), torch.SymFloat):
+            self.numbers.add(value)
 
     # --- inputs ---------------------------------------------------------------------------------------
 
     def _placeholder(self, node: FxNode) -> Any:
+        """Add a graph input, and bind the size symbols that the input gives."""
         self.program.parameters.append(node.name)
         value = node.meta.get("val")
-        self.given.append(value)
+        self.placeholder_values.append(value)
         if isinstance(value, torch.Tensor):
             self.symbols.bind_sizes(node.name, value)
             return self._input(node.name, value)
         return self._number(node.name, value)
 
     def _number(self, name: str, value: object) -> Expr | HostValue:
-        """Return the number ``name`` of the host program, as a size expression if it is an integer."""
+        """Return the number ``name`` of the host program: a size expression for an integer, else a host value."""
         if not isinstance(value, torch.SymInt):
             return HostValue(name)
         expr = size_expr(value)
@@ -148,6 +158,7 @@ class Lowering:
         return expr
 
     def _get_attr(self, node: FxNode) -> Any:
+        """Return an attribute of the module; a tensor becomes an input that the program itself holds."""
         target = self.module
         for part in str(node.target).split("."):
             target = getattr(target, part)
@@ -158,16 +169,18 @@ class Lowering:
         return self._input(node.name, target if fake is None else fake)
 
     def _input(self, name: str, value: torch.Tensor) -> Node:
+        """Add a tensor to the program's inputs."""
         delta = ZERO
         if value.layout is torch.strided:
             delta = size_expr(value.storage_offset())
-        made = Input(name=name, layout=layout_of(value), origin=name, delta=delta)
-        self.program.inputs[name] = made
-        return made
+        result = Input(name=name, layout=layout_of(value), origin=name, delta=delta)
+        self.program.inputs[name] = result
+        return result
 
     # --- calls ----------------------------------------------------------------------------------------
 
     def _call_function(self, node: FxNode) -> Any:
+        """Lower a call: as a size expression, a mutation, a launch of a user's kernel, by a rule, or as a call of ATen."""
         value = node.meta.get("val")
         if node.target is operator.getitem:
             return self._getitem(node)
@@ -185,9 +198,9 @@ class Lowering:
         if launch is not None:
             return self._launch(node, launch)
         rule = self.chosen.get(node.name) or self.rules.get(node.target)
-        if rule is not None and not self._measures(value):
+        if rule is not None and not self._has_known_sizes(value):
             self.program.fallbacks.append(Fallback(node.name, str(node.target), NEW_SIZE))
-        elif rule is not None and self._loopable(node):
+        elif rule is not None and self._can_become_loops(node):
             try:
                 return self._apply(node, rule)
             except NotLowered as reason:
@@ -198,10 +211,10 @@ class Lowering:
 
     def _launch(self, node: FxNode, launch: FunctionalLaunch) -> Any:
         """Lower a launch of a user's Triton kernel, on copies of written arguments where needed."""
-        found = launch_arguments(node, launch, self.values.__getitem__)
-        if found is None:
+        prepared = launch_arguments(node, launch, self.values.__getitem__)
+        if prepared is None:
             return self._extern(node)
-        arguments, copies = found
+        arguments, copies = prepared
         self.program.steps.extend(copies)
         args = self._map(arguments, self.materialise)
         call = ExternCall(
@@ -217,7 +230,7 @@ class Lowering:
         return self._outputs(call, node.meta["val"], ())
 
     def _report(self, node: FxNode, error: Exception) -> None:
-        """Record a failed rule as a fallback to ATen: a defect of a rule must not make compilation fail."""
+        """Record a failed rule as a fallback to ATen, because a defect of a rule must not make compilation fail."""
         inputs = [self.values[arg] for arg in node.all_input_nodes]
         if isinstance(error, TypeError) and any(isinstance(v, HostValue) for v in inputs):
             reason = "a number that only the host knows"  # the rule needs the value while compiling
@@ -229,13 +242,14 @@ class Lowering:
         self.program.fallbacks.append(Fallback(node.name, str(node.target), repr(error), defect=True))
 
     def _is_bound(self, value: torch.SymInt) -> bool:
+        """Whether the host knows every symbol of ``value`` before the next step runs."""
         try:
             return all(v.name in self.symbols.bound for v in size_expr(value).variables)
         except NotLowered:
             return False
 
-    def _measures(self, value: object) -> bool:
-        """Whether all sizes in ``value`` are known before the call runs."""
+    def _has_known_sizes(self, value: object) -> bool:
+        """Whether the host knows all sizes of the result before the call runs; a kernel's loops need them."""
         results = value if isinstance(value, (tuple, list)) else (value,)
         shapes = (tuple(x.shape) for x in results if isinstance(x, torch.Tensor))
         return all(map(self._is_bound, symbolic(tuple(shapes))))
@@ -246,25 +260,26 @@ class Lowering:
             return self._host(node)
         return container[node.args[1]]
 
-    def _loopable(self, node: FxNode) -> bool:
+    def _can_become_loops(self, node: FxNode) -> bool:
         """Whether all tensors are dense, of dtypes that kernels handle, on one device of the kernels' type.
 
         Beside GPU tensors, a 0-d CPU tensor counts as a number, as in eager.
         """
-        taken = [arg.meta.get("val") for arg in node.all_input_nodes]
+        arguments = [arg.meta.get("val") for arg in node.all_input_nodes]
         if self.context.target.device != "cpu":
-            taken = [value for value in taken if not is_number(value)]
-        values = [node.meta.get("val"), *taken]
+            arguments = [value for value in arguments if not is_number(value)]
+        values = [node.meta.get("val"), *arguments]
         flat = [v for value in values for v in (value if isinstance(value, (tuple, list)) else [value])]
         tensors = [v for v in flat if isinstance(v, torch.Tensor)]
         devices = {v.device for v in tensors}
-        known = handled(node.target, float8=self.context.target.float8)
-        if len(devices) > 1 or not all(is_dense(v, known) for v in tensors):
+        dtypes = kernel_dtypes(node.target, float8=self.context.target.float8)
+        if len(devices) > 1 or not all(is_dense(v, dtypes) for v in tensors):
             return False
         self.context.device = next(iter(devices), self.context.device)
         return bool(self.context.device.type == self.context.target.device)
 
     def _apply(self, node: FxNode, rule: Callable[..., Any]) -> Any:
+        """Run ``rule`` and append the nodes that it made; if the rule raises, the nodes are dropped."""
         args, kwargs = self._operands(self._map((node.args, node.kwargs), lambda x: x))
         before = len(self.context.nodes)
         try:
@@ -283,7 +298,7 @@ class Lowering:
         return result
 
     def _operands(self, value: object) -> Any:
-        """Return a rule's arguments with host floats replaced by values that kernels can read."""
+        """Return the arguments of a rule with host floats, and tensors of other devices, as values that kernels can read."""
         if isinstance(value, HostValue):
             return self.numbers.scalar(value, self.context.device)
         if isinstance(value, Node) and value.device.type != self.context.target.device:
@@ -296,33 +311,38 @@ class Lowering:
         return value
 
     def _require_inputs(self, node: FxNode, changes: Iterable[tuple[int, Node]]) -> None:
+        """Raise ``NotLowered`` if a change cannot be expressed as a new value of a tensor of the graph.
+
+        A changed tensor that other values may alias would show its old elements through the aliases.
+        """
         for position, _ in changes:
             target = node.args[position]
             if not isinstance(target, FxNode):
-                raise NotLowered("an update of what is no tensor of the graph")
+                raise NotLowered("an update of an argument that is no tensor of the graph")
             if target.op != "placeholder" and not is_first_use(target, node):
-                raise NotLowered("an update of what may be known under another name")
+                raise NotLowered("an update of a tensor that other values may alias")
 
     def _update(self, target: Any, changed: Node) -> None:
-        """Replace ``target`` by ``changed`` from here on; placeholders are written when the graph ends."""
+        """Make later nodes read ``changed`` in place of ``target``. A changed placeholder is written when the graph ends."""
         if target.op == "placeholder":
             self.updates[target] = changed
         self.values[target] = changed
 
     def _finish(self, node: FxNode, result: object) -> None:
-        """Give results the layout (above all the strides) of eager's results, and check shape and dtype."""
+        """Set the layout (above all the strides) of eager's results, and check shape and dtype."""
         value = node.meta["val"]
         results = result if isinstance(result, tuple) else (result,)
         values = value if isinstance(value, (tuple, list)) else (value,)
-        for made, fake in zip(results, values, strict=True):
-            if not isinstance(made, Node) or not isinstance(fake, torch.Tensor):
+        for lowered, fake in zip(results, values, strict=True):
+            if not isinstance(lowered, Node) or not isinstance(fake, torch.Tensor):
                 continue
             layout = layout_of(fake)
-            check_layout(node, made, layout)
-            if isinstance(made, (Computed, View)) and made.origin == node.name:
-                set_layout(made, layout)
+            check_layout(node, lowered, layout)
+            if isinstance(lowered, (Computed, View)) and lowered.origin == node.name:
+                set_layout(lowered, layout)
 
     def _extern(self, node: FxNode) -> Any:
+        """Append a call of the operator itself: between kernels, or on the host if no tensor results."""
         value = node.meta.get("val")
         if mutates_tensor(node):
             raise UnsupportedGraphError(
@@ -348,9 +368,10 @@ class Lowering:
         return self._outputs(call, value, ())
 
     def _outputs(self, call: ExternCall, value: object, path: tuple[int, ...]) -> Any:
+        """Return the lowered results of ``call``, nested as ``value``; ``path`` are the positions of ``value`` in the result."""
         name = call.name if not path else f"{call.name}_out{'_'.join(map(str, path))}"
         if isinstance(value, torch.Tensor):
-            made = Extern(
+            result = Extern(
                 name=name,
                 layout=layout_of(value),
                 origin=call.name,
@@ -359,9 +380,9 @@ class Lowering:
                 strided=value.layout is torch.strided,
                 comment=call.comment,
             )
-            call.outputs.append(made)
+            call.outputs.append(result)
             self.symbols.bind_sizes(name, value)
-            return made
+            return result
         if isinstance(value, (tuple, list)):
             return tuple(self._outputs(call, v, (*path, k)) for k, v in enumerate(value))
         if not path or not symbolic(value):
@@ -370,6 +391,7 @@ class Lowering:
         return self._number(name, value)
 
     def _append_host_call(self, node: FxNode) -> None:
+        """Append a Python call whose result is a number; an assertion compares unsimplified numbers."""
         operands = (node.args, node.kwargs)
         if node in self.asserted:
             operands = map_arg(operands, lambda arg: self.unsimplified.get(arg, arg))
@@ -406,6 +428,7 @@ class Lowering:
         return self.materialised[node]
 
     def _copy(self, view: View) -> Node:
+        """Append a kernel that copies ``view`` to memory of its own."""
         base, coords = resolve(view, view.index)
         body = Read(base, coords)
         name = f"{view.name}_copy"
@@ -423,16 +446,18 @@ class Lowering:
         return isinstance(target, FxNode) and target.op == "placeholder"
 
     def _mutation(self, node: FxNode) -> Any:
+        """Lower a ``copy_`` into a graph input; the program's end writes the input."""
         target = self.program.inputs[node.args[0].name]
         value = self.values[node.args[1]]
         self.program.mutations.append(Mutation(target, self.materialise(value)))
         return target
 
     def _output(self, node: FxNode) -> None:
+        """Set the program's outputs, and write changed inputs before the mutations that the graph requests."""
         for target, changed in self.updates.items():
-            made = self.program.inputs[target.name]
-            self.program.mutations.insert(0, Mutation(made, changed))
-            self.values[target] = made
+            input_ = self.program.inputs[target.name]
+            self.program.mutations.insert(0, Mutation(input_, changed))
+            self.values[target] = input_
         results = node.args[0]
         flat = results if isinstance(results, (tuple, list)) else (results,)
         if any(isinstance(value, (tuple, list, dict)) for value in flat):

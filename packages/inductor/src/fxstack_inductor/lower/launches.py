@@ -21,6 +21,7 @@ from fxstack_interchange.operators.kernel_operators import FunctionalLaunch, fun
 # except in recorded CUDA graphs; a saved graph refers to the kernels of the process that made it.
 
 RENAMES = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
+"""Operators that return their argument's memory under another name."""
 COPY = torch.ops.aten.copy_.default
 
 
@@ -35,14 +36,14 @@ def launch_arguments(
     arguments: list[Any] = list(node.args)
     copies: list[Pointwise] = []
     done: set[int] = set()
-    for place in launch.places:
-        group = next((g for g in launch.same if place in g), (place,))
-        source = arguments[place]
-        if place in done or _may_overwrite(source, node, launch, group):
+    for position in launch.places:
+        group = next((g for g in launch.same if position in g), (position,))
+        source = arguments[position]
+        if position in done or _may_overwrite(source, node, launch, group):
             continue
         if not torch.ops.aten.is_non_overlapping_and_dense(source.meta["val"]):
             return None
-        copy = _copy(value_of(source), f"{node.name}_in{place}", node)
+        copy = _copy(value_of(source), f"{node.name}_in{position}", node)
         copies.append(copy)
         for same in group:
             arguments[same] = copy
@@ -51,6 +52,7 @@ def launch_arguments(
 
 
 def _copy(value: Node, name: str, node: FxNode) -> Pointwise:
+    """Return a copy of ``value`` that the launch may write."""
     base, coords = resolve(value, value.index)
     return Pointwise(name=name, layout=value.layout, origin=node.name, body=Read(base, coords))
 
@@ -100,13 +102,13 @@ def _takes_result(source: FxNode, node: FxNode, launch: FunctionalLaunch, group:
     others = [user for user in source.users if user is not node]
     if len(others) != 1 or others[0].target is not COPY or others[0].args[0] is not source:
         return False
-    taken = others[0].args[1]
+    copied = others[0].args[1]
     if len(launch.places) == 1:
-        return taken is node
-    assert isinstance(taken, FxNode)
+        return copied is node
+    assert isinstance(copied, FxNode)
     return (
-        len(taken.args) == 2
-        and taken.args[0] is node
-        and isinstance(taken.args[1], int)
-        and launch.places[taken.args[1]] in group
+        len(copied.args) == 2
+        and copied.args[0] is node
+        and isinstance(copied.args[1], int)
+        and launch.places[copied.args[1]] in group
     )

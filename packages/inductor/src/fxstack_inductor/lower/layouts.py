@@ -18,6 +18,7 @@ from fxstack_inductor.lower.host.symbols import size_expr
 
 
 def layout_of(value: torch.Tensor) -> Layout:
+    """Return the sizes and strides of a fake value as a layout; a sparse tensor gets strides of zero."""
     shape = tuple(size_expr(size) for size in value.shape)
     if value.layout is not torch.strided:
         return Layout(shape, tuple(ZERO for _ in shape), value.dtype, value.device)
@@ -25,38 +26,48 @@ def layout_of(value: torch.Tensor) -> Layout:
     return Layout(shape, strides, value.dtype, value.device)
 
 
-def check_layout(node: FxNode, made: Node, layout: Layout) -> None:
-    known = [(a.as_int(), b.as_int()) for a, b in zip(made.shape, layout.shape, strict=False)]
-    wrong = len(made.shape) != len(layout.shape) or any(
-        a is not None and b is not None and a != b for a, b in known
+def check_layout(node: FxNode, result: Node, layout: Layout) -> None:
+    """Check the result of a rule: it must have the traced shape and dtype.
+
+    Raises:
+        VerificationError: shape or dtype differ, which is a defect of the rule.
+    """
+    pairs = [(a.as_int(), b.as_int()) for a, b in zip(result.shape, layout.shape, strict=False)]
+    wrong = len(result.shape) != len(layout.shape) or any(
+        a is not None and b is not None and a != b for a, b in pairs
     )
-    if wrong or made.dtype != layout.dtype:
+    if wrong or result.dtype != layout.dtype:
         raise VerificationError(
-            f"node {node.name}: the lowering of {node.target} gives {made.shape} {made.dtype}, "
+            f"node {node.name}: the lowering of {node.target} gives {result.shape} {result.dtype}, "
             f"the graph says {layout.shape} {layout.dtype}"
         )
 
 
-def set_layout(made: Node, layout: Layout) -> None:
-    """Set the layout of ``made``; a view that re-adds reduced dimensions also sets its base's strides."""
-    shape = tuple(known if known == 1 else size for size, known in zip(made.shape, layout.shape, strict=True))
-    made.layout = Layout(shape, layout.stride, layout.dtype, layout.device)
-    if isinstance(made, Scatter):
-        made.init.layout = made.layout
-    if isinstance(made, View) and isinstance(made.base, Computed) and made.base.origin == made.origin:
-        old = made.base.layout
+def set_layout(result: Node, layout: Layout) -> None:
+    """Set the layout of ``result``; a view that re-adds reduced dimensions also sets its base's strides."""
+    shape = tuple(
+        traced if traced == 1 else size for size, traced in zip(result.shape, layout.shape, strict=True)
+    )
+    result.layout = Layout(shape, layout.stride, layout.dtype, layout.device)
+    if isinstance(result, Scatter):
+        result.init.layout = result.layout
+    if isinstance(result, View) and isinstance(result.base, Computed) and result.base.origin == result.origin:
+        old = result.base.layout
         strides = list(old.stride)
-        for k, (coord, extent) in enumerate(zip(made.coords, old.shape, strict=True)):
+        for k, (coord, extent) in enumerate(zip(result.coords, old.shape, strict=True)):
             if extent == 1:
                 continue
-            if coord not in made.index:
+            if coord not in result.index:
                 return
-            strides[k] = layout.stride[made.index.index(coord)]
-        made.base.layout = Layout(old.shape, tuple(strides), old.dtype, old.device)
+            strides[k] = layout.stride[result.index.index(coord)]
+        result.base.layout = Layout(old.shape, tuple(strides), old.dtype, old.device)
 
 
 def strided_view(view: View) -> tuple[Node, Expr] | None:
-    """Return base and offset of ``view`` as a strided window of memory; None if the strides differ."""
+    """Return base and offset of ``view`` if it is a strided window of its base's memory, else None.
+
+    Such a view needs no copy for an ATen call: ``as_strided`` makes it.
+    """
     base, coords = resolve(view, view.index)
     if isinstance(base, View):
         return None

@@ -29,11 +29,12 @@ class HostCall:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     reads: tuple[Node, ...] = ()
+    """Tensors among the arguments, which must be computed before the call."""
 
 
 @dataclass(frozen=True, slots=True)
 class SymbolBinding:
-    """``symbol`` is size (or stride) ``dim`` of input ``source``, or the input itself, minus ``rest``."""
+    """The source of a size symbol: size (or stride) ``dim`` of input ``source``, or the input itself, minus ``rest``."""
 
     symbol: str
     source: str
@@ -55,7 +56,7 @@ class SymbolBinding:
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """``target`` receives the elements of ``value`` after all other nodes have read ``target``."""
+    """A write to an input: ``target`` receives the elements of ``value`` after all other nodes have read ``target``."""
 
     target: Input
     value: Node
@@ -63,7 +64,7 @@ class Mutation:
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """An operator whose rule was not used, so ATen runs it. ``defect``: the rule failed, not declined."""
+    """An operator that ATen runs. ``defect`` is False if its rule declined the call, True if the rule failed."""
 
     node: str
     target: str
@@ -73,15 +74,20 @@ class Fallback:
 
 @dataclass
 class Program:
+    """The tensor-level IR of one graph: the result of ``lower_graph``, which ``schedule.plan`` orders into kernels and calls."""
+
     parameters: list[str] = field(default_factory=list)
     """Names of the graph's inputs, in order."""
     inputs: dict[str, Input] = field(default_factory=dict)
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
+    """Tensors that are attributes of the graph's module, by the name of their input."""
     bindings: list[SymbolBinding] = field(default_factory=list)
+    """Sources of the size symbols; the host reads them before the first kernel."""
     steps: list[Node | ExternCall | HostCall] = field(default_factory=list)
     """Computed nodes, ATen calls and host calls, in the graph's order."""
     outputs: list[Node | Expr | HostValue | Any] = field(default_factory=list)
     mutations: list[Mutation] = field(default_factory=list)
+    """Inputs that the graph changes, with their new values."""
     fallbacks: list[Fallback] = field(default_factory=list)
 
 
@@ -94,7 +100,7 @@ def show_program(program: Program) -> str:
     ]
     lines += [f"    {mutation.target.name} <- {_value(mutation.value)}" for mutation in program.mutations]
     lines.append(f"    return {', '.join(map(_value, program.outputs))}")
-    lines += [f"# {found.target} stays an ATen call: {found.reason}" for found in program.fallbacks]
+    lines += [f"# {fallback.target} stays an ATen call: {fallback.reason}" for fallback in program.fallbacks]
     return "\n".join(lines) + "\n"
 
 

@@ -13,12 +13,14 @@ from fxstack_inductor.lower.context import HostScalar, TensorOrScalar
 
 
 def _category(dtype: torch.dtype) -> int:
+    """Return the rank of a dtype's kind in promotion: boolean below integer below floating point."""
     if dtype is torch.bool:
         return 0
     return 2 if dtype.is_floating_point else 1
 
 
 def _scalar_dtype(value: bool | float | Expr | HostScalar) -> torch.dtype:
+    """Return the dtype that eager gives a Python number."""
     if isinstance(value, bool):
         return torch.bool
     if isinstance(value, (int, Expr)):
@@ -29,6 +31,7 @@ def _scalar_dtype(value: bool | float | Expr | HostScalar) -> torch.dtype:
 
 
 def _join(dtypes: Sequence[torch.dtype]) -> torch.dtype | None:
+    """Return the common dtype of ``dtypes``, or None without any."""
     result: torch.dtype | None = None
     for dtype in dtypes:
         result = dtype if result is None else torch.promote_types(result, dtype)

@@ -25,7 +25,7 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True, slots=True)
 class Updates:
-    """The result of a rule for a mutating operator; ``changes`` are argument positions and new values."""
+    """The result of a rule for a mutating operator: ``results``, and the new values of arguments by position."""
 
     results: tuple[Node, ...]
     changes: tuple[tuple[int, Node], ...]
@@ -48,6 +48,11 @@ class Registry:
         return register
 
     def add(self, name: str, function: Rule) -> None:
+        """Register ``function`` for an overload, unless this torch lacks the overload.
+
+        Raises:
+            ValueError: the overload has a rule already.
+        """
         overload = find_overload(name)
         if overload is not None:
             if overload in self._rules:

@@ -16,7 +16,7 @@ from torch.fx import Node as FxNode
 from fxstack_inductor.torch_compat import OpOverload
 
 _HALF = frozenset({torch.bfloat16, torch.float16})
-_JUMPS = frozenset(
+_DISCONTINUOUS = frozenset(
     {
         *("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "logical_not"),
         *("floor", "ceil", "trunc", "round", "frac", "sign", "sgn", "signbit", "heaviside", "nextafter"),
@@ -29,21 +29,22 @@ _CONVERSIONS = frozenset({"_to_copy", "convert_element_type"})
 
 
 def rounded_nodes(graph: Graph) -> frozenset[str]:
-    """Return the names of the nodes whose results are rounded."""
-    found: set[FxNode] = set()
+    """Return the names of half-precision nodes whose results reach a discontinuous operator through elementwise nodes."""
+    rounded: set[FxNode] = set()
     for node in reversed(graph.nodes):
-        if _jumps(node) or (node in found and _keeps_digits(node)):
-            found.update(node.all_input_nodes)
-    return frozenset(node.name for node in found if any(value.dtype in _HALF for value in _tensors(node)))
+        if _is_discontinuous(node) or (node in rounded and _keeps_digits(node)):
+            rounded.update(node.all_input_nodes)
+    return frozenset(node.name for node in rounded if any(value.dtype in _HALF for value in _tensors(node)))
 
 
-def _jumps(node: FxNode) -> bool:
+def _is_discontinuous(node: FxNode) -> bool:
+    """Whether a small error of an operand can change the node's result by a whole step."""
     name = _name(node)
     if name in _CONVERSIONS:
         return any(not value.dtype.is_floating_point for value in _tensors(node))
     if name in ("max", "min"):
         return isinstance(node.meta.get("val"), (tuple, list))
-    return name in _JUMPS or (name == "div" and node.kwargs.get("rounding_mode") is not None)
+    return name in _DISCONTINUOUS or (name == "div" and node.kwargs.get("rounding_mode") is not None)
 
 
 def _keeps_digits(node: FxNode) -> bool:

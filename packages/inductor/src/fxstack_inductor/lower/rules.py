@@ -5,8 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from fxstack_inductor.lower.elementwise import activations, creation, pointwise, powers
-from fxstack_inductor.lower.indexing import joins as indexing
-from fxstack_inductor.lower.indexing import resample, scatters, views
+from fxstack_inductor.lower.indexing import cat_pad_gather, resample, scatters, views
 from fxstack_inductor.lower.reductions import batches, normalisation, reductions, scans, windows
 
 # Limits: these stay calls of ATen: sort, topk, bilinear and bicubic interpolation, matrix products,
@@ -26,7 +25,7 @@ MODULES = (
     normalisation,
     batches,
     creation,
-    indexing,
+    cat_pad_gather,
     windows,
 )
 

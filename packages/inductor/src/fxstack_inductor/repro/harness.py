@@ -36,14 +36,14 @@ def extent(shape: Sequence[int], stride: Sequence[int]) -> int:
     return 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
 
 
-def exact(
+def make_exact(
     values: Sequence[Any], shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype
 ) -> torch.Tensor:
-    """Return a tensor over memory with these elements."""
+    """Return a tensor with these memory elements, under the given sizes and strides."""
     return torch.tensor(values, dtype=dtype).as_strided(shape, stride)
 
 
-def made(
+def make_random(
     shape: Sequence[int],
     stride: Sequence[int],
     dtype: torch.dtype,
@@ -54,7 +54,7 @@ def made(
     std: float = 1.0,
     ordered: bool = False,
 ) -> torch.Tensor:
-    """Return random elements: integers in a range, booleans with mean ``mean``, clamped normal floats."""
+    """Return a tensor of random elements: integers in a range, booleans with mean ``mean``, clamped normal floats."""
     count, last = extent(shape, stride), 2**63 - 2
     if dtype is torch.bool:
         flat = torch.rand(count) < mean
@@ -67,8 +67,8 @@ def made(
     return (flat.sort()[0] if ordered else flat).to(dtype).as_strided(shape, stride)
 
 
-def attributes(values: Mapping[str, Any]) -> SimpleNamespace:
-    """Return an object with these attributes; names may contain dots."""
+def make_attributes(values: Mapping[str, Any]) -> SimpleNamespace:
+    """Return an object with these attributes; a dot in a name makes a nested object."""
     root = SimpleNamespace()
     for name, value in values.items():
         *path, last = name.split(".")
@@ -81,8 +81,8 @@ def attributes(values: Mapping[str, Any]) -> SimpleNamespace:
     return root
 
 
-def compiled(source: str, flags: Sequence[str], libraries: Sequence[str]) -> ctypes.CDLL:
-    """Return ``source`` as a loaded library, linked with the OpenMP runtime that torch has loaded."""
+def compile_source(source: str, flags: Sequence[str], libraries: Sequence[str]) -> ctypes.CDLL:
+    """Compile C source and return the loaded library, linked with the OpenMP runtime that torch has loaded."""
     names = ("gcc", "cc", "clang")
     compiler = os.environ.get("FXSTACK_CC") or next(filter(None, map(shutil.which, names)), None)
     if compiler is None:
@@ -106,7 +106,7 @@ def kernel(library: ctypes.CDLL, name: str, arguments: int) -> Any:
     return function
 
 
-def copied(value: object) -> Any:
+def copy_of(value: object) -> Any:
     """Return the same elements in other memory, with the same strides."""
     if not isinstance(value, torch.Tensor):
         return value
@@ -147,19 +147,19 @@ def difference(actual: Any, expected: Any) -> float:
 
 
 def check(call: Callable[..., Any], reference: Callable[..., Any], inputs: Sequence[Any]) -> bool:
-    """Run both on copies from the same random state, compare results and inputs, and print the outcome."""
-    mine, theirs = [copied(x) for x in inputs], [copied(x) for x in inputs]
+    """Run both functions on copies from the same random state, compare results and inputs, and print the outcome."""
+    mine, theirs = [copy_of(x) for x in inputs], [copy_of(x) for x in inputs]
     torch.manual_seed(0)
     expected = [*results_of(reference(*theirs)), *theirs]
     torch.manual_seed(0)
     actual = [*call(*mine), *mine]
     results, largest = len(expected) - len(inputs), 0.0
-    for position, (got, want) in enumerate(zip(actual, expected, strict=True)):
-        what = f"output {position}" if position < results else f"input {position - results}"
+    for position, (value, want) in enumerate(zip(actual, expected, strict=True)):
+        label = f"output {position}" if position < results else f"input {position - results}"
         try:
-            largest = max(largest, difference(got, want))
+            largest = max(largest, difference(value, want))
         except AssertionError as error:
-            print(f"check: FAILED, {what} differs from the ATen graph in eager torch: {error}")  # noqa: T201
+            print(f"check: FAILED, {label} differs from the ATen graph in eager torch: {error}")  # noqa: T201
             return False
     print(f"check: ok, {results} outputs, largest difference {largest:.1e}")  # noqa: T201
     return True
@@ -167,16 +167,16 @@ def check(call: Callable[..., Any], reference: Callable[..., Any], inputs: Seque
 
 def measure(name: str, call: Callable[..., Any], inputs: Sequence[Any], repeats: int) -> None:
     """Print the median time of a call, and the resulting rate of input and output bytes."""
-    own = [copied(x) for x in inputs]
+    copies = [copy_of(x) for x in inputs]
     for _ in range(3):
-        results = results_of(call(*own))
+        results = results_of(call(*copies))
     seconds = []
     for _ in range(repeats):
         start = time.perf_counter()
-        call(*own)
+        call(*copies)
         seconds.append(time.perf_counter() - start)
     median = statistics.median(seconds)
-    moved = sum(x.numel() * x.element_size() for x in tensors([*own, *results]))
+    moved = sum(x.numel() * x.element_size() for x in tensors([*copies, *results]))
     rate = f"{moved / median / 1e9:.2f} GB/s of inputs and outputs ({moved} bytes)"
     print(f"time: {name}: median of {repeats}: {median * 1e6:.1f} us, {rate}")  # noqa: T201
 

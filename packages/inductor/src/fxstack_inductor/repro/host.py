@@ -19,9 +19,10 @@ from fxstack_inductor.schedule.steps import Plan
 
 @dataclass
 class ScriptPrinter(PythonPrinter):
-    """Writes operators and dtypes by name at their use; ``foreign``: operators not registered by torch."""
+    """Writes operators and dtypes by name where they are used."""
 
     foreign: set[str] = field(default_factory=set)
+    """Names of the used operators that torch does not register; the script names them for its reader."""
 
     def callee(self, target: object) -> str:
         name = foreign(target)
@@ -33,6 +34,7 @@ class ScriptPrinter(PythonPrinter):
         return text
 
     def constant(self, value: object) -> str:
+        """Return the text of a constant argument."""
         if isinstance(value, torch.Tensor):
             return super().constant(value)
         text = text_of(value)
@@ -47,7 +49,7 @@ def own_constants(program: HostProgram, plan: Plan) -> dict[str, Any]:
 
 
 def memory_lines(program: HostProgram, plan: Plan, inputs: Sequence[Any]) -> list[str]:
-    """Return the lines of ``take`` and ``give``, for the sizes of these inputs."""
+    """Return the lines of the functions ``take`` and ``give``, which replace the arena, for the sizes of these inputs."""
     if not program.slots:
         return []
     sizes = symbol_values(plan, inputs)
@@ -76,15 +78,15 @@ def memory_lines(program: HostProgram, plan: Plan, inputs: Sequence[Any]) -> lis
 
 def symbol_values(plan: Plan, inputs: Sequence[Any]) -> Mapping[str, int]:
     """Return the values of the symbolic sizes that the inputs determine."""
-    given = dict(zip(plan.program.parameters, inputs, strict=True)) | plan.program.constants
-    found = {}
+    arguments = dict(zip(plan.program.parameters, inputs, strict=True)) | plan.program.constants
+    symbols = {}
     for binding in plan.program.bindings:
-        if binding.source not in given:
+        if binding.source not in arguments:
             continue
-        value = given[binding.source]
+        value = arguments[binding.source]
         if binding.dim is None:
-            found[binding.symbol] = whole((value,))[0]
+            symbols[binding.symbol] = whole((value,))[0]
         else:
             sizes = value.stride() if binding.stride else value.shape
-            found[binding.symbol] = whole(sizes)[binding.dim] - binding.rest
-    return found
+            symbols[binding.symbol] = whole(sizes)[binding.dim] - binding.rest
+    return symbols

@@ -72,6 +72,11 @@ def write_repro(
 
 
 def _lowered(source: object, options: InductorOptions | None) -> Lowered:
+    """Return the lowered form of a compiled graph, or lower a graph for CPU.
+
+    Raises:
+        ReproError: ``source`` is neither.
+    """
     if isinstance(source, GraphModule):
         return lower_c(source, options_from_environment() if options is None else options)
     lowered = getattr(source, "lowered", None)
@@ -123,17 +128,17 @@ def _code_of_harness() -> str:
 
 def _imports(graph: GraphModule, called: set[str]) -> str:
     """Return a comment that names the operators whose modules the reader must import."""
-    found = called | {n for n in map(foreign, (node.target for node in graph.graph.nodes)) if n}
-    if not found:
+    operators = called | {n for n in map(foreign, (node.target for node in graph.graph.nodes)) if n}
+    if not operators:
         return ""
-    return f"# Import here what registers these operators: {', '.join(sorted(found))}"
+    return f"# Import here what registers these operators: {', '.join(sorted(operators))}"
 
 
 def _functions(arguments: dict[str, int]) -> str:
     if not arguments:
         return ""
     lines = [f'{name} = kernel(LIBRARY, "{name}", {n})' for name, n in arguments.items()]
-    return "\n".join(["LIBRARY = compiled(KERNELS, FLAGS, LIBRARIES)", *lines])
+    return "\n".join(["LIBRARY = compile_source(KERNELS, FLAGS, LIBRARIES)", *lines])
 
 
 def _attributes(constants: dict[str, torch.Tensor], graph: GraphModule) -> str:
@@ -141,7 +146,7 @@ def _attributes(constants: dict[str, torch.Tensor], graph: GraphModule) -> str:
     names = {node.name: node.target for node in graph.graph.nodes if node.op == "get_attr"}
     lines = [f"{identifier(name)} = {text_of(value)}" for name, value in constants.items()]
     pairs = (f"{names[n]!r}: {identifier(n)}" for n in constants if n in names)
-    return "\n".join([*lines, f"SELF = attributes({{{', '.join(pairs)}}})"])
+    return "\n".join([*lines, f"SELF = make_attributes({{{', '.join(pairs)}}})"])
 
 
 def _reference(graph: GraphModule) -> str:
@@ -181,6 +186,7 @@ def write_into(folder: str | Path, lowered: Lowered, inputs: Sequence[Any]) -> P
 
 
 def _numbered(folder: Path, text: str) -> Path:
+    """Write ``text`` to the first free ``graph_N.py``; another process may write at the same time."""
     number = 0
     while True:
         path = folder / f"graph_{number}.py"
@@ -193,7 +199,7 @@ def _numbered(folder: Path, text: str) -> Path:
             return path
 
 
-def recorded(
+def compile_and_write(
     graph: GraphModule, options: InductorOptions, folder: str | Path, *, boxed: bool
 ) -> Callable[..., Any]:
     """Return the compiled graph; its first call, which has real data, writes its script to ``folder``.

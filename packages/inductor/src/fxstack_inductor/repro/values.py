@@ -1,4 +1,4 @@
-"""Values as Python text: constants of a graph, and calls that make tensors similar to given ones."""
+"""Values as Python text: constants of a graph, and calls that make similar tensors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fxstack_inductor.torch_compat import FakeTensor
 from fxstack_inductor.torch_compat import get_qualified_name as _get_qualified_name
 
 EXACT = 64
-"""Integer tensors of at most this many elements are written exactly: they hold lengths, offsets, counts."""
+"""Largest number of elements of an integer tensor that is written exactly: it holds lengths, offsets or counts."""
 OPERATOR_PACKAGES = frozenset({"aten", "prims", "prim", "higher_order"})
 """Namespaces of the operators that torch itself registers."""
 
@@ -61,9 +61,9 @@ def _operator(value: object) -> str:
 def _function(value: object) -> str:
     """Return the name of a function of torch, operator, math or builtins."""
     if isinstance(value, type):
-        known = str(value.__name__)
-        if getattr(builtins, known, None) is value:
-            return known
+        name = str(value.__name__)
+        if getattr(builtins, name, None) is value:
+            return name
     if callable(value) and hasattr(value, "__name__") and getattr(value, "__module__", None):
         name = str(_get_qualified_name(value)).replace("_operator.", "operator.")
         if name.partition(".")[0] in {"torch", "operator", "math"}:
@@ -88,12 +88,12 @@ def _hint(value: Any) -> Any:
 
 
 def whole(sizes: Any) -> tuple[int, ...]:
-    """Return sizes as numbers; a symbolic size has its traced value."""
+    """Return sizes as numbers; a symbolic size becomes its traced value."""
     return tuple(int(_hint(s)) if isinstance(s, torch.SymInt) else int(s) for s in sizes)
 
 
 def tensor_text(tensor: torch.Tensor) -> str:
-    """Return a call of ``made`` or ``exact`` for a tensor of equal layout and dtype, and similar values.
+    """Return a call of ``make_random`` or ``make_exact`` for a tensor of equal layout and dtype, and similar values.
 
     Raises:
         ReproError: the tensor is not strided, or not on CPU.
@@ -103,12 +103,12 @@ def tensor_text(tensor: torch.Tensor) -> str:
     shape, stride = whole(tensor.shape), whole(tensor.stride())
     layout = f"{shape}, {stride}, {tensor.dtype}"
     if isinstance(tensor, FakeTensor):
-        return f"made({layout}, {_unseen(tensor.dtype)})"
+        return f"make_random({layout}, {_unseen(tensor.dtype)})"
     with torch.no_grad():
         memory = tensor.detach().as_strided((extent(shape, stride),), (1,))
         if _written(memory):
-            return f"exact({memory.tolist()}, {layout})"
-        return f"made({layout}, {_seen(memory)})"
+            return f"make_exact({memory.tolist()}, {layout})"
+        return f"make_random({layout}, {_seen(memory)})"
 
 
 def _written(memory: torch.Tensor) -> bool:
@@ -118,13 +118,14 @@ def _written(memory: torch.Tensor) -> bool:
 
 
 def _unseen(dtype: torch.dtype) -> str:
-    """Return arguments without data: normal floats, even booleans, indices in range for every size but 1."""
+    """Return arguments of ``make_random`` without data: normal floats, even booleans, indices in range for every size but 1."""
     if dtype.is_floating_point or dtype.is_complex:
         return "low=-inf, high=inf"
     return "low=0, high=1, mean=0.5"
 
 
 def _seen(memory: torch.Tensor) -> str:
+    """Return arguments of ``make_random`` that describe the data: range, mean, deviation, and whether it is sorted."""
     if memory.dtype is torch.bool:
         return f"low=0, high=1, mean={memory.double().mean().item():.6g}"
     if memory.dtype.is_complex:

@@ -46,16 +46,17 @@ from fxstack_inductor.ir.nodes import (
 from fxstack_inductor.ir.ordered import Scan, Scatter
 from fxstack_inductor.ir.scalar_ops import COMPARISONS
 from fxstack_inductor.schedule.fusion.loop_matching import digits
-from fxstack_inductor.schedule.fusion.state import Group, Placed
+from fxstack_inductor.schedule.fusion.state import Group, Placement
 
 INT32 = 2**31
+"""Exclusive limit of the absolute values that int32 coordinates hold."""
 ARG_REDUCTIONS = frozenset({"argmax", "argmin"})
-DEEP = 4
+MAX_RECURSIVE = 4
 """Larger groups are evaluated in order: a tensor may depend on all others, and Python's stack is finite."""
 
 
 class Builder:
-    """Builds one kernel; equal values are emitted once."""
+    """Builds one kernel from the stored tensors back to the loads; equal values are emitted once."""
 
     def __init__(self, group: Group, inlined: Collection[Node]) -> None:
         self.group = group
@@ -63,6 +64,7 @@ class Builder:
         self.values: list[Value] = []
         self.positions: dict[Value, int] = {}
         self.memo: dict[tuple[Node, tuple[Expr | int, ...], int | None], int] = {}
+        """Positions of evaluated elements, by tensor, coordinates and mask."""
         self.buffers: dict[str, Node] = {}
         self.stores: list[Store] = []
         self.bodies: dict[tuple[int, int, int | None], tuple[object, object, int]] = {}
@@ -76,27 +78,30 @@ class Builder:
         )
 
     def emit(self, value: Value) -> int:
+        """Append ``value`` unless an equal value exists; return its position."""
         if value not in self.positions:
             self.positions[value] = len(self.values)
             self.values.append(value)
         return self.positions[value]
 
     def in_order(self) -> None:
-        """Evaluate the group's tensors first to last, instead of recursively from the stored ones."""
-        for node, place in self.group.placed.items():
-            self.node(node, place.coords, None)
+        """Evaluate the group's tensors first to last, instead of recursively from the stored tensors."""
+        for node, placement in self.group.placed.items():
+            self.node(node, placement.coords, None)
 
     def store(self, node: Computed) -> None:
-        place = self.group.placed[node]
+        """Evaluate ``node`` at its coordinates in the group's loops, and store the element."""
+        placement = self.group.placed[node]
         if isinstance(node, Scatter):
-            self._scatter(node, place)
+            self._scatter(node, placement)
             return
-        value = self.node(node, place.coords, None)
+        value = self.node(node, placement.coords, None)
         self.buffers[node.name] = node
-        self.stores.append(Store(node.name, address(node, place.coords), value))
+        self.stores.append(Store(node.name, address(node, placement.coords), value))
 
-    def _scatter(self, node: Scatter, place: Placed) -> None:
-        environment: dict[Var, Expr | int] = dict(substitution(node.reduced, place.reduced))
+    def _scatter(self, node: Scatter, placement: Placement) -> None:
+        """Store to the computed coordinates; the loops run over the source elements, not over the result."""
+        environment: dict[Var, Expr | int] = dict(substitution(node.reduced, placement.reduced))
         coords = [self._coord(coord, environment, None) for coord in node.target]
         value = self.body(node.body, environment, None)
         self.buffers[node.name] = node
@@ -107,7 +112,7 @@ class Builder:
     def node(self, node: Node, coords: Sequence[Expr | int], mask: int | None) -> int:
         """Return an element's value by position; an ``int`` coordinate is the position of a computed index.
 
-        An element that certainly exists needs no mask. Otherwise a tensor that a chain of writes reads inside
+        An element that certainly exists needs no mask. With a mask, a tensor that a chain of writes reads inside
         and outside of each write would be evaluated once for each combination of masks.
         """
         if mask is not None and _exists(node, coords):
@@ -118,13 +123,14 @@ class Builder:
         return self.memo[key]
 
     def _node(self, node: Node, coords: tuple[Expr | int, ...], mask: int | None) -> int:
-        placed = self.group.placed.get(node)  # type: ignore[call-overload]
-        if isinstance(node, Pointwise) and (placed is not None or node in self.inlined):
+        """Evaluate a tensor of the group or an inlined tensor; load the element of any other tensor."""
+        placement = self.group.placed.get(node)  # type: ignore[call-overload]
+        if isinstance(node, Pointwise) and (placement is not None or node in self.inlined):
             return self.body(node.body, substitution(node.index, coords), mask)
-        if isinstance(node, Scan) and placed is not None:
-            return self._scan(node, placed)
-        if placed is not None:
-            return self._reduce(cast("Reduction", node), placed)
+        if isinstance(node, Scan) and placement is not None:
+            return self._scan(node, placement)
+        if placement is not None:
+            return self._reduce(cast("Reduction", node), placement)
         self.buffers[node.name] = node
         index = self._address(node, coords)
         dtype = value_dtype(node.dtype)
@@ -132,27 +138,30 @@ class Builder:
         return self.emit(Load(node.name, index, dtype, mask, other))
 
     def _address(self, node: Node, coords: Sequence[Expr | int]) -> Expr:
+        """Return the memory offset of an element; a computed coordinate is the variable of its value."""
         return address(node, [c if isinstance(c, Expr) else value_var(f"v{c}") for c in coords])
 
-    def _reduce(self, node: Reduction, placed: Placed) -> int:
-        index, coords = (*node.index, *node.reduced), (*placed.coords, *placed.reduced)
+    def _reduce(self, node: Reduction, placement: Placement) -> int:
+        """Emit a reduction over the inner loops; an arg-reduction also needs the position of each element."""
+        index, coords = (*node.index, *node.reduced), (*placement.coords, *placement.reduced)
         environment: dict[Var, Expr | int] = dict(substitution(index, coords))
         value = self.body(node.body, environment, None)
         dtype = value_dtype(node.dtype)
-        if not any(e.variables for e in placed.reduced):
+        if not any(e.variables for e in placement.reduced):
             # One element: there is nothing to combine.
             single = node.op in ARG_REDUCTIONS
             return self.emit(IndexValue(ZERO, torch.int64)) if single else value
         if node.op not in ARG_REDUCTIONS:
             return self.emit(Reduce(node.op, (value,), dtype))
         strides = contiguous_strides(node.ranges)
-        flat = sum((e * s for e, s in zip(placed.reduced, strides, strict=True)), ZERO)
+        flat = sum((e * s for e, s in zip(placement.reduced, strides, strict=True)), ZERO)
         position = self.emit(IndexValue(flat, torch.int64))
         return self.emit(Reduce(node.op, (value, position), torch.int64))
 
-    def _scan(self, node: Scan, placed: Placed) -> int:
-        value = self.body(node.body, substitution(node.index, placed.coords), None)
-        along = placed.coords[node.axis]
+    def _scan(self, node: Scan, placement: Placement) -> int:
+        """Emit a scan along the inner loop."""
+        value = self.body(node.body, substitution(node.index, placement.coords), None)
+        along = placement.coords[node.axis]
         dtype, positional = value_dtype(node.dtype), node.op in ARG_REDUCTIONS
         if not along.variables:
             # One element: there is no previous element.
@@ -161,12 +170,14 @@ class Builder:
         return self.emit(ScanValue(node.op, args, dtype, node.state))
 
     def body(self, body: Body, environment: dict[Var, Expr | int], mask: int | None) -> int:
+        """Return the position of the value of ``body``; ``environment`` maps its variables to group coordinates."""
         key = (id(body), id(environment), mask)
         if key not in self.bodies:
             self.bodies[key] = (body, environment, self._body(body, environment, mask))
         return self.bodies[key][2]
 
     def _body(self, body: Body, environment: dict[Var, Expr | int], mask: int | None) -> int:
+        """Evaluate a body that ``bodies`` does not have yet."""
         match body:
             case Const(value, dtype):
                 return self.emit(Constant(repr(value), dtype))
@@ -182,6 +193,7 @@ class Builder:
                 return self._masked(condition, inner, other, environment, mask)
 
     def _compute(self, op: str, args: tuple[int, ...], dtype: torch.dtype) -> int:
+        """Emit an operation; drop a selection of its own condition, and compare small coordinates as int32."""
         values = [self.values[k] for k in args]
         if op == "where" and values[1:] == [TRUE, FALSE]:
             return args[0]
@@ -193,6 +205,7 @@ class Builder:
     def _masked(
         self, condition: Body, inner: Body, other: Const, environment: dict[Var, Expr | int], mask: int | None
     ) -> int:
+        """Emit ``inner``, whose loads happen only where ``condition`` and ``mask`` hold, else ``other``."""
         holds = self.body(condition, environment, mask)
         both = holds
         if mask is not None:
@@ -202,6 +215,7 @@ class Builder:
         return self.emit(Compute("where", (holds, value, default), inner.dtype))
 
     def _coord(self, coord: Coord, environment: dict[Var, Expr | int], mask: int | None) -> Expr | int:
+        """Return a coordinate in group variables, or the position of a computed index, with a check if needed."""
         if isinstance(coord, Indirect):
             index = self.body(coord.body, environment, mask)
             value = self.values[index]
@@ -217,6 +231,7 @@ class Builder:
         return self._index(coord, environment)
 
     def _index(self, expr: Expr, environment: dict[Var, Expr | int]) -> Expr:
+        """Return ``expr`` in the variables of the group's loops."""
         mapping = {
             var: value if isinstance(value, Expr) else value_var(f"v{value}")
             for var, value in environment.items()
@@ -252,7 +267,7 @@ def address(node: Node, coords: Sequence[Expr]) -> Expr:
 def build_kernel(name: str, group: Group, stored: Sequence[Computed], inlined: Collection[Node]) -> Kernel:
     """Return the kernel that computes ``group`` (tensors in the graph's order) and stores ``stored``."""
     builder = Builder(group, inlined)
-    if len(group.placed) > DEEP:
+    if len(group.placed) > MAX_RECURSIVE:
         builder.in_order()
     for node in stored:
         builder.store(node)
@@ -275,9 +290,9 @@ def build_kernel(name: str, group: Group, stored: Sequence[Computed], inlined: C
 
 def _in_order(group: Group) -> list[Var]:
     """Return the loop variables; the variables along a scan come last, from highest digit to lowest."""
-    for node, place in group.placed.items():
+    for node, placement in group.placed.items():
         if isinstance(node, Scan):
-            along = (digits(place.coords[node.axis]) or [])[::-1]
+            along = (digits(placement.coords[node.axis]) or [])[::-1]
             return [*(v for v in group.space if v not in along), *along]
     return group.space
 

@@ -19,8 +19,8 @@ def normalise(kernel: Kernel) -> Kernel:
 
 def split_loops(kernel: Kernel) -> Kernel:
     """Split loops so that quotients and remainders of their variables become variables."""
-    while (found := _split_candidate(kernel)) is not None:
-        var, size = found
+    while (candidate := _split_candidate(kernel)) is not None:
+        var, size = candidate
         extent = (var.extent or ONE).as_int() or 0
         high = Var(f"{var.name}h", VarKind.LOOP, integer(extent // size))
         low = Var(f"{var.name}l", VarKind.LOOP, integer(size))
@@ -52,11 +52,12 @@ def _split_candidate(kernel: Kernel) -> tuple[Var, int] | None:
 
 
 def _replace_loop(loops: tuple[Loop, ...], var: Var, parts: tuple[Var, ...]) -> tuple[Loop, ...]:
-    made: list[Loop] = []
+    """Return ``loops`` with the loop ``var`` replaced by loops over ``parts``."""
+    result: list[Loop] = []
     for loop in loops:
         split = parts if loop.var == var else (loop.var,)
-        made += [Loop(part, part.extent or ONE) for part in split]
-    return tuple(made)
+        result += [Loop(part, part.extent or ONE) for part in split]
+    return tuple(result)
 
 
 def order_loops(kernel: Kernel) -> Kernel:
@@ -69,6 +70,7 @@ def order_loops(kernel: Kernel) -> Kernel:
 
 
 def _sorted(loops: tuple[Loop, ...], kernel: Kernel) -> tuple[Loop, ...]:
+    """Return loops in order of stride; loops of equal stride keep their order."""
     if len(loops) < 2:
         return loops
     accesses = [s.index for s in kernel.stores] + [v.index for v in kernel.values if isinstance(v, Load)]
@@ -86,10 +88,11 @@ def _stride(index: Expr, var: Var) -> int:
     if coefficient is None:
         return 1
     if not coefficient.terms:
+        # The access repeats over this loop; as an outer loop it leaves the contiguous loops innermost.
         return 1 << 62
-    known = coefficient.as_int()
+    number = coefficient.as_int()
     degree = max(len(monomial) for monomial, _ in coefficient.terms)
-    return abs(known) if known is not None else 1 << (20 * degree)
+    return abs(number) if number is not None else 1 << (20 * degree)
 
 
 def merge_loops(kernel: Kernel) -> Kernel:
@@ -103,12 +106,14 @@ def merge_loops(kernel: Kernel) -> Kernel:
 def _merge(
     loops: tuple[Loop, ...], expressions: Sequence[Expr]
 ) -> tuple[tuple[Loop, ...], Callable[[Expr], Expr]]:
+    """Merge adjacent loops; return the merged loops and the function that rewrites index expressions."""
     steps: list[tuple[Var, Var, Var]] = []
     current = list(loops)
     exprs = list(expressions)
     position = len(current) - 2
     while position >= 0:
         high, low = current[position], current[position + 1]
+        # From the innermost pair outwards: a merged loop can be merged again with the next outer loop.
         if all(_walks_as_one(e, high.var, low) for e in exprs):
             extent = high.extent * low.extent
             merged = Var(high.var.name, VarKind.LOOP, extent)
@@ -138,8 +143,9 @@ def _fold(expr: Expr, high: Var, low: Var, merged: Var) -> Expr:
 
 
 def _expressions(kernel: Kernel) -> list[Expr]:
-    found = [store.index for store in kernel.stores]
-    return found + [expr for value in kernel.values for expr in expressions(value)]
+    """Return all index expressions of a kernel."""
+    indices = [store.index for store in kernel.stores]
+    return indices + [expr for value in kernel.values for expr in expressions(value)]
 
 
 def _rewrite(kernel: Kernel, change: Callable[[Expr], Expr]) -> Kernel:
@@ -149,16 +155,16 @@ def _rewrite(kernel: Kernel, change: Callable[[Expr], Expr]) -> Kernel:
 
 
 def rename_loops(kernel: Kernel) -> Kernel:
-    """Rename outer loops to ``p0, p1, ...``, inner ones to ``r0, r1, ...``: equal kernels get equal text."""
+    """Rename outer loops to ``p0, p1, ...``, inner loops to ``r0, r1, ...``: equal kernels get equal text."""
     mapping: dict[Var, Expr] = {}
 
     def renamed(loops: Iterable[Loop], letter: str) -> tuple[Loop, ...]:
-        made = []
+        result = []
         for k, loop in enumerate(loops):
             var = Var(f"{letter}{k}", VarKind.LOOP, loop.extent)
             mapping[loop.var] = of_atom(var)
-            made.append(Loop(var, loop.extent))
-        return tuple(made)
+            result.append(Loop(var, loop.extent))
+        return tuple(result)
 
     changed = replace(kernel, outer=renamed(kernel.outer, "p"), inner=renamed(kernel.inner, "r"))
     return _rewrite(changed, lambda e: e.subs(mapping))
@@ -167,8 +173,8 @@ def rename_loops(kernel: Kernel) -> Kernel:
 def find_sizes(kernel: Kernel) -> Kernel:
     """List the symbolic sizes that the kernel takes as arguments."""
     exprs = [*_expressions(kernel), *(loop.extent for loop in (*kernel.outer, *kernel.inner))]
-    found = {v.name for expr in exprs for v in expr.variables if v.symbolic}
-    return replace(kernel, sizes=tuple(sorted(found)))
+    names = {v.name for expr in exprs for v in expr.variables if v.symbolic}
+    return replace(kernel, sizes=tuple(sorted(names)))
 
 
 PASSES = (split_loops, order_loops, merge_loops, rename_loops, find_sizes)

@@ -23,6 +23,7 @@ from fxstack_inductor.schedule.outvariants import out_variant
 from fxstack_inductor.schedule.steps import KernelStep, Plan, Step
 
 ALIGNMENT = 64
+"""Bytes to which every tensor in the arena is aligned: a cache line, and the widest vector."""
 ADDMM = find_overload("addmm.default")
 SEE_STORAGE = frozenset(
     find_overload(f"{name}.default")
@@ -40,11 +41,7 @@ SEE_STORAGE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A tensor in the arena, alive from step ``first`` to step ``last``.
-
-    Tensors of one ``group`` have equal layouts and share a place: each is computed in place from the one
-    before.
-    """
+    """A tensor in the arena, alive from step ``first`` to step ``last``."""
 
     name: str
     layout: Layout
@@ -52,6 +49,7 @@ class Slot:
     first: int
     last: int
     group: str = ""
+    """Tensors of one group have equal layouts and share a block: each is computed in place from the previous tensor."""
 
 
 def used(step: Step) -> Iterable[Node]:
@@ -107,16 +105,17 @@ def added_to(step: Step) -> Node | None:
 
 
 def _groups(plan: Plan, last: Mapping[Node, int]) -> dict[Node, str]:
-    """Return place names of tensors computed in place; ``last`` maps arena tensors to their last steps."""
-    found: dict[Node, str] = {}
+    """Return the group names of tensors computed in place; ``last`` maps arena tensors to their last steps."""
+    groups: dict[Node, str] = {}
+    # The addend must die at this step: another reader would see the sum in place of the addend.
     for position, step in enumerate(plan.steps):
         base = added_to(step)
         if base is None or not isinstance(step, ExternCall) or last.get(base) != position:
             continue
         result = step.outputs[0]
         if result in last:
-            found[result] = found.setdefault(base, base.name)
-    return found
+            groups[result] = groups.setdefault(base, base.name)
+    return groups
 
 
 def place(chosen: Sequence[Slot], symbols: Mapping[str, int]) -> tuple[list[int], int]:
@@ -126,21 +125,22 @@ def place(chosen: Sequence[Slot], symbols: Mapping[str, int]) -> tuple[list[int]
 
 def arrange(chosen: Sequence[Slot], sizes: Sequence[int]) -> tuple[list[int], int]:
     """Return the slots' byte offsets and the arena's size, for given slot sizes in bytes."""
-    places = _places(chosen, [_aligned(size) for size in sizes])
-    placed = _Timeline(max((p.last for p in places), default=0) + 1)
-    for own in sorted(places, key=lambda p: (-p.size, p.first)):
-        own.offset = _lowest_gap(own, placed.beside(own))
-        placed.add(own)
+    blocks = _blocks(chosen, [_aligned(size) for size in sizes])
+    timeline = _Timeline(max((p.last for p in blocks), default=0) + 1)
+    # Large blocks first: small blocks fit into the gaps that remain, and not the other way round.
+    for block in sorted(blocks, key=lambda p: (-p.size, p.first)):
+        block.offset = _lowest_gap(block, timeline.overlapping(block))
+        timeline.add(block)
     offsets = [0] * len(chosen)
-    for own in places:
-        for k in own.slots:
-            offsets[k] = own.offset
-    return offsets, max((p.offset + p.size for p in places), default=0)
+    for block in blocks:
+        for k in block.slots:
+            offsets[k] = block.offset
+    return offsets, max((p.offset + p.size for p in blocks), default=0)
 
 
 @dataclass(slots=True)
-class _Place:
-    """Memory that several slots share in turn."""
+class _Block:
+    """A range of the arena that several slots use in turn."""
 
     slots: list[int]
     size: int
@@ -149,57 +149,60 @@ class _Place:
     offset: int = 0
 
 
-def _places(chosen: Sequence[Slot], sizes: Sequence[int]) -> list[_Place]:
-    found: dict[str | int, _Place] = {}
+def _blocks(chosen: Sequence[Slot], sizes: Sequence[int]) -> list[_Block]:
+    """Return the blocks of the slots; the lifetime of a block covers the lifetimes of its slots."""
+    blocks: dict[str | int, _Block] = {}
     for k, slot in enumerate(chosen):
-        own = found.setdefault(slot.group or k, _Place([], sizes[k], slot.first, slot.last))
-        own.slots.append(k)
-        own.first, own.last = min(own.first, slot.first), max(own.last, slot.last)
-    return list(found.values())
+        block = blocks.setdefault(slot.group or k, _Block([], sizes[k], slot.first, slot.last))
+        block.slots.append(k)
+        block.first, block.last = min(block.first, slot.first), max(block.last, slot.last)
+    return list(blocks.values())
 
 
 class _Timeline:
-    """Places by lifetime; finds the places alive during a given one without scanning all others.
+    """Blocks by lifetime; finds the blocks alive during another block without a scan of all blocks.
 
-    ``alive`` is a segment tree over the steps: a place is stored at the few tree nodes whose ranges its
+    ``alive`` is a segment tree over the steps: a block is stored at the few tree nodes whose ranges its
     lifetime covers.
     """
 
     def __init__(self, steps: int) -> None:
         self.leaves = 1 << (steps - 1).bit_length()
-        self.alive: dict[int, list[_Place]] = defaultdict(list)
-        self.starts: list[_Place] = []
+        self.alive: dict[int, list[_Block]] = defaultdict(list)
+        self.starts: list[_Block] = []
 
-    def add(self, own: _Place) -> None:
-        insort(self.starts, own, key=_first)
-        low, high = own.first + self.leaves, own.last + self.leaves + 1
+    def add(self, block: _Block) -> None:
+        """Record ``block``, whose lifetime covers O(log steps) nodes of the tree."""
+        insort(self.starts, block, key=_first)
+        low, high = block.first + self.leaves, block.last + self.leaves + 1
         while low < high:
             if low & 1:
-                self.alive[low].append(own)
+                self.alive[low].append(block)
                 low += 1
             if high & 1:
                 high -= 1
-                self.alive[high].append(own)
+                self.alive[high].append(block)
             low, high = low >> 1, high >> 1
 
-    def beside(self, own: _Place) -> list[_Place]:
-        """Return the places alive at some step of ``own``'s lifetime, lowest offset first."""
-        after = bisect_right(self.starts, own.first, key=_first)
-        found = self.starts[after : bisect_right(self.starts, own.last, key=_first)]
-        node = own.first + self.leaves
+    def overlapping(self, block: _Block) -> list[_Block]:
+        """Return the blocks alive at some step of ``block``'s lifetime, lowest offset first."""
+        after = bisect_right(self.starts, block.first, key=_first)
+        blocks = self.starts[after : bisect_right(self.starts, block.last, key=_first)]
+        node = block.first + self.leaves
         while node:
-            found += self.alive.get(node, ())
+            blocks += self.alive.get(node, ())
             node >>= 1
-        return sorted(found, key=_offset)
+        return sorted(blocks, key=_offset)
 
 
 _first, _offset = attrgetter("first"), attrgetter("offset")
 
 
-def _lowest_gap(own: _Place, beside: Sequence[_Place]) -> int:
+def _lowest_gap(block: _Block, overlapping: Sequence[_Block]) -> int:
+    """Return the lowest offset at which ``block`` fits between the blocks ``overlapping``, sorted by offset."""
     position = 0
-    for other in beside:
-        if other.offset - position >= own.size:
+    for other in overlapping:
+        if other.offset - position >= block.size:
             break
         position = max(position, other.offset + other.size)
     return position

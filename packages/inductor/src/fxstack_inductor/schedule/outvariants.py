@@ -20,21 +20,22 @@ OUT_VARIANTS = {
     find_overload(f"{name}.default"): find_overload(f"{name}.out")
     for name in ("mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "addmv", "dot")
 }
+"""The ``out=`` overload of each operator that writes into planned memory."""
 
 
 def out_variant(call: ExternCall, device: str = "cpu") -> Any:
     """Return ``call``'s ``out=`` overload; None unless it returns one contiguous tensor on ``device``."""
-    found = OUT_VARIANTS.get(call.target)
-    if found is None or len(call.outputs) != 1:
+    overload = OUT_VARIANTS.get(call.target)
+    if overload is None or len(call.outputs) != 1:
         return None
     layout = call.outputs[0].layout
     if layout.device.type != device or layout.stride != contiguous_strides(layout.shape):
         return None
-    return found
+    return overload
 
 
 def draws_bernoulli(call: object) -> bool:
-    """Whether ``runtime.dropout.bernoulli`` can replace ``call``."""
+    """Whether ``call`` draws random bits that ``runtime.dropout.bernoulli`` draws faster, with equal results."""
     if not isinstance(call, ExternCall) or call.target is not BERNOULLI or call.kwargs:
         return False
     layout = call.outputs[0].layout

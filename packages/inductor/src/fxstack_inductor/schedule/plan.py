@@ -22,9 +22,9 @@ from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.schedule import loops
 from fxstack_inductor.schedule.build import build_kernel
 from fxstack_inductor.schedule.fusion.groups import Fusion, fuse
-from fxstack_inductor.schedule.fusion.inlining import Usage, choose_inlined, is_range_call, usage
+from fxstack_inductor.schedule.fusion.inlining import Usage, choose_inlined, find_usage, is_range_call
 from fxstack_inductor.schedule.fusion.inplace import share_memory, write_in_place
-from fxstack_inductor.schedule.fusion.inplace_scatter import chained
+from fxstack_inductor.schedule.fusion.inplace_scatter import drop_copies
 from fxstack_inductor.schedule.fusion.state import Group, Unit
 from fxstack_inductor.schedule.steps import KernelStep, Plan, Step, TemplateCall, show_plan
 from fxstack_interchange.passes import NothingToDo, Pass, run_passes
@@ -40,11 +40,13 @@ class Scheduling:
     program: Program
     options: InductorOptions
     usage: Usage | None = None
+    """Set by ``find_uses``; None before."""
     inlined: frozenset[Node] = frozenset()
     fusion: Fusion | None = None
     units: tuple[Unit, ...] = ()
     steps: tuple[Step, ...] | None = None
     copies: tuple[Mutation, ...] = ()
+    """Mutations that the host must copy, because no kernel writes the input."""
 
     @property
     def uses(self) -> Usage:
@@ -73,13 +75,13 @@ def _plan_of(state: Scheduling) -> Plan:
 
 
 def find_uses(state: Scheduling) -> Scheduling:
-    """Find the tensors that something reads, and those that must be in memory.
+    """Find the tensors that something reads, and the tensors that must be in memory.
 
     >>> example("find_uses", lambda x: (x * 2).exp().sum(1))
     + # read by something: mul__0, exp__1, sum_1__2
     + # in memory: sum_1__2
     """
-    return replace(state, usage=usage(state.program))
+    return replace(state, usage=find_usage(state.program))
 
 
 def inline_tensors(state: Scheduling) -> Scheduling | NothingToDo:
@@ -218,12 +220,12 @@ def find_sizes(state: Scheduling) -> Scheduling | NothingToDo:
     - kernel kernel_0(arg0_1: float32[s0*s0], mul__0: float32[s0*s0]):
     + kernel kernel_0(arg0_1: float32[s0*s0], mul__0: float32[s0*s0], s0):
     """
-    found = _each_kernel(state, loops.find_sizes, "no kernel has symbolic sizes")
-    for step in state.ordered if isinstance(found, NothingToDo) else found.ordered:
+    changed = _each_kernel(state, loops.find_sizes, "no kernel has symbolic sizes")
+    for step in state.ordered if isinstance(changed, NothingToDo) else changed.ordered:
         if state.options.verify and _has_loops(step):
             with about(*step.kernel.origins):
                 verify(step.kernel, "loop passes")
-    return found
+    return changed
 
 
 def _each_kernel(
@@ -277,7 +279,7 @@ def chain_scatters(state: Scheduling) -> Scheduling | NothingToDo:
     ...
     + kernel_1: index_add; reads arg1_1, arg0_1, index_add_1__3; stores
     """
-    steps = tuple(chained(state.program, state.ordered))
+    steps = tuple(drop_copies(state.program, state.ordered))
     if _same(steps, state.ordered):
         return NothingToDo("no scatter follows a scatter")
     return replace(state, steps=steps)
@@ -307,6 +309,10 @@ def _stored_nodes(steps: Iterable[Step]) -> Iterator[Node]:
     return (node for step in steps if isinstance(step, KernelStep) for node in step.stored)
 
 
+# The order matters. Usage decides what can be inlined, and fusion sees only tensors that are not inlined. Loops are
+# split before they are ordered, because the parts of a split loop have strides of their own, and merged after that,
+# because only neighbours merge. Names and sizes come last, when the loops are final. The scatter passes work on
+# built kernels: they must know whether a kernel only copies.
 SCHEDULE: Final = (
     Pass("find_uses", find_uses),
     Pass("inline_tensors", inline_tensors),
@@ -325,20 +331,21 @@ SCHEDULE: Final = (
 
 
 def text(state: Scheduling) -> str:
-    """Return the program as text, with what is known of its tensors; once there are kernels, the kernels."""
+    """Return the program as text with the facts about its tensors; after ``build_kernels``, return the kernels."""
     if state.steps is not None:
         kernels = (show_kernel(step.kernel) for step in state.steps if isinstance(step, KernelStep))
         return "\n".join([*kernels, show_plan(_plan_of(state))]) + "\n"
-    return show_program(state.program) + "".join(f"# {line}\n" for line in _known(state))
+    return show_program(state.program) + "".join(f"# {line}\n" for line in _usage_lines(state))
 
 
-def _known(state: Scheduling) -> Iterator[str]:
-    found = state.usage
-    if found is None:
+def _usage_lines(state: Scheduling) -> Iterator[str]:
+    """Yield the facts about tensors that passes have found, for ``text``."""
+    uses = state.usage
+    if uses is None:
         return
-    yield f"read by something: {_names(found.live)}"
-    yield f"in memory: {_names(sorted(found.required, key=lambda node: node.name))}"
-    yield from (f"inlined: {node.name}" for node in found.live if node in state.inlined)
+    yield f"read by something: {_names(uses.live)}"
+    yield f"in memory: {_names(sorted(uses.required, key=lambda node: node.name))}"
+    yield from (f"inlined: {node.name}" for node in uses.live if node in state.inlined)
     for unit in state.units:
         if isinstance(unit, Group):
             yield f"kernel over {', '.join(str(var.extent) for var in unit.space)}: {_names(unit.placed)}"
@@ -378,6 +385,7 @@ def _ordered(fusion: Fusion, units: Sequence[Unit]) -> list[Unit]:
         for dependency in waiting[id(unit)]:
             followers.setdefault(dependency, []).append(id(unit))
     by_id = {id(u): u for u in units}
+    # The position in the list breaks ties, so that equal graphs give equal programs.
     rank = {id(u): (*_rank(fusion, u), n) for n, u in enumerate(units)}
     ready = [(rank[key], key) for key, needs in waiting.items() if not needs]
     heapq.heapify(ready)
@@ -389,6 +397,7 @@ def _ordered(fusion: Fusion, units: Sequence[Unit]) -> list[Unit]:
             waiting[follower].discard(key)
             if not waiting[follower]:
                 heapq.heappush(ready, (rank[follower], follower))
+    # Precedence refuses merges that would close a cycle; a cycle here would drop units silently.
     if len(result) != len(units):
         raise AssertionError("fusion made a cycle")
     return result

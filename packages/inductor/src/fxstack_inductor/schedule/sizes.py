@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from fxstack_inductor.ir.expr import Expr, Var
 from fxstack_inductor.ir.nodes import Computed, ExternCall, Index, Indirect, Node, Read
-from fxstack_inductor.lower.facts import leaves
+from fxstack_inductor.lower.node_queries import leaves
 from fxstack_inductor.lower.program import HostCall, HostValue, Program
 
 Call = ExternCall | HostCall
@@ -15,12 +15,13 @@ Call = ExternCall | HostCall
 
 @dataclass
 class SizeProviders:
-    """``calls``: calls that return host values and symbols, by name; ``symbols``: symbols among the names."""
+    """Calls that return host values and symbols, by name; ``symbols`` are the names that are size symbols."""
 
     inlined: Collection[Node]
     calls: dict[str, Call]
     symbols: frozenset[str]
     known: dict[Computed, frozenset[str]] = field(default_factory=dict)
+    """Names that a kernel of each tensor needs, computed once."""
 
     def of_kernel(self, nodes: Iterable[Computed]) -> list[Call]:
         """Return the calls that must precede a kernel of ``nodes`` because of sizes."""
@@ -33,32 +34,34 @@ class SizeProviders:
         """Return the calls whose host values or symbols ``call`` takes, or needs for its operands' sizes."""
         names = {*_mentioned((call.args, call.kwargs))}
         names |= {v.name for node in call.reads for v in memory_sizes(node)}
-        found = [self.calls[name] for name in sorted(names) if name in self.calls]
-        return [other for other in found if other is not call]
+        calls = [self.calls[name] for name in sorted(names) if name in self.calls]
+        return [other for other in calls if other is not call]
 
     def _names(self, node: Computed) -> frozenset[str]:
+        """Return the symbols that computing ``node`` needs, through inlined tensors."""
         if node not in self.known:
-            own = {v.name for v in _symbols(node)} & self.symbols
+            names = {v.name for v in _symbols(node)} & self.symbols
             for read in node.reads:
                 if read.node in self.inlined and isinstance(read.node, Computed):
-                    own |= self._names(read.node)
-            self.known[node] = frozenset(own)
+                    names |= self._names(read.node)
+            self.known[node] = frozenset(names)
         return self.known[node]
 
 
 def size_providers(program: Program, inlined: Collection[Node]) -> SizeProviders:
+    """Return the calls of ``program`` that return sizes, under their own names and the names of their symbols."""
     calls: dict[str, Call] = {}
     for step in program.steps:
         if isinstance(step, HostCall):
             calls[step.name] = step
         elif isinstance(step, ExternCall):
             calls |= {output.name: step for output in step.outputs}
-    found = dict(calls)
+    by_name = dict(calls)
     for binding in program.bindings:
         if binding.source in calls:
-            found[binding.symbol] = calls[binding.source]
+            by_name[binding.symbol] = calls[binding.source]
     symbols = frozenset(b.symbol for b in program.bindings if b.source in calls)
-    return SizeProviders(inlined, found, symbols)
+    return SizeProviders(inlined, by_name, symbols)
 
 
 def _mentioned(value: object) -> list[str]:
@@ -90,5 +93,5 @@ def _symbols(node: Computed) -> set[Var]:
                 expressions += [*source.shape, *source.layout.stride]
             case _:
                 pass
-    found = {v for e in expressions for v in e.variables}
-    return {v for v in found if v.symbolic} | memory_sizes(node)
+    variables = {v for e in expressions for v in e.variables}
+    return {v for v in variables if v.symbolic} | memory_sizes(node)

@@ -15,11 +15,12 @@ from fxstack_interchange.format.show import short_repr
 
 @dataclass(frozen=True)
 class KernelStep:
-    """A launch. ``stored``: tensors it creates; ``reads``: tensors it reads, and inputs it writes."""
+    """A launch of a kernel, which creates the tensors ``stored``."""
 
     kernel: Kernel
     stored: tuple[Computed | Extern, ...]
     reads: tuple[Node, ...]
+    """Tensors that the kernel reads, and inputs that it writes."""
 
 
 @dataclass(eq=False, slots=True)
@@ -40,6 +41,7 @@ class Plan:
     program: Program
     steps: tuple[Step, ...]
     refusals: tuple[tuple[str, str, Refusal], ...]
+    """Pairs of tensors that fusion refused to compute in one kernel, with the reason."""
     copies: tuple[Mutation, ...]
     """Mutations that no kernel performs; the host copies them."""
 

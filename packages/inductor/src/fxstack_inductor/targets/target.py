@@ -49,7 +49,7 @@ class Target(ABC):
     writes_repros: ClassVar[bool] = False
     """Whether ``options.repro_dir`` applies: ``repro`` can write a graph of this target as a script."""
     has_images: ClassVar[bool] = False
-    """Whether ``keep`` can store a compiled graph on disk."""
+    """Whether ``compiled_store`` can store a compiled graph on disk."""
     has_attention: ClassVar[bool] = False
     """Whether the operators of ``templates.attention`` become kernels. On other devices they must be decomposed."""
 

@@ -3,5 +3,5 @@
 ``strategy`` chooses a loop structure and its writer: ``points``, ``tiles``, ``function``,
 ``reductions.columns`` or ``scatter``. ``text`` and ``ops`` print values; ``sharing`` and ``threads`` divide
 loops among threads; ``module`` joins the functions. Modules here import ``ir``, ``codegen`` helpers and
-``schedule.borders``. Begin with ``strategy``, then ``loops`` and ``points``.
+``schedule.condition_splits``. Begin with ``strategy``, then ``loops`` and ``points``.
 """

@@ -11,7 +11,7 @@ from fxstack_inductor.codegen.c.threads import shared_heads
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import integer
 from fxstack_inductor.ir.kernel import Kernel
-from fxstack_inductor.schedule.borders import assume, invariant_condition, segments
+from fxstack_inductor.schedule.condition_splits import assume, invariant_condition, segments
 
 MAX_DECISIONS = 4
 """The number of loop-invariant conditions that are decided outside a last loop with a short body."""

@@ -2,5 +2,5 @@
 
 ``writer`` writes a function; templates have writers that derive from it. ``ops`` and ``float8`` are scalar
 operations; ``templates.kernels`` joins the kernels of a graph. Modules here import ``ir``, ``errors``, ``tiling``, ``codegen``
-helpers and ``schedule.index_width``. Begin with ``writer``.
+helpers and ``schedule.int32_indexing``. Begin with ``writer``.
 """

@@ -29,7 +29,7 @@ from fxstack_inductor.ir.kernel import (
     Store,
     index_operands,
 )
-from fxstack_inductor.schedule.index_width import INT32, fits, magnitude, narrow
+from fxstack_inductor.schedule.int32_indexing import INT32, fits, magnitude, narrow
 from fxstack_inductor.tiling.kernels import FLOAT8_NAMES, KernelTiling
 from fxstack_inductor.tiling.tiles import extent
 from fxstack_interchange.code_writer import CodeWriter

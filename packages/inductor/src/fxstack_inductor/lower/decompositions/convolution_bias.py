@@ -20,7 +20,10 @@ def convolution(  # noqa: PLR0917 - the operator's signature
     padding: Sequence[int], dilation: Sequence[int], transposed: bool, output_padding: Sequence[int],
     groups: int,
 ) -> Any:  # fmt: skip
-    """Decompose ``aten.convolution`` into a convolution and an addition; NotImplemented without a gain."""
+    """Decompose ``aten.convolution`` into a convolution and an addition.
+
+    Return NotImplemented if that brings nothing: on a CPU, without a bias, or for a depthwise convolution.
+    """
     if bias is None or not x.is_cuda or (groups > 1 and weight.shape[1] == 1):
         return NotImplemented
     rest = (stride, padding, dilation, transposed, output_padding, groups)
@@ -35,7 +38,10 @@ def convolution_backward(  # noqa: PLR0917 - the operator's signature
     stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], transposed: bool,
     output_padding: Sequence[int], groups: int, output_mask: Sequence[bool],
 ) -> Any:  # fmt: skip
-    """Decompose the bias's gradient into a sum; NotImplemented unless it is wanted, on a GPU."""
+    """Decompose the gradient of the bias into a sum.
+
+    Return NotImplemented on a CPU, or if nobody needs the gradient of the bias.
+    """
     of_x, of_weight, of_bias = output_mask
     if not of_bias or not grad.is_cuda or grad.dim() != weight.dim():
         return NotImplemented
@@ -44,5 +50,5 @@ def convolution_backward(  # noqa: PLR0917 - the operator's signature
         return None, None, total
     rest = (stride, padding, dilation, transposed, output_padding, groups)
     mask = [of_x, of_weight, False]
-    made = aten.convolution_backward.default(grad, x, weight, bias_sizes, *rest, mask)
-    return made[0], made[1], total
+    gradients = aten.convolution_backward.default(grad, x, weight, bias_sizes, *rest, mask)
+    return gradients[0], gradients[1], total

@@ -32,13 +32,14 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
 )
 """The function for one tensor, by the name behind ``_foreach_``."""
 _OF_NUMBERS = MappingProxyType({"maximum": torch.clamp_min, "minimum": torch.clamp_max})
-"""Functions for a numeric second operand."""
+"""Functions that replace a function of ``_FUNCTIONS`` if the second operand is a number."""
 _OVERLOADS = ("default", "List", "Scalar", "ScalarList", "Tensor", "ScalarAndTensor")
 _SCALED = frozenset({"addcmul", "addcdiv"})
 """Operators that take the number behind the tensors as ``value=``."""
 
 
 def _each(name: str, overload: str) -> Callable[..., Any]:
+    """Return a function of lists that applies the operator ``name`` to the tensors at each position."""
     numbers = overload in {"Scalar", "ScalarList"}
     function = (_OF_NUMBERS.get(name) if numbers else None) or _FUNCTIONS[name]
 
@@ -62,10 +63,10 @@ def _one(value: object, position: int) -> Any:
 
 def foreach_rules() -> Mapping[Any, Callable[..., Any]]:
     """Return the decompositions of the overloads that this torch has."""
-    found = {}
+    rules = {}
     for name in _FUNCTIONS:
         for overload in _OVERLOADS:
             operator = find_overload(f"_foreach_{name}.{overload}")
             if operator is not None and not (name in _SCALED and overload == "Tensor"):
-                found[operator] = _each(name, overload)
-    return found
+                rules[operator] = _each(name, overload)
+    return rules

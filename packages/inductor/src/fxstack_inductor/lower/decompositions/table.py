@@ -19,87 +19,23 @@ from fxstack_inductor.lower.rules import RULES
 from fxstack_inductor.torch_compat import core_aten_decompositions, decomposition_table
 from fxstack_inductor.torch_compat import disable_current_modes as _disable_current_modes
 
-KEEP_PACKETS = frozenset(
-    [
-        "native_dropout",
-        "bernoulli",
-        "rand",
-        "rand_like",
-        "randn",
-        "randn_like",
-        "randint",
-        "randint_like",
-        "randperm",
-        "normal",
-        "normal_",
-        "uniform",
-        "uniform_",
-        "multinomial",
-        "exponential",
-        "rrelu_with_noise",
-        "mm",
-        "addmm",
-        "bmm",
-        "baddbmm",
-        "addbmm",
-        "addmv",
-        "mv",
-        "dot",
-        "vdot",
-        "convolution",
-        "convolution_backward",
-        "_scaled_dot_product_flash_attention_for_cpu",
-        "_scaled_dot_product_flash_attention_for_cpu_backward",
-        "embedding_dense_backward",
-        "grid_sampler_2d",
-        "grid_sampler_2d_backward",
-        "_cdist_forward",
-        "_cdist_backward",
-        "cumsum",
-        "cumprod",
-        "logcumsumexp",
-        "upsample_bilinear2d",
-        "upsample_nearest2d",
-        "upsample_bicubic2d",
-        "upsample_linear1d",
-        "upsample_trilinear3d",
-        "upsample_nearest1d",
-        "upsample_nearest3d",
-        "_upsample_nearest_exact1d",
-        "_upsample_nearest_exact2d",
-        "_upsample_nearest_exact3d",
-        "_upsample_bilinear2d_aa",
-        "_upsample_bicubic2d_aa",
-        "upsample_bilinear2d_backward",
-        "max_pool2d_with_indices",
-        "max_pool2d_with_indices_backward",
-        "avg_pool2d",
-        "avg_pool2d_backward",
-        "_adaptive_avg_pool2d",
-        "_adaptive_avg_pool2d_backward",
-        "max_unpool2d",
-        "max_unpool3d",
-        "reflection_pad1d",
-        "reflection_pad2d",
-        "reflection_pad3d",
-        "replication_pad1d",
-        "replication_pad2d",
-        "replication_pad3d",
-        "_unsafe_index",
-        "_unsafe_index_put",
-        "im2col",
-        "col2im",
-        "lstm",
-        "gru",
-        "_thnn_fused_lstm_cell",
-        "isin",
-        "bucketize",
-        "searchsorted",
-        "trace",
-        "unfold_backward",
-        "multilabel_margin_loss_forward",
-    ]
-)
+_KEPT = """
+    native_dropout bernoulli rand rand_like randn randn_like randint randint_like randperm normal normal_ uniform uniform_
+    multinomial exponential rrelu_with_noise
+    mm addmm bmm baddbmm addbmm addmv mv dot vdot convolution convolution_backward
+    _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward
+    lstm gru _thnn_fused_lstm_cell
+    upsample_bilinear2d upsample_bicubic2d upsample_linear1d upsample_trilinear3d upsample_bilinear2d_backward
+    upsample_nearest1d upsample_nearest2d upsample_nearest3d
+    _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d
+    _upsample_bilinear2d_aa _upsample_bicubic2d_aa grid_sampler_2d grid_sampler_2d_backward
+    max_pool2d_with_indices max_pool2d_with_indices_backward avg_pool2d avg_pool2d_backward
+    _adaptive_avg_pool2d _adaptive_avg_pool2d_backward max_unpool2d max_unpool3d im2col col2im
+    reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d
+    cumsum cumprod logcumsumexp trace unfold_backward _cdist_forward _cdist_backward multilabel_margin_loss_forward
+    embedding_dense_backward _unsafe_index _unsafe_index_put isin bucketize searchsorted
+"""
+KEEP_PACKETS = frozenset(_KEPT.split())
 """Operators that stay ATen calls although torch could decompose them."""
 
 
@@ -147,7 +83,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
 @cache
 def _table() -> dict[Any, Callable[..., Any]]:
-    """Return rules for ATen's operators; composite operators of other libraries consist of these already."""
+    """Return the decompositions of ATen's operators; composite operators of other libraries consist of ATen's already."""
     table: dict[Any, Callable[..., Any]] = {
         op: function
         for op, function in core_aten_decompositions().decomp_table.items()

@@ -40,6 +40,7 @@ def compare(op: str, a: Body, b: Body) -> Body:
 
 
 def floating(ctx: Context, values: tuple[Node, ...], make: Callable[..., Body]) -> Node:
+    """Apply ``make`` elementwise in the promoted dtype, which must be floating point."""
     dtype = promote(*values)
     if not dtype.is_floating_point:
         raise NotLowered("an activation of integers")

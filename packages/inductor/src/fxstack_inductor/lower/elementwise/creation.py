@@ -62,12 +62,7 @@ def arange(ctx: Context, end: object, **_: object) -> Node:
     return arange_step(ctx, 0, end)
 
 
-@rule("arange.start")
-def arange_start(ctx: Context, start: object, end: object, **_: object) -> Node:
-    return arange_step(ctx, start, end)
-
-
-@rule("arange.start_step")
+@rule("arange.start", "arange.start_step")
 def arange_step(ctx: Context, start: Any, end: Any, step: Any = 1, **_: Any) -> Node:
     dtype = ctx.value.dtype
     if not all(isinstance(v, (int, Expr)) for v in (start, step)) or dtype is torch.bool:
@@ -93,6 +88,7 @@ def triu(ctx: Context, x: Node, diagonal: int = 0) -> Node:
 
 
 def _triangle(ctx: Context, x: Node, op: str, diagonal: int) -> Node:
+    """Return ``x`` with zeros where ``row + diagonal`` and ``column`` do not compare by ``op``."""
     from_read = value_dtype(x.dtype)
     if x.dtype not in REGISTER_DTYPES:
         raise NotLowered(f"dtype {x.dtype}")

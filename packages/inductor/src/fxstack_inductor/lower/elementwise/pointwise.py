@@ -65,10 +65,12 @@ def elementwise(
 
 
 def call(op: str, *args: Body, dtype: torch.dtype | None = None) -> Call:
+    """Return the operation ``op`` with the dtype of its first argument, unless ``dtype`` is given."""
     return Call(op, args, args[0].dtype if dtype is None else dtype)
 
 
 def like(body: Body, value: float | HostScalar) -> Body:
+    """Return the number ``value`` in the dtype of ``body``."""
     return constant(value, body.dtype)
 
 
@@ -107,6 +109,7 @@ def _operation(op: str) -> Callable[[Body], Body]:
 
 
 def _rounding(op: str) -> Callable[[Body], Body]:
+    """Return an operation that rounds floats and keeps integers."""
     return lambda a: call(op, a) if a.dtype.is_floating_point else a
 
 
@@ -130,6 +133,8 @@ TESTS: dict[str, Callable[[Body], Body]] = {
 def _unary(
     make: Callable[[Body], Body], *, floating: bool = False, result: torch.dtype | None = None
 ) -> Callable[..., Node]:
+    """Return the rule of a function of one tensor; ``floating`` makes integers floats, as eager does."""
+
     def lower(ctx: Context, x: Node, *, memory_format: object = None) -> Node:
         dtype = float_dtype(promote(x)) if floating else promote(x)
         return elementwise(ctx, (x,), dtype, result or dtype, make)
@@ -167,10 +172,10 @@ def to_copy(
 
 @rule("prims::convert_element_type.default")
 def convert(ctx: Context, x: Node, dtype: torch.dtype) -> Node:
-    known = REGISTER_DTYPES
+    kernel_dtypes = REGISTER_DTYPES
     if ctx.target.float8:
-        known = known.union(FLOAT8_DTYPES)
-    if dtype not in known or x.dtype not in known:
+        kernel_dtypes = kernel_dtypes.union(FLOAT8_DTYPES)
+    if dtype not in kernel_dtypes or x.dtype not in kernel_dtypes:
         raise NotLowered(f"conversion from {x.dtype} to {dtype}")
 
     def body(a: Body) -> Body:
@@ -216,32 +221,20 @@ def _binary(op: str, *, floating: bool | None = None) -> Callable[..., Node]:
     return lower
 
 
-def _register_binary(name: str, op: str, floating: bool | None) -> None:
-    for overload in ("Tensor", "Scalar", "default", "Tensor_Scalar", "Scalar_Tensor"):
-        registry.add(f"{name}.{overload}", _binary(op, floating=floating))
-
-
-for _name, _op, _floating in (
-    ("mul", "mul", False),
-    ("maximum", "maximum", False),
-    ("minimum", "minimum", False),
-    ("fmax", "fmax", None),
-    ("fmin", "fmin", None),
-    ("atan2", "atan2", True),
-    ("copysign", "copysign", True),
-    ("hypot", "hypot", None),
-    ("fmod", "fmod", None),
-    ("remainder", "remainder", None),
-    ("bitwise_and", "bitwise_and", False),
-    ("bitwise_or", "bitwise_or", False),
-    ("bitwise_xor", "bitwise_xor", False),
+for _floating, _names in (
+    (False, "mul maximum minimum bitwise_and bitwise_or bitwise_xor"),
+    (None, "fmax fmin hypot fmod remainder"),
+    (True, "atan2 copysign"),
 ):
-    _register_binary(_name, _op, _floating)
-
-del _name, _op, _floating
+    for _name in _names.split():
+        for _overload in ("Tensor", "Scalar", "default", "Tensor_Scalar", "Scalar_Tensor"):
+            registry.add(f"{_name}.{_overload}", _binary(_name, floating=_floating))
+del _name, _names, _floating, _overload
 
 
 def _sum(sign: str, flip: bool = False) -> Callable[..., Node]:
+    """Return the rule of an addition or subtraction with a factor ``alpha``; ``flip`` swaps the operands."""
+
     def lower(ctx: Context, x: TensorOrScalar, y: TensorOrScalar, alpha: Any = 1) -> Node:
         left, right = (y, x) if flip else (x, y)
         dtype = promote(x, y)
@@ -309,6 +302,8 @@ def floor_divide(ctx: Context, x: TensorOrScalar, y: TensorOrScalar) -> Node:
 
 
 def _comparison(op: str) -> Callable[..., Node]:
+    """Return the rule of a comparison, whose result is boolean."""
+
     def lower(ctx: Context, x: TensorOrScalar, y: TensorOrScalar) -> Node:
         return elementwise(ctx, (x, y), promote(x, y), BOOL, lambda a, b: call(op, a, b, dtype=BOOL))
 
@@ -316,6 +311,8 @@ def _comparison(op: str) -> Callable[..., Node]:
 
 
 def _logical(op: str) -> Callable[..., Node]:
+    """Return the rule of a logical operation on the truth of two tensors."""
+
     def lower(ctx: Context, x: Node, y: Node) -> Node:
         dtype = promote(x, y)
         return elementwise(ctx, (x, y), dtype, BOOL, lambda a, b: call(op, truth(a), truth(b)))
@@ -366,8 +363,8 @@ def clamp(
 ) -> Node:
     dtype = promote(x, *(v for v in (min, max) if v is not None))
     min, max = _in_range(min, dtype, low=True), _in_range(max, dtype, low=False)
-    given = [v for v in (min, max) if v is not None]
-    maximum_of_two = len(given) == 1 and isinstance(given[0], Node)
+    bounds = [v for v in (min, max) if v is not None]
+    maximum_of_two = len(bounds) == 1 and isinstance(bounds[0], Node)
 
     def bounded(op: str, a: Body, bound: Body) -> Body:
         # Of two equal zeros the second operand wins: a sole tensor bound, else the bounded value.
@@ -379,7 +376,7 @@ def clamp(
             a = bounded("maximum", a, rest.pop(0))
         return a if max is None else bounded("minimum", a, rest.pop(0))
 
-    return elementwise(ctx, (x, *given), dtype, dtype, body)
+    return elementwise(ctx, (x, *bounds), dtype, dtype, body)
 
 
 def _in_range(bound: TensorOrScalar | None, dtype: torch.dtype, *, low: bool) -> TensorOrScalar | None:
@@ -408,6 +405,8 @@ def clamp_max(ctx: Context, x: Node, max: TensorOrScalar) -> Node:
 
 
 def _added(op: str) -> Callable[..., Node]:
+    """Return the rule of ``addcmul`` or ``addcdiv``: ``x + value * y op z``."""
+
     def lower(ctx: Context, x: Node, y: Node, z: Node, *, value: float = 1) -> Node:
         dtype = promote(x, y, z)
         if op == "div" and not dtype.is_floating_point:

@@ -9,8 +9,8 @@ import torch
 from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import Expr, Var, of_atom
-from fxstack_inductor.lower.facts import symbolic
 from fxstack_inductor.lower.host.symbols import evaluator, size_expr
+from fxstack_inductor.lower.node_queries import symbolic
 from fxstack_inductor.lower.program import HostCall, Program, SymbolBinding
 
 
@@ -20,10 +20,12 @@ class Symbols:
     def __init__(self, program: Program) -> None:
         self._program = program
         self.bound: set[str] = set()
+        """Names of the symbols whose values the host knows."""
         self._sums: list[tuple[Expr, SymbolBinding]] = []
         """Sizes like ``u0 - 1`` with their location, solved for the symbol if no plain size gives it."""
 
     def bind_sizes(self, name: str, value: torch.Tensor) -> None:
+        """Bind the symbols of the sizes and strides of the tensor ``name``."""
         for dim, size in enumerate(value.shape):
             if isinstance(size, torch.SymInt):
                 self.bind(size_expr(size), SymbolBinding("", name, dim))
@@ -34,6 +36,7 @@ class Symbols:
                 self.bind(size_expr(stride), SymbolBinding("", name, dim, stride=True))
 
     def bind(self, expr: Expr, binding: SymbolBinding) -> None:
+        """Bind the symbol ``expr`` to ``binding``; a sum of symbols waits until ``define`` can solve it."""
         var = expr.as_var()
         if var is None:
             self._sums.append((expr, binding))
@@ -57,6 +60,7 @@ class Symbols:
                     self._compute(var)
 
     def _solve(self) -> None:
+        """Bind the symbols of sums in which one symbol is unknown."""
         sums, self._sums = self._sums, []
         for expr, binding in sums:
             missing = [v for v in expr.variables if v.name not in self.bound and not v.definition]
@@ -68,6 +72,7 @@ class Symbols:
                 self._add(var.name, replace(binding, rest=rest))
 
     def _compute(self, var: Var) -> None:
+        """Let the host compute the symbol from its definition, if it knows all symbols in the definition."""
         function, names = evaluator(var.definition)
         if not self.bound.issuperset(names):
             return

@@ -7,8 +7,8 @@ import torch
 from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.nodes import Argument, Extern, ExternCall, Layout, Node
 from fxstack_inductor.lower.context import HostScalar
-from fxstack_inductor.lower.facts import tensors
 from fxstack_inductor.lower.host.numbers import number_bits, tensor_bits
+from fxstack_inductor.lower.node_queries import tensors
 from fxstack_inductor.lower.program import HostValue, Program
 
 
@@ -35,20 +35,21 @@ class HostNumbers:
             raise NotLowered(f"{value.name}, which the host computes")
         if self._device != "cpu":
             return HostScalar(self.argument(value.name, value, torch.float64, device))
-        found = self._floats[value]
-        if found is None:
-            found = self._floats[value] = HostScalar(self._tensor(value))
-        return found
+        scalar = self._floats[value]
+        if scalar is None:
+            scalar = self._floats[value] = HostScalar(self._tensor(value))
+        return scalar
 
     def _tensor(self, value: HostValue) -> Node:
+        """Append a host call that makes a 0-d float64 tensor of the number, for kernels on CPU."""
         name = f"{value.name}_tensor"
         target = torch.ops.aten.scalar_tensor.default
         call = ExternCall(name, target, (value,), {"dtype": torch.float64}, reads=())
         layout = Layout((), (), torch.float64, torch.device("cpu"))
-        made = Extern(name=name, layout=layout, origin=name, call=call, path=())
-        call.outputs.append(made)
+        result = Extern(name=name, layout=layout, origin=name, call=call, path=())
+        call.outputs.append(result)
         self._program.steps.append(call)
-        return made
+        return result
 
     def argument(self, name: str, value: HostValue | Node, dtype: torch.dtype, device: torch.device) -> Node:
         """Return the host's ``value`` (a number, or a tensor with one element) as a GPU kernel argument."""
@@ -57,8 +58,8 @@ class HostNumbers:
             name = f"{name}_bits"
             call = ExternCall(name, function, (value,), {}, tuple(tensors(value)))
             layout = Layout((), (), dtype, device)
-            made = Argument(name=name, layout=layout, origin=name, call=call)
-            call.outputs.append(made)
+            argument = Argument(name=name, layout=layout, origin=name, call=call)
+            call.outputs.append(argument)
             self._program.steps.append(call)
-            self._arguments[value] = made
+            self._arguments[value] = argument
         return self._arguments[value]

@@ -10,11 +10,11 @@ _HALF = 1 << 63
 _DOUBLE, _INTEGER = struct.Struct("<d"), struct.Struct("<q")
 
 
-LARGEST_WORD = _HALF - 1
+MAX_INT64 = _HALF - 1
 
 
 def word(value: int) -> int:
-    """Return ``value``, which kernels read as a signed integer of 64 bits.
+    """Return ``value`` if it fits into the signed 64-bit integer that kernels read.
 
     Raises:
         OverflowError: ``value`` needs more bits. Eager may compute with it.
@@ -26,8 +26,8 @@ def word(value: int) -> int:
 
 def number_bits(value: float) -> int:
     """Return the bits of ``value`` in double precision, as a signed integer."""
-    found: int = _INTEGER.unpack(_DOUBLE.pack(value))[0]
-    return found
+    bits: int = _INTEGER.unpack(_DOUBLE.pack(value))[0]
+    return bits
 
 
 def tensor_bits(tensor: torch.Tensor) -> int:

@@ -20,21 +20,22 @@ NUMBERS = frozenset({aten._to_copy.default, aten.scalar_tensor.default})
 
 def numbers_on_device(graph_module: GraphModule) -> GraphModule:
     """Return ``graph_module``, or a copy in which no operator on a GPU has a number on CPU as argument."""
-    found = [node for node in graph_module.graph.nodes if _is_number(node)]
-    if not any(_on_gpu(user) for node in found for user in node.users):
+    numbers = [node for node in graph_module.graph.nodes if _is_number(node)]
+    if not any(_on_gpu(user) for node in numbers for user in node.users):
         return graph_module
     graph = torch.fx.Graph()
     copies: dict[FxNode, FxNode] = {}
     graph.output(graph.graph_copy(graph_module.graph, copies))
-    made = GraphModule(graph_module, graph)
+    result = GraphModule(graph_module, graph)
     last, old = next(iter(reversed(graph.nodes))), next(iter(reversed(graph_module.graph.nodes)))
     last.meta = dict(old.meta)
-    for node in found:
+    for node in numbers:
         _move(graph, copies[node], {user.name for user in node.users if _on_gpu(user)})
-    return made
+    return result
 
 
 def _is_number(node: FxNode) -> bool:
+    """Whether the node makes a 0-d CPU tensor from one number."""
     value = node.meta.get("val")
     return (
         node.target in NUMBERS
@@ -55,8 +56,8 @@ def _on_gpu(node: FxNode) -> bool:
 
 
 def _gpu(value: object) -> torch.device | None:
-    found = (v.device for v in _flat(value) if isinstance(v, torch.Tensor))
-    return next((device for device in found if device.type == "cuda"), None)
+    devices = (v.device for v in _flat(value) if isinstance(v, torch.Tensor))
+    return next((device for device in devices if device.type == "cuda"), None)
 
 
 def _flat(value: object) -> Iterable[object]:
@@ -64,6 +65,7 @@ def _flat(value: object) -> Iterable[object]:
 
 
 def _move(graph: torch.fx.Graph, node: FxNode, users: set[str]) -> None:
+    """Replace the number ``node`` by a tensor on the GPU of its users, in the nodes ``users``."""
     moved: dict[torch.device, FxNode] = {}
     value = node.meta["val"]
     for user in [u for u in node.users if u.name in users]:

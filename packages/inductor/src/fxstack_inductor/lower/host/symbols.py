@@ -20,7 +20,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statica
 from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import ONE, ZERO, Expr, Var, extremum, floordiv, integer, mod, of_atom
-from fxstack_inductor.lower.host.numbers import LARGEST_WORD
+from fxstack_inductor.lower.host.numbers import MAX_INT64
 from fxstack_inductor.torch_compat import PythonPrinter
 
 
@@ -47,8 +47,8 @@ def may_exceed_word(value: torch.SymInt) -> bool:
     expr, environment = value.node.expr, value.node.shape_env
     if expr.is_Symbol or free_unbacked_symbols(value) <= environment.size_like:
         return False
-    known = environment.bound_sympy(expr)
-    return not (known.lower >= -LARGEST_WORD - 1 and known.upper <= LARGEST_WORD)
+    interval = environment.bound_sympy(expr)
+    return not (interval.lower >= -MAX_INT64 - 1 and interval.upper <= MAX_INT64)
 
 
 def convert(expr: sympy.Basic, ranges: Mapping[Any, Any]) -> Expr:
@@ -67,12 +67,14 @@ def convert(expr: sympy.Basic, ranges: Mapping[Any, Any]) -> Expr:
 
 
 def _variable(name: str, expr: sympy.Expr, ranges: Mapping[Any, Any], definition: str) -> Expr:
-    known = ranges.get(expr)
-    nonnegative = bool(expr.is_nonnegative) or (known is not None and bool(known.lower >= 0))
+    """Return a variable for ``expr``; a variable of nonnegative values is a size, which bounds analysis can use."""
+    interval = ranges.get(expr)
+    nonnegative = bool(expr.is_nonnegative) or (interval is not None and bool(interval.lower >= 0))
     return of_atom(Var(name, VarKind.SIZE if nonnegative else VarKind.INTEGER, definition=definition))
 
 
 def _defined(expr: sympy.Expr, ranges: Mapping[Any, Any]) -> Expr:
+    """Return a variable that the host computes by the Python text of ``expr``."""
     if not expr.is_integer:
         raise NotLowered(f"size expression {expr} that is no integer")
     text = PythonPrinter().doprint(expr)
@@ -83,15 +85,15 @@ def _defined(expr: sympy.Expr, ranges: Mapping[Any, Any]) -> Expr:
 
 def hints(values: Iterable[Any]) -> dict[str, int]:
     """Return the sizes of the graph's symbols at trace time, read from fake values."""
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for value in values:
         numbers = [value]
         if isinstance(value, torch.Tensor):
             numbers = [*value.shape, *value.stride()]
         for number in numbers:
             if isinstance(number, torch.SymInt) and number.node.hint is not None:
-                found[str(number.node.expr)] = int(number.node.hint)
-    return found
+                sizes[str(number.node.expr)] = int(number.node.hint)
+    return sizes
 
 
 def evaluator(definition: str) -> tuple[Callable[..., int], tuple[str, ...]]:
@@ -116,6 +118,8 @@ def _extremum(name: str) -> Callable[..., Expr]:
 
 
 def _quotient(make: Callable[[Expr, Expr], Expr]) -> Callable[[Expr, Expr], Expr]:
+    """Return a conversion by ``make`` that declines a divisor that may be negative: ``Expr`` divides by positive numbers."""
+
     def rule(num: Expr, den: Expr) -> Expr:
         if not den.is_positive() and (den.as_int() is not None or den.bounds()[0] is None):
             raise NotLowered(f"division by {den}, which may be negative")
@@ -138,3 +142,4 @@ CONVERSIONS: dict[str, Callable[..., Expr]] = {
     "Max": _extremum("max"),
     "Min": _extremum("min"),
 }
+"""Conversions by the name of the sympy class; other classes become variables with a definition."""

@@ -22,15 +22,15 @@ from fxstack_inductor.lower.registry import Registry
 
 registry = Registry()
 
-LARGEST = 65536
-"""Larger sizes are left to ATen: they are not checked position by position."""
+MAX_CHECKED_SIZE = 65536
+"""Largest output size whose positions are compared with eager's arithmetic; larger sizes are left to ATen."""
 MAX_POSITIONS = 25
 
 
 def _factor(size: Expr, out: Expr, scale: float | None) -> int:
     """Return the whole factor by which a dimension grows, if eager's arithmetic agrees at each position."""
     before, after = size.as_int(), out.as_int()
-    if not before or not after or after % before or after > LARGEST:
+    if not before or not after or after % before or after > MAX_CHECKED_SIZE:
         raise NotLowered("interpolation by a factor that is not whole")
     factor = after // before
     step = torch.tensor(before / after if scale is None else 1 / scale, dtype=torch.float32)
@@ -45,9 +45,11 @@ def _factors(sizes: Sequence[Expr], out: Sequence[Expr], scales: Sequence[float 
 
 
 def _nearest(rank: int) -> Callable[..., Node]:
+    """Return the rule of nearest-neighbour interpolation over the last ``rank`` dimensions."""
+
     def lower(ctx: Context, x: Node, output_size: Sequence[int], *scales: float | None) -> Node:
-        given = [*scales, *[None] * (rank - len(scales))]
-        factors = _factors(x.shape[-rank:], ctx.sizes()[-rank:], given)
+        all_scales = [*scales, *[None] * (rank - len(scales))]
+        factors = _factors(x.shape[-rank:], ctx.sizes()[-rank:], all_scales)
 
         def body(index: Sequence[Expr]) -> Body:
             near = [floordiv(i, f) for i, f in zip(index[-rank:], factors, strict=True)]
@@ -59,12 +61,14 @@ def _nearest(rank: int) -> Callable[..., Node]:
 
 
 def _nearest_backward(rank: int) -> Callable[..., Node]:
+    """Return the rule of the gradient: each input element sums the output elements that copied it."""
+
     def lower(
         ctx: Context, grad: Node, output_size: Sequence[int], input_size: Sequence[int], *scales: float | None
     ) -> Node:
-        given = [*scales, *[None] * (rank - len(scales))]
+        all_scales = [*scales, *[None] * (rank - len(scales))]
         shape = ctx.sizes()
-        factors = _factors(shape[-rank:], grad.shape[-rank:], given)
+        factors = _factors(shape[-rank:], grad.shape[-rank:], all_scales)
         offsets = list(product(*(range(f) for f in factors)))
         if len(offsets) > MAX_POSITIONS or not grad.dtype.is_floating_point:
             raise NotLowered("interpolation by a large factor")
@@ -101,6 +105,8 @@ def _clamped(position: Expr, size: Expr) -> Expr:
 
 
 def _padding(rank: int, source: Callable[[Expr, Expr], Expr]) -> Callable[..., Node]:
+    """Return the rule of a padding whose outer elements are the elements at ``source(position, size)``."""
+
     def lower(ctx: Context, x: Node, padding: Sequence[Expr | int]) -> Node:
         if any(size == 0 for size in x.shape):
             raise NotLowered("padding of nothing")

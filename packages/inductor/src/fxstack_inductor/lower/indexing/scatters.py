@@ -20,7 +20,7 @@ from fxstack_inductor.ir.nodes import Body, Call, Coord, Indirect, Node, Pointwi
 from fxstack_inductor.ir.scalar_ops import identity
 from fxstack_inductor.lower.context import Context, TensorOrScalar, broadcast_coords, cast, constant, read
 from fxstack_inductor.lower.elementwise.pointwise import BOOL, call, elementwise, like, masked_fill
-from fxstack_inductor.lower.indexing.joins import Places, looked_up, require_elements
+from fxstack_inductor.lower.indexing.cat_pad_gather import AdvancedIndex, index_element, require_elements
 from fxstack_inductor.lower.indexing.views import wrap
 from fxstack_inductor.lower.registry import Registry
 
@@ -30,14 +30,14 @@ registry = Registry()
 rule = registry.rule
 
 
-def _copied(ctx: Context, x: Node, dtype: torch.dtype | None = None) -> Pointwise:
-    """Return a copy of ``x`` (in ``dtype`` if given) that a scatter may change."""
+def _copy_to_change(ctx: Context, x: Node, dtype: torch.dtype | None = None) -> Pointwise:
+    """Return a copy of ``x`` (converted to ``dtype`` if given) that a scatter may change."""
     require_elements(x)
     return ctx.pointwise(x.shape, dtype or x.dtype, lambda index: read(x, index))
 
 
-def _rounded(ctx: Context, x: Node, dtype: torch.dtype) -> Node:
-    """Return ``x`` in ``dtype``, after sums in the register dtype."""
+def _to_dtype(ctx: Context, x: Node, dtype: torch.dtype) -> Node:
+    """Return ``x`` converted to ``dtype`` after a scatter that accumulated in the register dtype."""
     if x.dtype == dtype:
         return x
     return ctx.pointwise(x.shape, dtype, lambda index: read(x, index))
@@ -57,7 +57,7 @@ def _along(ctx: Context, op: str, init: Pointwise, dim: int, indices: Node, valu
     at = wrap(dim, len(init.shape))
 
     def put(index: Sequence[Expr]) -> tuple[Sequence[Coord], Body]:
-        where = Indirect(looked_up(indices, index), init.shape[at], wraps=False)
+        where = Indirect(index_element(indices, index), init.shape[at], wraps=False)
         return [where if k == at else i for k, i in enumerate(index)], value(index)
 
     return ctx.scatter(op, init, indices.shape, put)
@@ -72,7 +72,7 @@ def _source(src: TensorOrScalar, dtype: torch.dtype) -> Value:
 
 @rule("scatter.src", "scatter.value")
 def scatter(ctx: Context, x: Node, dim: int, index: Node, src: TensorOrScalar) -> Node:
-    return _along(ctx, "set", _copied(ctx, x), dim, index, _source(src, x.dtype))
+    return _along(ctx, "set", _copy_to_change(ctx, x), dim, index, _source(src, x.dtype))
 
 
 @rule("scatter.reduce", "scatter.value_reduce")
@@ -90,8 +90,8 @@ def scatter_add(ctx: Context, x: Node, dim: int, index: Node, src: Node) -> Node
 
 def _accumulated(ctx: Context, op: str, x: Node, dim: int, index: Node, value: Value) -> Node:
     """Scatter into a copy in the register dtype: eager accumulates half precision in float32 here."""
-    init = _copied(ctx, x, value_dtype(x.dtype))
-    return _rounded(ctx, _along(ctx, op, init, dim, index, value), x.dtype)
+    init = _copy_to_change(ctx, x, value_dtype(x.dtype))
+    return _to_dtype(ctx, _along(ctx, op, init, dim, index, value), x.dtype)
 
 
 REDUCTIONS = {"sum": "add", "prod": "mul", "mean": "add", "amax": "max", "amin": "min"}
@@ -103,18 +103,19 @@ def scatter_reduce(
 ) -> Node:
     op, source = REDUCTIONS[reduce], _source(src, x.dtype)
     neutral = identity({"mean": "sum"}.get(reduce, reduce.removeprefix("a")), x.dtype)
-    init = _copied(ctx, x, value_dtype(x.dtype))
+    init = _copy_to_change(ctx, x, value_dtype(x.dtype))
     if not include_self and neutral is not None:
         first = _source(neutral, x.dtype)
         started = _along(ctx, "set", init, dim, index, first)
-        init = _copied(ctx, started)
+        init = _copy_to_change(ctx, started)
     total = _along(ctx, op, init, dim, index, source)
     if reduce == "mean":
         total = _average(ctx, total, dim, index, include_self)
-    return _rounded(ctx, total, x.dtype)
+    return _to_dtype(ctx, total, x.dtype)
 
 
 def _average(ctx: Context, total: Node, dim: int, index: Node, include_self: bool) -> Node:
+    """Divide the sums ``total`` by the number of elements that were added to each."""
     dtype = total.dtype
     none = _filled(ctx, total.shape, dtype, int(include_self))
     counts = _along(ctx, "add", none, dim, index, _source(1, dtype))
@@ -138,7 +139,7 @@ def _slices(
     at = wrap(dim, len(init.shape))
 
     def put(index: Sequence[Expr]) -> tuple[Sequence[Coord], Body]:
-        where = Indirect(looked_up(indices, [index[at]]), init.shape[at], wraps=wraps)
+        where = Indirect(index_element(indices, [index[at]]), init.shape[at], wraps=wraps)
         return [where if k == at else i for k, i in enumerate(index)], value(index)
 
     ranges = [indices.shape[0] if k == at else size for k, size in enumerate(init.shape)]
@@ -156,8 +157,8 @@ def _require_slices(x: Node, dim: int, index: Node, source: Node) -> None:
     if not x.shape or len(source.shape) != len(x.shape):
         raise NotLowered("slices of another rank")
     at = wrap(dim, len(x.shape))
-    wanted = [index.layout.numel if k == at else size for k, size in enumerate(x.shape)]
-    if any(decided("eq", a, b) is False for a, b in zip(wanted, source.shape, strict=True)):
+    required = [index.layout.numel if k == at else size for k, size in enumerate(x.shape)]
+    if any(decided("eq", a, b) is False for a, b in zip(required, source.shape, strict=True)):
         raise NotLowered("slices of another shape")
 
 
@@ -173,21 +174,21 @@ def index_add(ctx: Context, x: Node, dim: int, index: Node, source: Node, *, alp
 
     # Eager accumulates unscaled rows like scatter_add; it adds other slices one by one and rounds each sum.
     wide = len(x.shape) > 1 and wrap(dim, len(x.shape)) == 0 and alpha == 1
-    init = _copied(ctx, x, value_dtype(x.dtype) if wide else None)
-    return _rounded(ctx, _slices(ctx, "add", init, dim, index, value), x.dtype)
+    init = _copy_to_change(ctx, x, value_dtype(x.dtype) if wide else None)
+    return _to_dtype(ctx, _slices(ctx, "add", init, dim, index, value), x.dtype)
 
 
 @rule("index_copy.default")
 def index_copy(ctx: Context, x: Node, dim: int, index: Node, source: Node) -> Node:
     _require_slices(x, dim, index, source)
-    return _slices(ctx, "set", _copied(ctx, x), dim, index, lambda at: read(source, at))
+    return _slices(ctx, "set", _copy_to_change(ctx, x), dim, index, lambda at: read(source, at))
 
 
 @rule("index_fill.int_Scalar", "index_fill.int_Tensor")
 def index_fill(ctx: Context, x: Node, dim: int, index: Node, value: TensorOrScalar) -> Node:
     dtype = value_dtype(x.dtype)
     element = cast(read(value, ()), dtype) if isinstance(value, Node) else constant(value, dtype)
-    return _slices(ctx, "set", _copied(ctx, x), dim, index, lambda _: element, wraps=True)
+    return _slices(ctx, "set", _copy_to_change(ctx, x), dim, index, lambda _: element, wraps=True)
 
 
 # --- at coordinates -----------------------------------------------------------------------------------
@@ -200,14 +201,14 @@ def index_put(
     if any(i is not None and i.dtype is BOOL for i in indices):
         return _masked_put(ctx, x, indices, values, accumulate)
     _require_dtype(x, values)
-    places = Places(x, indices)
+    places = AdvancedIndex(x, indices)
 
     def put(index: Sequence[Expr]) -> tuple[Sequence[Coord], Body]:
         return places.coords(index), read(values, broadcast_coords(values.shape, index))
 
     if len(values.shape) > len(places.shape):
         raise NotLowered("values of more dimensions than the indices pick")
-    return ctx.scatter("add" if accumulate else "set", _copied(ctx, x), places.shape, put)
+    return ctx.scatter("add" if accumulate else "set", _copy_to_change(ctx, x), places.shape, put)
 
 
 def _masked_put(
@@ -234,15 +235,15 @@ def embedding_backward(
     rows, rank = ctx.sizes()[0], len(indices.shape)
 
     def put(index: Sequence[Expr]) -> tuple[Sequence[Coord], Body]:
-        row, value = looked_up(indices, index[:rank]), read(grad, index)
+        row, value = index_element(indices, index[:rank]), read(grad, index)
         last = constant(rows - 1, torch.int64)
         counts = call(
             "bitwise_and", call("ge", row, like(row, 0), dtype=BOOL), call("le", row, last, dtype=BOOL)
         )
         counts = call("bitwise_and", counts, call("ne", row, like(row, padding_idx), dtype=BOOL))
-        place = Call("where", (counts, row, like(row, 0)), torch.int64)
+        row_in_range = Call("where", (counts, row, like(row, 0)), torch.int64)
         added = Call("where", (counts, value, like(value, 0)), value.dtype)
-        return [Indirect(place, rows, known=True), index[rank]], added
+        return [Indirect(row_in_range, rows, known=True), index[rank]], added
 
     init = _filled(ctx, ctx.sizes(), grad.dtype, 0)
     return ctx.scatter("add", init, [*indices.shape, grad.shape[-1]], put)

@@ -25,8 +25,8 @@ def wrap(dim: int, rank: int) -> int:
 
 def spread_out(rank: int, places: Iterable[int], values: Iterable[Expr], other: Expr = ZERO) -> list[Expr]:
     """Return a list of ``rank`` expressions with ``values`` at ``places`` and ``other`` elsewhere."""
-    found = dict(zip(places, values, strict=True))
-    return [found.get(k, other) for k in range(rank)]
+    by_position = dict(zip(places, values, strict=True))
+    return [by_position.get(k, other) for k in range(rank)]
 
 
 @rule("alias.default", "detach.default", "lift_fresh.default", "lift.default")
@@ -68,8 +68,8 @@ def squeeze(ctx: Context, x: Node, dims: int | Sequence[int] | None = None) -> N
     if dims is None:
         chosen = set(range(len(x.shape)))
     else:
-        given = [dims] if isinstance(dims, int) else dims
-        chosen = {wrap(d, len(x.shape)) for d in given}
+        listed = [dims] if isinstance(dims, int) else dims
+        chosen = {wrap(d, len(x.shape)) for d in listed}
     keep = [k for k, size in enumerate(x.shape) if not (k in chosen and size == 1)]
     rank = len(x.shape)
     return ctx.view(x, [x.shape[k] for k in keep], lambda index: spread_out(rank, keep, index))
@@ -79,12 +79,12 @@ def squeeze(ctx: Context, x: Node, dims: int | Sequence[int] | None = None) -> N
 def expand(ctx: Context, x: Node, size: Sequence[Expr | int], *, implicit: bool = False) -> Node:
     lead = len(size) - len(x.shape)
     shape = [as_expr(s) for s in size]
-    for k, own in enumerate(x.shape):
-        if own != 1 or shape[lead + k] == -1:
-            shape[lead + k] = own
+    for k, extent in enumerate(x.shape):
+        if extent != 1 or shape[lead + k] == -1:
+            shape[lead + k] = extent
 
     def coords(index: Sequence[Expr]) -> list[Expr]:
-        return [ZERO if own == 1 else index[lead + k] for k, own in enumerate(x.shape)]
+        return [ZERO if extent == 1 else index[lead + k] for k, extent in enumerate(x.shape)]
 
     return ctx.view(x, shape, coords)
 
@@ -98,10 +98,11 @@ def view(ctx: Context, x: Node, size: Sequence[Expr | int], *_: object) -> Node:
 
 
 def _infer(x: Node, shape: list[Expr]) -> list[Expr]:
+    """Return ``shape`` with the size -1 replaced by the size that the number of elements requires."""
     if not any(s == -1 for s in shape):
         return shape
-    known = product(s for s in shape if s != -1)
-    missing = floordiv(x.layout.numel, known)
+    others = product(s for s in shape if s != -1)
+    missing = floordiv(x.layout.numel, others)
     return [missing if s == -1 else s for s in shape]
 
 
@@ -125,6 +126,7 @@ def reshape_coords(source: Sequence[Expr], target: Sequence[Expr], index: Sequen
 
 
 def _groups(source: Sequence[Expr], target: Sequence[Expr]) -> list[tuple[list[int], list[int]]]:
+    """Return groups of neighbouring dimensions (positions in ``source``, positions in ``target``) of equal size."""
     left = [k for k, size in enumerate(source) if size != 1]
     right = [k for k, size in enumerate(target) if size != 1]
     groups: list[tuple[list[int], list[int]]] = []
@@ -150,6 +152,7 @@ def _groups(source: Sequence[Expr], target: Sequence[Expr]) -> list[tuple[list[i
 
 
 def _smaller(a: Expr, b: Expr) -> bool:
+    """Whether ``a`` is smaller than ``b``; symbolic sizes are compared by their number of factors."""
     x, y = a.as_int(), b.as_int()
     if x is not None and y is not None:
         return x < y
@@ -176,24 +179,24 @@ def _part(ctx: Context, x: Node, at: int, begin: Expr, size: Expr, step: int = 1
     return ctx.view(x, shape, lambda index: [begin + i * step if k == at else i for k, i in enumerate(index)])
 
 
-def slice_start(size: Expr, start: Expr | int | None, taken: Expr) -> Expr:
-    """Return the first position of a slice of ``taken`` elements in a dimension of ``size``.
+def slice_start(size: Expr, start: Expr | int | None, count: Expr) -> Expr:
+    """Return the first position of a slice of ``count`` elements in a dimension of ``size``.
 
-    A start behind the end is not clamped: such a slice has no elements, so the start is never read.
+    A start behind the end is not clamped: such a slice has no elements, so no kernel reads the start.
     """
     begin = ZERO if start is None else as_expr(start)
     low, high = begin.bounds()
-    known = size.as_int()
+    length = size.as_int()
     if low is not None and low >= 0:
-        return as_expr(min(low, known)) if low == high and known is not None else begin
+        return as_expr(min(low, length)) if low == high and length is not None else begin
     if high is not None and high < 0:
         from_end = size + begin
-        return from_end if taken == -begin else extremum("max", from_end, ZERO)
+        return from_end if count == -begin else extremum("max", from_end, ZERO)
     raise NotLowered(f"slice from {start}, which may be negative, of a dimension of {size}")
 
 
 def selected(size: Expr, index: Expr) -> Expr:
-    """Return the position in a dimension of ``size`` that ``index`` means."""
+    """Return the position that the (possibly negative) ``index`` selects in a dimension of ``size``."""
     low, high = index.bounds()
     if high is not None and high < 0:
         return index + size

@@ -17,7 +17,7 @@ from fxstack_inductor.ir.nodes import Body, Node, value_dtype
 from fxstack_inductor.lower.context import Context, cast, number, read
 from fxstack_inductor.lower.elementwise.pointwise import call, like
 from fxstack_inductor.lower.indexing.views import reshape_coords
-from fxstack_inductor.lower.reductions.normalisation import apply, converted, require_floating
+from fxstack_inductor.lower.reductions.normalisation import apply, convert_dtype, require_floating
 from fxstack_inductor.lower.reductions.reductions import drop, moments, number_of
 from fxstack_inductor.lower.registry import Registry, Updates
 
@@ -95,11 +95,12 @@ class _Statistics:
 def _train(
     ctx: Context, x: Node, weight: Node | None, bias: Node | None, eps: float
 ) -> tuple[_Statistics, tuple[Node, Node, Node]]:
+    """Normalise ``x`` by the statistics of the batch; return the statistics, and the output with the saved mean and rstd."""
     stored = ctx.value[1].dtype
-    found = _Statistics(ctx, x)
-    rstd = found.rstd(eps)
-    out = _scaled(ctx, x, found.mean, rstd, weight, bias)
-    return found, (out, converted(ctx, found.mean, stored), converted(ctx, rstd, stored))
+    statistics = _Statistics(ctx, x)
+    rstd = statistics.rstd(eps)
+    out = _scaled(ctx, x, statistics.mean, rstd, weight, bias)
+    return statistics, (out, convert_dtype(ctx, statistics.mean, stored), convert_dtype(ctx, rstd, stored))
 
 
 @rule("native_batch_norm.default")
@@ -118,10 +119,10 @@ def batch_norm(
     if not training:
         if running_mean is None or running_var is None:
             raise NotLowered("evaluation without statistics")
-        return evaluated(ctx, x, weight, bias, running_mean, running_var, momentum, eps)
-    found, results = _train(ctx, x, weight, bias, eps)
+        return batch_norm_evaluation(ctx, x, weight, bias, running_mean, running_var, momentum, eps)
+    statistics, results = _train(ctx, x, weight, bias, eps)
     changes = tuple(
-        (position, found.updated(running, momentum, variance=position == 4))
+        (position, statistics.updated(running, momentum, variance=position == 4))
         for position, running in ((3, running_mean), (4, running_var))
         if running is not None
     )
@@ -154,16 +155,16 @@ def functional_batch_norm(
         new.dtype != old.dtype for new, old in zip(ctx.value[3:], (running_mean, running_var), strict=True)
     ):
         raise NotLowered("statistics of another dtype")
-    found, results = _train(ctx, x, weight, bias, eps)
+    statistics, results = _train(ctx, x, weight, bias, eps)
     return (
         *results,
-        found.updated(running_mean, momentum, variance=False),
-        found.updated(running_var, momentum, variance=True),
+        statistics.updated(running_mean, momentum, variance=False),
+        statistics.updated(running_var, momentum, variance=True),
     )
 
 
 @rule("_native_batch_norm_legit_no_training.default")
-def evaluated(
+def batch_norm_evaluation(
     ctx: Context,
     x: Node,
     weight: Node | None,
@@ -216,5 +217,5 @@ def group_norm(
     normal = ctx.pointwise(shape, x.dtype, body)
     out = ctx.view(normal, x.shape, lambda index: reshape_coords(shape, x.shape, index))
     stored = ctx.value[1].dtype
-    mean = converted(ctx, drop(ctx, center, (2, 3)), stored)
-    return out, mean, converted(ctx, drop(ctx, rstd, (2, 3)), stored)
+    mean = convert_dtype(ctx, drop(ctx, center, (2, 3)), stored)
+    return out, mean, convert_dtype(ctx, drop(ctx, rstd, (2, 3)), stored)

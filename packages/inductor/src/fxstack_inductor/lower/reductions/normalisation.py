@@ -77,7 +77,7 @@ def log_softmax(ctx: Context, x: Node, dim: int, half_to_float: bool) -> Node:
 
 
 def _dot(ctx: Context, a: Node, b: Node, dims: tuple[int, ...], dtype: torch.dtype) -> Node:
-    """Return the sum of ``a * b`` over ``dims``, which stay."""
+    """Return the sum of ``a * b`` over ``dims``, which stay as dimensions of size 1."""
     products = apply(ctx, dtype, dtype, lambda x, y: call("mul", x, y), a, b)
     return reduce(ctx, products, dims, "sum", dtype, keepdim=True)
 
@@ -142,10 +142,11 @@ def layer_norm(
         return result if bias is None else call("add", result, rest.pop(0))
 
     out = apply(ctx, dtype, x.dtype, body, x, center, rstd, *affine)
-    return out, converted(ctx, center, stat_dtype), converted(ctx, rstd, stat_dtype)
+    return out, convert_dtype(ctx, center, stat_dtype), convert_dtype(ctx, rstd, stat_dtype)
 
 
 def _statistics(ctx: Context, x: Node, dims: tuple[int, ...], eps: float) -> tuple[Node, Node]:
+    """Return the mean and the reciprocal standard deviation over ``dims``."""
     dtype = value_dtype(x.dtype)
     center, squares = moments(ctx, x, dims)
     count = number_of(product(x.shape[k] for k in dims), dtype)
@@ -156,7 +157,7 @@ def _statistics(ctx: Context, x: Node, dims: tuple[int, ...], eps: float) -> tup
     return center, apply(ctx, dtype, dtype, body, squares)
 
 
-def converted(ctx: Context, x: Node, dtype: torch.dtype) -> Node:
+def convert_dtype(ctx: Context, x: Node, dtype: torch.dtype) -> Node:
     return x if x.dtype == dtype else apply(ctx, value_dtype(dtype), dtype, lambda a: a, x)
 
 
@@ -190,6 +191,7 @@ def layer_norm_backward(
 def _layer_norm_input_gradient(
     ctx: Context, grad: Node, x: Node, dims: tuple[int, ...], xhat: Node, rstd: Node, weight: Node | None
 ) -> Node:
+    """Return the gradient of the input; ``xhat`` is the normalised input."""
     dtype = value_dtype(x.dtype)
     count = number_of(product(x.shape[k] for k in dims), dtype)
     g = grad

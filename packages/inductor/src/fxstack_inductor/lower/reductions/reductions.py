@@ -21,11 +21,12 @@ rule = registry.rule
 
 
 def normalise_dims(x: Node, dims: Any) -> tuple[int, ...]:
+    """Return the reduced dimensions, sorted and nonnegative; None and an empty list mean all dimensions."""
     rank = len(x.shape)
     if dims is None or (isinstance(dims, (list, tuple)) and not dims):
         return tuple(range(rank))
-    given = [dims] if isinstance(dims, int) else list(dims)
-    return tuple(sorted({wrap(d, rank) for d in given})) if rank else ()
+    listed = [dims] if isinstance(dims, int) else list(dims)
+    return tuple(sorted({wrap(d, rank) for d in listed})) if rank else ()
 
 
 def reduce(
@@ -42,21 +43,21 @@ def reduce(
     """Reduce ``make(element)`` over ``dims`` with ``op`` into a tensor of ``dtype``."""
     if x.dtype.is_complex:
         raise NotLowered("complex numbers")
-    kept = [k for k in range(len(x.shape)) if k not in dims]
+    remaining = [k for k in range(len(x.shape)) if k not in dims]
 
     def body(index: Sequence[Expr], reduced: Sequence[Expr]) -> Body:
-        return make(read(x, spread_out(len(x.shape), (*kept, *dims), (*index, *reduced))))
+        return make(read(x, spread_out(len(x.shape), (*remaining, *dims), (*index, *reduced))))
 
-    shape = [x.shape[k] for k in kept]
+    shape = [x.shape[k] for k in remaining]
     node = ctx.reduction(op, shape, [x.shape[k] for k in dims], dtype, body)
     return unreduce(ctx, node, dims, len(x.shape)) if keepdim else node
 
 
 def unreduce(ctx: Context, x: Node, dims: tuple[int, ...], rank: int) -> Node:
     """Insert dimensions of size 1 where ``dims`` were reduced."""
-    kept = [k for k in range(rank) if k not in dims]
-    shape = spread_out(rank, kept, x.shape, ONE)
-    return ctx.view(x, shape, lambda index: [index[k] for k in kept])
+    remaining = [k for k in range(rank) if k not in dims]
+    shape = spread_out(rank, remaining, x.shape, ONE)
+    return ctx.view(x, shape, lambda index: [index[k] for k in remaining])
 
 
 def _count(x: Node, dims: tuple[int, ...]) -> Expr:
@@ -65,8 +66,8 @@ def _count(x: Node, dims: tuple[int, ...]) -> Expr:
 
 def number_of(count: Expr, dtype: torch.dtype) -> Body:
     """Return a number of elements as a value of ``dtype``."""
-    known = count.as_int()
-    return Const(float(known), dtype) if known is not None else cast(Index(count), dtype)
+    constant = count.as_int()
+    return Const(float(constant), dtype) if constant is not None else cast(Index(count), dtype)
 
 
 def _integral(dtype: torch.dtype) -> bool:
@@ -78,6 +79,8 @@ def _accumulator(dtype: torch.dtype) -> torch.dtype:
 
 
 def _total(op: str) -> Callable[..., Node]:
+    """Return the rule of a sum or product, which accumulates integers as int64."""
+
     def lower(
         ctx: Context, x: Node, dim: object = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
     ) -> Node:
@@ -113,6 +116,8 @@ def mean(
 
 
 def _extreme(op: str) -> Callable[..., Node]:
+    """Return the rule of a maximum or minimum over dimensions."""
+
     def lower(ctx: Context, x: Node, dim: object = None, keepdim: bool = False) -> Node:
         _require_elements(x, normalise_dims(x, dim))
         return reduce(ctx, x, normalise_dims(x, dim), op, x.dtype, keepdim=keepdim)
@@ -132,6 +137,8 @@ registry.add("min.default", _extreme("min"))
 
 
 def _truth(op: str) -> Callable[..., Node]:
+    """Return the rule of ``any`` or ``all``."""
+
     def lower(ctx: Context, x: Node, dim: object = None, keepdim: bool = False) -> Node:
         if x.dtype is torch.uint8:
             raise NotLowered("any/all of uint8 gives uint8")
@@ -185,7 +192,7 @@ NORMS: dict[float, tuple[str, Callable[[Body], Body]]] = {
     float("inf"): ("max", _magnitude),
     float("-inf"): ("min", _magnitude),
 }
-"""How elements are combined, by the norm's order. A norm of another order is a sum of powers."""
+"""The reduction and the function of one element, by the norm's order. A norm of another order is a sum of powers."""
 
 
 # --- variance -----------------------------------------------------------------------------------------
@@ -241,7 +248,9 @@ def drop(ctx: Context, x: Node, dims: tuple[int, ...]) -> Node:
     return squeeze(ctx, x, dims)
 
 
-def _spread(*, root: bool, mean: bool) -> Callable[..., Node | tuple[Node, Node]]:
+def _variance_rule(*, root: bool, mean: bool) -> Callable[..., Node | tuple[Node, Node]]:
+    """Return the rule of a variance; ``root``: of the standard deviation; ``mean``: with the mean as second result."""
+
     def lower(
         ctx: Context, x: Node, dim: object = None, *, correction: float | None = 1, keepdim: bool = False
     ) -> Node | tuple[Node, Node]:
@@ -252,10 +261,10 @@ def _spread(*, root: bool, mean: bool) -> Callable[..., Node | tuple[Node, Node]
     return lower
 
 
-registry.add("var.correction", _spread(root=False, mean=False))
-registry.add("var_mean.correction", _spread(root=False, mean=True))
-registry.add("std.correction", _spread(root=True, mean=False))
-registry.add("std_mean.correction", _spread(root=True, mean=True))
+registry.add("var.correction", _variance_rule(root=False, mean=False))
+registry.add("var_mean.correction", _variance_rule(root=False, mean=True))
+registry.add("std.correction", _variance_rule(root=True, mean=False))
+registry.add("std_mean.correction", _variance_rule(root=True, mean=True))
 
 
 # --- arg-reductions -----------------------------------------------------------------------------------
@@ -264,15 +273,15 @@ registry.add("std_mean.correction", _spread(root=True, mean=True))
 def _position(
     ctx: Context, x: Node, dims: tuple[int, ...], op: str, extreme: Node | None, *, keepdim: bool
 ) -> Node:
-    """Return the position of the (first) extreme, flat over ``dims``.
+    """Return the position of the first extreme, flat over ``dims``.
 
-    On CPU the position is the least one whose element equals ``extreme`` (computed with keepdim) or is NaN.
-    Two vectorised passes are faster than one scalar pass.
+    On CPU the position is the smallest position whose element equals ``extreme`` (computed with keepdim) or
+    is NaN. Two vectorised passes are faster than one scalar pass. A GPU uses an arg-reduction.
     """
     if ctx.target.many_threads:
         return reduce(ctx, x, dims, f"arg{op}", torch.int64, keepdim=keepdim)
     top = extreme or reduce(ctx, x, dims, op, x.dtype, keepdim=True)
-    kept = [k for k in range(len(x.shape)) if k not in dims]
+    remaining = [k for k in range(len(x.shape)) if k not in dims]
     count = _count(x, dims)
     _, high = count.bounds()
     dtype = torch.int32 if high is not None and high < _INT32_LIMIT else torch.int64
@@ -281,24 +290,24 @@ def _position(
         rank, flat = len(x.shape), ZERO
         for position, k in enumerate(dims):
             flat = flat * x.shape[k] + reduced[position]
-        value = read(x, spread_out(rank, (*kept, *dims), (*index, *reduced)))
-        found = call("eq", value, read(top, spread_out(rank, kept, index)), dtype=BOOL)
+        value = read(x, spread_out(rank, (*remaining, *dims), (*index, *reduced)))
+        is_extreme = call("eq", value, read(top, spread_out(rank, remaining, index)), dtype=BOOL)
         if x.dtype.is_floating_point:
-            found = call("bitwise_or", found, call("ne", value, value, dtype=BOOL))
+            is_extreme = call("bitwise_or", is_extreme, call("ne", value, value, dtype=BOOL))
         last = torch.iinfo(dtype).max
-        return Call("where", (found, Index(flat, dtype), Const(last, dtype)), dtype)
+        return Call("where", (is_extreme, Index(flat, dtype), Const(last, dtype)), dtype)
 
-    shape, ranges = [x.shape[k] for k in kept], [x.shape[k] for k in dims]
+    shape, ranges = [x.shape[k] for k in remaining], [x.shape[k] for k in dims]
     least = ctx.reduction("min", shape, ranges, dtype, body)
-    place = elementwise(ctx, (least,), torch.int64, torch.int64, lambda a: a)
-    return unreduce(ctx, place, dims, len(x.shape)) if keepdim else place
+    position = elementwise(ctx, (least,), torch.int64, torch.int64, lambda a: a)
+    return unreduce(ctx, position, dims, len(x.shape)) if keepdim else position
 
 
 _INT32_LIMIT = 2**31 - 1
 
 
-def _positioned(x: Node, dim: int | None) -> tuple[int, ...]:
-    """Return the dimensions in which positions are wanted."""
+def _position_dims(x: Node, dim: int | None) -> tuple[int, ...]:
+    """Return the dimensions over which an arg-reduction searches; raise ``NotLowered`` if they have no element."""
     if not x.shape:
         raise NotLowered("arg-reduction of a scalar")
     dims = normalise_dims(x, dim)
@@ -308,7 +317,7 @@ def _positioned(x: Node, dim: int | None) -> tuple[int, ...]:
 
 def _arg(op: str) -> Callable[..., Node]:
     def lower(ctx: Context, x: Node, dim: int | None = None, keepdim: bool = False) -> Node:
-        return _position(ctx, x, _positioned(x, dim), op, None, keepdim=keepdim)
+        return _position(ctx, x, _position_dims(x, dim), op, None, keepdim=keepdim)
 
     return lower
 
@@ -318,11 +327,13 @@ registry.add("argmin.default", _arg("min"))
 
 
 def _extreme_with_index(op: str) -> Callable[..., tuple[Node, Node]]:
+    """Return the rule of ``max`` or ``min`` along a dimension, which returns values and positions."""
+
     def lower(ctx: Context, x: Node, dim: int, keepdim: bool = False) -> tuple[Node, Node]:
-        dims = _positioned(x, dim)
+        dims = _position_dims(x, dim)
         value = reduce(ctx, x, dims, op, x.dtype, keepdim=True)
-        place = _position(ctx, x, dims, op, value, keepdim=keepdim)
-        return value if keepdim else drop(ctx, value, dims), place
+        position = _position(ctx, x, dims, op, value, keepdim=keepdim)
+        return value if keepdim else drop(ctx, value, dims), position
 
     return lower
 

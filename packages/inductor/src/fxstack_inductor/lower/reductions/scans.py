@@ -15,7 +15,7 @@ from fxstack_inductor.ir.expr import Expr, product
 from fxstack_inductor.ir.nodes import Body, Call, Indirect, Node, value_dtype
 from fxstack_inductor.lower.context import Context, broadcast_coords, cast, read
 from fxstack_inductor.lower.elementwise.pointwise import BOOL, call, like
-from fxstack_inductor.lower.indexing.joins import require_elements
+from fxstack_inductor.lower.indexing.cat_pad_gather import require_elements
 from fxstack_inductor.lower.indexing.views import reshape_coords, wrap
 from fxstack_inductor.lower.registry import Registry
 
@@ -34,6 +34,8 @@ def running(ctx: Context, x: Node, dim: int, op: str, result: torch.dtype) -> No
 
 
 def _sum(op: str) -> Callable[..., Node]:
+    """Return the rule of a cumulative sum or product."""
+
     def lower(ctx: Context, x: Node, dim: int, *, dtype: torch.dtype | None = None) -> Node:
         whole = not x.dtype.is_floating_point
         return running(ctx, x, dim, op, dtype or (torch.int64 if whole else x.dtype))
@@ -51,6 +53,8 @@ def logcumsumexp(ctx: Context, x: Node, dim: int) -> Node:
 
 
 def _extreme(op: str) -> Callable[..., tuple[Node, Node]]:
+    """Return the rule of a cumulative extreme, which returns values and positions."""
+
     def lower(ctx: Context, x: Node, dim: int) -> tuple[Node, Node]:
         values = running(ctx, x, dim, op, x.dtype)
         where = ctx.scan(
@@ -80,8 +84,8 @@ def masked_scatter(ctx: Context, x: Node, mask: Node, source: Node) -> Node:
     count = (product(shape),)
 
     def chosen(index: Sequence[Expr]) -> Body:
-        place = reshape_coords(shape, count, index)
-        return read(mask, broadcast_coords(mask.shape, place))
+        coords = reshape_coords(shape, count, index)
+        return read(mask, broadcast_coords(mask.shape, coords))
 
     # The n-th true element of the mask takes element n - 1 of ``source``; a running sum of the mask counts n.
     holds = ctx.pointwise(count, BOOL, chosen)
@@ -93,9 +97,9 @@ def masked_scatter(ctx: Context, x: Node, mask: Node, source: Node) -> Node:
 
     def body(index: Sequence[Expr]) -> Body:
         (at,) = reshape_coords(count, shape, index)
-        inside, place = read(holds, (at,)), read(rank, (at,))
-        place = Call("where", (inside, call("sub", place, like(place, 1)), like(place, 0)), place.dtype)
-        value = read(elements, (Indirect(place, total[0], wraps=False),))
+        inside, source = read(holds, (at,)), read(rank, (at,))
+        source = Call("where", (inside, call("sub", source, like(source, 1)), like(source, 0)), source.dtype)
+        value = read(elements, (Indirect(source, total[0], wraps=False),))
         return Call("where", (inside, value, read(x, broadcast_coords(x.shape, index))), value.dtype)
 
     return ctx.pointwise(shape, x.dtype, body)

@@ -61,7 +61,7 @@ def split_reductions(program: Program) -> None:
 
 
 def _parts(node: Reduction) -> int:
-    """Return the number of parts into which the reduced elements are split."""
+    """Return the number of parts into which the reduced elements are split; 1 leaves the reduction as it is."""
     points, count = product(node.shape).as_int(), product(node.ranges).as_int()
     if points is None or count is None or _neutral(node) is None:
         return 1
@@ -70,10 +70,12 @@ def _parts(node: Reduction) -> int:
     least = COLUMN if across else ROW
     if not across and count <= WHOLE:
         return 1
-    wanted = min(PROGRAMS // max(programs, 1), count // least)
-    if points == 0 or programs * 2 > PROGRAMS // 2 or wanted < 2:
+    limit = min(PROGRAMS // max(programs, 1), count // least)
+    # Enough programs run without a split, or the parts would be too few to pay for a launch and a round trip.
+    if points == 0 or programs * 2 > PROGRAMS // 2 or limit < 2:
         return 1
-    parts = 1 << (wanted.bit_length() - 1)
+    parts = 1 << (limit.bit_length() - 1)
+    # Parts of equal length need no mask, if the largest power of two in the count gives nearly as many parts.
     even = count & -count
     return min(parts, even) if min(parts, even) * 2 >= parts else parts
 
@@ -83,13 +85,13 @@ def _neutral(node: Reduction) -> bool | float | None:
 
 
 def _across(node: Reduction) -> bool:
-    """Whether neighbours in memory belong to different results."""
+    """Whether most reads have elements of different results as neighbours in memory."""
     reduced = {v for e in node.reduced for v in e.variables}
     across = along = 0
-    for found in walk(node.body):
-        if not isinstance(found, Read):
+    for part in walk(node.body):
+        if not isinstance(part, Read):
             continue
-        pairs = zip(found.coords, found.node.layout.stride, strict=True)
+        pairs = zip(part.coords, part.node.layout.stride, strict=True)
         index = sum((c * s for c, s in pairs if isinstance(c, Expr)), ZERO)
         fast = [v for v in index.variables if index.coefficient(v) == 1]
         along += any(v in reduced for v in fast)
@@ -102,18 +104,22 @@ def _split(node: Reduction, parts: int) -> list[Reduction]:
     if node.op in POSITIONS:
         return _split_positions(node, parts)
     partial = _partial(node, node.op, value_dtype(node.dtype), parts)
-    read = Read(partial, _place(node, loop_var("r0", parts)))
+    read = Read(partial, _part_coords(node, loop_var("r0", parts)))
     _reduce_parts(node, node.op, read, parts)
     return [partial]
 
 
-def _place(node: Reduction, part: Expr) -> tuple[Expr, ...]:
-    """Return the coordinates of a part of the element of ``node`` at ``node.index``."""
+def _part_coords(node: Reduction, part: Expr) -> tuple[Expr, ...]:
+    """Return the coordinates of part ``part`` of the element of ``node`` at ``node.index``."""
     return (part, *node.index) if _across(node) else (*node.index, part)
 
 
 def _split_positions(node: Reduction, parts: int) -> list[Reduction]:
-    """Find each part's best value and its position, then the least position of the best (NaN is best)."""
+    """Return the reductions of an arg-reduction by parts; ``node`` then reduces their results.
+
+    Each part has its best value and the position of that value. The result is the smallest position of the
+    best value; NaN is best.
+    """
     op, dtype = POSITIONS[node.op], node.body.dtype
     values = _partial(node, op, dtype, parts)
     positions = _partial(node, node.op, torch.int64, parts)
@@ -128,14 +134,14 @@ def _split_positions(node: Reduction, parts: int) -> list[Reduction]:
         ranges=node.ranges,
     )
     part = loop_var("r0", parts)
-    place = _place(node, part)
-    value = Read(values, place)
+    coords = _part_coords(node, part)
+    value = Read(values, coords)
     _reduce_parts(best, op, value, parts)
     is_best: Body = Call("eq", (value, Read(best, node.index)), torch.bool)
     if dtype.is_floating_point:
         unordered = Call("ne", (value, value), torch.bool)
         is_best = Call("bitwise_or", (is_best, unordered), torch.bool)
-    at = Call("add", (Read(positions, place), Index(part * size)), torch.int64)
+    at = Call("add", (Read(positions, coords), Index(part * size)), torch.int64)
     body = Call("where", (is_best, at, Const(2**63 - 1, torch.int64)), torch.int64)
     _reduce_parts(node, "min", body, parts)
     return [values, positions, best]
@@ -161,9 +167,9 @@ def _partial(node: Reduction, op: str, dtype: torch.dtype, parts: int) -> Reduct
         op=op,
         ranges=(integer(size),),
     )
-    part, own = (partial.index[0], partial.index[1:]) if across else (partial.index[-1], partial.index[:-1])
+    part, outer = (partial.index[0], partial.index[1:]) if across else (partial.index[-1], partial.index[:-1])
     flat = part * size + partial.reduced[0]
-    partial.body = _moved(node.body, substitution(node.index, own) | _coordinates(node, flat))
+    partial.body = _substituted(node.body, substitution(node.index, outer) | _coordinates(node, flat))
     if size * parts != count:
         inside = Call("lt", (Index(flat), Index(integer(count))), torch.bool)
         neutral = identity(POSITIONS.get(op, op), node.body.dtype)
@@ -186,21 +192,24 @@ def _coordinates(node: Reduction, flat: Expr) -> dict[Var, Expr]:
     return mapping
 
 
-def _moved(body: Body, mapping: Mapping[Var, Expr]) -> Body:
+def _substituted(body: Body, mapping: Mapping[Var, Expr]) -> Body:
+    """Return ``body`` with variables replaced in all coordinates."""
     match body:
         case Const():
             return body
         case Index(expr, dtype):
             return Index(expr.subs(mapping), dtype)
         case Call(op, args, dtype):
-            return Call(op, tuple(_moved(arg, mapping) for arg in args), dtype)
+            return Call(op, tuple(_substituted(arg, mapping) for arg in args), dtype)
         case Masked(mask, inner, other):
-            return Masked(_moved(mask, mapping), _moved(inner, mapping), other)
+            return Masked(_substituted(mask, mapping), _substituted(inner, mapping), other)
         case Read(node, coords):
             return Read(
                 node,
                 tuple(
-                    replace(c, body=_moved(c.body, mapping)) if isinstance(c, Indirect) else c.subs(mapping)
+                    replace(c, body=_substituted(c.body, mapping))
+                    if isinstance(c, Indirect)
+                    else c.subs(mapping)
                     for c in coords
                 ),
             )

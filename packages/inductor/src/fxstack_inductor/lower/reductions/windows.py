@@ -19,7 +19,7 @@ from fxstack_inductor.ir.expr import ZERO, Expr, extremum, floordiv
 from fxstack_inductor.ir.nodes import Body, Call, Coord, Index, Indirect, Node, value_dtype
 from fxstack_inductor.lower.context import Context, cast, number, read
 from fxstack_inductor.lower.elementwise.pointwise import BOOL, call, fold, like
-from fxstack_inductor.lower.indexing.joins import both, compare_index, masked
+from fxstack_inductor.lower.indexing.cat_pad_gather import both, compare_index, masked
 from fxstack_inductor.lower.indexing.views import reshape_coords
 from fxstack_inductor.lower.registry import Registry
 
@@ -27,6 +27,7 @@ registry = Registry()
 rule = registry.rule
 
 MAX_POSITIONS = 25
+"""Largest number of window positions: each is a term of the generated expression."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +39,17 @@ class Window:
     length: int
     step: int
     pad: int
-    apart: int = 1
-    """The distance between neighbouring taps of a window (the dilation)."""
+    dilation: int = 1
+    """The distance between neighbouring taps of a window."""
 
     @property
     def span(self) -> int:
-        return (self.length - 1) * self.apart + 1
+        """Number of elements from the first tap of a window to the last."""
+        return (self.length - 1) * self.dilation + 1
 
     @property
     def inside(self) -> bool:
-        """Whether no window can extend over the edges."""
+        """Whether no window can extend over the edges, so that taps need no conditions."""
         size, count = self.size.as_int(), self.count.as_int()
         if self.pad or size is None or count is None:
             return False
@@ -60,7 +62,7 @@ class Window:
 
     def tap(self, at: Expr, k: int) -> tuple[Expr, list[Body]]:
         """Return the position of tap ``k`` of window ``at``, and the conditions for its existence."""
-        position = at * self.step + (k * self.apart - self.pad)
+        position = at * self.step + (k * self.dilation - self.pad)
         if self.inside:
             return position, []
         low = [compare_index("ge", position, 0)] if self.pad else []
@@ -69,20 +71,20 @@ class Window:
     def first(self, at: Expr) -> Expr:
         """Return the position of the first tap of window ``at`` that exists."""
         begin = at * self.step - self.pad
-        if self.apart == 1:
+        if self.dilation == 1:
             return extremum("max", begin, ZERO)
-        missing = floordiv(self.apart - 1 - begin, self.apart)
-        return begin + extremum("max", missing, ZERO) * self.apart
+        missing = floordiv(self.dilation - 1 - begin, self.dilation)
+        return begin + extremum("max", missing, ZERO) * self.dilation
 
-    def holder(self, at: Expr, back: int) -> tuple[Expr, list[Body]]:
-        """Return the ``back``-th window (from the last) that may contain element ``at``, and when it does."""
+    def containing_window(self, at: Expr, back: int) -> tuple[Expr, list[Body]]:
+        """Return the ``back``-th last window that may contain element ``at``, and the conditions under which it does."""
         window = floordiv(at + self.pad, self.step) - back
         valid = [compare_index("ge", window, 0), compare_index("lt", window, self.count)]
         if self.length % self.step or back == self.overlap:
             valid.append(compare_index("lt", at + self.pad, window * self.step + self.length))
         return window, valid
 
-    def clipped(self, at: Expr, *, padding: bool) -> Expr:
+    def covered(self, at: Expr, *, padding: bool) -> Expr:
         """Return the number of elements that window ``at`` covers, with or without padding."""
         begin = at * self.step - self.pad
         end = extremum("min", begin + self.length, self.size + self.pad)
@@ -92,10 +94,10 @@ class Window:
 
 
 def _pair(values: Sequence[int], default: Sequence[int] = ()) -> tuple[int, int]:
-    given = list(values or default)
-    if not all(isinstance(v, int) for v in given):
+    pair = list(values or default)
+    if not all(isinstance(v, int) for v in pair):
         raise NotLowered("a window of symbolic size")
-    return (given[0], given[-1])
+    return (pair[0], pair[-1])
 
 
 def _windows(
@@ -106,6 +108,7 @@ def _windows(
     padding: Sequence[int],
     dilation: Sequence[int] = (1,),
 ) -> tuple[Window, Window]:
+    """Return the windows along rows and columns of the images ``x``; ``out`` is the shape of the result."""
     _require_images(x)
     pairs = (_pair(kernel), _pair(stride, kernel), _pair(padding), _pair(dilation))
     rows, columns = (Window(*one) for one in zip(x.shape[-2:], out[-2:], *pairs, strict=True))
@@ -125,7 +128,7 @@ def _require_few(count: int) -> None:
 def _positions(
     x: Node, windows: tuple[Window, Window], index: Sequence[Expr], outside: float
 ) -> Iterator[tuple[Body, Expr]]:
-    """Yield the elements of a window (``outside`` for missing ones) and their flat positions in the image."""
+    """Yield the elements of a window (``outside`` for a missing element) and their flat positions in the image."""
     rows, columns = windows
     dtype = value_dtype(x.dtype)
     for i, j in product(range(rows.length), range(columns.length)):
@@ -147,9 +150,9 @@ def _divisor(
     if override is not None:
         return number(float(override), dtype)
     rows, columns = windows
-    count = rows.clipped(index[0], padding=padding) * columns.clipped(index[1], padding=padding)
-    known = count.as_int()
-    return cast(Index(count), dtype) if known is None else number(float(known), dtype)
+    count = rows.covered(index[0], padding=padding) * columns.covered(index[1], padding=padding)
+    constant = count.as_int()
+    return cast(Index(count), dtype) if constant is None else number(float(constant), dtype)
 
 
 @rule("avg_pool2d.default")
@@ -195,10 +198,10 @@ def avg_pool_backward(
         value = read(grad, [*index[:-2], *at])
         return call("div", value, _divisor(windows, at, dtype, count_include_pad, divisor_override))
 
-    return _gathered(ctx, x, windows, term)
+    return _sum_over_windows(ctx, x, windows, term)
 
 
-def _gathered(
+def _sum_over_windows(
     ctx: Context,
     x: Node,
     windows: tuple[Window, Window],
@@ -210,8 +213,8 @@ def _gathered(
     pairs = list(product(reversed(range(rows.overlap)), reversed(range(columns.overlap))))
 
     def value(index: Sequence[Expr], i: int, j: int) -> Body:
-        y, y_valid = rows.holder(index[-2], i)
-        z, z_valid = columns.holder(index[-1], j)
+        y, y_valid = rows.containing_window(index[-2], i)
+        z, z_valid = columns.containing_window(index[-1], j)
         return masked(both([*y_valid, *z_valid]), term(index, (y, z)), number(0, value_dtype(x.dtype)))
 
     return ctx.pointwise(x.shape, x.dtype, lambda index: fold("add", (value(index, i, j) for i, j in pairs)))
@@ -269,23 +272,23 @@ def max_pool_backward(
     indices: Node,
 ) -> Node:
     if not ctx.target.many_threads:
-        return _scattered(ctx, grad, x, indices)
+        return _scatter_gradient(ctx, grad, x, indices)
     if any(d != 1 for d in dilation):
         raise NotLowered("a dilated window")
     windows = _windows(x, grad.shape, kernel_size, stride, padding)
     dtype = value_dtype(x.dtype)
 
     def term(index: Sequence[Expr], at: tuple[Expr, Expr]) -> Body:
-        place = [*index[:-2], *at]
-        own = Index(index[-2] * x.shape[-1] + index[-1])
-        chosen = call("eq", read(indices, place), own, dtype=BOOL)
-        value = read(grad, place)
+        coords = [*index[:-2], *at]
+        position = Index(index[-2] * x.shape[-1] + index[-1])
+        chosen = call("eq", read(indices, coords), position, dtype=BOOL)
+        value = read(grad, coords)
         return Call("where", (chosen, value, like(value, 0)), dtype)
 
-    return _gathered(ctx, x, windows, term)
+    return _sum_over_windows(ctx, x, windows, term)
 
 
-def _scattered(ctx: Context, grad: Node, x: Node, indices: Node) -> Node:
+def _scatter_gradient(ctx: Context, grad: Node, x: Node, indices: Node) -> Node:
     """Scatter-add ``grad`` at the positions of the maxima, in eager's order, for any windows."""
     _require_images(x)
     *lead, rows, columns = x.shape
@@ -308,13 +311,17 @@ def _scattered(ctx: Context, grad: Node, x: Node, indices: Node) -> Node:
 
 
 def _even(x: Node, out: Sequence[Expr]) -> tuple[int, int]:
-    """Return the window lengths of an adaptive pooling whose windows are all equal."""
+    """Return the window lengths of an adaptive pooling whose windows are all equal.
+
+    Raises:
+        NotLowered: the output sizes do not divide the input sizes.
+    """
     lengths = []
     for size, count in zip(x.shape[-2:], out[-2:], strict=True):
-        known, parts = size.as_int(), count.as_int()
-        if not known or not parts or known % parts:
+        length, parts = size.as_int(), count.as_int()
+        if not length or not parts or length % parts:
             raise NotLowered("adaptive windows of different sizes")
-        lengths.append(known // parts)
+        lengths.append(length // parts)
     return lengths[0], lengths[1]
 
 

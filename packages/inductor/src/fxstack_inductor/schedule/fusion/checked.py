@@ -42,23 +42,23 @@ def read_in_part(
 ) -> set[Computed]:
     """Return the nodes with checks that would be computed only in part if they were inlined."""
     whole: set[Computed] = set()
-    found: set[Computed] = set()
+    nodes: set[Computed] = set()
     for node in reversed(live):
         computed = node in required or not isinstance(node, Pointwise)
         read = (reader in whole and covers(reader, node) for reader in readers.get(node, ()))
         if computed or any(read):
             whole.add(node)
         elif has_checks(node):
-            found.add(node)
+            nodes.add(node)
             whole.add(node)
-    return found
+    return nodes
 
 
 def covers(reader: Computed, node: Node) -> bool:
     """Whether computing all elements of ``reader`` reads every element of ``node``."""
     loops = [var for index in _loops(reader) if (var := index.as_var()) is not None]
     reads = _reads(reader.body, _on_coordinates)
-    return any(read.node is node and _surjective(read, node, loops) for read in reads)
+    return any(read.node is node and _reads_every_element(read, node, loops) for read in reads)
 
 
 def _loops(reader: Computed) -> tuple[Expr, ...]:
@@ -83,7 +83,8 @@ def _on_coordinates(mask: Body) -> bool:
     return not any(isinstance(part, Read) for part in walk(mask))
 
 
-def _surjective(read: Read, node: Node, loops: Sequence[Var]) -> bool:
+def _reads_every_element(read: Read, node: Node, loops: Sequence[Var]) -> bool:
+    """Whether the coordinates of ``read``, over all ``loops``, take every position of ``node``."""
     coords = [coord for coord in read.coords if isinstance(coord, Expr)]
     if len(coords) != len(read.coords):
         return False
@@ -91,9 +92,9 @@ def _surjective(read: Read, node: Node, loops: Sequence[Var]) -> bool:
     if any(not (var.extent or ZERO).is_positive() for var in loops if var not in used):
         return False
     strides = contiguous_strides(node.shape)
-    place = recombine(sum((c * s for c, s in zip(coords, strides, strict=True)), ZERO))
-    found = digits(place)
-    if found is not None and product([var.extent or ONE for var in found]) == product(node.shape):
+    address = recombine(sum((c * s for c, s in zip(coords, strides, strict=True)), ZERO))
+    variables = digits(address)
+    if variables is not None and product([var.extent or ONE for var in variables]) == product(node.shape):
         return True
     mapped = [var for coord in coords if (var := _shifted(coord)) is not None]
     ranges = zip(coords, node.shape, strict=True)
@@ -102,8 +103,8 @@ def _surjective(read: Read, node: Node, loops: Sequence[Var]) -> bool:
 
 def _shifted(coord: Expr) -> Var | None:
     """Return the variable ``v`` if ``coord`` is ``v`` plus a constant, else None."""
-    found = [var for var in coord.variables if var.extent is not None]
-    return found[0] if len(found) == 1 and coord.coefficient(found[0]) == ONE else None
+    loops = [var for var in coord.variables if var.extent is not None]
+    return loops[0] if len(loops) == 1 and coord.coefficient(loops[0]) == ONE else None
 
 
 def _spans(coord: Expr, size: Expr) -> bool:

@@ -30,7 +30,7 @@ from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.schedule.fusion.inlining import Usage
 from fxstack_inductor.schedule.fusion.loop_matching import Refusal, Unifier, digits
 from fxstack_inductor.schedule.fusion.precedence import Precedence
-from fxstack_inductor.schedule.fusion.state import COMPUTED, UNKNOWN, FusionState, Group, Placed, loops_of
+from fxstack_inductor.schedule.fusion.state import COMPUTED, UNKNOWN, FusionState, Group, Placement, loops_of
 from fxstack_inductor.schedule.sizes import size_providers
 
 HEAVY = 32
@@ -78,57 +78,66 @@ def fuse(
 
 
 def _singleton(fusion: Fusion, node: Computed, position: int) -> Group:
-    def place(sizes: Sequence[Expr]) -> tuple[tuple[Expr, ...], list[Var]]:
-        made = [None if size == 1 else fusion.fresh(size) for size in sizes]
-        coords = tuple(ZERO if v is None else of_atom(v) for v in made)
-        return coords, [v for v in made if v is not None]
+    """Return a group of ``node`` alone, with one new loop variable for each dimension of more than one element."""
+
+    def coords_of(sizes: Sequence[Expr]) -> tuple[tuple[Expr, ...], list[Var]]:
+        variables = [None if size == 1 else fusion.fresh(size) for size in sizes]
+        coords = tuple(ZERO if v is None else of_atom(v) for v in variables)
+        return coords, [v for v in variables if v is not None]
 
     calls = sum(isinstance(b, Call) for b in walk(node.body))
     if isinstance(node, Scatter):
-        reduced, space = place(node.ranges)
-        placed: dict[Computed, Placed] = {node: Placed((), reduced)}
-        return Group(space, _in_order(node, reduced), placed, position, position, calls)
-    coords, outer = place(node.shape)
+        reduced, space = coords_of(node.ranges)
+        placements: dict[Computed, Placement] = {node: Placement((), reduced)}
+        return Group(space, _in_order(node, reduced), placements, position, position, calls)
+    coords, outer = coords_of(node.shape)
     if isinstance(node, Scan):
         along = frozenset(loops_of(coords[node.axis])) or None
-        return Group(outer, along, {node: Placed(coords)}, position, position, calls)
+        return Group(outer, along, {node: Placement(coords)}, position, position, calls)
     if not isinstance(node, Reduction):
-        return Group(outer, None, {node: Placed(coords)}, position, position, calls)
-    reduced, inner = place(node.ranges)
-    placed = {node: Placed(coords, reduced)}
-    return Group(outer + inner, frozenset(inner), placed, position, position, calls)
+        return Group(outer, None, {node: Placement(coords)}, position, position, calls)
+    reduced, inner = coords_of(node.ranges)
+    placements = {node: Placement(coords, reduced)}
+    return Group(outer + inner, frozenset(inner), placements, position, position, calls)
 
 
 def _in_order(node: Scatter, reduced: Sequence[Expr]) -> frozenset[Var]:
-    """Return the loops that must run in order: all loops except those whose steps write distinct elements."""
-    own = dict(zip(node.reduced, reduced, strict=True))
+    """Return the loops that must run in order: all loops except the loops whose steps write distinct elements."""
+    loop_coords = dict(zip(node.reduced, reduced, strict=True))
     apart = {
-        v for coord in node.target if isinstance(coord, Expr) and coord in own for v in loops_of(own[coord])
+        v
+        for coord in node.target
+        if isinstance(coord, Expr) and coord in loop_coords
+        for v in loops_of(loop_coords[coord])
     }
-    return frozenset(v for place in reduced for v in loops_of(place)) - apart
+    return frozenset(v for coord in reduced for v in loops_of(coord)) - apart
 
 
 def _absorb(fusion: Fusion, node: Computed, group: Group) -> Group:
     """Merge ``node``'s group with the groups it reads from, nearest first, then with siblings."""
     producers = [fusion.unit.get(read.node) for read in fusion.reads(node)]
+    # The nearest producer comes first, because the fewest units lie between the producer and ``node``.
     candidates = {id(u): u for u in producers if isinstance(u, Group)}
     for candidate in sorted(candidates.values(), key=lambda g: -g.last):
-        group = _try(fusion, candidate, group) or group
+        group = _try_merge(fusion, candidate, group) or group
     seen: dict[int, Group] = {}
     for read in fusion.reads(node):
         if read.node in fusion.unit and isinstance(fusion.unit[read.node], Group):
             continue
+        # A popular tensor may have thousands of readers; the latest readers are least likely to
+        # have a unit between.
         for reader in fusion.readers.get(read.node, [])[-SIBLINGS:]:
             current = fusion.current(reader)
             if current is not group:
                 seen[id(current)] = current
     for sibling in sorted(seen.values(), key=lambda g: -g.last)[:SIBLINGS]:
         if sibling is not group and sibling.placed:
-            group = _try(fusion, sibling, group) or group
+            group = _try_merge(fusion, sibling, group) or group
     return group
 
 
-def _try(fusion: Fusion, left: Group, right: Group) -> Group | None:
+def _try_merge(fusion: Fusion, left: Group, right: Group) -> Group | None:
+    """Merge two groups and record the result in ``fusion``; after a refusal, record the refusal and return None."""
     if left is right:
         return None
     merged = merge(fusion, left, right)
@@ -154,10 +163,12 @@ def merge(fusion: Fusion, left: Group, right: Group) -> Group | Refusal:
     unifier = Unifier(list(left.space), list(right.space), fusion.fresh)
     refusal = unifier.match(pairs) or unifier.match_rest()
     if refusal is not None:
+        # Symbolic sizes can keep coordinates from being numbers with digits, although the loops simply correspond.
         unifier = Unifier(list(left.space), list(right.space), fusion.fresh)
         if not unifier.match_in_order(pairs):
             return refusal
     merged = _combine(unifier, left, right)
+    # The rules look at the merged group, because a rule on its loops needs the matched variables.
     for rule in RULES:
         refusal = rule(fusion, merged, left, right)
         if refusal is not None:
@@ -177,56 +188,61 @@ def _pairs(fusion: Fusion, left: Group, right: Group) -> Iterable[tuple[Expr, Ex
 
 
 def _edges(fusion: Fusion, producer: Group, consumer: Group) -> Iterable[tuple[Expr, Expr]]:
-    for node, place in consumer.placed.items():
+    """Yield equal coordinates: of an element where ``producer`` computes it, and where ``consumer`` reads it."""
+    for node, placement in consumer.placed.items():
         for read in fusion.reads(node):
-            made = producer.placed.get(read.node)  # type: ignore[call-overload]
-            if made is None:
+            produced = producer.placed.get(read.node)  # type: ignore[call-overload]
+            if produced is None:
                 continue
-            for own, coord in zip(made.coords, read.coords, strict=True):
-                yield own, _coordinate(coord, node, place)
+            for computed, coord in zip(produced.coords, read.coords, strict=True):
+                yield computed, _coordinate(coord, node, placement)
 
 
-def _coordinate(coord: Coord, node: Computed, place: Placed) -> Expr:
+def _coordinate(coord: Coord, node: Computed, placement: Placement) -> Expr:
     """Return a read coordinate in the variables of the reader's group."""
     if not isinstance(coord, Expr):
         return COMPUTED
     index = [*node.index, *(node.reduced if isinstance(node, (Reduction, Scatter)) else ())]
-    values = [*place.coords, *place.reduced]
+    values = [*placement.coords, *placement.reduced]
     return coord.subs(substitution(index, values))
 
 
 def _is_known(coord: Coord) -> bool:
+    """Whether the coordinate is known before the kernel runs (not an index read from memory)."""
     return isinstance(coord, Expr) and UNKNOWN not in coord.variables
 
 
 def _shared(fusion: Fusion, left: Group, right: Group) -> Iterable[tuple[Expr, Expr]]:
+    """Return equal coordinates of the first tensor in memory that both groups read."""
     first: dict[Node, tuple[Expr, ...]] = {}
-    for node, place in left.placed.items():
+    for node, placement in left.placed.items():
         for read in fusion.reads(node):
             if all(map(_is_known, read.coords)):
-                first.setdefault(read.node, tuple(_coordinate(c, node, place) for c in read.coords))
-    for node, place in right.placed.items():
+                first.setdefault(read.node, tuple(_coordinate(c, node, placement) for c in read.coords))
+    for node, placement in right.placed.items():
         for read in fusion.reads(node):
             other = first.get(read.node)
             if other is not None and all(map(_is_known, read.coords)):
-                coords = [_coordinate(c, node, place) for c in read.coords]
+                coords = [_coordinate(c, node, placement) for c in read.coords]
                 return list(zip(other, coords, strict=True))
     return []
 
 
 def _combine(unifier: Unifier, left: Group, right: Group) -> Group:
+    """Return the tensors of both groups, over the loops that ``unifier`` has matched."""
     space = [*unifier.left, *unifier.unmatched_right()]
-    placed = {
-        node: Placed(
-            tuple(unifier.apply(c) for c in place.coords), tuple(unifier.apply(c) for c in place.reduced)
+    placements = {
+        node: Placement(
+            tuple(unifier.apply(c) for c in placement.coords),
+            tuple(unifier.apply(c) for c in placement.reduced),
         )
         for group in (left, right)
-        for node, place in group.placed.items()
+        for node, placement in group.placed.items()
     }
     return Group(
         space,
         None,
-        placed,
+        placements,
         min(left.first, right.first),
         max(left.last, right.last),
         left.calls + right.calls,
@@ -237,27 +253,27 @@ def _combine(unifier: Unifier, left: Group, right: Group) -> Group:
 # --- rules --------------------------------------------------------------------------------------------
 
 
-def _levels(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
-    """Require each tensor at all loops or at the outer ones, and equal inner loops of all reductions."""
+def _choose_inner(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
+    """Set the inner loops of ``merged``; refuse tensors that are computed at a third level of the loops."""
     everything = frozenset(merged.space)
     inner: frozenset[Var] | None = None
-    for node, place in merged.placed.items():
+    for node, placement in merged.placed.items():
         if isinstance(node, Reduction):
-            own = frozenset(v for e in place.reduced for v in loops_of(e))
-            outer = frozenset(v for e in place.coords for v in loops_of(e))
-            if own | outer != everything:
+            loops = frozenset(v for e in placement.reduced for v in loops_of(e))
+            outer = frozenset(v for e in placement.coords for v in loops_of(e))
+            if loops | outer != everything:
                 return Refusal("reduction over part of the loops", node.name)
-            if inner is not None and inner != own:
+            if inner is not None and inner != loops:
                 return Refusal("reductions over different loops", node.name)
-            inner = own
-        elif isinstance(node, Scan) and place.coords[node.axis].variables:
-            own = frozenset(loops_of(place.coords[node.axis]))
-            if place.variables != everything or digits(place.coords[node.axis]) is None:
+            inner = loops
+        elif isinstance(node, Scan) and placement.coords[node.axis].variables:
+            loops = frozenset(loops_of(placement.coords[node.axis]))
+            if placement.variables != everything or digits(placement.coords[node.axis]) is None:
                 return Refusal("scan over part of the loops", node.name)
-            if inner is not None and inner != own:
+            if inner is not None and inner != loops:
                 return Refusal("scans and reductions over different loops", node.name)
-            inner = own
-    sets = {place.variables for node, place in merged.placed.items()} - {everything}
+            inner = loops
+    sets = {placement.variables for node, placement in merged.placed.items()} - {everything}
     sets -= {everything - inner} if inner is not None else set()
     if inner is not None:
         if sets:
@@ -275,26 +291,28 @@ def _levels(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal
 
 def _is_prefix(group: Group, outer: frozenset[Var]) -> bool:
     """Whether ``outer`` are the leading dimensions of every tensor that has all of them."""
-    for place in group.placed.values():
-        order = list(dict.fromkeys(v for e in place.coords for v in _ordered_loops(e)))
+    for placement in group.placed.values():
+        order = list(dict.fromkeys(v for e in placement.coords for v in _ordered_loops(e)))
         if len(order) > len(outer) and frozenset(order[: len(outer)]) != outer:
             return False
     return True
 
 
 def _ordered_loops(expr: Expr) -> list[Var]:
-    """Return the digits of a coordinate, highest first."""
-    found = digits(expr)
-    return found[::-1] if found is not None else loops_of(expr)
+    """Return the loop variables of a coordinate, highest digit first."""
+    lowest_first = digits(expr)
+    return lowest_first[::-1] if lowest_first is not None else loops_of(expr)
 
 
 def _in_range(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
+    """Refuse tensors on both sides of a call that begins or ends a profiler range."""
     if len(set(map(fusion.usage.section, merged.placed))) > 1:
         return Refusal("a profiler range begins or ends in between")
     return None
 
 
-def _small(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
+def _has_few_buffers(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
+    """Refuse a kernel with more buffers than ``options.max_kernel_buffers``."""
     touched: set[Node] = set(merged.placed)
     for node in merged.placed:
         touched.update(read.node for read in fusion.reads(node))
@@ -303,7 +321,7 @@ def _small(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal 
     return None
 
 
-def _recomputed(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
+def _loads_heavy(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
     """Refuse to recompute a heavy tensor: a second pass, after a reduction, must load it."""
     heavy = {n for n in merged.placed if not isinstance(n, Reduction) and _weight(fusion, n) > HEAVY}
     if not heavy:
@@ -321,18 +339,18 @@ def _recomputed(fusion: Fusion, merged: Group, left: Group, right: Group) -> Ref
 
 def _weight(fusion: Fusion, node: Computed) -> int:
     """Return the number of operations per element, including inlined tensors."""
-    found = fusion.weights.get(node)
-    if found is None:
-        found = sum(isinstance(b, (Call, Masked)) for b in walk(node.body))
+    weight = fusion.weights.get(node)
+    if weight is None:
+        weight = sum(isinstance(b, (Call, Masked)) for b in walk(node.body))
         inlined = [r.node for r in node.reads if r.node in fusion.inlined]
-        found += sum(_weight(fusion, n) for n in inlined if isinstance(n, Computed))
-        fusion.weights[node] = found
-    return found
+        weight += sum(_weight(fusion, n) for n in inlined if isinstance(n, Computed))
+        fusion.weights[node] = weight
+    return weight
 
 
 def _acyclic(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
-    """Require that no unit outside the two groups lies between them."""
-    between = fusion.precedence.way_between(merged, left, right)
+    """Refuse a merge with a unit that must run after one group and before the other."""
+    between = fusion.precedence.find_between(merged, left, right)
     if between is None:
         return None
     name = next(iter(between.placed)).name if isinstance(between, Group) else between.name
@@ -340,16 +358,16 @@ def _acyclic(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusa
 
 
 def _template(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
-    """Allow only pointwise operations on the elements of a template's reduction beside this reduction."""
+    """Refuse all readers of a template's reduction except pointwise operations on its elements."""
     reductions = [n for n in merged.placed if isinstance(n, Reduction) and n.template]
     if not reductions:
         return None
-    own = frozenset(v for e in merged.placed[reductions[0]].coords for v in loops_of(e))
+    loops = frozenset(v for e in merged.placed[reductions[0]].coords for v in loops_of(e))
     others = [n for n in merged.placed if n is not reductions[0]]
-    if any(not isinstance(n, Pointwise) or merged.placed[n].variables != own for n in others):
+    if any(not isinstance(n, Pointwise) or merged.placed[n].variables != loops for n in others):
         return Refusal("a template takes only pointwise readers of its elements", reductions[0].name)
     return None
 
 
-RULES = (_in_range, _levels, _template, _small, _recomputed, _acyclic)
+RULES = (_in_range, _choose_inner, _template, _has_few_buffers, _loads_heavy, _acyclic)
 """The requirements of a merge, in order; a rule returns None or a refusal."""

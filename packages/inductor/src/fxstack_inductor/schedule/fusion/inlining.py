@@ -38,69 +38,74 @@ WINDOW = 4
 """From this number of places on, the reads of a tensor for one element of a reader form a window."""
 
 
-ON_COORDINATES = 8
-"""The number of cheap operations on coordinates alone (e.g. a mask) up to which recomputing beats reading."""
+MAX_RECOMPUTED = 8
+"""Largest number of cheap operations on coordinates alone (e.g. a mask) that are recomputed rather than read."""
 
 
-DEEPEST = 32
-"""The depth limit of inlining: conversions and look-ups count no operations; Python's stack is finite."""
+MAX_DEPTH = 32
+"""Largest depth of nested inlined tensors: conversions and look-ups count no operations, and Python's stack is finite."""
 
 
 SMALL = 16
-"""A tensor this many times smaller (e.g. the maximum of each row) is cheap to keep in memory instead."""
+"""Storing the sources of a tensor (e.g. the maximum of each row) is cheap if they are this many times smaller."""
 
 
-BENDS = 64
-"""The limit on quotients, remainders and extremes in the coordinates of inlined tensors. Nested reshapes
-repeat these atoms in each coordinate, so their number multiplies from tensor to tensor."""
+MAX_BENDS = 64
+"""Largest number of quotients, remainders and extremes in the coordinates of inlined tensors.
+
+Nested reshapes repeat these atoms in each coordinate, so their number multiplies from tensor to tensor.
+"""
 
 
 @dataclass
 class Usage:
-    """The readers of each tensor. ``live`` are the computed nodes that anything needs."""
+    """The readers of each tensor; ``live`` are the computed nodes that an output, a call or another live node needs."""
 
     live: list[Computed]
     required: set[Node] = field(default_factory=set)
     """Computed nodes that must be in memory: read by calls, returned, or copied into inputs."""
     readers: dict[Node, list[Computed]] = field(default_factory=lambda: defaultdict(list))
     sections: dict[int, int] = field(default_factory=dict)
-    """By identity of a step, the calls up to it that begin or end a profiler range; empty without ranges."""
+    """Number of profiler range calls before a step, by identity of the step; empty without ranges."""
 
     def section(self, step: Node | ExternCall | HostCall) -> int:
         return self.sections.get(id(step), 0)
 
 
 def base_of(node: Node) -> Node:
+    """Return the tensor whose memory a chain of views shows."""
     while isinstance(node, View):
         node = node.base
     return node
 
 
-def usage(program: Program) -> Usage:
-    found = Usage([], sections=_sections(program))
+def find_usage(program: Program) -> Usage:
+    """Find the live tensors of ``program`` from its outputs, mutations, calls and index checks."""
+    result = Usage([], sections=_sections(program))
     roots = [v for v in program.outputs if isinstance(v, Node)]
     roots += [m.value for m in program.mutations]
     for step in program.steps:
         if isinstance(step, (ExternCall, HostCall)):
             roots += step.reads
-    found.required = {base for root in roots if isinstance(base := base_of(root), Computed)}
-    needed = set(found.required)
+    result.required = {base for root in roots if isinstance(base := base_of(root), Computed)}
+    needed = set(result.required)
     for step in reversed(program.steps):
         if isinstance(step, Computed) and step not in needed and has_checks(step):
-            found.required.add(step)
+            result.required.add(step)
             needed.add(step)
         if isinstance(step, Computed) and step in needed:
-            found.live.append(step)
+            result.live.append(step)
             if isinstance(step, Scatter):
-                found.required.add(step.init)
+                result.required.add(step.init)
             for node in dict.fromkeys(read.node for read in step.reads):
                 needed.add(node)
-                found.readers[node].append(step)
-    found.live.reverse()
-    return found
+                result.readers[node].append(step)
+    result.live.reverse()
+    return result
 
 
 def is_range_call(step: object) -> TypeGuard[HostCall]:
+    """Whether the step begins or ends a profiler range."""
     return isinstance(step, HostCall) and step.target in RANGES
 
 
@@ -111,33 +116,38 @@ def _sections(program: Program) -> dict[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Cost:
+    """The work of one element of a tensor, including the tensors inlined into it."""
+
     calls: int
     expensive: bool
+    """Whether an operation is slow to repeat (e.g. an exponential)."""
     reads: frozenset[Node]
     indirect: bool
+    """Whether a coordinate is read from memory."""
     depth: int
-    """The depth of nested inlined tensors below this one."""
+    """Depth of nested inlined tensors below this tensor."""
     bends: int
-    """The number of non-variable atoms in coordinates, including those of inlined tensors."""
+    """Number of non-variable atoms in coordinates, including the atoms of inlined tensors."""
 
 
-def choose_inlined(found: Usage) -> set[Node]:
+def choose_inlined(uses: Usage) -> set[Node]:
     """Return the pointwise nodes to inline."""
     inlined: set[Node] = set()
-    in_part = read_in_part(found.live, found.readers, found.required)
+    in_part = read_in_part(uses.live, uses.readers, uses.required)
     costs: dict[Node, _Cost] = {}
-    for node in found.live:
+    for node in uses.live:
         cost = costs[node] = _cost(node, inlined, costs)
-        if not isinstance(node, Pointwise) or node in found.required or node in in_part:
+        if not isinstance(node, Pointwise) or node in uses.required or node in in_part:
             continue
-        if cost.reads and any(found.section(node) != found.section(reader) for reader in found.readers[node]):
+        if cost.reads and any(uses.section(node) != uses.section(reader) for reader in uses.readers[node]):
             continue
-        if _worth_inlining(node, cost, found.readers[node], found.required):
+        if _worth_inlining(node, cost, uses.readers[node], uses.required):
             inlined.add(node)
     return inlined
 
 
 def _cost(node: Computed, inlined: set[Node], costs: dict[Node, _Cost]) -> _Cost:
+    """Return the cost of ``node`` if the tensors ``inlined`` are computed at each read."""
     calls, expensive, indirect, depth, bends = 0, False, False, 0, 0
     reads: set[Node] = set()
     for body in walk(node.body):
@@ -150,12 +160,12 @@ def _cost(node: Computed, inlined: set[Node], costs: dict[Node, _Cost]) -> _Cost
             case Read(source, coords):
                 plain = [c for c in coords if isinstance(c, Expr)]
                 indirect = indirect or len(plain) < len(coords)
-                own = sum(not isinstance(atom, Var) for c in plain for atom in c.atoms())
-                bends += own
+                bends_here = sum(not isinstance(atom, Var) for c in plain for atom in c.atoms())
+                bends += bends_here
                 if source in inlined:
                     inner = costs[source]
                     depth = max(depth, inner.depth + 1)
-                    bends += inner.bends * (1 + own)
+                    bends += inner.bends * (1 + bends_here)
                     calls += inner.calls
                     expensive = expensive or inner.expensive
                     indirect = indirect or inner.indirect
@@ -168,9 +178,11 @@ def _cost(node: Computed, inlined: set[Node], costs: dict[Node, _Cost]) -> _Cost
 
 
 def _worth_inlining(node: Pointwise, cost: _Cost, readers: list[Computed], required: set[Node]) -> bool:
-    if not cost.reads and not cost.expensive and cost.calls <= ON_COORDINATES:
+    """Whether recomputing ``node`` at each read is cheaper than one store and the loads."""
+    # A mask or a range of numbers: computing it is faster than any load.
+    if not cost.reads and not cost.expensive and cost.calls <= MAX_RECOMPUTED:
         return True
-    if cost.depth > DEEPEST or cost.bends > BENDS:
+    if cost.depth > MAX_DEPTH or cost.bends > MAX_BENDS:
         return False
     if cost.calls > 64 or len(cost.reads) > 12:
         return False
@@ -178,6 +190,7 @@ def _worth_inlining(node: Pointwise, cost: _Cost, readers: list[Computed], requi
         cost.expensive or cost.calls > 2 or cost.indirect
     ):
         return False
+    # A single reader computes each element once in any case, so a store and a load are saved.
     if len(readers) == 1:
         return True
     if cost.expensive or cost.calls > 8:
@@ -194,9 +207,9 @@ def _bytes(node: Node) -> int:
 
 
 def _numel(node: Node) -> int:
-    """Return the number of elements, or a large number if it is known only at run time."""
-    known = node.layout.numel.as_int()
-    return 1 << 20 if known is None else known
+    """Return the number of elements, or a large number if the number is known only at run time."""
+    numel = node.layout.numel.as_int()
+    return 1 << 20 if numel is None else numel
 
 
 def _amplifies(node: Pointwise, reader: Computed) -> bool:
@@ -208,15 +221,15 @@ def _amplifies(node: Pointwise, reader: Computed) -> bool:
         for size in reader.ranges:
             points *= size.as_int() or 64
     places = {read for read in reader.reads if read.node is node}
-    counts = [min(points, _numel(node)) if _once(read, loops) else points for read in places]
+    counts = [min(points, _numel(node)) if _reads_once(read, loops) else points for read in places]
     total = sum(counts) if len(places) >= WINDOW else max(counts)
     return total >= 2 * max(_numel(node), 1)
 
 
-def _once(read: Read, loops: list[Expr]) -> bool:
+def _reads_once(read: Read, loops: list[Expr]) -> bool:
     """Whether no element is read at two points of ``loops`` (e.g. a part of a concatenation)."""
-    found = set()
+    covered = set()
     for coord in read.coords:
         if isinstance(coord, Expr) and len(loop := [v for v in coord.variables if v.extent]) == 1:
-            found |= {loop[0]} if coord.coefficient(loop[0]) is not None else set()
-    return all(v is None or v in found for v in (index.as_var() for index in loops))
+            covered |= {loop[0]} if coord.coefficient(loop[0]) is not None else set()
+    return all(v is None or v in covered for v in (index.as_var() for index in loops))

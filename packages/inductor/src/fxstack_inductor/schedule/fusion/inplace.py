@@ -16,7 +16,13 @@ from fxstack_inductor.ir.nodes import Computed, ExternCall, Input, Node
 from fxstack_inductor.ir.ordered import Scatter
 from fxstack_inductor.lower.program import Mutation, Program
 from fxstack_inductor.schedule.fusion.inlining import base_of
-from fxstack_inductor.schedule.fusion.inplace_scatter import guarded, is_copy, may_scatter, redirect, renamed
+from fxstack_inductor.schedule.fusion.inplace_scatter import (
+    guard_scatters,
+    is_copy,
+    may_scatter,
+    redirect,
+    rename_buffers,
+)
 from fxstack_inductor.schedule.steps import KernelStep, Step
 
 # Limits: a mutated input is computed into a buffer and copied if the kernel also reduces the input, reads it
@@ -32,51 +38,54 @@ def share_memory(steps: Sequence[Step]) -> list[Step]:
 
 
 def _on_scatter(step: Step, scatters: Mapping[Node, Scatter]) -> Step:
+    """Return ``step`` with the start value of a scatter stored in the memory of the scatter."""
     if not isinstance(step, KernelStep):
         return step
     changed = [node for node in step.stored if isinstance(node, Scatter)]
     names = {node.name: scatters[node].name for node in step.stored if node in scatters}
     stored = tuple(scatters.get(n, n) for n in step.stored if n not in changed)
     reads = [node for node in step.reads if node not in scatters] + changed
-    return KernelStep(renamed(step.kernel, names), stored, tuple(reads))
+    return KernelStep(rename_buffers(step.kernel, names), stored, tuple(reads))
 
 
 def write_in_place(program: Program, steps: Sequence[Step]) -> tuple[list[Step], tuple[Mutation, ...]]:
     """Return the steps with in-place writes, and the mutations that remain as copies."""
-    chosen = {m.value: m.target for m in _possible(program, steps)}
+    chosen = {m.value: m.target for m in _writable_in_place(program, steps)}
     remaining = tuple(m for m in program.mutations if m.value not in chosen)
     names = frozenset(target.name for target in chosen.values())
-    made: list[Step] = []
+    changed_steps: list[Step] = []
     for step in steps:
         redirect(step, chosen)
-        changed = _rewritten(step, chosen)
+        changed = _write_to_inputs(step, chosen)
         if not isinstance(changed, KernelStep):
-            made.append(changed)
+            changed_steps.append(changed)
         elif not any(is_copy(changed.kernel, name, name) for name in names):
-            made.append(guarded(changed, names))
-    return made, remaining
+            changed_steps.append(guard_scatters(changed, names))
+    return changed_steps, remaining
 
 
-def _possible(program: Program, steps: Sequence[Step]) -> Iterable[Mutation]:
+def _writable_in_place(program: Program, steps: Sequence[Step]) -> Iterable[Mutation]:
+    """Yield the mutations whose kernel can write the input itself."""
     returned = {base_of(value) for value in program.outputs if isinstance(value, Node)}
     checked = any(isinstance(step, KernelStep) and step.kernel.checked for step in steps)
     uses = Counter(node for m in program.mutations for node in (m.target, m.value))
-    made = {node: k for k, s in enumerate(steps) if isinstance(s, KernelStep) for node in s.stored}
+    makers = {node: k for k, s in enumerate(steps) if isinstance(s, KernelStep) for node in s.stored}
     for mutation in program.mutations:
         target, value = mutation.target, mutation.value
-        if not isinstance(value, Computed) or value not in made or value in returned:
+        if not isinstance(value, Computed) or value not in makers or value in returned:
             continue
         if uses[target] > 1 or uses[value] > 1 or value.layout != target.layout:
             continue
         if isinstance(value, Scatter):
-            allowed = may_scatter(steps, made[value], target, value)
+            allowed = may_scatter(steps, makers[value], target, value)
         else:
-            allowed = not checked and _allowed(steps, made[value], target, value)
+            allowed = not checked and _needs_no_old_value(steps, makers[value], target, value)
         if allowed:
             yield mutation
 
 
-def _allowed(steps: Sequence[Step], position: int, target: Input, value: Computed) -> bool:
+def _needs_no_old_value(steps: Sequence[Step], position: int, target: Input, value: Computed) -> bool:
+    """Whether no step needs the old value of ``target`` after step ``position`` has written it."""
     for k, step in enumerate(steps):
         read = {base_of(node) for node in step.reads}
         if target in read and (k > position or (isinstance(step, ExternCall) and step.alias)):
@@ -88,6 +97,7 @@ def _allowed(steps: Sequence[Step], position: int, target: Input, value: Compute
 
 
 def _same_elements(kernel: Kernel, target: str, value: str) -> bool:
+    """Whether ``kernel`` reads an element of ``target`` only to write the same element of ``value``."""
     loads = [v for v in kernel.values if isinstance(v, Load) and v.buffer == target]
     if not loads:
         return True
@@ -97,7 +107,8 @@ def _same_elements(kernel: Kernel, target: str, value: str) -> bool:
     return once and all(s.index == v.index and not s.op for s in stores for v in loads)
 
 
-def _rewritten(step: Step, chosen: Mapping[Node, Input]) -> Step:
+def _write_to_inputs(step: Step, chosen: Mapping[Node, Input]) -> Step:
+    """Return ``step`` with the tensors of ``chosen`` replaced by the inputs that hold them."""
     if not isinstance(step, KernelStep):
         return step
     written = [node for node in step.stored if node in chosen]
@@ -106,4 +117,4 @@ def _rewritten(step: Step, chosen: Mapping[Node, Input]) -> Step:
         return step
     stored = tuple(node for node in step.stored if node not in chosen)
     reads = [chosen.get(node, node) for node in (*step.reads, *written)]
-    return KernelStep(renamed(step.kernel, names), stored, tuple(dict.fromkeys(reads)))
+    return KernelStep(rename_buffers(step.kernel, names), stored, tuple(dict.fromkeys(reads)))

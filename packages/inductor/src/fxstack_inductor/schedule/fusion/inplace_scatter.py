@@ -37,56 +37,58 @@ def may_scatter(steps: Sequence[Step], copied: int, target: Input, value: Scatte
 
 
 def _only_sets(steps: Sequence[Step], name: str) -> bool:
+    """Whether all stores to ``name`` replace elements; a second run then gives the same result."""
     kernels = [step.kernel for step in steps if isinstance(step, KernelStep)]
     return all(s.op in {"", "set"} for kernel in kernels for s in kernel.stores if s.buffer == name)
 
 
-def chained(program: Program, steps: Sequence[Step]) -> list[Step]:
+def drop_copies(program: Program, steps: Sequence[Step]) -> list[Step]:
     """Drop copies between consecutive scatters, if no other step reads the earlier result."""
-    kept = {base_of(v) for v in program.outputs if isinstance(v, Node)}
-    kept |= {m.value for m in program.mutations}
+    needed = {base_of(v) for v in program.outputs if isinstance(v, Node)}
+    needed |= {m.value for m in program.mutations}
     makers = {n: k for k, s in enumerate(steps) if isinstance(s, KernelStep) for n in s.stored}
     readers = _readers(steps)
     later: dict[Node, Node] = {}
     """Maps each reused tensor to the scatter that reuses it."""
     dropped: set[int] = set()
     for node, copied in makers.items():
-        earlier = _started_with(steps[copied], node, makers) if isinstance(node, Scatter) else None
-        if earlier is None or earlier in kept or earlier in later:
+        earlier = _copied_tensor(steps[copied], node, makers) if isinstance(node, Scatter) else None
+        if earlier is None or earlier in needed or earlier in later:
             continue
-        if all(_may_go(k, steps[k], copied) for k in readers[earlier] if k not in dropped):
+        if all(_allows_change(k, steps[k], copied) for k in readers[earlier] if k not in dropped):
             later[earlier] = node
             dropped.add(copied)
-    # Resolve chains from the end, so that every step is renamed once for any length of chain.
-    for taken, by in reversed(later.items()):
-        later[taken] = later.get(by, by)
-    return [_renamed(s, later) for k, s in enumerate(steps) if k not in dropped]
+    # Resolve chains from the end, so that every step is rename_buffers once for any length of chain.
+    for tensor, user in reversed(later.items()):
+        later[tensor] = later.get(user, user)
+    return [_rename_tensors(s, later) for k, s in enumerate(steps) if k not in dropped]
 
 
 def _readers(steps: Sequence[Step]) -> dict[Node, list[int]]:
     """Return the positions of the steps that read each tensor."""
-    found: dict[Node, list[int]] = defaultdict(list)
+    readers: dict[Node, list[int]] = defaultdict(list)
     for k, step in enumerate(steps):
         for node in dict.fromkeys(map(base_of, step.reads)):
-            found[node].append(k)
-    return found
+            readers[node].append(k)
+    return readers
 
 
-def _started_with(step: Step, node: Node, made: Container[Node]) -> Computed | None:
-    """Return the tensor of ``made`` if ``step`` only copies that tensor to ``node``, else None."""
+def _copied_tensor(step: Step, node: Node, candidates: Container[Node]) -> Computed | None:
+    """Return the tensor of ``candidates`` if ``step`` only copies that tensor to ``node``, else None."""
     assert isinstance(step, KernelStep)
     for source in step.reads:
-        if source in made and isinstance(source, Computed) and source.layout == node.layout:
+        if source in candidates and isinstance(source, Computed) and source.layout == node.layout:
             return source if is_copy(step.kernel, source.name, node.name) else None
     return None
 
 
-def _may_go(position: int, step: Step, copied: int) -> bool:
+def _allows_change(position: int, step: Step, copied: int) -> bool:
     """Whether ``step``, a reader of a tensor, allows the tensor to change from step ``copied`` on."""
     return position == copied or (isinstance(step, KernelStep) and position < copied)
 
 
-def _renamed(step: Step, later: Mapping[Node, Node]) -> Step:
+def _rename_tensors(step: Step, later: Mapping[Node, Node]) -> Step:
+    """Return ``step`` with each tensor of ``later`` replaced by the scatter that reuses its memory."""
     if not isinstance(step, KernelStep):
         return step
     names = {n.name: later[n].name for n in (*step.stored, *step.reads) if n in later}
@@ -94,11 +96,11 @@ def _renamed(step: Step, later: Mapping[Node, Node]) -> Step:
         return step
     stored = tuple(cast("Computed", later.get(n, n)) for n in step.stored)
     reads = tuple(dict.fromkeys(later.get(n, n) for n in step.reads))
-    return KernelStep(renamed(step.kernel, names), stored, reads)
+    return KernelStep(rename_buffers(step.kernel, names), stored, reads)
 
 
-def renamed(kernel: Kernel, names: Mapping[str, str]) -> Kernel:
-    """Return ``kernel`` with renamed buffers; buffers that get equal names are merged."""
+def rename_buffers(kernel: Kernel, names: Mapping[str, str]) -> Kernel:
+    """Return ``kernel`` with rename_buffers buffers; buffers that get equal names are merged."""
     values = tuple(
         replace(v, buffer=names.get(v.buffer, v.buffer)) if isinstance(v, Load) else v for v in kernel.values
     )
@@ -127,8 +129,8 @@ def scatters_into(step: Step, name: str) -> bool:
     )
 
 
-def guarded(step: KernelStep, names: frozenset[str]) -> KernelStep:
-    """Return ``step``, ``guarded`` if it scatters into one of the inputs ``names``."""
+def guard_scatters(step: KernelStep, names: frozenset[str]) -> KernelStep:
+    """Return ``step``, with a ``guarded`` kernel if it scatters into one of the inputs ``names``."""
     if any(scatters_into(step, name) for name in names):
         return replace(step, kernel=replace(step.kernel, guarded=True))
     return step
@@ -143,6 +145,7 @@ def redirect(step: Step, moved: Mapping[Node, Input]) -> None:
 
 
 def _redirected(value: object, moved: Mapping[Node, Input]) -> Any:
+    """Return an argument with tensors replaced by inputs; the last view of a chain is changed in place."""
     if isinstance(value, View):
         last = value
         while isinstance(last.base, View):

@@ -20,16 +20,18 @@ class Refusal:
     """The reason against a fusion: ``rule`` is the rule's name, ``detail`` the facts."""
 
     rule: str
+    """Name of the rule that refuses."""
     detail: str = ""
 
 
 @dataclass
 class Unifier:
-    """``left`` and ``right``: the spaces' variables; ``fresh`` makes a new variable of a given extent."""
+    """Identifies the variables of two loop spaces step by step; ``substitution`` then maps both to common variables."""
 
     left: list[Var]
     right: list[Var]
     fresh: Callable[[Expr], Var]
+    """Makes a new variable of an extent, for the parts of a split variable."""
     substitution: dict[Var, Expr] = field(default_factory=dict)
     images: set[Var] = field(default_factory=set)
     """Left variables that are identified with a right variable."""
@@ -40,6 +42,7 @@ class Unifier:
         return expr
 
     def match(self, pairs: Iterable[tuple[Expr, Expr]]) -> Refusal | None:
+        """Identify variables so that the coordinates of each pair agree; return a refusal if that is impossible."""
         for left, right in pairs:
             refusal = self._match(left, right)
             if refusal is not None:
@@ -70,6 +73,7 @@ class Unifier:
         return [var for var in self.right if var not in self.substitution]
 
     def _match(self, left: Expr, right: Expr) -> Refusal | None:
+        """Identify the variables of one pair of coordinates, splitting variables until both have equal digits."""
         while True:
             left, right = self._split_quotients(left), self._split_quotients(right)
             if left == right:
@@ -82,6 +86,7 @@ class Unifier:
                 return outcome
             if outcome:
                 return None
+            # A variable was split, so both coordinates have new digits.
             left, right = self.apply(left), self.apply(right)
 
     def _match_digits(self, a: Sequence[Var], b: Sequence[Var]) -> Refusal | bool:
@@ -101,6 +106,7 @@ class Unifier:
         self.substitution[right] = of_atom(left)
 
     def _split_larger(self, x: Var, y: Var) -> bool:
+        """Split the variable of larger extent by the extent of the other; return whether that was possible."""
         a, b = _static(x), _static(y)
         if not a or not b:  # unknown extent, or an empty loop without digits
             return False
@@ -140,7 +146,7 @@ def digits(expr: Expr) -> list[Var] | None:
     """Return the variables of a mixed-radix number, lowest digit first; None for another ``expr``."""
     scale = ONE
     remaining = dict(expr.terms)
-    found: list[Var] = []
+    variables: list[Var] = []
     while remaining:
         for monomial in remaining:
             loops = [a for a in monomial if isinstance(a, Var) and a.kind is VarKind.LOOP]
@@ -155,9 +161,9 @@ def digits(expr: Expr) -> list[Var] | None:
         else:
             return None
         del remaining[key]
-        found.append(loops[0])
+        variables.append(loops[0])
         scale = scale * (loops[0].extent or ONE)
-    return found
+    return variables
 
 
 def _static(var: Var) -> int | None:

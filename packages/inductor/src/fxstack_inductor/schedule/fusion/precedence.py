@@ -36,6 +36,7 @@ class Precedence:
         self._next = next(self._waiting, None)
         self._reading: dict[Node, list[Call]] = {}
         effects = [c for c in calls if isinstance(c, ExternCall) and c.effect]
+        # Each effect must follow the previous effect, so a chain of neighbours orders all effects.
         for one, other in pairwise(effects):
             self._effect_before[id(other)] = one
         for call in calls:
@@ -67,6 +68,7 @@ class Precedence:
         return [*self._fusion.sizes.of_call(call), *([] if before is None else [before])]
 
     def _consumers(self, unit: Group | Call) -> Iterator[Group | Call]:
+        """Yield the units that must run after ``unit``."""
         if isinstance(unit, (ExternCall, HostCall)):
             yield from self._behind.get(id(unit), ())
             nodes: list[Node] = list(unit.outputs) if isinstance(unit, ExternCall) else []
@@ -109,6 +111,7 @@ class Precedence:
     def raise_behind(self, unit: Group) -> None:
         """Restore the levels of the units that must run after ``unit``, whose level has risen."""
         risen: list[tuple[int, int, Group | Call]] = [(unit.level, 0, unit)]
+        # Lowest levels first: a unit is then raised once in most cases, after all of its producers.
         while risen:
             level, _, unit_ = heapq.heappop(risen)
             if level < self.level(unit_):
@@ -124,17 +127,17 @@ class Precedence:
                     behind.level = level + 1
                 heapq.heappush(risen, (level + 1, id(behind), behind))
 
-    def way_between(self, merged: Group, left: Group, right: Group) -> Group | Call | None:
-        """Return a unit outside both groups that must run after one of them and before one of them, or None.
+    def find_between(self, merged: Group, left: Group, right: Group) -> Group | Call | None:
+        """Return a unit outside both groups that must run after a tensor of one and before a tensor of the other, or None.
 
-        Two searches, from both ends, alternate: either one may have to visit most of the graph; the first to
-        finish decides.
+        Two searches, from both ends, alternate, because either search may have to visit most of the graph.
+        The first search to finish decides.
         """
-        own = {id(left), id(right)}
-        before = {id(u): u for u in self.producers(merged) if id(u) not in own}
-        after = {id(u): u for g in (left, right) for u in self._consumers(g) if id(u) not in own}
+        both_groups = {id(left), id(right)}
+        before = {id(u): u for u in self.producers(merged) if id(u) not in both_groups}
+        after = {id(u): u for g in (left, right) for u in self._consumers(g) if id(u) not in both_groups}
         up = self._forward(after.values(), before, max(left.level, right.level))
-        down = self._backward(before.values(), own, min(left.level, right.level))
+        down = self._backward(before.values(), both_groups, min(left.level, right.level))
         return next((found for both in zip(up, down, strict=False) for found in both if found), None)
 
     def _backward(
@@ -154,14 +157,14 @@ class Precedence:
 
 def _search(
     start: Iterable[Group | Call],
-    wanted: Callable[[Group | Call], bool],
+    is_wanted: Callable[[Group | Call], bool],
     neighbours: Callable[[Group | Call], Iterable[Group | Call]],
 ) -> Iterator[Group | Call]:
-    """Yield the wanted units reached from ``start`` through wanted units, each once, depth first."""
+    """Yield the units that ``is_wanted`` accepts, reached from ``start`` through such units, each once, depth first."""
     stack, seen = list(start), set[int]()
     while stack:
         unit = stack.pop()
-        if id(unit) not in seen and wanted(unit):
+        if id(unit) not in seen and is_wanted(unit):
             seen.add(id(unit))
             yield unit
             stack += neighbours(unit)

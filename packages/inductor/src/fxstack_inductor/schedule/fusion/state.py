@@ -15,13 +15,14 @@ from fxstack_inductor.schedule.fusion.loop_matching import Refusal
 from fxstack_inductor.schedule.sizes import SizeProviders
 
 UNKNOWN = Var("computed", VarKind.VALUE)
+"""The variable of a coordinate that only the kernel knows."""
 COMPUTED = of_atom(UNKNOWN)
-"""A coordinate known only in the kernel (an index read from memory); it never equals a loop variable."""
+"""A coordinate known only in the kernel (an index read from memory); no loop variable equals it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """The place of a tensor in the group's loops: coordinates of its element and of its reduced elements."""
+class Placement:
+    """Where a group computes a tensor: the coordinates, in loop variables, of its element and of its reduced elements."""
 
     coords: tuple[Expr, ...]
     reduced: tuple[Expr, ...] = ()
@@ -33,12 +34,14 @@ class Placed:
 
 @dataclass(eq=False)
 class Group:
-    """Tensors in one loop nest over ``space``; ``inner``: the inner variables, or None while undecided."""
+    """Tensors that share one loop nest over ``space``, and later one kernel."""
 
     space: list[Var]
     inner: frozenset[Var] | None
-    placed: dict[Computed, Placed]
+    """The variables of the inner loops (reduced or scanned), or None while undecided."""
+    placed: dict[Computed, Placement]
     first: int
+    """Position in the program of the first tensor; ``last``: of the last tensor."""
     last: int
     calls: int
     level: int = 0
@@ -58,12 +61,16 @@ class FusionState:
     options: InductorOptions
     sizes: SizeProviders
     unit: dict[Node, Unit] = field(default_factory=dict)
+    """The group or call that computes each tensor."""
     position: dict[int, int] = field(init=False)
     """Step number of a program step, by identity of the step."""
     direct: dict[Computed, tuple[Read, ...]] = field(default_factory=dict)
+    """Reads of each tensor through inlined tensors, computed once."""
     readers: dict[Node, list[Group]] = field(default_factory=dict)
     refusals: list[tuple[str, str, Refusal]] = field(default_factory=list)
+    """Pairs of tensors whose groups were not merged, with the reason; ``Plan`` shows them."""
     weights: dict[Computed, int] = field(default_factory=dict)
+    """Operations per element, by tensor."""
     counter: int = 0
 
     def __post_init__(self) -> None:
@@ -81,16 +88,17 @@ class FusionState:
     def reads(self, node: Computed) -> tuple[Read, ...]:
         """Return the reads of ``node`` in its coordinates, with inlined tensors replaced by their reads."""
         if node not in self.direct:
-            self.direct[node] = tuple(dict.fromkeys(self._through(node)))
+            self.direct[node] = tuple(dict.fromkeys(self._reads_through_inlined(node)))
         return self.direct[node]
 
-    def _through(self, node: Computed) -> Iterable[Read]:
+    def _reads_through_inlined(self, node: Computed) -> Iterable[Read]:
+        """Yield the reads of ``node``; a read of an inlined tensor becomes the reads of that tensor."""
         for read in node.reads:
             if read.node not in self.inlined or not isinstance(read.node, Computed):
                 yield read
                 continue
-            known = [c if isinstance(c, Expr) else COMPUTED for c in read.coords]
-            mapping = substitution(read.node.index, known)
+            coords = [c if isinstance(c, Expr) else COMPUTED for c in read.coords]
+            mapping = substitution(read.node.index, coords)
             for inner in self.reads(read.node):
                 yield Read(inner.node, tuple(moved(c, mapping) for c in inner.coords))
 

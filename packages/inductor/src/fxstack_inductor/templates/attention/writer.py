@@ -18,7 +18,7 @@ from fxstack_inductor.codegen.triton.writer import KernelWriter
 from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import Expr, Var, of_atom
 from fxstack_inductor.ir.kernel import Load, Store, Value, index_operands, with_expressions
-from fxstack_inductor.schedule.index_width import INT32
+from fxstack_inductor.schedule.int32_indexing import INT32
 from fxstack_inductor.templates.attention.records import GRAD, SCORE, attention_of
 from fxstack_inductor.templates.attention.tiling import AttentionTiling
 

@@ -6,12 +6,14 @@ from collections.abc import Container, Iterator
 from typing import Any
 
 import torch
+from torch.fx import Graph
 from torch.fx import Node as FxNode
 
 from fxstack_inductor.ir.nodes import FLOAT8_DTYPES, Node
 from fxstack_inductor.lower.elementwise.pointwise import REGISTER_DTYPES
 from fxstack_interchange.torch_facts.effects import is_ordered, may_act
 
+ASSERTION = torch.ops.aten._assert_scalar.default
 FLOAT8_TARGETS = frozenset(
     {
         torch.ops.aten._to_copy.default,
@@ -25,7 +27,7 @@ FLOAT8_TARGETS = frozenset(
 """Operators that GPU kernels apply to 8-bit floats: conversions, and views that never copy."""
 
 
-def handled(operator: object, *, float8: bool) -> frozenset[torch.dtype]:
+def kernel_dtypes(operator: object, *, float8: bool) -> frozenset[torch.dtype]:
     """Return the tensor dtypes that kernels accept for ``operator``; ``float8``: kernels of the target know 8-bit floats."""
     if float8 and operator in FLOAT8_TARGETS:
         return REGISTER_DTYPES.union(FLOAT8_DTYPES)
@@ -33,6 +35,7 @@ def handled(operator: object, *, float8: bool) -> frozenset[torch.dtype]:
 
 
 def is_dense(value: torch.Tensor, dtypes: Container[torch.dtype] = REGISTER_DTYPES) -> bool:
+    """Whether a kernel can address ``value`` by its strides: a plain strided tensor of one of ``dtypes``."""
     return (
         value.layout is torch.strided
         and value.dtype in dtypes
@@ -83,6 +86,7 @@ def mutates_tensor(node: FxNode) -> bool:
 
 
 def has_effect(node: FxNode) -> bool:
+    """Whether the node must run although nothing reads its result."""
     if _schema(node) is None:
         return True
     tags = getattr(node.target, "tags", ())
@@ -127,3 +131,26 @@ def is_first_use(target: FxNode, node: FxNode) -> bool:
     if schema is None or any(result.alias_info is not None for result in schema.returns):
         return False
     return next(user for user in node.graph.nodes if user in target.users) is node
+
+
+def asserted_numbers(graph: Graph) -> frozenset[FxNode]:
+    """Return the nodes of numbers from which assertions are computed.
+
+    After ``torch._check(n == x.size(0))``, torch replaces ``n`` by the size everywhere. In the assertion itself the
+    replacement would compare the size with itself. So the host computes these numbers by the operators of the graph.
+    """
+    numbers: set[FxNode] = set()
+    waiting = [
+        arg for node in graph.find_nodes(op="call_function", target=ASSERTION) for arg in node.all_input_nodes
+    ]
+    while waiting:
+        node = waiting.pop()
+        if node not in numbers and not isinstance(node.meta.get("val"), torch.Tensor):
+            numbers.add(node)
+            waiting += node.all_input_nodes
+    return frozenset(numbers)
+
+
+def is_simplified(value: Any) -> bool:
+    """Whether an assumption has changed the expression of a symbolic number."""
+    return bool(value.node._expr != value.node.expr)

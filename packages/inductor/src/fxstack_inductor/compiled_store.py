@@ -30,23 +30,23 @@ NOT_IN_KEYS = ("cache_dir", "cache_limit", "use_cache", "repro_dir", "raise_fail
 
 
 class ProgramCache:
-    """JSON documents in the cache directory of ``options``, under its size limit, with compiled graphs."""
+    """JSON documents, among them compiled graphs, in the cache directory of ``options``, under its size limit."""
 
     def __init__(self, options: InductorOptions) -> None:
         self.options = options
         self.cache = Cache(Path(options.cache_dir), options.cache_limit)
 
     def identity(self) -> str:
-        """Return everything that decides a compiled graph beside the graph: options, Python, machine."""
+        """Return everything that decides a compiled graph except the graph itself: options, Python, machine."""
         chosen = {k: v for k, v in asdict(self.options).items() if k not in NOT_IN_KEYS}
         host = native_refusal(self.options)
         return repr((chosen, host, sys.version_info[:3], platform.machine(), sys.byteorder))
 
     def read(self, key: str) -> Any:
-        """Return the document under ``key``; None without one that is intact and belongs to this user."""
+        """Return the document under ``key``, or None if no intact document of this user exists."""
         try:
-            found = self.cache.find(self.cache.key("program", key))
-            return None if found is None else json.loads(found)
+            text = self.cache.find(self.cache.key("program", key))
+            return None if text is None else json.loads(text)
         except OSError as error:
             not_kept(self.cache.root, str(error))
         except (ValueError, RecursionError) as error:
@@ -54,19 +54,19 @@ class ProgramCache:
         return None
 
     def write(self, key: str, document: object) -> None:
-        """Store a document, replacing an older one; without a writable directory, store nothing."""
+        """Store a document in place of an older document; without a writable directory, store nothing."""
         if not writable(self.cache.root):
             return
-        own = self.cache.key("program", key)
+        directory_key = self.cache.key("program", key)
         text = json.dumps(document, separators=(",", ":"))
         try:
-            remove(self.cache.directory(own))
-            self.cache.build(own, "a compiled program, as JSON", lambda _, path: _write(path, text))
+            remove(self.cache.directory(directory_key))
+            self.cache.build(directory_key, "a compiled program, as JSON", lambda _, path: _write(path, text))
         except OSError as error:
             not_kept(self.cache.root, str(error))
 
     def pack(self, compiled: Callable[..., Any]) -> Any:
-        """Return a result of ``compile_graph`` as JSON; None if it has no JSON form."""
+        """Return a result of ``compile_graph`` as JSON, or None if the result has no JSON form."""
         image = getattr(compiled, "image", None)
         try:
             return None if image is None else image_to_json(image)

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from inductor_checks import check, kernels
 
-from fxstack_inductor.schedule.borders import segments
+from fxstack_inductor.schedule.condition_splits import segments
 
 X, Y = torch.randn(2, 5, 40)
 IMAGE = torch.randn(2, 3, 12, 20)

@@ -20,16 +20,14 @@ from fxstack_interchange.format.show import short_repr
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MemoryTimeline:
-    """``arena`` is the size of the block that is kept between calls.
-
-    ``steps`` has the name of each step, and the bytes allocated by torch in this call that are alive during
-    the step. ``released`` maps an input to the number of steps after which a boxed program releases it;
-    inputs held to the end are missing.
-    """
+    """The memory of one call of a compiled graph, step by step."""
 
     arena: int
+    """Bytes of the block that is kept between calls."""
     steps: tuple[tuple[str, int], ...]
+    """Name of each step, with the bytes that torch allocates in this call and that are alive during the step."""
     released: Mapping[str, int]
+    """Number of steps after which a boxed program releases an input; inputs held to the end are missing."""
 
     __repr__ = short_repr
 
@@ -40,17 +38,17 @@ def memory_timeline(plan: Plan, symbols: Mapping[str, int]) -> MemoryTimeline:
     arena = place(tuple(inside.values()), symbols)[1] if inside else 0
     last = _last_uses(plan)
     outputs = (v for v in plan.program.outputs if isinstance(v, Node))
-    kept = {base_of(v) for v in (*outputs, *(m.value for m in plan.program.mutations))}
+    outlives = {base_of(v) for v in (*outputs, *(m.value for m in plan.program.mutations))}
     alive: dict[Node, int] = {}
-    found = []
+    steps = []
     for position, step in enumerate(plan.steps):
         for node in _allocated(step):
             if node not in inside:
                 alive[node] = extent(node).evaluate(symbols) * node.layout.dtype.itemsize
-        found.append((_name(step), sum(alive.values())))
-        for node in [n for n in alive if last.get(n, position) <= position and n not in kept]:
+        steps.append((_name(step), sum(alive.values())))
+        for node in [n for n in alive if last.get(n, position) <= position and n not in outlives]:
             del alive[node]
-    return MemoryTimeline(-(-arena // PAGE) * PAGE, tuple(found), _released(plan, last, kept))
+    return MemoryTimeline(-(-arena // PAGE) * PAGE, tuple(steps), _released(plan, last, outlives))
 
 
 def _last_uses(plan: Plan) -> dict[Node, int]:
@@ -58,18 +56,18 @@ def _last_uses(plan: Plan) -> dict[Node, int]:
     last = {node: k for k, step in enumerate(plan.steps) for node in used(step)}
     for step in reversed(plan.steps):
         if isinstance(step, ExternCall) and step.alias:
-            until = max(last[base_of(made)] for made in step.outputs)
+            until = max(last[base_of(output)] for output in step.outputs)
             for base in map(base_of, step.reads):
                 last[base] = max(last[base], until)
     return last
 
 
-def _released(plan: Plan, last: Mapping[Node, int], kept: Iterable[Node]) -> dict[str, int]:
-    """Return after how many steps the host program releases each input."""
+def _released(plan: Plan, last: Mapping[Node, int], outlives: Iterable[Node]) -> dict[str, int]:
+    """Return the number of steps after which the host program releases each input."""
     if any(isinstance(step, KernelStep) and step.kernel.checked for step in plan.steps):
         return {}  # the program may run again with the same inputs
     program = plan.program
-    held = {node.name for node in (*kept, *(m.target for m in program.mutations))}
+    held = {node.name for node in (*outlives, *(m.target for m in program.mutations))}
     steps = {node.name: position + 1 for node, position in last.items() if isinstance(node, Input)}
     return {name: steps.get(name, 0) for name in program.parameters if name not in held}
 

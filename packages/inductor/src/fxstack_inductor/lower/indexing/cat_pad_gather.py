@@ -14,7 +14,7 @@ from fxstack_inductor.ir.expr_forms import decided
 from fxstack_inductor.ir.nodes import Body, Call, Const, Coord, Index, Indirect, Masked, Node, value_dtype
 from fxstack_inductor.lower.context import Context, broadcast_coords, broadcast_shapes, cast, number, read
 from fxstack_inductor.lower.elementwise.pointwise import BOOL, fold
-from fxstack_inductor.lower.indexing.affine import place
+from fxstack_inductor.lower.indexing.affine import index_coord
 from fxstack_inductor.lower.indexing.views import selected, slice_start, wrap
 from fxstack_inductor.lower.registry import Registry
 
@@ -22,14 +22,14 @@ registry = Registry()
 rule = registry.rule
 
 MAX_PARTS = 16
-"""Concatenations of more parts than this are left to ATen."""
+"""Largest number of tensors in a concatenation that becomes a kernel; each part is a branch of its elements."""
 
 
 def compare_index(op: str, left: Expr | int, right: Expr | int) -> Body:
-    """Return a comparison of coordinates, or a constant where the coordinates' bounds decide it."""
-    known = decided(op, as_expr(left), as_expr(right))
-    if known is not None:
-        return Const(known, BOOL)
+    """Return a comparison of coordinates, or a constant if the coordinates' bounds decide the comparison."""
+    decision = decided(op, as_expr(left), as_expr(right))
+    if decision is not None:
+        return Const(decision, BOOL)
     return Call(op, (Index(as_expr(left)), Index(as_expr(right))), BOOL)
 
 
@@ -108,10 +108,10 @@ def constant_pad(ctx: Context, x: Node, pad: Sequence[Any], value: float = 0) ->
 
 @rule("flip.default")
 def flip(ctx: Context, x: Node, dims: Sequence[int]) -> Node:
-    turned = {wrap(d, len(x.shape)) for d in dims}
+    flipped = {wrap(d, len(x.shape)) for d in dims}
 
     def body(index: Sequence[Expr]) -> Body:
-        coords = [x.shape[k] - 1 - i if k in turned else i for k, i in enumerate(index)]
+        coords = [x.shape[k] - 1 - i if k in flipped else i for k, i in enumerate(index)]
         coords = [ZERO if x.shape[k] == 1 else c for k, c in enumerate(coords)]
         return read(x, coords)
 
@@ -142,8 +142,8 @@ def repeat(ctx: Context, x: Node, repeats: Sequence[Any]) -> Node:
     def body(index: Sequence[Expr]) -> Body:
         coords = []
         for k, size in enumerate(x.shape):
-            own = index[lead + k]
-            coords.append(own if ctx.size(repeats[lead + k]) == 1 else mod(own, size))
+            coord = index[lead + k]
+            coords.append(coord if ctx.size(repeats[lead + k]) == 1 else mod(coord, size))
         return read(x, coords)
 
     return ctx.pointwise(ctx.sizes(), x.dtype, body)
@@ -156,9 +156,9 @@ def select_scatter(ctx: Context, x: Node, src: Node, dim: int, index: object) ->
     register = value_dtype(x.dtype)
 
     def body(i: Sequence[Expr]) -> Body:
-        here = compare_index("eq", i[at], position)
+        selected_here = compare_index("eq", i[at], position)
         value = cast(read(src, [*i[:at], *i[at + 1 :]]), register)
-        return Call("where", (here, value, read(x, i)), register)
+        return Call("where", (selected_here, value, read(x, i)), register)
 
     return ctx.pointwise(x.shape, x.dtype, body)
 
@@ -168,18 +168,18 @@ def slice_scatter(
     ctx: Context, x: Node, src: Node, dim: int = 0, start: object = None, end: object = None, step: int = 1
 ) -> Node:
     at = wrap(dim, len(x.shape))
-    taken = src.shape[at]
-    begin = slice_start(x.shape[at], None if start is None else ctx.size(start), taken)
+    count = src.shape[at]
+    begin = slice_start(x.shape[at], None if start is None else ctx.size(start), count)
     register = value_dtype(x.dtype)
 
     def body(i: Sequence[Expr]) -> Body:
         far = i[at] - begin
-        tests = [compare_index("ge", far, ZERO), compare_index("lt", far, taken * step)]
+        tests = [compare_index("ge", far, ZERO), compare_index("lt", far, count * step)]
         if step != 1:
             tests.append(compare_index("eq", mod(far, step), ZERO))
         inside = both(tests)
         coords = [ZERO if src.shape[k] == 1 else c for k, c in enumerate(i)]
-        if taken != 1:
+        if count != 1:
             coords[at] = floordiv(far, step)
         value = masked(inside, cast(read(src, coords), register), number(0, register))
         return Call("where", (inside, value, read(x, i)), register)
@@ -206,7 +206,7 @@ def diagonal_scatter(ctx: Context, x: Node, src: Node, offset: int = 0, dim1: in
 # --- computed coordinates -----------------------------------------------------------------------------
 
 
-def looked_up(node: Node, coords: Sequence[Expr]) -> Body:
+def index_element(node: Node, coords: Sequence[Expr]) -> Body:
     """Return an element of an index tensor, as int64."""
     if node.dtype not in (torch.int64, torch.int32):
         raise NotLowered(f"index of {node.dtype}")
@@ -214,6 +214,7 @@ def looked_up(node: Node, coords: Sequence[Expr]) -> Body:
 
 
 def require_elements(x: Node) -> None:
+    """Raise ``NotLowered`` for a look-up in an empty tensor: eager raises an error that a kernel cannot."""
     if any(size == 0 for size in x.shape):
         raise NotLowered("look-up in an empty tensor")
 
@@ -231,7 +232,7 @@ def embedding(
     rank = len(indices.shape)
 
     def body(index: Sequence[Expr]) -> Body:
-        row = place(looked_up(indices, index[:rank]), weight.shape[0], wraps=False)
+        row = index_coord(index_element(indices, index[:rank]), weight.shape[0], wraps=False)
         return read(weight, [row, index[rank]])
 
     return ctx.pointwise([*indices.shape, weight.shape[1]], weight.dtype, body)
@@ -245,7 +246,7 @@ def index_select(ctx: Context, x: Node, dim: int, indices: Node) -> Node:
     at = wrap(dim, len(x.shape))
 
     def body(index: Sequence[Expr]) -> Body:
-        where = place(looked_up(indices, [index[at]]), x.shape[at], wraps=False)
+        where = index_coord(index_element(indices, [index[at]]), x.shape[at], wraps=False)
         return read(x, [where if k == at else i for k, i in enumerate(index)])
 
     return ctx.pointwise(ctx.sizes(), x.dtype, body)
@@ -259,15 +260,19 @@ def gather(ctx: Context, x: Node, dim: int, indices: Node, *, sparse_grad: bool 
     at = wrap(dim, len(x.shape))
 
     def body(index: Sequence[Expr]) -> Body:
-        where = place(looked_up(indices, index), x.shape[at], wraps=False)
+        where = index_coord(index_element(indices, index), x.shape[at], wraps=False)
         coords: list[Coord] = [where if k == at else i for k, i in enumerate(index)]
         return read(x, coords)
 
     return ctx.pointwise(indices.shape, x.dtype, body)
 
 
-class Places:
-    """The elements of ``x`` that index tensors select: their shape, and their coordinates in ``x``."""
+class AdvancedIndex:
+    """The elements of ``x`` that index tensors select, as in ``x[:, i, j]``: their shape and their coordinates in ``x``.
+
+    As in NumPy, the broadcast dimensions of the index tensors replace adjacent indexed dimensions, else they
+    come first.
+    """
 
     def __init__(self, x: Node, indices: Sequence[Node | None]) -> None:
         self.x = x
@@ -285,7 +290,7 @@ class Places:
         self.shape = (*shape, *(x.shape[k] for k in self.after))
 
     def coords(self, index: Sequence[Expr], at: Callable[[Body, Expr], Coord] = Indirect) -> list[Coord]:
-        """Return the coordinates in ``x`` of selected element ``index``; ``at`` makes indirect ones."""
+        """Return the coordinates in ``x`` of selected element ``index``; ``at`` makes the coordinate of an index tensor."""
         begin, end = len(self.before), len(self.before) + len(self.looked)
         coords: list[Coord] = [ZERO] * len(self.x.shape)
         for k, position in zip(self.before, index[:begin], strict=True):
@@ -293,7 +298,7 @@ class Places:
         for k, position in zip(self.after, index[end:], strict=True):
             coords[k] = position
         for k, tensor in zip(self.given, self.tensors, strict=True):
-            value = looked_up(tensor, broadcast_coords(tensor.shape, index[begin:end]))
+            value = index_element(tensor, broadcast_coords(tensor.shape, index[begin:end]))
             coords[k] = at(value, self.x.shape[k])
         return coords
 
@@ -301,5 +306,5 @@ class Places:
 @rule("index.Tensor", "_unsafe_index.Tensor")
 def index_tensor(ctx: Context, x: Node, indices: Sequence[Node | None]) -> Node:
     require_elements(x)
-    places = Places(x, indices)
-    return ctx.pointwise(places.shape, x.dtype, lambda index: read(x, places.coords(index, place)))
+    places = AdvancedIndex(x, indices)
+    return ctx.pointwise(places.shape, x.dtype, lambda index: read(x, places.coords(index, index_coord)))

@@ -7,7 +7,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fxstack_inductor import InductorOptions, compile_graph
-from fxstack_inductor.keep import ProgramCache
+from fxstack_inductor.compiled_store import ProgramCache
 from fxstack_inductor.targets.c.artifact import image_from_json, image_to_json
 from fxstack_interchange import LoadError
 

@@ -1,7 +1,7 @@
 """Split a kernel's loops where conditions on coordinates change, so that the parts have no conditions.
 
 A concatenation, padding or rotation decides for each element which of its parts the element belongs to.
-Between two borders the decision is constant. ``segments`` splits the last loop at borders; ``assume`` fixes a
+Between two changes the decision is constant. ``segments`` splits the last loop at the changes; ``assume`` fixes a
 condition that does not depend on the last loop. In the resulting parts conditions are constants, and excluded
 values are gone.
 """
@@ -34,8 +34,8 @@ from fxstack_inductor.ir.kernel import (
 )
 from fxstack_inductor.ir.scalar_ops import COMPARISONS
 
-MOST = 8
-"""The largest number of parts of a loop."""
+MAX_PARTS = 8
+"""Largest number of parts of a loop; each part is code of its own."""
 
 
 def segments(kernel: Kernel) -> list[Kernel]:
@@ -45,21 +45,23 @@ def segments(kernel: Kernel) -> list[Kernel]:
     if loop is None or size is None:
         return [kernel]
     cuts = sorted({cut for cut in _cuts(kernel, loop.var) if 0 < cut < size})
-    if not cuts or len(cuts) >= MOST:
+    # Each part repeats the body of the loop, so many parts cost compile time and instruction cache.
+    if not cuts or len(cuts) >= MAX_PARTS:
         return [kernel]
     return [_part(kernel, loop, a, b) for a, b in zip([0, *cuts], [*cuts, size], strict=True)]
 
 
 def _part(kernel: Kernel, loop: Loop, start: int, stop: int) -> Kernel:
+    """Return ``kernel`` for the values ``start`` to ``stop`` of its last outer loop."""
     extent = integer(stop - start)
     var = Var(loop.var.name, VarKind.LOOP, extent)
     outer = (*kernel.outer[:-1], Loop(var, extent))
-    return _folded(replace(kernel, outer=outer), {loop.var: of_atom(var) + start}, {})
+    return _substitute(replace(kernel, outer=outer), {loop.var: of_atom(var) + start}, {})
 
 
 def assume(kernel: Kernel, position: int, *, holds: bool) -> Kernel:
     """Return ``kernel`` simplified for a known value of the condition at ``position``."""
-    return _folded(kernel, {}, {position: TRUE if holds else FALSE})
+    return _substitute(kernel, {}, {position: TRUE if holds else FALSE})
 
 
 def invariant_condition(kernel: Kernel, needed: list[int]) -> int | None:
@@ -73,6 +75,7 @@ def invariant_condition(kernel: Kernel, needed: list[int]) -> int | None:
 
 
 def _selectors(value: Value) -> tuple[int, ...]:
+    """Return the positions of the conditions that decide which value ``value`` takes."""
     match value:
         case Load(_, _, _, mask, _) if mask is not None:
             return (mask,)
@@ -83,6 +86,7 @@ def _selectors(value: Value) -> tuple[int, ...]:
 
 
 def _on_coordinates(kernel: Kernel, position: int, last: Var) -> bool:
+    """Whether the value depends on loop variables other than ``last`` alone, and reads no memory."""
     value = kernel.values[position]
     match value:
         case IndexValue(expr):
@@ -99,12 +103,13 @@ def _on_coordinates(kernel: Kernel, position: int, last: Var) -> bool:
 
 
 def _cuts(kernel: Kernel, var: Var) -> Iterator[int]:
+    """Yield the values of ``var`` at which a condition or an index expression of ``kernel`` may change its form."""
     for value in kernel.values:
         match value:
             case Compute(op, args) if op in COMPARISONS:
                 left, right = (kernel.values[k] for k in args)
-                for a in _plain(left):
-                    for b in _plain(right):
+                for a in _as_indices(left):
+                    for b in _as_indices(right):
                         yield from _changes(op, a - b, var)
             case Load(_, index) | IndexValue(index):
                 yield from _atom_cuts(index, var)
@@ -112,7 +117,8 @@ def _cuts(kernel: Kernel, var: Var) -> Iterator[int]:
                 pass
 
 
-def _plain(value: Value) -> list[Expr]:
+def _as_indices(value: Value) -> list[Expr]:
+    """Return an integer value as an index expression, in a list; an empty list for another value."""
     match value:
         case IndexValue(expr):
             return [expr]
@@ -123,6 +129,7 @@ def _plain(value: Value) -> list[Expr]:
 
 
 def _atom_cuts(index: Expr, var: Var) -> Iterator[int]:
+    """Yield the values of ``var`` at which an extremum or a remainder inside ``index`` changes its form."""
     for atom in index.atoms():
         match atom:
             case Extremum(_, left, right):
@@ -130,7 +137,7 @@ def _atom_cuts(index: Expr, var: Var) -> Iterator[int]:
             case Mod(num, den) if (size := den.as_int()) is not None:
                 low, high = num.bounds()
                 if low is not None and high is not None:
-                    for whole in range(low // size, min(high // size, low // size + MOST) + 1):
+                    for whole in range(low // size, min(high // size, low // size + MAX_PARTS) + 1):
                         yield from _changes("lt", num - whole * size, var)
             case _:
                 pass
@@ -158,18 +165,18 @@ def _changes(op: str, difference: Expr, var: Var) -> Iterator[int]:
 # --- folding ------------------------------------------------------------------------------------------
 
 
-def _folded(kernel: Kernel, loops: Mapping[Var, Expr], known: Mapping[int, Constant]) -> Kernel:
-    """Return ``kernel`` with loop variables and known values replaced; all positions stay."""
+def _substitute(kernel: Kernel, loops: Mapping[Var, Expr], constants: Mapping[int, Constant]) -> Kernel:
+    """Return ``kernel`` with loop variables and constant values replaced; all positions stay."""
     values: list[Value] = []
     same: dict[int, int] = {}
     mapping = dict(loops)
     for position, value in enumerate(kernel.values):
-        found = known.get(position) or _fold(_moved(value, mapping, same), values)
-        if isinstance(found, int):
-            same[position] = found
-            mapping[_name(position)] = value_var(f"v{found}")
-            found = values[found]
-        values.append(found)
+        folded = constants.get(position) or _fold(_substituted(value, mapping, same), values)
+        if isinstance(folded, int):
+            same[position] = folded
+            mapping[_name(position)] = value_var(f"v{folded}")
+            folded = values[folded]
+        values.append(folded)
     stores = tuple(
         replace(s, index=s.index.subs(mapping), value=same.get(s.value, s.value)) for s in kernel.stores
     )
@@ -180,8 +187,8 @@ def _name(position: int) -> Var:
     return Var(f"v{position}", VarKind.VALUE)
 
 
-def _moved(value: Value, mapping: Mapping[Var, Expr], same: Mapping[int, int]) -> Value:
-    """Return ``value`` with renamed variables and positions."""
+def _substituted(value: Value, mapping: Mapping[Var, Expr], same: Mapping[int, int]) -> Value:
+    """Return ``value`` with variables replaced, and with positions of equal values replaced by the first position."""
 
     def at(position: int | None) -> int | None:
         return None if position is None else same.get(position, position)
@@ -216,9 +223,10 @@ def _fold(value: Value, values: list[Value]) -> Value | int:
 
 
 def _truth(op: str, left: Value, right: Value) -> bool | None:
+    """Return the truth of a comparison that constants or bounds decide, else None."""
     if isinstance(left, Constant) and isinstance(right, Constant):
         return bool(getattr(operator, op)(_number(left), _number(right)))
-    a, b = _plain(left), _plain(right)
+    a, b = _as_indices(left), _as_indices(right)
     return decided(op, a[0], b[0]) if a and b else None
 
 
@@ -231,6 +239,7 @@ def _number(value: Constant) -> float:
 
 
 def _fold_compute(value: Compute, op: str, args: tuple[int, ...], values: list[Value]) -> Value | int:
+    """Return a constant for a decided comparison, or the argument that a selection or conjunction equals."""
     if op in COMPARISONS:
         truth = _truth(op, *(values[k] for k in args))
         return value if truth is None else TRUE if truth else FALSE
@@ -238,9 +247,9 @@ def _fold_compute(value: Compute, op: str, args: tuple[int, ...], values: list[V
         return args[1] if values[args[0]] == TRUE else args[2]
     if op in {"bitwise_and", "bitwise_or"} and value.dtype is torch.bool:
         neutral, final = (TRUE, FALSE) if op == "bitwise_and" else (FALSE, TRUE)
-        for own, rest in (args, args[::-1]):
-            if values[own] == neutral:
+        for operand, rest in (args, args[::-1]):
+            if values[operand] == neutral:
                 return rest
-            if values[own] == final:
+            if values[operand] == final:
                 return final
     return value
