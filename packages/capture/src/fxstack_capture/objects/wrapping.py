@@ -53,7 +53,10 @@ from fxstack_interchange.bytecode import Kind, kind_of
 
 
 def enter(objects: Objects, obj: object, source: Source) -> Any:
-    """Wrap an object that is not in the registry."""
+    """Wrap an object that is not in the registry.
+
+    Called by ``ObjectModel.enter`` at the first read of the object.
+    """
     handler = HANDLERS.get(type(obj))
     if handler is None:
         handler = _handler_of_kind(obj)
@@ -72,6 +75,10 @@ def is_definition(obj: Any) -> bool:
 
 
 def identity(objects: Objects, obj: object, source: Source) -> Any:
+    """Guard the identity of an object, which is its own proxy.
+
+    Used for definitions, whose identity implies their behaviour.
+    """
     objects.trace.guard(source, IdentityIs(obj, id(obj)))
     return objects.registry.add_itself(obj, source)
 
@@ -90,16 +97,19 @@ def function(objects: Objects, obj: types.FunctionType, source: Source) -> Any:
 
 
 def singleton(objects: Objects, obj: object, source: Source) -> Any:
+    """Guard the identity of a constant that exists once in the process. It needs no entry in the registry."""
     objects.trace.guard(source, IdentityIs(obj, id(obj)))
     return obj
 
 
 def equal(objects: Objects, obj: object, source: Source) -> Any:
+    """Guard a constant by its value."""
     objects.trace.guard(source, Equals(obj))
     return obj
 
 
 def number(objects: Objects, obj: Any, source: Source) -> Any:
+    """Wrap an int or float: a constant guarded by value, or a symbol."""
     return objects.trace.torch.enter_number(obj, source)
 
 
@@ -112,6 +122,10 @@ def range_(objects: Objects, obj: range, source: Source) -> range:
 
 
 def bound_method(objects: Objects, obj: types.MethodType, source: Source) -> Any:
+    """Wrap a method object with its function and its instance.
+
+    Each attribute load makes another method object.
+    """
     objects.trace.guard(source, TypeIs(type(obj)))
     fn = objects.enter(obj.__func__, BuiltinAttr(source, "__func__"))
     owner = objects.enter(obj.__self__, BuiltinAttr(source, "__self__"))
@@ -119,6 +133,7 @@ def bound_method(objects: Objects, obj: types.MethodType, source: Source) -> Any
 
 
 def cell(objects: Objects, obj: types.CellType, source: Source) -> Any:
+    """Wrap a cell that the program holds as an object. Its content is read at the first load."""
     objects.trace.guard(source, TypeIs(types.CellType))
     return proxy_cell(objects, obj, source)
 
@@ -129,14 +144,14 @@ def builtin_function(objects: Objects, obj: Any, source: Source) -> Any:
     if _is_static(owner):
         return identity(objects, obj, source)
     objects.trace.guard(source, TypeIs(type(obj)))
-    where = BuiltinAttr(source, "__self__")
+    owner_source = BuiltinAttr(source, "__self__")
     # A builtin method that a graph break left on the stack is called next. ``append`` and ``extend`` do not
     # read the list.
     append_only = obj.__name__ in append_only_lists.APPEND_METHODS and _is_waiting(source)
-    proxy = append_only_lists.enter(objects, owner, where) if append_only else None
+    proxy = append_only_lists.enter(objects, owner, owner_source) if append_only else None
     if proxy is None:
         # A C method of a number reads the value of the number.
-        proxy = objects.trace.torch.specialize(objects.enter(owner, where))
+        proxy = objects.trace.torch.specialize(objects.enter(owner, owner_source))
     objects.trace.guard(BuiltinAttr(source, "__name__"), Equals(obj.__name__))
     if proxy is owner:
         return obj
@@ -177,6 +192,7 @@ def _is_static(owner: object) -> bool:
 
 
 def partial(objects: Objects, obj: functools.partial[Any], source: Source) -> Any:
+    """Wrap a ``functools.partial`` with its function and arguments."""
     objects.trace.guard(source, TypeIs(type(obj)))
     fn, args, keywords = (
         user_objects.enter_member(objects, obj, source, functools.partial, name)
@@ -189,6 +205,10 @@ def partial(objects: Objects, obj: functools.partial[Any], source: Source) -> An
 
 
 def weak_reference(objects: Objects, obj: weakref.ref[Any], source: Source) -> Any:
+    """Wrap a weak reference.
+
+    The proxy refers to the proxy of the referent. A dead reference is its own proxy.
+    """
     target = obj()
     objects.trace.guard(source, IdentityIs(obj, id(obj)))
     if target is None:
@@ -224,6 +244,7 @@ _REFERENT: Any = operator.call
 
 
 def tensor(objects: Objects, obj: torch.Tensor, source: Source) -> Any:
+    """Wrap a tensor as a fake. The torch side registers a tensor of a wrapper subclass itself."""
     proxy = objects.trace.torch.enter_tensor(obj, source)
     if id(obj) not in objects.registry.by_original:
         objects.registry.add(obj, proxy, source)
@@ -235,6 +256,7 @@ _FROM_NUMPY: Any = torch.from_numpy
 _ITEM: Any = np.generic.item
 _REPR: Any = repr
 _KNOWN_ZONES = (None, dt.UTC)
+"""Time zones that cannot run code of the program when a date is formatted or compared."""
 
 
 def array(objects: Objects, obj: np.ndarray[Any, Any], source: Source) -> Any:
@@ -344,11 +366,12 @@ def thread_local_of_class(objects: Objects, obj: object, source: Source) -> Any:
     lookup = objects.classes.lookup
     inherited = all(lookup(cls, name) is getattr(threading.local, name) for name in _OF_LOCALS)
     initial = lookup(cls, "__init__")
-    known = initial is threading.local.__init__ or _only_sets_constants(initial)
-    return (thread_local if inherited and known and not slots(cls) else opaque)(objects, obj, source)
+    is_harmless = initial is threading.local.__init__ or _only_sets_constants(initial)
+    return (thread_local if inherited and is_harmless and not slots(cls) else opaque)(objects, obj, source)
 
 
 _OF_LOCALS = ("__new__", "__getattribute__", "__setattr__", "__delattr__")
+"""Methods that an accepted subclass of ``threading.local`` inherits unchanged."""
 
 
 def _only_sets_constants(function: object) -> bool:
@@ -370,6 +393,7 @@ _CONSTANT_STORES = (
     | Kind.STARTS
     | Kind.RETURNS
 )
+"""The kinds of instructions that an ``__init__`` of attribute stores consists of."""
 
 _WORK = (torch.distributed.Work,) if torch.distributed.is_available() else ()
 """The class of running collectives. Each call has its own object."""
@@ -448,6 +472,10 @@ HANDLERS: dict[type, Handler] = {
     type(np.empty(0).flags): guarded_by_repr,  # NumPy makes a new object at each read
     decimal.Decimal: decimal_number,
 }
+"""Maps exact types to the functions that wrap their instances.
+
+Other types are handled by ``_handler_of_kind``.
+"""
 
 
 _OPERATORS = (
@@ -456,6 +484,7 @@ _OPERATORS = (
     torch_compat.HigherOrderOperator,
     CustomOpDef,
 )
+"""Classes of torch's operators, which are definitions."""
 
 
 def _handler_of_kind(obj: object) -> Handler:
