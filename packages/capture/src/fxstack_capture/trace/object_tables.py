@@ -18,6 +18,7 @@ class ObjectTables:
     """The objects that one trace has met. An *object from outside* existed before the trace."""
 
     registry: Registry = field(default_factory=Registry)
+    """Maps originals to proxies and back."""
     append_only: dict[int, tuple[list[Any], Source]] = field(default_factory=dict)
     """Lists from outside whose items the trace has not read, with their sources, by id of the proxy.
 
@@ -60,7 +61,10 @@ class ObjectTables:
     cache_keys: dict[Any, Any] = field(default_factory=dict)
     """One key object for all equal keys of a ``functools.lru_cache``, by (id of the cache, key)."""
     reads: list[tuple[Any, Any]] | None = None
-    """If not None, each read of an attribute, global or cell: the holder and the name."""
+    """If not None, each read of an attribute, global or cell: the holder and the name, None for a cell.
+
+    The list is set while a backward of the program is traced, to find the state that the backward reads.
+    """
     deferred: list[Effect] = field(default_factory=list)
     """Calls that the replacement code makes when the frame ends."""
     contents: dict[int, tuple[Any, ...]] = field(default_factory=dict)

@@ -26,7 +26,8 @@ class Arrays(Protocol):
     """NumPy arrays of the trace."""
 
     @property
-    def tracer(self) -> TorchSide: ...
+    def tracer(self) -> TorchSide:
+        """The torch side of the trace."""
 
     @property
     def objects(self) -> Any:
@@ -48,13 +49,19 @@ class Arrays(Protocol):
         """Call a NumPy function through its counterpart on tensors."""
 
     def text(self, fn: Callable[..., str], array: Any, *spec: str) -> str:
-        """Call ``str``, ``repr`` or ``format``."""
+        """Call ``str``, ``repr`` or ``format``.
+
+        The text of an array reads its elements, so most texts break the graph.
+        """
 
     def iterate(self, array: Any) -> Iterator[Any]:
         """Return an iterator over the rows of an array."""
 
-    def refuse(self, what: str) -> NoReturn:
-        """Raise the graph break for an unsupported use of an array."""
+    def refuse(self, use: str) -> NoReturn:
+        """Raise the graph break for an unsupported use of an array.
+
+        ``use`` describes the use in the message.
+        """
 
 
 class AssumedTruths(Protocol):
@@ -124,10 +131,12 @@ class TorchSide(Protocol):
         """
 
     @property
-    def geometry(self) -> Geometry: ...
+    def geometry(self) -> Geometry:
+        """The maker of symbols, with the expressions that the inputs must equal."""
 
     @property
-    def history(self) -> FrameHistory: ...
+    def history(self) -> FrameHistory:
+        """The values that earlier traces of the code have seen. Changed values become symbolic."""
 
     @property
     def overrides(self) -> Any:
@@ -155,7 +164,8 @@ class TorchSide(Protocol):
         becomes a bound method.
         """
 
-    def store_attr(self, tensor: torch.Tensor, name: str, value: object) -> None: ...
+    def store_attr(self, tensor: torch.Tensor, name: str, value: object) -> None:
+        """Assign an attribute of a tensor, as an instruction of the program does."""
 
     def is_symbolic(self, value: object) -> bool:
         """Whether ``value`` is a SymInt, SymFloat or SymBool."""

@@ -29,7 +29,10 @@ class DeferredLocal:
 
 
 class DeferredTuple:
-    """A tuple with items that no instruction has loaded. The tuple is only in local slots and cells."""
+    """A tuple with items that no instruction has loaded.
+
+    Loading the tuple wraps its items. The tuple is only in local slots and cells.
+    """
 
     __slots__ = ("parts",)
 
@@ -49,7 +52,11 @@ class AttributeWrite:
 
 @dataclass(frozen=True, slots=True)
 class Construction:
-    """The call that constructed ``made``, a tensor of a wrapper subclass, without the attributes set afterwards."""
+    """The call that constructed ``made``, a tensor of a wrapper subclass.
+
+    The replacement code repeats the call if the tensor leaves the frame. Attributes that the program set
+    afterwards are not part of the call.
+    """
 
     made: torch.Tensor
     function: Callable[..., Any]
@@ -63,6 +70,7 @@ class CapturedCode:
 
     graph_module: GraphModule
     inputs: tuple[Source, ...]
+    """The source of each placeholder, in order."""
     example_inputs: tuple[Any, ...]
     overrides_classes: bool = False
     """Whether inputs or values have classes with ``__torch_function__``.
@@ -155,8 +163,10 @@ class Raised:
 
 
 RootOutcome = Returned | Stopped | Raised
+"""How the interpretation of the root frame ended."""
 
 NOTHING = object()
+"""The value of ``Link.made`` if the result is the return value. None is a possible result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,3 +177,4 @@ class Link:
 
 
 RETURNED = Link()
+"""The link of a resumable call whose result is the value that the callee returns."""

@@ -22,9 +22,11 @@ _STABLE_ROOTS = frozenset(sys.stdlib_module_names) - {"__main__"} | {
     "fxstack_interchange",
     "fxstack",
 }
+"""Top-level packages whose definitions the program is not expected to rebind."""
 
 
 def is_stable_module(name: object) -> bool:
+    """Whether ``name`` is the name of a stable module or of one of its submodules."""
     return isinstance(name, str) and name.partition(".")[0] in _STABLE_ROOTS
 
 

@@ -35,7 +35,10 @@ Request = tuple[Any, tuple[Any, ...]]
 
 @dataclass(slots=True)
 class Trace:
-    """One attempt. The driver sets the parts. Each part reaches the other parts through this record."""
+    """One attempt to trace a frame.
+
+    The driver sets the parts. Each part reaches the other parts through this record.
+    """
 
     options: CaptureOptions
     guards: GuardSet
@@ -60,6 +63,7 @@ class Trace:
     """Called at each call that may raise for tensor data. Returns an error that the call is to raise."""
 
     def guard(self, source: Source, check: Check) -> None:
+        """Add a guard, with the line of the program that needs it."""
         self.guards.add(source, check, self.interp.user_stack())
 
 
@@ -75,15 +79,19 @@ class Objects(ObjectTables, ABC):
         self.classes = ClassReads(self.registry, trace.guard, self.enter)
         """The class attributes that the trace has read, with the guards on them."""
         self.distinctions = Distinctions(self.registry, trace.guard, self.varies)
+        """Objects that must stay different in later calls."""
         self.addresses = Addresses(
             self.registry,
             trace.guard,
             self.distinctions.note_identified,
             lambda: trace.interp.current_frame().globals.get("__name__") == "copy",
         )
+        """The results of ``id`` and ``hash`` that the program has received."""
         is_interpreted = lambda fn: trace.calls.is_interpreted(fn)  # noqa: E731, PLW0108 - set later
         self.recreated = RecreatedFunctions(trace.guard, is_interpreted)
+        """Functions that are new in each call, and are guarded by their code."""
         self.draws = Draws(self.source_of, lambda: trace.torch.geometry)
+        """Random numbers that the frame draws in each call."""
 
     # --- the registry ------------------------------------------------------------------------
 
@@ -112,7 +120,7 @@ class Objects(ObjectTables, ABC):
             self._made_at[id(obj)] = self.trace.interp.root_step
 
     def made_at(self, obj: object) -> int | None:
-        """Return the step of the root frame in which the program made a class."""
+        """Return the step of the root frame in which the program made a class, or None for other objects."""
         return self._made_at.get(id(obj))
 
     def varies(self, obj: object) -> bool:
@@ -157,6 +165,7 @@ class Objects(ObjectTables, ABC):
             return self.dicts[id(entry.proxy)]
         name = namespace.get("__name__", "?")
         source = pinned(namespace, f"globals of {name}")
+        # Functions with one code object may have several globals. The entry is valid for one of them.
         if namespace is self.root_globals:
             self.trace.guard(Globals(), IdentityIs(namespace, id(namespace)))
         state = LazyDict(self, namespace, {}, source, stable=is_stable_module(name), uniform=True)
@@ -170,6 +179,7 @@ class Objects(ObjectTables, ABC):
 
         ``namespace`` is the real ``__globals__`` of a function. Raises the real NameError.
         """
+        # This is the most frequent load of an object, so it reads the dictionaries without further calls.
         state = self.namespaces.get(id(namespace)) or self.namespace(namespace)
         if self.reads is not None:
             self.reads.append((state.original, name))
@@ -186,9 +196,11 @@ class Objects(ObjectTables, ABC):
         return value
 
     def store_global(self, namespace: dict[str, object], name: str, value: object) -> None:
+        """Run STORE_GLOBAL. The write is a side effect, and the real namespace stays unchanged."""
         self.namespace(namespace).put(name, value)
 
     def delete_global(self, namespace: dict[str, object], name: str) -> None:
+        """Run DELETE_GLOBAL. Raises the real NameError."""
         if not self.namespace(namespace).remove(name):
             raise NameError(f"name '{name}' is not defined", name=name)
 
@@ -228,10 +240,12 @@ class Objects(ObjectTables, ABC):
         """
 
     @abstractmethod
-    def store_attr(self, obj: object, name: str, value: object) -> None: ...
+    def store_attr(self, obj: object, name: str, value: object) -> None:
+        """Follow CPython's attribute protocol for a store. An object from outside is not written."""
 
     @abstractmethod
-    def delete_attr(self, obj: object, name: str) -> None: ...
+    def delete_attr(self, obj: object, name: str) -> None:
+        """Follow CPython's attribute protocol for a deletion. Raises the real AttributeError."""
 
     @abstractmethod
     def function_parts(
@@ -248,7 +262,7 @@ class Objects(ObjectTables, ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Record the guards that depend on the whole trace."""
+        """Record the guards that depend on the whole trace. Called once, after the last instruction."""
 
 
 class Calls(Protocol):
@@ -258,13 +272,16 @@ class Calls(Protocol):
     """Maps each class to the flags and the walk that ``calls.scan`` uses."""
 
     @property
-    def objects(self) -> Objects: ...
+    def objects(self) -> Objects:
+        """The object model of the trace."""
 
     @property
-    def trace(self) -> Trace: ...
+    def trace(self) -> Trace:
+        """The trace to which the dispatch belongs."""
 
     @property
-    def rules(self) -> dict[int, Any]: ...
+    def rules(self) -> dict[int, Any]:
+        """Rules by the id of the callable that they replace."""
 
     def call(self, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call any callable of the trace. Raises the program's exceptions and GraphBreak."""
@@ -284,8 +301,12 @@ class Calls(Protocol):
     def is_interpreted(self, fn: FunctionType) -> bool:
         """Whether a call of ``fn`` interprets its code, and no rule or marker of a library applies."""
 
-    def request(self, what: str, *operands: Any) -> Request | None:
-        """Return the polyfill of a C function, with its arguments (``calls.polyfills``), or None."""
+    def request(self, name: str, *operands: Any) -> Request | None:
+        """Return the polyfill of an operation, with its arguments (``calls.polyfills``).
+
+        ``name`` is the operation: a truth test, an attribute load, ``next``. Return None if C code
+        can run on the operands.
+        """
 
     def native(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a C function on objects of the trace.
@@ -310,7 +331,8 @@ class Calls(Protocol):
         ``is_not``.
         """
 
-    def unary(self, op: Callable[[Any], Any], value: object) -> Any: ...
+    def unary(self, op: Callable[[Any], Any], value: object) -> Any:
+        """Call a unary function of module ``operator``."""
 
     def truth(self, value: object) -> bool:
         """Return ``bool(value)`` for a conditional jump. Raises GraphBreak for tensors."""
@@ -328,4 +350,5 @@ class Calls(Protocol):
         """Return the rule of a callable by identity. A Python function has a rule only while it has its original code."""
 
     @property
-    def leaves(self) -> dict[int, tuple[object, bool]]: ...
+    def leaves(self) -> dict[int, tuple[object, bool]]:
+        """The cached answers of ``is_leaf``, with the callable, by the id of the callable."""
