@@ -81,7 +81,7 @@ def _get_by_c(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
 
 def _get_staticmethod(objects: Objects, raw: Any, obj: object, cls: type) -> Any:
     """Return the function of a ``staticmethod`` object."""
-    return wrap_callable_of(objects, raw, raw.__func__, "__func__")
+    return held(objects, raw, raw.__func__, "__func__")
 
 
 class _Bound:
@@ -101,7 +101,7 @@ _BINDS_DESCRIPTORS = _CLASSMETHOD.__get__(None, object) is None
 
 def _get_classmethod(objects: Objects, raw: Any, obj: object, cls: type) -> Any:
     """Bind the function of a ``classmethod`` object to the class."""
-    inner = wrap_callable_of(objects, raw, raw.__func__, "__func__")
+    inner = held(objects, raw, raw.__func__, "__func__")
     if type(inner) is types.FunctionType:
         return types.MethodType(inner, cls)
     return (
@@ -120,14 +120,14 @@ def get_property(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
         return raw
     if raw.fget is None:
         return plainly(raw.__get__, (obj, cls), {})  # raises the real AttributeError
-    return objects.trace.calls.call(wrap_callable_of(objects, raw, raw.fget, "fget"), (obj,), {})
+    return objects.trace.calls.call(held(objects, raw, raw.fget, "fget"), (obj,), {})
 
 
 def get_cached_property(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
     """Compute a ``functools.cached_property`` and store the value in the instance dictionary."""
     if obj is None:
         return raw
-    value = objects.trace.calls.call(wrap_callable_of(objects, raw, raw.func, "func"), (obj,), {})
+    value = objects.trace.calls.call(held(objects, raw, raw.func, "func"), (obj,), {})
     state = objects.instances.get(id(obj))
     if state is not None:
         state.put(raw.attrname, value)
@@ -230,7 +230,7 @@ def _get_user(objects: Objects, raw: object, obj: object, cls: type) -> Any:
     return objects.trace.calls.call(get, (raw, obj, cls), {})
 
 
-def wrap_callable_of(objects: Objects, holder: object, value: object, name: str) -> Any:
+def held(objects: Objects, holder: object, value: object, name: str) -> Any:
     """Wrap a callable that a descriptor object holds.
 
     The identity of the descriptor determines the callable, so a function needs no guard.

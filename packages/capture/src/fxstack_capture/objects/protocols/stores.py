@@ -19,13 +19,7 @@ from fxstack_capture.native.class_flags import is_immutable
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.objects.kinds import contexts
-from fxstack_capture.objects.protocols.descriptors import (
-    get_slot,
-    is_own_slot,
-    plan_of,
-    wrap_callable_of,
-    write_target,
-)
+from fxstack_capture.objects.protocols.descriptors import get_slot, held, is_own_slot, plan_of, write_target
 from fxstack_capture.objects.protocols.loaders import function_dict
 from fxstack_capture.trace.constants import PLAIN_TYPES
 from fxstack_capture.trace.lazy_dict import ABSENT, LazyDict
@@ -104,7 +98,7 @@ def _store_descriptor(objects: Objects, raw: Any, obj: Any, name: str, value: An
         fn = raw.fdel if value is ABSENT else raw.fset
         if fn is None:
             plainly(getattr(raw, method), args[1:], {})  # raises the real AttributeError
-        setter = wrap_callable_of(objects, raw, fn, "fdel" if value is ABSENT else "fset")
+        setter = held(objects, raw, fn, "fdel" if value is ABSENT else "fset")
         objects.trace.calls.call(setter, args[1:], {})
     elif kind is types.MemberDescriptorType:
         _store_slot(objects, raw, obj, value)
