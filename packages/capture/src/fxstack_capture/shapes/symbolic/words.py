@@ -15,7 +15,10 @@ from fxstack_capture.sources import Size, Source
 def readable(
     geometry: Geometry, expr: sympy.Basic, names: Mapping[sympy.Symbol, Source] = MappingProxyType({})
 ) -> str:
-    """Return the expression with the user's names in place of symbols."""
+    """Return the expression with the user's names in place of symbols.
+
+    Used in error messages and in the texts of guards.
+    """
     shown = {
         symbol: sympy.Symbol(shown_name(geometry, source))
         for symbol in expr.free_symbols
