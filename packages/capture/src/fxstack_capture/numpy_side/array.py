@@ -54,6 +54,7 @@ class Array:
         return self.owner.call(func, args, kwargs)
 
     def __array__(self, *args: object, **kwargs: object) -> Any:
+        """Break the graph. C code asks for the elements, which only the graph computes."""
         self.owner.refuse("the elements of an array")
 
     def __getattr__(self, name: str) -> Any:
@@ -63,18 +64,22 @@ class Array:
         self.owner.refuse(f"attribute {name} of an array, read by C code,")
 
     def __iter__(self) -> Any:
+        """Return an iterator over the rows."""
         return self.owner.iterate(self)
 
 
 def _compute(self: Array, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    """Apply an operator or a builtin function. The method of the class that C code calls."""
     return self.owner.call(function, operands, {})
 
 
 def _compute_reflected(self: Array, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    """Apply an operator whose left operand has no method for arrays."""
     return self.owner.call(function, operands[::-1], {})
 
 
 def _text(self: Array, function: Callable[..., str], operands: tuple[Any, ...]) -> str:
+    """Return the text of the array."""
     return self.owner.text(function, *operands)
 
 
