@@ -67,7 +67,9 @@ class Operation:
     operands: tuple[int, ...]
     results: tuple[int, ...]
     regions: tuple[int, ...]
+    """The regions inside of the operation: loop bodies, branches, the body of a function."""
     region: int | None
+    """The region that contains the operation, or None for the module."""
     symbol: str | None
     """The name of a function (``tt.func``), or of the called function (``tt.call``)."""
     pure: bool
@@ -83,6 +85,7 @@ class Code:
 
     operations: list[Operation] = field(default_factory=list)
     blocks: dict[int, dict[int, tuple[int, ...]]] = field(default_factory=lambda: defaultdict(dict))
+    """By region, then by block: the arguments of the block."""
 
     def entry(self, region: int) -> tuple[int, ...]:
         """Return the arguments of the first block of ``region``."""
@@ -162,7 +165,9 @@ class _Flow:
     def __init__(self, code: Code) -> None:
         self.code = code
         self.sources: dict[int, set[int]] = defaultdict(set)
+        """By value: the values from which it may be computed."""
         self.targets: set[int] = set()
+        """The addresses of writes."""
         self.functions = {op.symbol: op for op in code.operations if op.name == "tt.func"}
         """The functions of the module by name."""
 

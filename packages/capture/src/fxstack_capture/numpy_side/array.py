@@ -87,7 +87,9 @@ _OPERATORS = (
     *(*ARITHMETIC_NAMES, *(f"i{name}" for name in ARITHMETIC_NAMES), *COMPARISON_NAMES),
     *("neg", "pos", "abs", "invert", "index", "getitem", "setitem", "contains"),
 )
+"""Names of the operators in module ``operator`` that arrays support."""
 _BUILTINS = (bool, int, float, complex, len, hash, divmod)
+"""Builtin functions that call a method of the class of their argument."""
 define_methods(Array, {name: function_of(name) for name in _OPERATORS}, _compute)
 define_methods(Array, {fn.__name__: fn for fn in _BUILTINS}, _compute)
 define_methods(Array, {f"r{name}": function_of(name) for name in ARITHMETIC_NAMES}, _compute_reflected)

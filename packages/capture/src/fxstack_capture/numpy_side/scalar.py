@@ -247,10 +247,12 @@ def _compute_concrete(self: Scalar, function: Callable[..., Any], operands: tupl
 
 
 _ARITHMETIC = tuple(name for name in ARITHMETIC_NAMES if name != "matmul")
+"""Names of the binary operators of scalars."""
 _CONSTANT = (
     *(bool, int, float, complex, operator.index, hash, repr, str, format, round, divmod),
     *(math.trunc, math.floor, math.ceil, abs, operator.pos, operator.neg, operator.invert),
 )
+"""Functions that read the value of a scalar and make it a constant."""
 define_methods(Scalar, {name: function_of(name) for name in (*_ARITHMETIC, *COMPARISON_NAMES)}, _compute)
 define_methods(Scalar, {f"r{name}": function_of(name) for name in _ARITHMETIC}, _compute_reflected)
 define_methods(Scalar, {fn.__name__: fn for fn in _CONSTANT}, _compute_concrete)

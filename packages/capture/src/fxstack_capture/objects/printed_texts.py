@@ -69,7 +69,9 @@ class Piece:
 
     value: Any
     conversion: str = ""
+    """The conversion: "", "s", "r" or "a"."""
     spec: str = ""
+    """The format specification, which ``format`` accepts for every value of the type."""
 
     def converted(self, conversion: str) -> Piece | None:
         """Return the piece with a conversion (``s``, ``r``, ``a``).
@@ -112,6 +114,7 @@ class Text:
     """A sequence of strings and pieces, which an f-string or ``str`` of a dynamic number makes."""
 
     parts: tuple[str | Piece, ...]
+    """Constant strings and replacement fields, in order."""
 
     def settle(self, trace: Trace) -> str:
         """Return the text as a constant and guard the values in the text."""

@@ -53,10 +53,7 @@ from fxstack_interchange.bytecode import Kind, kind_of
 
 
 def enter(objects: Objects, obj: object, source: Source) -> Any:
-    """Wrap an object that is not in the registry.
-
-    Called by ``ObjectModel.enter`` at the first read of the object.
-    """
+    """Wrap an object at its first read. ``ObjectModel.enter`` finds the proxies of later reads."""
     handler = HANDLERS.get(type(obj))
     if handler is None:
         handler = _handler_of_kind(obj)
@@ -75,10 +72,7 @@ def is_definition(obj: Any) -> bool:
 
 
 def identity(objects: Objects, obj: object, source: Source) -> Any:
-    """Guard the identity of an object, which is its own proxy.
-
-    Used for definitions, whose identity implies their behaviour.
-    """
+    """Guard the identity of a definition, which implies its behaviour. It is its own proxy."""
     objects.trace.guard(source, IdentityIs(obj, id(obj)))
     return objects.registry.add_itself(obj, source)
 
@@ -122,10 +116,7 @@ def range_(objects: Objects, obj: range, source: Source) -> range:
 
 
 def bound_method(objects: Objects, obj: types.MethodType, source: Source) -> Any:
-    """Wrap a method object with its function and its instance.
-
-    Each attribute load makes another method object.
-    """
+    """Wrap a method object, its function and its instance. Each load makes another method object."""
     objects.trace.guard(source, TypeIs(type(obj)))
     fn = objects.enter(obj.__func__, BuiltinAttr(source, "__func__"))
     owner = objects.enter(obj.__self__, BuiltinAttr(source, "__self__"))
@@ -205,10 +196,7 @@ def partial(objects: Objects, obj: functools.partial[Any], source: Source) -> An
 
 
 def weak_reference(objects: Objects, obj: weakref.ref[Any], source: Source) -> Any:
-    """Wrap a weak reference.
-
-    The proxy refers to the proxy of the referent. A dead reference is its own proxy.
-    """
+    """Wrap a weak reference. Its proxy refers to the proxy of the referent."""
     target = obj()
     objects.trace.guard(source, IdentityIs(obj, id(obj)))
     if target is None:
@@ -472,10 +460,7 @@ HANDLERS: dict[type, Handler] = {
     type(np.empty(0).flags): guarded_by_repr,  # NumPy makes a new object at each read
     decimal.Decimal: decimal_number,
 }
-"""Maps exact types to the functions that wrap their instances.
-
-Other types are handled by ``_handler_of_kind``.
-"""
+"""Maps exact types to functions that wrap their instances. ``_handler_of_kind`` handles the rest."""
 
 
 _OPERATORS = (

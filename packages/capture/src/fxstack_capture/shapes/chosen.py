@@ -90,6 +90,7 @@ class Choices:
 
 
 NOTHING_CHOSEN: Final = Choices()
+"""The choices of most traces. The policy skips its checks for this object."""
 
 
 def _matches(pattern: str, names: tuple[str, str]) -> bool:

@@ -40,6 +40,7 @@ def check_contract(geometry: Geometry) -> None:
         return
     named = list(geometry.named.values())
     problems = [*_fixed(geometry, named), *_same(geometry, named)]
+    # A name with one value violates most guards. Their errors would only repeat the first error.
     if not problems:
         problems = [*_branches(geometry, named)] or [*_narrowed(geometry, named)]
     if problems:
@@ -151,6 +152,7 @@ def _values(dimension: NamedSymbol) -> list[int]:
         range(low, low + _NEIGHBOURS),
         range(top - 2, top + 1),
     )
+    # Guards often compare sizes with powers of two: alignments, and limits of 32-bit indices.
     powers = (2**n + d for n in range(48) for d in (-1, 0, 1))
     return [present, *sorted({v for v in itertools.chain(near, powers) if low <= v <= top} - {present})]
 
@@ -171,6 +173,7 @@ def _combinations(tried: list[list[int]]) -> Iterable[tuple[int, ...]]:
     """Return all values of a single dimension, or a few combinations of values of several dimensions."""
     if len(tried) == 1:
         return ((value,) for value in tried[0])
+    # sympy evaluates the guard for each combination, so a few values of each name must do.
     each = max(2, int(_MAX_COMBINATIONS ** (1 / len(tried))))
     spread = [values[:: max(1, len(values) // each)] for values in tried]
     return itertools.islice(itertools.product(*spread), 4 * _MAX_COMBINATIONS)

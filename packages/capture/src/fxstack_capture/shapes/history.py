@@ -32,6 +32,7 @@ class Dynamic(enum.Enum):
 
 
 DYNAMIC = Dynamic.DYNAMIC
+"""The only element of ``Dynamic``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,6 +103,8 @@ def plan_tensor(
     Called for each input tensor before its fake is made.
     """
     rank = real.dim()
+    # Parameters keep their sizes, so symbols would only cost guards. Marks and choices by name can still
+    # make them symbolic.
     if isinstance(real, torch.nn.Parameter) or is_static(options):
         sizes = [_STATIC] * rank
     else:
@@ -125,6 +127,8 @@ def plan_tensor(
     ]
     offset_key = offset_of(source)
     offset = real.storage_offset()
+    # The tracer observes an offset when the program reads it. Without a read, a graph serves every
+    # offset.
     is_seen = history.get(offset_key) is not None and not is_static(options)
     return TensorPlan(
         tuple(sizes), tuple(strides), is_seen and history.observe(offset_key, offset) is DYNAMIC
@@ -232,6 +236,8 @@ def describe_strides(sizes: Sequence[int], strides: Sequence[int]) -> list[int |
     The function visits the dimensions from the smallest stride up, and compares each with the previous
     dimension.
     """
+    # An inferred stride stays equal when sizes change, so a new size does not make the strides dynamic,
+    # too.
     result: list[int | Inferred] = list(strides)
     order = sorted(range(len(sizes)), key=lambda dim: (strides[dim], sizes[dim], -dim))
     for below, dim in pairwise(order):

@@ -44,6 +44,8 @@ def diff(objects: Objects) -> Effects:
         changes = _changes(objects, entry)
         records += changes
         instance = objects.instances.get(id(entry.proxy))
+        # A written object must be distinct from others in later calls: the graph replays the write by
+        # one name.
         if changes or (instance is not None and instance.changed):
             objects.distinctions.note_written(entry)
     records += _classes(objects)

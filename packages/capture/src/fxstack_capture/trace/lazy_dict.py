@@ -281,3 +281,4 @@ def _is_simple(key: object) -> bool:
 
 
 _OF_CLASSES = (type.__eq__, type.__hash__)
+"""The comparison and the hash of classes without a metaclass that replaces them."""

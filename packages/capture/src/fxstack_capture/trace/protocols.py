@@ -1,4 +1,7 @@
-"""Protocols of the torch side and the interpreter, which lower folders call back into."""
+"""Protocols of the torch side and the interpreter, which lower folders call back into.
+
+The implementations import this folder, so this folder cannot import them.
+"""
 
 from __future__ import annotations
 

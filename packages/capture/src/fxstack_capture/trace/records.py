@@ -38,6 +38,7 @@ class DeferredTuple:
 
     def __init__(self, parts: tuple[Any, ...]) -> None:
         self.parts = parts
+        """The items: ``DeferredLocal``, ``DeferredTuple`` or objects of the trace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ class TracePlan:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """The root frame returned ``value``."""
+    """The root frame returned ``value``, an object of the trace."""
 
     value: Any
 
@@ -138,14 +139,28 @@ class StoppedFrame:
 
     code: CodeType
     namespace: dict[str, object]
+    """The globals of the function."""
     offset: int
     stack: tuple[Any, ...]
+    """The values on the stack, and ``NULL``. A call instruction has already popped its operands."""
     local_values: dict[str, Any]
+    """Local variables by name.
+
+    A variable that was never loaded has a ``DeferredLocal``. An unbound variable has no key.
+    """
     cells: dict[str, CellType]
+    """Cells by the names of cell variables and free variables."""
     handling: int
+    """Number of exceptions that this frame is handling (0 outside of ``except`` blocks)."""
     handled: BaseException | None = None
+    """The innermost exception that this frame is handling."""
     handled_outside: BaseException | None = None
+    """The exception that the callers of the frame are handling."""
     made: bool = False
+    """Whether the result of the instruction is on the stack.
+
+    The return value of the callee is then dropped.
+    """
 
 
 @dataclass(frozen=True, slots=True)

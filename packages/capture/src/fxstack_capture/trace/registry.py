@@ -33,7 +33,9 @@ class Registry:
 
     def __init__(self) -> None:
         self.by_original: dict[int, Entry] = {}
+        """Entries by the id of the object from outside."""
         self.by_proxy: dict[int, Entry] = {}
+        """Entries by the id of the proxy, in the order in which the objects were wrapped."""
         self.new: dict[int, object] = {}
         """The objects that the program made during the trace, by id."""
 

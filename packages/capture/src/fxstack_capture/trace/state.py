@@ -31,6 +31,7 @@ from fxstack_capture.trace.stable_modules import is_stable_module
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 Request = tuple[Any, tuple[Any, ...]]
+"""A polyfill and its arguments."""
 
 
 @dataclass(slots=True)
@@ -42,6 +43,7 @@ class Trace:
 
     options: CaptureOptions
     guards: GuardSet
+    """The conditions under which the compiled code is valid."""
     objects: Objects
     calls: Calls
     torch: TorchSide
@@ -59,6 +61,7 @@ class Trace:
     may_fall_back: bool = False
     """Whether the replacement may fall back to eager."""
     plan: TracePlan = field(default_factory=TracePlan)
+    """The conclusions of earlier attempts to trace the frame."""
     call_raises: Callable[[], BaseException | None] = lambda: None
     """Called at each call that may raise for tensor data. Returns an error that the call is to raise."""
 
@@ -160,6 +163,7 @@ class Objects(ObjectTables, ABC):
             return state
         if id(namespace) in self.dicts:
             return self.dicts[id(namespace)]
+        # The program may have read the dictionary as an object (``globals()``) before.
         entry = self.registry.by_original.get(id(namespace))
         if entry is not None:
             return self.dicts[id(entry.proxy)]

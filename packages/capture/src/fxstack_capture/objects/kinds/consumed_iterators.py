@@ -80,6 +80,7 @@ class _OfContainer(Consumed):
     def __init__(self, objects: Objects, obj: Any, source: Source) -> None:
         super().__init__(objects, obj, source)
         self._position = 0
+        """Number of items that the trace has read."""
 
     def next(self) -> Any:
         """Return the next item unread.
@@ -147,6 +148,7 @@ class _Composed(Consumed):
         if len(parts) != 2:
             raise self.refuse(f"a {type(obj).__name__} with more arguments")
         self._parts = [(part, Item(Item(reduced, 1), i)) for i, part in enumerate(parts[1])]
+        """The arguments in ``__reduce__``, with their sources."""
 
     def function_and_iterators(self) -> tuple[Any, ...]:
         """Return the function of a ``map`` or ``filter`` and the iterators that it reads."""
@@ -233,7 +235,9 @@ class _OfArguments(Consumed):
     def __init__(self, objects: Objects, obj: Any, source: Source) -> None:
         super().__init__(objects, obj, source)
         self._position = 0
+        """Number of items that the trace has taken."""
         self._arguments: list[Any] | None = None
+        """The wrapped arguments, or None before the first item."""
 
     def arguments(self) -> list[Any]:
         """Return the arguments that would make an equal iterator now."""

@@ -45,24 +45,25 @@ def _enter_parts(objects: Objects, fn: FunctionType, source: Source) -> Parts:
     is_recreated = fn in objects.recreated
     defaults: tuple[object, ...] = ()
     if fn.__defaults__:
-        where = BuiltinAttr(source, "__defaults__")
+        part_source = BuiltinAttr(source, "__defaults__")
         if type(source) is Pinned and IMMUTABLE_TYPES.issuperset(map(type, fn.__defaults__)):
             guard_part(objects, fn, "__defaults__", source)
             defaults = fn.__defaults__
         else:
             defaults = tuple(
-                _default(objects, d, Item(where, i), is_recreated) for i, d in enumerate(fn.__defaults__)
+                _default(objects, d, Item(part_source, i), is_recreated)
+                for i, d in enumerate(fn.__defaults__)
             )
     kwdefaults: dict[str, object] = {}
     if fn.__kwdefaults__:
-        where = BuiltinAttr(source, "__kwdefaults__")
+        part_source = BuiltinAttr(source, "__kwdefaults__")
         kwdefaults = {
-            k: _default(objects, d, Key(where, k), is_recreated) for k, d in fn.__kwdefaults__.items()
+            k: _default(objects, d, Key(part_source, k), is_recreated) for k, d in fn.__kwdefaults__.items()
         }
     closure: tuple[CellType, ...] = ()
     if fn.__closure__:
-        where = BuiltinAttr(source, "__closure__")
-        closure = tuple(proxy_cell(objects, c, Item(where, i)) for i, c in enumerate(fn.__closure__))
+        part_source = BuiltinAttr(source, "__closure__")
+        closure = tuple(proxy_cell(objects, c, Item(part_source, i)) for i, c in enumerate(fn.__closure__))
     return Parts(fn, defaults, kwdefaults, closure)
 
 

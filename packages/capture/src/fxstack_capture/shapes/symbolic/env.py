@@ -24,6 +24,7 @@ from fxstack_capture.torch_compat import FloorDiv, GuardSource, SLoc
 from fxstack_capture.torch_compat import Source as TorchSource
 
 UserStack = tuple[tuple[str, int, str], ...]
+"""File, line and function of each frame of the program, innermost last."""
 Class = TypeVar("Class", bound=type)
 
 
@@ -113,6 +114,10 @@ class CaptureShapeEnv(ShapeEnv):
     def __init__(
         self, user_stack: Callable[[], UserStack], *, asserts_signs: bool = True, **settings: object
     ) -> None:
+        """``user_stack`` returns the present stack of the program.
+
+        ``settings`` are keyword arguments of ShapeEnv.
+        """
         self.answers: dict[Any, Any] = {}
         """The results of cached methods, by method and arguments."""
         self.replaced = 0
@@ -124,10 +129,13 @@ class CaptureShapeEnv(ShapeEnv):
         self.memo = Memo()
         """The cached results of operations on symbolic numbers."""
         self.axioms = Axioms()
-        self._lines = LineDecisions()
+        """The facts that decided comparisons imply."""
+        self._decisions = LineDecisions()
+        """Fast decisions about comparisons of one symbol."""
         self.floats = FloatArithmetic()
         """The symbols that stand for operations on floats."""
         self._overflow_guards = OverflowGuards(self.backed_var_to_val)
+        """Decides which expressions a guard of 64 bits cannot compute."""
         # ShapeEnv's other caches are emptied when an environment with another version uses
         # them. Without a version of its own, this environment would stay in these caches forever.
         self._version_counter = id(self)
@@ -179,7 +187,7 @@ class CaptureShapeEnv(ShapeEnv):
                 # The hint is exact. sympy's functions treat values beyond 64 bits as infinite.
                 return sympy.sympify(hint)
         if not size_oblivious:
-            decided = self._lines.decide(self, orig_expr, hint)
+            decided = self._decisions.decide(self, orig_expr, hint)
             if decided is not None:
                 return sympy.true if decided else sympy.false
         return super().evaluate_expr(orig_expr, hint, fx_node, size_oblivious, fallback_value, **settings)

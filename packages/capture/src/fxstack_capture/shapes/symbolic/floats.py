@@ -38,6 +38,7 @@ from fxstack_capture.torch_compat import Source as TorchSource
 # each value.
 
 Operand: TypeAlias = sympy.Basic | int | float
+"""An operand of a computed float: an expression, or a constant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,9 @@ class Operation:
     """One method of ``SymNode`` that returns a float, as a Python function and as a sympy function."""
 
     function: Callable[..., Any]
+    """Computes the present value as Python does."""
     symbolic: type[FloatFunction]
+    """The function that guards evaluate with floats."""
     sign: str
     """The operator in the text of a formula."""
 
@@ -179,6 +182,7 @@ def exponent_of_power() -> float | None:
 
 
 _POWER = torch.SymFloat.__pow__.__code__
+"""The code of the method that ``exponent_of_power`` looks for on the stack."""
 _MAX_CALLS = 6
 """Upper bound of the number of calls between ``SymFloat.__pow__`` and ``SymNode.expect_true``."""
 

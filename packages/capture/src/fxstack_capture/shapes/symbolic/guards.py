@@ -23,6 +23,7 @@ from fxstack_capture.sources import Source
 from fxstack_capture.torch_compat import SymT, int_oo, symbol_is_type
 
 _LARGEST = sympy.Float(sys.float_info.max)
+"""The largest finite float."""
 
 Located = tuple["Source", ShapeHolds, "UserStack"]
 """The source of the guard, the guard, and the user's stack."""

@@ -44,6 +44,7 @@ class OverflowGuards:
     def __init__(self, values: Mapping[sympy.Symbol, Any]) -> None:
         self._values = values
         self._bounds: dict[sympy.Basic, float] = {}
+        """The results of ``_bound`` by expression."""
 
     def may_overflow(self, expr: sympy.Basic) -> bool:
         """Whether a part of ``expr`` may overflow for the present values.

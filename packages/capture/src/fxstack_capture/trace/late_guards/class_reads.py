@@ -22,6 +22,10 @@ from fxstack_capture.trace.registry import Registry
 from fxstack_capture.trace.stable_modules import is_stable, label_of
 
 dict_of = type.__dict__["__dict__"].__get__
+"""Returns the dictionary of a class.
+
+A metaclass may hide ``__dict__``, so the descriptor comes from ``type``.
+"""
 _mro = type.__dict__["__mro__"].__get__
 
 

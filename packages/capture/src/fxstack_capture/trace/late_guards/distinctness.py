@@ -70,8 +70,8 @@ class Distinctions:
         Pairs that were compared get one guard each, groups of objects of one type get one guard.
         """
         entries = self._registry.by_proxy
-        for left, right in self.compared:
-            self._guard([entries[left].source, entries[right].source])
+        for first, second in self.compared:
+            self._guard([entries[first].source, entries[second].source])
         named: dict[type, list[Source]] = {}
         for entry in self.identified.values():
             named.setdefault(type(entry.original), []).append(entry.source)
