@@ -106,7 +106,7 @@ def written(module: object, count: int) -> frozenset[int] | None:
     for operation in code.operations:
         flow.add(operation)
     entry = next(op for op in reversed(code.operations) if op.name == "tt.func" and op.pure)
-    reached = flow.reached()
+    reached = flow.find_reached_values()
     arguments = code.entry(entry.regions[0])
     if LOADED in reached or len(arguments) != count:
         return None
@@ -171,7 +171,7 @@ class _Flow:
         self.functions = {op.symbol: op for op in code.operations if op.name == "tt.func"}
         """The functions of the module by name."""
 
-    def reached(self) -> set[int]:
+    def find_reached_values(self) -> set[int]:
         """Return all values that the addresses of writes depend on.
 
         Called after all operations were added.

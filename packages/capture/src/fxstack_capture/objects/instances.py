@@ -49,20 +49,20 @@ def finalized_class(values: dict[str, object]) -> type | None:
     for value in values.values():
         if has_visible_finalizer(type(value)):
             return type(value)
-        inner = _held_alone(value) if sys.getrefcount(value) <= _HELD_BY_FRAME else None
+        inner = _find_finalized_referent(value) if sys.getrefcount(value) <= _HELD_BY_FRAME else None
         if inner is not None:
             return inner
     return None
 
 
-def _held_alone(holder: object) -> type | None:
+def _find_finalized_referent(holder: object) -> type | None:
     """Return the class of an object with a finalizer that only ``holder`` keeps alive, or None."""
     parts = [] if isinstance(holder, _NEVER_FINALIZED) else gc.get_referents(holder)
     while parts:
         part = parts.pop()
         if has_visible_finalizer(type(part)):
             return type(part)
-        inner = _held_alone(part) if sys.getrefcount(part) <= _HELD_ONCE else None
+        inner = _find_finalized_referent(part) if sys.getrefcount(part) <= _HELD_ONCE else None
         if inner is not None:
             return inner
     return None

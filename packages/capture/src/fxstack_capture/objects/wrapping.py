@@ -243,6 +243,7 @@ _REFERENTS: Any = gc.get_referents
 _FROM_NUMPY: Any = torch.from_numpy
 _ITEM: Any = np.generic.item
 _REPR: Any = repr
+"""Functions in the sources of wrapped objects: the guards apply them to the object of the call."""
 _KNOWN_ZONES = (None, dt.UTC)
 """Time zones that cannot run code of the program when a date is formatted or compared."""
 

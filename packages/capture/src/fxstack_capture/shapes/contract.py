@@ -178,7 +178,7 @@ def _walk(spec: object, value: object, path: _Path, bound: Bound) -> None:
     elif type(value) is int:
         _note_number(spec, value, path, bound)
     elif (parts := _parts(value, path)) is not None:
-        for part, item, part_path in _paired(spec, parts, path):
+        for part, item, part_path in _pair_with_spec(spec, parts, path):
             _walk(part, item, part_path, bound)
     elif spec is not None:
         raise ShapeContractError(
@@ -205,7 +205,7 @@ def _parts(value: object, path: _Path) -> dict[object, tuple[object, _Path]] | N
     return None
 
 
-def _paired(
+def _pair_with_spec(
     spec: object, parts: dict[object, tuple[object, _Path]], path: _Path
 ) -> Iterator[tuple[Any, object, _Path]]:
     """Return every part of a container with its specification.

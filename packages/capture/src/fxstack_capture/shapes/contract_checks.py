@@ -39,16 +39,16 @@ def check_contract(geometry: Geometry) -> None:
     if not geometry.named:
         return
     named = list(geometry.named.values())
-    problems = [*_fixed(geometry, named), *_same(geometry, named)]
+    problems = [*_report_fixed_names(geometry, named), *_report_equal_names(geometry, named)]
     # A name with one value violates most guards. Their errors would only repeat the first error.
     if not problems:
-        problems = [*_branches(geometry, named)] or [*_narrowed(geometry, named)]
+        problems = [*_report_branches(geometry, named)] or [*_report_narrowed_ranges(geometry, named)]
     if problems:
         listed = "\n".join(f"  {problem}" for problem in dict.fromkeys(problems))
         raise ShapeContractError(f"the program does not keep to its shape contract:\n{listed}")
 
 
-def _resolved(geometry: Geometry, expr: sympy.Basic) -> Any:
+def _resolve(geometry: Geometry, expr: sympy.Basic) -> Any:
     """Return ``expr`` with every symbol replaced by the expression that ShapeEnv found equal to it."""
     for _ in range(len(geometry.env.replacements) + 1):
         replaced = {s: r for s in expr.free_symbols if (r := geometry.env.replacements.get(s))}
@@ -58,10 +58,10 @@ def _resolved(geometry: Geometry, expr: sympy.Basic) -> Any:
     return expr
 
 
-def _fixed(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
+def _report_fixed_names(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
     """Yield an error for each name for which the trace assumed one value."""
     for dimension in named:
-        value = _resolved(geometry, dimension.symbol)
+        value = _resolve(geometry, dimension.symbol)
         if value.is_number:
             yield (
                 f"{dimension.label} is a named dimension, but the program works only for {dimension.name} == {value}"
@@ -70,11 +70,11 @@ def _fixed(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
             )
 
 
-def _same(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
+def _report_equal_names(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
     """Yield an error for each name that must equal another name, or that follows from another expression."""
     by_value: dict[sympy.Basic, NamedSymbol] = {}
     for dimension in named:
-        value = _resolved(geometry, dimension.symbol)
+        value = _resolve(geometry, dimension.symbol)
         if value.is_number:
             continue
         other = by_value.setdefault(value, dimension)
@@ -92,15 +92,15 @@ def _same(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
             )
 
 
-def _branches(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
+def _report_branches(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
     """Yield an error for each guard on named dimensions alone that does not hold in their whole ranges.
 
     Guards that also have other symbols are skipped, because the contract does not describe these sizes.
     """
-    symbols = {_resolved(geometry, dimension.symbol): dimension for dimension in named}
+    symbols = {_resolve(geometry, dimension.symbol): dimension for dimension in named}
     checked = set()
     for guard, stack in geometry.env.guard_stacks:
-        expr = _resolved(geometry, guard)
+        expr = _resolve(geometry, guard)
         if expr in checked or not expr.free_symbols or not expr.free_symbols <= symbols.keys():
             continue
         checked.add(expr)
@@ -114,13 +114,13 @@ def _branches(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
             )
 
 
-def _narrowed(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
+def _report_narrowed_ranges(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
     """Yield an error for each range that became smaller without a guard that shows it.
 
     A range can shrink this way if the dimension equals another dimension with a smaller range.
     """
     for dimension in named:
-        symbol = _resolved(geometry, dimension.symbol)
+        symbol = _resolve(geometry, dimension.symbol)
         assumed = geometry.env.var_to_range[symbol]
         low = max(dimension.lowest, int(assumed.lower))
         high = min(dimension.highest, assumed.upper)
@@ -161,7 +161,7 @@ def _counterexample(
     geometry: Geometry, expr: sympy.Basic, concerned: list[NamedSymbol]
 ) -> list[tuple[NamedSymbol, int]] | None:
     """Return values of the dimensions that violate a guard, or None if no tried value does."""
-    symbols = [_resolved(geometry, dimension.symbol) for dimension in concerned]
+    symbols = [_resolve(geometry, dimension.symbol) for dimension in concerned]
     tried = [_values(dimension) for dimension in concerned]
     for values in _combinations(tried):
         if not _holds(expr, dict(zip(symbols, map(sympy.Integer, values), strict=True))):
@@ -188,7 +188,7 @@ def _suggestion(geometry: Geometry, expr: sympy.Basic, concerned: list[NamedSymb
     if len(concerned) > 1:
         return general
     dimension = concerned[0]
-    symbol, present = _resolved(geometry, dimension.symbol), dimension.solved.value
+    symbol, present = _resolve(geometry, dimension.symbol), dimension.solved.value
 
     def holds(value: int) -> bool:
         return _holds(expr, {symbol: sympy.Integer(value)})

@@ -81,7 +81,9 @@ class Named:
 
     root: Root
     scale: int = 1
+    """The factor of the root. It is positive."""
     offset: int = 0
+    """The constant term."""
 
     @property
     def text(self) -> str:
@@ -119,19 +121,19 @@ def dim_rule(dim: object, position: str) -> DimRule:
     if type(dim) is int:
         return Exactly(dim)
     if isinstance(dim, _HINT):
-        return _hint(dim)
+        return _hint_rule(dim)
     if isinstance(dim, Dim):
-        return _named(dim)
+        return _named_rule(dim)
     raise TypeError(f"dynamic_shapes{position}: expected {EXPECTED}, but got {dim!r}")
 
 
-def _hint(dim: Any) -> Hint | None:
+def _hint_rule(dim: Any) -> Hint | None:
     """Return the rule of ``Dim.AUTO``, ``Dim.DYNAMIC`` or ``Dim.STATIC``."""
     kind = dim.type.name
     return None if kind == "STATIC" else Hint(kind == "DYNAMIC", Range(dim.min, dim.max))
 
 
-def _named(dim: Any) -> Named:
+def _named_rule(dim: Any) -> Named:
     """Return the rule of a ``Dim`` or of a linear formula of a ``Dim``, which torch holds as a function."""
     if not hasattr(dim, "fn"):
         return Named(_root(dim))

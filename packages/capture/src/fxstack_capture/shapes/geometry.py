@@ -147,9 +147,9 @@ class Geometry:
         if plan.kind is Kind.STATIC:
             return value
         if plan.kind is Kind.UNBACKED:
-            return self._unbacked(source, plan)
+            return self._unbacked_size(source, plan)
         if plan.kind is Kind.NAMED:
-            return self._named(value, source, plan)
+            return self._named_size(value, source, plan)
         constraint = None if plan.bounds is None else _constraint(plan.bounds, 2)
         expr = self.env.create_symbol(
             value, source=NamedSource(source), dynamic_dim=_DIMS[plan.kind], constraint_dim=constraint
@@ -158,7 +158,7 @@ class Geometry:
             self.strict[expr] = source
         return self._make_number(expr, value, source)
 
-    def _named(self, size: int, source: Source, plan: SizePlan) -> Number:
+    def _named_size(self, size: int, source: Source, plan: SizePlan) -> Number:
         """Return a size that is a formula of a named dimension.
 
         The first size with a name makes the symbol of the name.
@@ -235,7 +235,7 @@ class Geometry:
             do_not_specialize_zero_one=True,
         )
 
-    def _unbacked(self, source: Source, plan: SizePlan) -> torch.SymInt:
+    def _unbacked_size(self, source: Source, plan: SizePlan) -> torch.SymInt:
         """Make a size whose value no decision may depend on."""
         size = self.env.create_unbacked_symint(NamedSource(source))
         expr = size.node.expr

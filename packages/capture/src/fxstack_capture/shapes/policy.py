@@ -120,7 +120,7 @@ def plan_tensor(
             sizes[dim] = SizePlan(Kind.UNBACKED)
     if contract is not None and id(real) in contract.tensors:
         rules = zip(contract.tensors[id(real)], real.size(), strict=True)
-        sizes = [_contracted(rule, size, contract) for rule, size in rules]
+        sizes = [_plan_contracted_size(rule, size, contract) for rule, size in rules]
     strides = [
         _plan_stride(history, stride_of(source, rank, dim), stride, options)
         for dim, stride in enumerate(describe_strides(real.size(), real.stride()))
@@ -183,7 +183,7 @@ def _apply_marks(real: torch.Tensor, source: Source, history: FrameHistory, size
         sizes[dim] = SizePlan(Kind.UNBACKED, bounds, shape_id=marks.shape_ids.get(dim))
 
 
-def _contracted(rule: DimRule, size: int, contract: Bound) -> SizePlan:
+def _plan_contracted_size(rule: DimRule, size: int, contract: Bound) -> SizePlan:
     """Return the plan of a size that a contract describes.
 
     Sizes of 0 and 1 have their own graphs. A named dimension also has its own graph if its value makes

@@ -33,7 +33,10 @@ DEFERRED: Final[Any] = object()
 
 
 class Expanding(Protocol):
-    """The methods of the object model that a lazy dictionary uses."""
+    """The methods of the object model that a lazy dictionary uses.
+
+    This module cannot import the object model, which has lazy dictionaries in its tables.
+    """
 
     @property
     def trace(self) -> Any: ...
@@ -42,7 +45,7 @@ class Expanding(Protocol):
 
     def enter_from(self, obj: object, source: Source, stable: bool) -> Any: ...
 
-    def expanded(self, state: LazyDict) -> None: ...
+    def note_expanded(self, state: LazyDict) -> None: ...
 
 
 class LazyDict:
@@ -183,7 +186,7 @@ class LazyDict:
         self.objects.trace.guard(self.source, KeysAre(keys) if keys else LengthIs(0))
         with self.objects.trace.calls.without_effects(keys):
             self._expand_all(keys)
-        self.objects.expanded(self)
+        self.objects.note_expanded(self)
 
     def _expand_all(self, keys: tuple[Any, ...]) -> None:
         """Read all remaining items in the order of the original."""

@@ -186,7 +186,11 @@ class TorchSide(Protocol):
         """Call ``torch.nn.Parameter(data, requires_grad)``."""
 
     def function_of(self, fn: Callable[[Any], Any], number: Any) -> Any:
-        """Make ``fn(number)`` a further input if an input holds ``number``. Return None if not possible."""
+        """Make ``fn(number)`` a further input if an input holds ``number``.
+
+        The replacement code then computes the result before the graph runs. Return None if not
+        possible.
+        """
 
     def place_of(self, number: Any) -> Source | None:
         """Return the source of a symbolic number that is an input or computed from inputs, or None.
@@ -228,7 +232,7 @@ class TorchSide(Protocol):
         """
 
     def specialize(self, value: object) -> Any:
-        """Return the plain number of a symbolic number and add the guard."""
+        """Return the plain number of a symbolic number and guard it. Other values are returned unchanged."""
 
     def function_mode(self) -> AbstractContextManager[object]:
         """Record the torch calls that C code makes on fakes of the trace while the block runs."""
@@ -256,7 +260,10 @@ class TorchSide(Protocol):
         """
 
     def finish(self, outputs: Sequence[Any]) -> CapturedCode:
-        """Finish the graph. ``outputs`` are fakes and symbolic numbers, in order."""
+        """Finish the graph after the last instruction.
+
+        ``outputs`` are fakes and symbolic numbers, in order.
+        """
 
     def unrecorded(self) -> AbstractContextManager[None]:
         """Do not record torch calls inside the block: the tracer makes the calls, even while C code runs."""
@@ -332,4 +339,4 @@ class Interpreter(Protocol):
         """
 
     def run_body(self, fn: FunctionType, namespace: object) -> Any:
-        """Run the body of a class statement in ``namespace``."""
+        """Run the body of a class statement in ``namespace``, before the metaclass makes the class."""

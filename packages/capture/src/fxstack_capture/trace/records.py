@@ -126,15 +126,10 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class StoppedFrame:
-    """A frame before instruction ``offset``, or inside of an instruction that calls the next inlined frame.
+    """A frame that the trace left before or inside of the instruction at ``offset``.
 
-    ``stack`` may hold ``interpreter.values.NULL``. A call instruction has already popped its operands from
-    ``stack``. ``local_values`` maps names to values; a variable that was never loaded has a
-    ``DeferredLocal``, an unbound variable has no key. ``cells`` maps the names of cell variables and free
-    variables to cells. ``handling`` is the number of exceptions that this frame is handling (0 outside of
-    ``except`` blocks). ``handled`` is the innermost of these exceptions, ``handled_outside`` is the exception
-    that its callers are handling. ``made`` says that the result of the instruction is already on the stack,
-    and that the return value of the callee is not the result.
+    The last frame is before its instruction. Each frame above is inside of a call of the next inlined
+    frame.
     """
 
     code: CodeType

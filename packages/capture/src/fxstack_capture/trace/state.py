@@ -152,7 +152,7 @@ class Objects(ObjectTables, ABC):
         self.instances[id(obj)] = state
         return self.add_dict(state)
 
-    def expanded(self, state: LazyDict) -> None:
+    def note_expanded(self, state: LazyDict) -> None:
         """Record that ``state`` has read all items. ``LazyDict.expand`` calls this method."""
         self.lazy.pop(id(state.proxy), None)
 

@@ -85,11 +85,11 @@ def with_own_caches(cls: Class) -> Class:
     """
     for name, method in vars(cls.__mro__[1]).items():
         if isinstance(method, _CACHED) and name not in vars(cls):
-            setattr(cls, name, _cached_in_instance(name, method.__wrapped__))
+            setattr(cls, name, _cache_in_instance(name, method.__wrapped__))
     return cls
 
 
-def _cached_in_instance(name: str, compute: Callable[..., Any]) -> Callable[..., Any]:
+def _cache_in_instance(name: str, compute: Callable[..., Any]) -> Callable[..., Any]:
     """Return a method that looks its result up in ``answers`` of the instance."""
 
     @functools.wraps(compute)

@@ -39,7 +39,7 @@ def shape_guards(geometry: Geometry) -> list[Located]:
         return []
     check_contract(geometry)
     env = geometry.env
-    fixed = _specialised(geometry)
+    fixed = _specialised_symbols(geometry)
     conditions = [
         *((expr, names, ()) for expr, names in _equalities(geometry)),
         *((expr, {}, ()) for expr in _ranges(geometry, fixed)),
@@ -94,7 +94,7 @@ def _because(geometry: Geometry, symbol: sympy.Basic) -> str:
     return because(geometry, symbol) or "."
 
 
-def _specialised(geometry: Geometry) -> dict[sympy.Symbol, sympy.Basic]:
+def _specialised_symbols(geometry: Geometry) -> dict[sympy.Symbol, sympy.Basic]:
     """Return the symbols that the trace specialised to one number."""
     defined = geometry.primary.keys()
     computed = (s for s in geometry.computed if as_functions(s, geometry.computed).free_symbols <= defined)

@@ -143,10 +143,10 @@ def remembering(node: Any) -> Any:
 
 def _binary(name: str) -> Callable[[Any, Any], Any]:
     """Return a cached method for SymNode's operation ``name``."""
-    return _cached(name, getattr(SymNode, name))
+    return _make_cached(name, getattr(SymNode, name))
 
 
-def _cached(name: str, compute: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def _make_cached(name: str, compute: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """Return ``compute`` as a method that is called once for the same operands during the trace."""
 
     def method(self: Any, other: Any) -> Any:
@@ -166,7 +166,7 @@ def _cached(name: str, compute: Callable[[Any, Any], Any]) -> Callable[[Any, Any
     return method
 
 
-def _uncached(name: str) -> Callable[..., Any]:
+def _make_uncached(name: str) -> Callable[..., Any]:
     """Return SymNode's operation ``name`` as a method whose result is a ``MemoNode``."""
     compute = getattr(SymNode, name)
     return lambda self, *others: remembering(compute(self, *others))
@@ -189,12 +189,12 @@ def _comparison(name: str) -> Callable[[Any, Any], Any]:
         expr = relation(left.expr, right.expr, evaluate=False)
         return MemoNode(expr, env, bool, compare(*hints))
 
-    return _cached(name, make)
+    return _make_cached(name, make)
 
 
 def _arithmetic(name: str) -> Callable[..., Any]:
     """Return an arithmetic method that is exact for floats (see ``floats``)."""
-    ordinary = _binary(name) if name in _BINARY else _uncached(name)
+    ordinary = _binary(name) if name in _BINARY else _make_uncached(name)
 
     def method(self: Any, *other: Any) -> Any:
         exact = self.shape_env.floats.apply(name, (self, *other))
@@ -229,7 +229,7 @@ for _name in filter(partial(hasattr, SymNode), _BINARY):
     setattr(MemoNode, _name, _comparison(_name) if _name in RELATIONS else _binary(_name))
 for _name in _OTHERS:
     if hasattr(SymNode, _name):
-        setattr(MemoNode, _name, _uncached(_name))
+        setattr(MemoNode, _name, _make_uncached(_name))
 for _name in OPERATIONS:
     setattr(MemoNode, _name, _arithmetic(_name))
 for _name in _DECISIONS:

@@ -46,7 +46,11 @@ def at_line(text: str, stack: UserStack) -> str:
 
 
 def because(geometry: Geometry, *symbols: sympy.Basic) -> str:
-    """Return ", because of" and the first assumption about all of ``symbols``, or else about one of them; or ""."""
+    """Return a text that names the assumption about ``symbols`` and the user's line.
+
+    The first assumption about all of them is taken, or else about one of them. Return "" if there is
+    none.
+    """
     wanted = set(symbols)
     stacks = [
         (expr, stack) for expr, stack in geometry.env.guard_stacks if stack and wanted & expr.free_symbols
