@@ -2,7 +2,7 @@
 
 The rule ``launch`` handles launches in traced code. ``traced_run`` replaces Triton's own ``run`` for launches
 that Python makes while it computes with fakes: the ``forward`` of an ``autograd.Function`` in a later stage,
-or the body of a ``triton_op``. For fakes, ``traced_run`` calls the operator of the kernel. Otherwise,
+or the body of a ``triton_op``. For fakes, ``traced_run`` calls the operator of the kernel. Without fakes,
 ``traced_run`` launches the kernel.
 """
 
@@ -93,7 +93,7 @@ def launch(trace: Trace, _fn: object, args: tuple[Any, ...], kwargs: dict[str, A
 
 
 def unwrap(_trace: Trace, _fn: object, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
-    """Return the kernel. The rule of ``torch.library.wrap_triton(kernel)``: launches need no wrapper here."""
+    """Return the kernel. The rule of ``torch.library.wrap_triton(kernel)``: traced launches need no wrapper."""
     return args[0]
 
 

@@ -26,7 +26,7 @@ class LaunchRefused(Exception):  # noqa: N818 - it is a reason
 
 
 class Caller(Protocol):
-    """Calls Python functions of the program. Launches in traced code and launches in Python have one each."""
+    """Calls Python functions of the program. ``launching`` has an implementation for traced code and one for Python."""
 
     def call(self, fn: Callable[..., Any], argument: dict[str, Any]) -> Any:
         """Return the result of a grid function or of a heuristic."""
@@ -42,7 +42,7 @@ class Layers:
     function: Any
     """The ``JITFunction`` or ``InterpretedFunction`` under the wrappers."""
     tuners: list[Any] = field(default_factory=list)
-    """The autotuners around the function. Launches with more than one are refused."""
+    """The autotuners around the function. A launch with two autotuners is refused."""
     heuristics: list[Mapping[str, Any]] = field(default_factory=list)
     """The functions of each ``triton.heuristics``, by the name of the parameter that they compute."""
 

@@ -43,7 +43,7 @@ def has_visible_finalizer(cls: type) -> bool:
 def finalized_class(values: dict[str, object]) -> type | None:
     """Return a class whose finalizer may run when a frame drops one of its ``values``, or None.
 
-    Such a frame runs in plain Python: compiled code may drop an argument later, and the program may
+    The driver runs the frame in plain Python then: compiled code may drop an argument later, and the program may
     observe that.
     """
     for value in values.values():

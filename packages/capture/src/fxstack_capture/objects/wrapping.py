@@ -61,7 +61,7 @@ def enter(objects: Objects, obj: object, source: Source) -> Any:
 
 
 def is_definition(obj: Any) -> bool:
-    """Whether ``obj`` is a function, class or module. A stable namespace binds such an object once."""
+    """Whether ``obj`` is a function, class or module. The namespace of a stable module is not expected to rebind definitions."""
     handler = HANDLERS.get(type(obj))
     if handler is builtin_function:
         return _is_static(obj.__self__)
@@ -494,5 +494,5 @@ def _handler_of_kind(obj: object) -> Handler:
 
 
 def _is_native_iterator(cls: type) -> bool:
-    """Whether ``cls`` is an iterator type of CPython. Such a class cannot be changed."""
+    """Whether ``cls`` is an iterator type of CPython. The program cannot change a class of CPython."""
     return hasattr(cls, "__next__") and not is_heap_type(cls)

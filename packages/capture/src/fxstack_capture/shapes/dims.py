@@ -93,7 +93,7 @@ class Named:
         return f"{product} {sign} {abs(self.offset)}" if self.offset else product
 
     def solve(self, size: int) -> int | None:
-        """Return the value of the root for which the formula equals ``size``; None if there is none."""
+        """Return the value of the root for which the formula equals ``size``; None without an integer solution."""
         value, remainder = divmod(size - self.offset, self.scale)
         return None if remainder else value
 

@@ -135,7 +135,7 @@ class Geometry:
         return source in self._symbolic
 
     def source_of(self, symbol: sympy.Symbol) -> Source | None:
-        """Return the source of the number that ``symbol`` stands for; None if there is none."""
+        """Return the source of the number that ``symbol`` stands for; None for other symbols."""
         definition = self.primary.get(symbol)
         return None if definition is None else definition[0]
 

@@ -103,7 +103,7 @@ class FrameHistory:
     def is_another(self, source: Source, obj: object) -> bool:
         """Whether an earlier trace found another object than ``obj`` at ``source``.
 
-        Such an object is guarded by its properties, because an identity guard would fail in the next
+        The caller then guards properties of the object, because an identity guard would fail in the next
         call.
         """
         try:

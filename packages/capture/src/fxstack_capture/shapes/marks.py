@@ -1,6 +1,6 @@
 """Marks on tensors: the dimensions that the user wants dynamic or static.
 
-The attribute names are those of ``torch._dynamo.mark_dynamic`` and related functions, so marks from either
+``torch._dynamo.mark_dynamic`` and related functions write the same attributes, so marks from either
 API apply.
 """
 
@@ -35,7 +35,7 @@ class Marks:
     """The marks of one tensor. Dimensions are normalised to be non-negative."""
 
     dynamic: dict[int, DimRange]
-    """Dimensions of ``mark_dynamic``, with their bounds. It is an error if one becomes a constant."""
+    """Dimensions of ``mark_dynamic``, with their bounds. It is an error if the size becomes a constant."""
     weak: frozenset[int]
     """Dimensions of ``maybe_mark_dynamic``, which may become constants."""
     static: frozenset[int]

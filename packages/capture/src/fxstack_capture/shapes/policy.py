@@ -81,7 +81,7 @@ class TensorPlan:
 
     @property
     def static(self) -> bool:
-        """Whether no number of the tensor is symbolic. Such a fake needs no symbols."""
+        """Whether no number of the tensor is symbolic. The fake then needs no symbols."""
         return (
             all(size.kind is Kind.STATIC for size in self.sizes)
             and DYNAMIC not in self.strides

@@ -70,7 +70,7 @@ def is_value(key: Any) -> bool:
 
 
 def is_constant_key(key: Any) -> bool:
-    """Whether a dictionary key is its own proxy. Such a key is compared by value or by identity."""
+    """Whether a dictionary key is its own proxy. A constant key is compared by value or by identity."""
     cls = type(key)
     if cls in IMMUTABLE_TYPES or cls in IDENTITY_TYPES or isinstance(key, (enum.Enum, type)):
         return True

@@ -86,7 +86,7 @@ class Recipe:
 class Recipes:
     """The calls of library functions that made classes in the trace, from constants alone.
 
-    The replacement code makes such a class anew in each call, as plain Python does.
+    The replacement code makes the class anew in each call, as plain Python does.
     """
 
     def __init__(self) -> None:

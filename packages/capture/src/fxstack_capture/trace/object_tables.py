@@ -53,7 +53,7 @@ class ObjectTables:
     guarded_by_repr: set[int] = field(default_factory=set)
     """Ids of objects from outside that are guarded by their text instead of their identity."""
     weak_proxies: dict[int, Any] = field(default_factory=dict)
-    """The proxy of the referent by the id of the weak proxy that the trace made of it."""
+    """The proxies of referents, by the id of the weak proxy that the trace made."""
     context: dict[ContextVar[Any], Any] = field(default_factory=dict)
     """The values that the program wrote to context variables."""
     tokens: dict[int, tuple[Token[Any], Any]] = field(default_factory=dict)

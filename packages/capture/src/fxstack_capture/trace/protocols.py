@@ -195,7 +195,7 @@ class TorchSide(Protocol):
     def place_of(self, number: Any) -> Source | None:
         """Return the source of a symbolic number that is an input or computed from inputs, or None.
 
-        The replacement code can read such a source before the graph runs.
+        The replacement code reads the number from its source before the graph runs.
         """
 
     def open_truth(self, value: object) -> Any:
@@ -285,7 +285,7 @@ class Interpreter(Protocol):
     def truth_of_result(self, value: object) -> bool:
         """Return the truth of ``value``, which is the result of the current instruction.
 
-        If one truth of a tensor only leads to a ``raise``, assume the other one (``interpreter.checks``).
+        If one truth value of a tensor only leads to a ``raise``, assume the other truth value (``interpreter.checks``).
         """
 
     def call_function(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -64,7 +64,7 @@ class Draws:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """Return the result of a draw: symbolic numbers, a list of such numbers, or None.
+        """Return the result of a draw: a symbolic number, a list of symbolic numbers, or None.
 
         Raises GraphBreak.
         """

@@ -49,7 +49,7 @@ class Trace:
     torch: TorchSide
     interp: Interpreter
     for_entry: bool = True
-    """Whether the replacement becomes an entry. The guards of an entry read the graph's inputs for it."""
+    """Whether the replacement becomes an entry. The guards of an entry also read the inputs of the graph."""
     contract: Bound | None = None
     """The shape contract of the arguments, or None."""
     choices: Choices = NOTHING_CHOSEN

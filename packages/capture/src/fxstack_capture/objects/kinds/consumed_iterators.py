@@ -6,7 +6,7 @@ code after a graph break in a loop is compiled once, not once for each item. The
 real iterator when the frame is left (``advances``), before any other side effect.
 
 An iterator over other iterators (``zip``, ``map``, ``filter``) reads the other iterators; an ``enumerate``
-counts. An item of such an iterator is read part by part (``DeferredTuple``), so that a part that the program
+counts. The items of ``zip`` and ``enumerate`` are read part by part (``DeferredTuple``), so that a part that the program
 does not read is not guarded.
 """
 
@@ -307,7 +307,7 @@ class _Repeat(_OfArguments):
 def _is_quiet(iterator: Any) -> bool:
     """Whether an iterator of ``itertools`` implements ``__reduce__`` without a warning.
 
-    Later versions of Python may remove the method, so the trace does not read such iterators there.
+    Later versions of Python may remove the method, so the trace reads these iterators only where it exists.
     """
     # Python 3.12 deprecates copying and pickling of itertools objects.
     with warnings.catch_warnings():
@@ -332,7 +332,7 @@ _KINDS: dict[type, Callable[[Objects, Any, Source], Consumed]] = {
     filter: _Filter,
     enumerate: _Enumerate,
 }
-"""Maps each type of iterator that the trace can read to its class here. Other iterators break the graph."""
+"""Maps each type of iterator that the trace can read to its class in this module. Other iterators break the graph."""
 
 
 def add(objects: Objects, obj: object, source: Source) -> None:

@@ -30,7 +30,7 @@ def _classes_in(classes: object) -> Iterator[Any]:
 def note_answers(objects: Objects, kind: type, classes: object) -> None:
     """Guard the answer of ``issubclass(kind, classes)`` for each abstract class in ``classes``.
 
-    Called when the program makes such a check. Guards cannot name a class made in the trace, so its
+    Called when the program calls ``issubclass`` or ``isinstance``. Guards cannot name a class made in the trace, so its
     pre-existing bases are guarded in its place.
     """
     for cls in _classes_in(classes):

@@ -281,7 +281,7 @@ def bind(objects: Objects, raw: object, obj: object, cls: type) -> Any:
 def is_data_descriptor(objects: Objects, raw: object) -> bool:
     """Whether the type of ``raw`` has ``__set__`` or ``__delete__``.
 
-    Such a descriptor precedes the instance dictionary.
+    A data descriptor precedes the instance dictionary.
     """
     kind = type(raw)
     if kind is types.FunctionType:

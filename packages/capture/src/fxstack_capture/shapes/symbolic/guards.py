@@ -64,7 +64,7 @@ def shape_guards(geometry: Geometry) -> list[Located]:
 def is_demand_of_unbacked(guard: Guard | None) -> bool:
     """Whether a guard is about an unbacked size.
 
-    Such a guard may fail even for the call that was traced, because tracing does not know the size.
+    The guard may fail even for the call that was traced, because tracing does not know the size.
     """
     return (
         guard is not None

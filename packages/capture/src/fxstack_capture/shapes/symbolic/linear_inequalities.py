@@ -48,7 +48,7 @@ class Question:
         return self.low is not None and self.low == self.high
 
     def answer(self, low: int | None, high: int | None) -> bool | None:
-        """Return the answer if it is the same for all integers from ``low`` to ``high``, otherwise None."""
+        """Return the answer if it is the same for all integers from ``low`` to ``high``, else None."""
         first, last = _limits(low, high)
         question_first, question_last = _limits(self.low, self.high)
         if last < question_first or question_last < first:
@@ -101,7 +101,7 @@ def difference(left: sympy.Basic, right: sympy.Basic) -> Line | None:
 
 
 def question(relation: sympy.Basic) -> Question | bool | None:
-    """Return the question that a comparison asks about its symbol; None if it is not such a comparison.
+    """Return the question that a comparison asks about its symbol; None for other comparisons.
 
     Return the truth value if the comparison has no symbol.
     """

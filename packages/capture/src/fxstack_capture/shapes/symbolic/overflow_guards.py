@@ -1,4 +1,4 @@
-"""Whether an integer expression can overflow 64 bits in a compiled guard. Such a guard would always fail.
+"""Whether an integer expression can overflow 64 bits in a compiled guard. An overflowing guard would always fail.
 
 Python's integers are unbounded. The integers of compiled guards (``native/guard_tree/shape_program.c``) are not.
 Therefore the trace specialises larger numbers (hashes, random number generators written in Python) to their
@@ -16,7 +16,7 @@ import sympy
 from fxstack_capture.torch_compat import LShift, PowByNatural
 
 _LIMIT = 1 << 62
-"""Numbers from here on may overflow 64 bits in a guard."""
+"""Numbers from this bound on may overflow 64 bits in a guard."""
 _UNBOUNDED = (sympy.Add, sympy.Mul, sympy.Pow, PowByNatural, LShift)
 """Operations whose result may be larger than their operands."""
 _MAX_GUARDED = 1 << 61

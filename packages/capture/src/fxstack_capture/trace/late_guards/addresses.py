@@ -8,7 +8,7 @@ holds a number that may be an address, with which the program may have compared 
 
 A number that leaves the trace, also as part of a text, is computed again from the real object (``found``,
 ``in_text``). A text that holds an address, such as the ``repr`` of an ``object``, cannot be computed again:
-such a text breaks the graph.
+a use of the text breaks the graph.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Addresses:
         return function(entry.original)
 
     def close(self, guards: Iterable[Guard]) -> None:
-        """Guard the identity of objects that vary between calls if a guard may hold the address of one."""
+        """Guard the identity of objects that vary between calls if a guard may hold one of their addresses."""
         if self._passed and any(may_be_address(part) for guard in guards for part in _numbers_in(guard)):
             for entry in self._passed.values():
                 self._guard(entry.source, IdentityIs(entry.original, id(entry.original)))
