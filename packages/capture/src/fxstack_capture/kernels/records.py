@@ -22,7 +22,10 @@ LOG = logging.getLogger(__name__)
 
 
 class LaunchRefused(Exception):  # noqa: N818 - it is a reason
-    """The launch cannot be a node. The text is the reason."""
+    """The launch cannot be a node.
+
+    The text is the reason, which the caller reports as a graph break or an error.
+    """
 
 
 class Caller(Protocol):

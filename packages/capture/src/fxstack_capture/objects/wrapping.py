@@ -310,7 +310,7 @@ def decimal_number(objects: Objects, obj: decimal.Decimal, source: Source) -> An
 
 
 def deferred(objects: Objects, obj: object, source: Source) -> Any:
-    """Wrap an object as ``opaque`` does, but guard only the class."""
+    """Wrap an object as ``opaque`` does, but guard only the class, since each call has another object."""
     objects.opaque.add(id(obj))
     objects.trace.guard(source, TypeIs(type(obj)))
     return objects.registry.add_itself(obj, source)

@@ -40,7 +40,7 @@ def _entries(text: str) -> tuple[Entry, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """The choices that apply to one trace."""
+    """The choices that apply to one trace. ``policy`` asks them about each size and number."""
 
     dynamic: tuple[Entry, ...] = ()
     """The entries of ``dynamic_sources``."""

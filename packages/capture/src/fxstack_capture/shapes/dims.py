@@ -44,14 +44,14 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Exactly:
-    """The size must be ``value``."""
+    """The size must be ``value``. Another size is an error of the caller."""
 
     value: int
 
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """The size gets its own symbol."""
+    """The size gets its own symbol, which is independent of other sizes."""
 
     strict: bool
     """Whether it is an error if the program needs one specific size."""
@@ -65,7 +65,7 @@ class Hint:
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A named dimension."""
+    """A named dimension. All formulas of one call must give it the same value."""
 
     name: str
     bounds: Range

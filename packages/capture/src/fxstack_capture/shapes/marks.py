@@ -54,7 +54,7 @@ def mark_dynamic(tensor: torch.Tensor, dims: Dims, *, min: int | None = None, ma
 
 
 def maybe_mark_dynamic(tensor: torch.Tensor, dims: Dims) -> None:
-    """Compile for any size of these dimensions if the program allows it."""
+    """Compile for any size of these dimensions. They become constants if the program needs one size."""
     for dim in _checked_dims(tensor, dims):
         _add(tensor, "_dynamo_weak_dynamic_indices", dim)
 

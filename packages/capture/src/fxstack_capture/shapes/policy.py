@@ -48,7 +48,7 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class SizePlan:
-    """The decision about one size."""
+    """The decision about one size. ``Geometry.size`` carries it out."""
 
     kind: Kind
     bounds: DimRange | Range | None = None

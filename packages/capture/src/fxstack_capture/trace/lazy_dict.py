@@ -49,7 +49,10 @@ class Expanding(Protocol):
 
 
 class LazyDict:
-    """State of one proxied dictionary."""
+    """State of a proxied dictionary.
+
+    Each first read of a key adds a guard, so that unread keys may change.
+    """
 
     __slots__ = (
         "deleted",
@@ -169,7 +172,7 @@ class LazyDict:
         return len(self.proxy)
 
     def names(self) -> set[Any]:
-        """Return the keys. The values are not read."""
+        """Return the keys, and guard them without their order. The values are not read."""
         if self.expanded:
             return set(self.proxy)
         self.objects.trace.guard(self.source, KeysAre(tuple(self.original), ordered=False))
@@ -177,7 +180,10 @@ class LazyDict:
         return {*(key for key in self.original if key not in read_keys), *self.proxy}
 
     def expand(self) -> None:
-        """Fill the proxy completely, in the order of the original."""
+        """Fill the proxy completely, in the order of the original.
+
+        Called before C code reads or iterates over the proxy. Raises GraphBreak for ``sys.modules``.
+        """
         if self.expanded:
             return
         if self.original is sys.modules:  # tracing imports modules, which adds items

@@ -26,7 +26,7 @@ from fxstack_capture.trace.records import (
 
 
 class Arrays(Protocol):
-    """NumPy arrays of the trace."""
+    """NumPy arrays of the trace: tensors behind NumPy's functions (subpackage ``torch_side.arrays``)."""
 
     @property
     def tracer(self) -> TorchSide:
@@ -58,7 +58,7 @@ class Arrays(Protocol):
         """
 
     def iterate(self, array: Any) -> Iterator[Any]:
-        """Return an iterator over the rows of an array."""
+        """Return an iterator over the rows of an array. Called by ``iter`` of the program and of C code."""
 
     def refuse(self, use: str) -> NoReturn:
         """Raise the graph break for an unsupported use of an array.
@@ -98,7 +98,10 @@ class AssumedTruths(Protocol):
 
 
 class TorchSide(Protocol):
-    """Tensors, symbolic numbers and the FX graph (subpackage ``torch_side``)."""
+    """Tensors, symbolic numbers and the FX graph (subpackage ``torch_side``).
+
+    Rules and object loads call it for each value that is or holds a tensor.
+    """
 
     @property
     def arrays(self) -> Arrays:
@@ -158,7 +161,10 @@ class TorchSide(Protocol):
         """Call ``__get__``, ``__set__`` or ``__delete__`` of an attribute descriptor of ``Tensor``."""
 
     def construction_of(self, tensor: torch.Tensor) -> Construction | None:
-        """Return the call that constructed a wrapper subclass tensor in the trace, or None."""
+        """Return the call that constructed a wrapper subclass tensor in the trace, or None.
+
+        Code that rebuilds the tensor repeats the call.
+        """
 
     def load_attr(self, tensor: torch.Tensor, name: str) -> Any:
         """Load an attribute of a tensor.
@@ -174,10 +180,16 @@ class TorchSide(Protocol):
         """Whether ``value`` is a SymInt, SymFloat or SymBool."""
 
     def guard_flag(self, getter: Callable[..., Any], args: tuple[Any, ...] = ()) -> None:
-        """Guard the result of ``getter(*args)``. ``getter`` is a C function."""
+        """Guard the result of ``getter(*args)``, a flag of torch that the trace depends on.
+
+        ``getter`` is a C function.
+        """
 
     def drawn_at(self, value: object) -> Source | None:
-        """Return the source of a symbolic number that the frame draws anew in each call, or None."""
+        """Return the source of a symbolic number that the frame draws anew in each call, or None.
+
+        The replacement code reads a drawn number from its source.
+        """
 
     def number_in(self, tensor: torch.Tensor) -> Any:
         """Return ``tensor.item()`` as an unbacked symbol, regardless of the options."""
@@ -204,7 +216,10 @@ class TorchSide(Protocol):
         """
 
     def extremum(self, fn: Callable[..., Any], first: Any, second: Any) -> Any:
-        """Return ``min`` or ``max`` of two numbers or tensors that the graph computes, or ``NotImplemented``."""
+        """Return ``min`` or ``max`` of two numbers or tensors that the graph computes.
+
+        ``NotImplemented`` for other operands, which Python compares.
+        """
 
     def counted(self, tensor: torch.Tensor) -> Any:
         """Return ``tensor.item()`` as ``number_in`` does. Guards read a small CPU tensor that is an input."""
@@ -213,7 +228,10 @@ class TorchSide(Protocol):
         """Set ``meta["recompute"] = tag`` on every node that is recorded inside the block."""
 
     def leave_checkpoint(self, values: object) -> None:
-        """Remove the tag from the nodes that compute ``values``, a tensor or a container of tensors."""
+        """Remove the tag from the nodes that compute ``values``, a tensor or a container of tensors.
+
+        The partitioner decides about the results of a checkpoint.
+        """
 
     def assume(self, value: torch.Tensor, *, truth: bool) -> bool:
         """Assume that ``bool(value)`` is ``truth``. Return False if the assumption is impossible.
@@ -223,7 +241,7 @@ class TorchSide(Protocol):
 
     @property
     def assumptions(self) -> AssumedTruths:
-        """Truth values that ``assume`` has assumed."""
+        """Truth values that ``assume`` has assumed, which the replacement code checks."""
 
     def decided(self, truth: torch.SymBool) -> Any:
         """Return ``truth`` as a bool, guarded, if the trace knows it.
@@ -238,7 +256,10 @@ class TorchSide(Protocol):
         """Record the torch calls that C code makes on fakes of the trace while the block runs."""
 
     def python_type(self, tensor: torch.Tensor) -> type:
-        """Return the type that the program sees for a fake (Tensor, Parameter, ...)."""
+        """Return the type that the program sees for a fake (Tensor, Parameter, ...).
+
+        The class of the fake itself differs.
+        """
 
     def source_of(self, tensor: torch.Tensor) -> Source | None:
         """Return the source of the real tensor that a fake represents.
@@ -266,21 +287,31 @@ class TorchSide(Protocol):
         """
 
     def unrecorded(self) -> AbstractContextManager[None]:
-        """Do not record torch calls inside the block: the tracer makes the calls, even while C code runs."""
+        """Do not record torch calls inside the block.
+
+        The tracer makes the calls itself, even while C code runs, so they are not operations of the
+        program.
+        """
 
     @property
     def mode(self) -> AbstractContextManager[Any]:
-        """The fake-tensor mode of the trace."""
+        """The fake-tensor mode of the trace. C code and torch functions on fakes run under it."""
 
 
 class Interpreter(Protocol):
-    """The bytecode interpreter (subpackage ``interpreter``)."""
+    """The bytecode interpreter (subpackage ``interpreter``).
+
+    It runs the code of the program on objects of the trace.
+    """
 
     tracing: bool
     """Whether the trace is running. False while the trace is being finished or abandoned."""
 
     def current_frame(self) -> Any:
-        """Return the innermost interpreted frame (``interpreter.frame.Frame``)."""
+        """Return the innermost interpreted frame (``interpreter.frame.Frame``).
+
+        Rules read its globals and its position.
+        """
 
     def truth_of_result(self, value: object) -> bool:
         """Return the truth of ``value``, which is the result of the current instruction.
@@ -313,10 +344,13 @@ class Interpreter(Protocol):
         """Return a key of the program's blocks that can act on an exception of the current instruction."""
 
     def raises(self, error: BaseException) -> bool:
-        """Whether ``error`` has left a frame of the program."""
+        """Whether ``error`` has left a frame of the program, and so is no error of the tracer."""
 
     def demand_program(self, error: BaseException) -> None:
-        """Raise GraphBreak if the program did not raise ``error``."""
+        """Raise GraphBreak if the program did not raise ``error``.
+
+        Plain Python may not raise an error of the tracer.
+        """
 
     def dealt_with(self, error: BaseException) -> None:
         """Record that a rule handles ``error``. Raises GraphBreak if the program did not raise ``error``."""
@@ -327,10 +361,16 @@ class Interpreter(Protocol):
 
     @property
     def root_step(self) -> int:
-        """Index of the step that the root frame is executing."""
+        """Index of the step that the root frame is executing.
+
+        A later attempt can stop the trace before this step.
+        """
 
     def user_stack(self) -> tuple[tuple[str, int, str], ...]:
-        """Return (file, line, function) of the interpreted frames, innermost last."""
+        """Return (file, line, function) of the interpreted frames, innermost last.
+
+        Guards and messages show the stack.
+        """
 
     def module_stack(self) -> dict[str, tuple[str, str]]:
         """Return path and class of each module whose ``forward`` is running, innermost last.

@@ -103,7 +103,7 @@ Blocks = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class TracePlan:
-    """How a frame is traced, as its earlier attempts have found."""
+    """How a frame is traced, as decided from the outcomes of its earlier attempts."""
 
     polyfills: bool = False
     """Whether polyfills replace C code that calls the program's functions, so that the graph can break there."""

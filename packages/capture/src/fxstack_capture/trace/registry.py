@@ -40,7 +40,10 @@ class Registry:
         """The objects that the program made during the trace, by id."""
 
     def add(self, original: object, proxy: object, source: Source) -> Entry:
-        """Register a pair. The proxy of an object is never replaced."""
+        """Register a pair, so that later reads of the object find its proxy.
+
+        The proxy of an object is never replaced.
+        """
         entry = Entry(original, proxy, source)
         self.by_original[id(original)] = entry
         self.by_proxy[id(proxy)] = entry

@@ -117,7 +117,10 @@ class Objects(ObjectTables, ABC):
         return self.registry.is_new(obj)
 
     def note_new(self, obj: object) -> None:
-        """Record that the program made ``obj`` (a function, class, cell, ...) during the trace."""
+        """Record that the program made ``obj`` (a function, class, cell, ...) during the trace.
+
+        New objects need no guards, and the program may change them.
+        """
         self.registry.new[id(obj)] = obj
         if isinstance(obj, type):
             self._made_at[id(obj)] = self.trace.interp.root_step
@@ -133,7 +136,7 @@ class Objects(ObjectTables, ABC):
     # --- lazy dictionaries -------------------------------------------------------------------
 
     def add_dict(self, state: LazyDict) -> LazyDict:
-        """Register a lazily read dictionary."""
+        """Register a lazily read dictionary. Its proxy then stands for the real dictionary."""
         self.registry.add(state.original, state.proxy, state.source)
         self.dicts[id(state.proxy)] = self.lazy[id(state.proxy)] = state
         return state
@@ -219,11 +222,18 @@ class Objects(ObjectTables, ABC):
 
     @abstractmethod
     def enter_from(self, obj: object, source: Source, stable: bool) -> Any:
-        """Wrap a member of a namespace. A definition of a stable module gets a source of its own."""
+        """Wrap a member of a namespace.
+
+        A definition of a stable module gets a source of its own, so that its guards do not depend on
+        the path to it.
+        """
 
     @abstractmethod
     def expand(self, obj: object) -> None:
-        """Fill a lazy proxy (of a dictionary or object) completely, so that C code may read it."""
+        """Fill a lazy proxy (of a dictionary or object) completely, so that C code may read it.
+
+        Every item is then guarded.
+        """
 
     @abstractmethod
     def bind(self, raw: object, obj: object) -> Any:

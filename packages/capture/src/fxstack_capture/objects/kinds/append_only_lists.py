@@ -94,7 +94,7 @@ def _in_dict(objects: Objects, state: LazyDict, name: str) -> list[Any] | None:
 
 
 def length(objects: Objects, proxy: list[Any]) -> Any:
-    """Return the length. A length that has changed between calls is a symbol."""
+    """Return the length without reading the items. A length that has changed between calls is a symbol."""
     original, source = objects.append_only[id(proxy)]
     before = objects.trace.torch.enter_number(len(original), Converted(source, _LENGTH))
     return before + len(proxy) if proxy else before

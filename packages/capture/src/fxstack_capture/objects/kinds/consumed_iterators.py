@@ -366,7 +366,7 @@ def read_by(objects: Objects, obj: object) -> tuple[Any, ...]:
 
 
 def entered(objects: Objects, item: Any) -> Any:
-    """Return an item of an iterator as an object of the trace."""
+    """Return an item of an iterator as an object of the trace. Deferred items are wrapped."""
     if type(item) is DeferredLocal:
         return objects.enter(item.value, item.source)
     if type(item) is DeferredTuple:

@@ -19,7 +19,10 @@ _NOWHERE = SLoc("", "")
 
 
 class LineDecisions:
-    """The decisions of one environment."""
+    """The decisions of one environment.
+
+    ``CaptureShapeEnv.evaluate_expr`` asks here before ShapeEnv decides.
+    """
 
     def __init__(self) -> None:
         self._questions: dict[sympy.Basic, Question | bool | None] = {}

@@ -158,7 +158,10 @@ class CaptureShapeEnv(ShapeEnv):
         return f"a number {origin} ({expr})"
 
     def demand_decided(self, expr: sympy.Basic) -> None:
-        """Raise GuardOnDataDependentSymNode if ``expr`` differs from run to run."""
+        """Raise GuardOnDataDependentSymNode if ``expr`` differs from run to run.
+
+        Called before an operation that needs the value.
+        """
         if self.depends_on_drawn(expr):
             raise GuardOnDataDependentSymNode(expr, f"the value of {expr} differs between runs")
 

@@ -89,7 +89,7 @@ class ComputedSource(TorchSource):
 
 
 class FloatArithmetic:
-    """The computed floats of one ShapeEnv."""
+    """The computed floats of one ShapeEnv. Every float operation of ``MemoNode`` goes through ``apply``."""
 
     def __init__(self) -> None:
         self.computed: dict[sympy.Symbol, Computed] = {}

@@ -74,7 +74,10 @@ def is_demand_of_unbacked(guard: Guard | None) -> bool:
 
 
 def check_strict(geometry: Geometry) -> None:
-    """Raise if a dimension that was marked dynamic became one number."""
+    """Raise ShapeContractError if a dimension that was marked dynamic became one number.
+
+    Called when the trace is complete.
+    """
     for symbol, source in geometry.strict.items():
         value = geometry.env.replacements.get(symbol, symbol) if symbol.is_Symbol else symbol
         if value.is_number:

@@ -96,7 +96,10 @@ class ClassReads:
         """
 
     def lookup(self, cls: type, name: str) -> Any:
-        """Return the raw attribute as an object of the trace, or ABSENT."""
+        """Return the raw attribute as an object of the trace, or ABSENT.
+
+        The lookup is recorded, and ``close`` guards it.
+        """
         key = (cls, name)
         attribute = self.cache.get(key, self)
         if attribute is self:
@@ -174,7 +177,7 @@ class ClassReads:
     def forget(self, cls: type) -> None:
         """Drop the lookups that were made while the program was creating ``cls``.
 
-        The finished class differs.
+        The finished class may give other results.
         """
         self.cache.clear()
         self.plans.clear()
@@ -187,7 +190,7 @@ class ClassReads:
         self.cache.clear()
 
     def close(self) -> None:
-        """Record one guard per class that was read."""
+        """Add one guard per class that was read. Called at the end of the trace."""
         for cls, reads in self.reads.items():
             mro = _mro(cls) if cls in self.ancestors else ()
             check = ClassUnchanged(tuple(reads), tuple(reads.values()), mro)
