@@ -2,7 +2,7 @@
 
 The rule ``launch`` handles launches in traced code. ``traced_run`` replaces Triton's own ``run`` for launches
 that Python makes while it computes with fakes: the ``forward`` of an ``autograd.Function`` in a later stage,
-or the body of a ``triton_op``. For fakes, ``traced_run`` calls the operator of the kernel. Otherwise,
+or the body of a ``triton_op``. For fakes, ``traced_run`` calls the operator of the kernel. Without fakes,
 ``traced_run`` launches the kernel.
 """
 
@@ -28,6 +28,7 @@ from fxstack_interchange.operators.kernel_operators import launch_operator
 
 _MODULE = "triton.runtime.jit"
 _CLASSES = frozenset({"KernelInterface", "JITCallable"})
+"""Base classes of Triton's functions."""
 
 
 def is_kernel_class(cls: type) -> bool:
@@ -37,12 +38,20 @@ def is_kernel_class(cls: type) -> bool:
 
 
 def launch_rules() -> Mapping[int, Rule]:
-    """Return the rules by the id of their callable. A program that has not imported Triton has no rules."""
+    """Return the rules by the id of their callable.
+
+    A program that has not imported Triton has no rules. Called when the tracer looks for the rule of a
+    callable, because the program may import Triton at any time.
+    """
     return _rules() if _MODULE in sys.modules else MappingProxyType({})
 
 
 @cache
 def _rules() -> Mapping[int, Rule]:
+    """Return the rules, and replace the ``run`` of each kernel class.
+
+    Called once, after the program has imported Triton.
+    """
     try:
         from fxstack_capture.kernels import triton_side  # noqa: PLC0415 - Triton is the program's
     except ImportError:  # an unsupported version of Triton: kernels break the graph
@@ -63,14 +72,19 @@ class _Traced:
     trace: Trace
 
     def call(self, fn: object, argument: dict[str, Any]) -> Any:
+        """Trace a call of a grid function or a heuristic."""
         return self.trace.calls.call(fn, (argument,), {})
 
     def plain(self, value: object) -> Any:
+        """Return the constant of a value, with a guard."""
         return self.trace.objects.original_of(self.trace.torch.specialize(value))
 
 
 def launch(trace: Trace, _fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Apply the rule for every kernel's ``run``."""
+    """Record a launch as one node.
+
+    The rule of the ``run`` of every kernel class. Raises GraphBreak if the launch cannot be a node.
+    """
     try:
         record, values = record_launch(_Traced(trace), args[0], args[1:], kwargs)
     except LaunchRefused as reason:
@@ -79,7 +93,7 @@ def launch(trace: Trace, _fn: object, args: tuple[Any, ...], kwargs: dict[str, A
 
 
 def unwrap(_trace: Trace, _fn: object, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
-    """Apply the rule for ``torch.library.wrap_triton(kernel)``, which returns the kernel."""
+    """Return the kernel. The rule of ``torch.library.wrap_triton(kernel)``: traced launches need no wrapper."""
     return args[0]
 
 
@@ -90,9 +104,11 @@ class _Plain:
     """The ``Caller`` of a launch in Python: Python calls grid functions."""
 
     def call(self, fn: Callable[..., Any], argument: dict[str, Any]) -> Any:
+        """Call a grid function or a heuristic."""
         return fn(argument)
 
     def plain(self, value: object) -> Any:
+        """Return the constant of a value. A symbolic number is specialised."""
         convert = _PLAIN.get(type(value))
         return value if convert is None else convert(value)
 
@@ -100,19 +116,21 @@ class _Plain:
 _PLAIN: Mapping[type, Callable[[Any], Any]] = MappingProxyType(
     {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 )
+"""Maps types of symbolic numbers to the conversions that specialise them."""
 
 
 def traced_run(run: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``run`` of a kernel class with support for fakes.
 
-    The frame hook is off inside Triton's own ``run``.
+    Without fakes among the arguments, the launch is Triton's own. The frame hook is off inside Triton's
+    own ``run``.
     """
-    quietly = native.Disabled(run) if native.AVAILABLE else run
+    run_without_hook = native.Disabled(run) if native.AVAILABLE else run
 
     @functools.wraps(run)
     def wrapper(kernel: object, *args: object, **kwargs: object) -> Any:
-        if not torch_compat.len_torch_dispatch_stack() or not _fakes_of(args, kwargs):
-            return quietly(kernel, *args, **kwargs)
+        if not torch_compat.len_torch_dispatch_stack() or not _has_fakes(args, kwargs):
+            return run_without_hook(kernel, *args, **kwargs)
         try:
             record, values = record_launch(_Plain(), kernel, args, kwargs)
         except LaunchRefused as reason:
@@ -122,7 +140,8 @@ def traced_run(run: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def _fakes_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _has_fakes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether an argument, or the tensor of a descriptor, is a fake or a functional tensor."""
     values = (*args, *kwargs.values())
     tensors = (getattr(value, "base", value) for value in values)
     return any(

@@ -22,11 +22,14 @@ LOG = logging.getLogger(__name__)
 
 
 class LaunchRefused(Exception):  # noqa: N818 - it is a reason
-    """The launch cannot be a node. The text is the reason."""
+    """The launch cannot be a node.
+
+    The text is the reason, which the caller reports as a graph break or an error.
+    """
 
 
 class Caller(Protocol):
-    """Calls Python functions of the program."""
+    """Calls Python functions of the program. ``launching`` has an implementation for traced code and one for Python."""
 
     def call(self, fn: Callable[..., Any], argument: dict[str, Any]) -> Any:
         """Return the result of a grid function or of a heuristic."""
@@ -40,11 +43,15 @@ class Layers:
     """The wrappers of a kernel's function: autotuners, and the values of heuristics, outermost first."""
 
     function: Any
+    """The ``JITFunction`` or ``InterpretedFunction`` under the wrappers."""
     tuners: list[Any] = field(default_factory=list)
+    """The autotuners around the function. A launch with two autotuners is refused."""
     heuristics: list[Mapping[str, Any]] = field(default_factory=list)
+    """The functions of each ``triton.heuristics``, by the name of the parameter that they compute."""
 
     @property
     def name(self) -> str:
+        """The name of the kernel for messages."""
         return str(getattr(self.function, "__name__", "kernel"))
 
 
@@ -69,20 +76,21 @@ def record_launch(
     arguments, values = _arguments(caller, layers, passed)
     # The program's choice among the configurations is made when the graph runs: a grid for each is an input.
     configs = [config.all_kwargs() for t in layers.tuners for config in t.configs] or [{}]
-    metas = [_meta(caller, layers, passed, config) for config in configs]
-    grids = [number for meta in metas for number in _grid(caller, grid, meta)]
+    metas = [_grid_argument(caller, layers, passed, config) for config in configs]
+    grids = [number for meta in metas for number in _grid_numbers(caller, grid, meta)]
     record = KernelLaunch(
         kernel,
         arguments,
         len(positional),
         tuple(options.items()),
         tuple({n: v for n, v in config.items() if n in names} for config in configs),
-        _written(layers, arguments, metas),
+        _written_tensors(layers, arguments, metas),
     )
     return record, [*values, grids]
 
 
 def _unwrap(kernel: object) -> Layers:
+    """Return the wrappers of a kernel and its function."""
     from fxstack_capture.kernels import triton_side  # noqa: PLC0415 - Triton is the program's
 
     layers = Layers(kernel)
@@ -120,7 +128,10 @@ def constant_parameters(function: Any) -> frozenset[str]:
 
 
 def _argument(caller: Caller, name: str, value: Any) -> tuple[KernelArgument | None, list[Any]]:
-    """Return the record of an argument and its inputs of the node; None and no inputs for a constant."""
+    """Return the record of an argument and its inputs of the node.
+
+    Return None and no inputs for a constant.
+    """
     if isinstance(value, torch.Tensor):
         return KernelArgument(name, "tensor"), [value]
     if isinstance(value, torch.SymInt) or type(value) is int:
@@ -151,7 +162,7 @@ def descriptor_maker(block: tuple[int, ...], padding: str) -> Callable[..., Any]
 
 
 def _constant(caller: Caller, name: str, value: object) -> Any:
-    """Return the constant for which the kernel is compiled."""
+    """Return the constant for which the kernel is compiled. Raises LaunchRefused for mutable values."""
     plain = caller.plain(value)
     if isinstance(plain, (torch.Tensor, list, dict, set)):
         kind = type(plain).__name__
@@ -162,7 +173,7 @@ def _constant(caller: Caller, name: str, value: object) -> Any:
 # --- grids ---------------------------------------------------------------------------------------
 
 
-def _meta(
+def _grid_argument(
     caller: Caller, layers: Layers, passed: Mapping[str, Any], config: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the argument of a grid function: passed values, defaults, heuristics and configuration."""
@@ -176,8 +187,11 @@ def _meta(
     return {**defaults, **meta}
 
 
-def _grid(caller: Caller, grid: object, meta: Mapping[str, Any]) -> list[Any]:
-    """Return the three numbers of the grid."""
+def _grid_numbers(caller: Caller, grid: object, meta: Mapping[str, Any]) -> list[Any]:
+    """Return the three numbers of the grid.
+
+    Missing numbers are 1. Raises LaunchRefused for other results of the grid function.
+    """
     result = caller.call(grid, dict(meta)) if callable(grid) else grid
     numbers = list(result) if isinstance(result, (tuple, list)) else [result]
     if not 1 <= len(numbers) <= 3:
@@ -190,10 +204,13 @@ def _grid(caller: Caller, grid: object, meta: Mapping[str, Any]) -> list[Any]:
 # --- writes --------------------------------------------------------------------------------------
 
 
-def _written(
+def _written_tensors(
     layers: Layers, arguments: tuple[KernelArgument, ...], metas: Sequence[Mapping[str, Any]]
 ) -> frozenset[str]:
-    """Return the names of the tensors that the kernel, in any configuration, or its autotuner writes to."""
+    """Return the names of the tensors that the kernel, in any configuration, or its autotuner writes to.
+
+    Later stages treat these arguments as mutated.
+    """
     tensors = frozenset(a.name for a in arguments if a.kind in {"tensor", "descriptor"})
     names: set[str] = set()
     for tuner in layers.tuners:
@@ -204,13 +221,17 @@ def _written(
     kinds = {argument.name: argument for argument in arguments}
     for meta in metas:
         if not names.issuperset(tensors):
-            names.update(_by_kernel(layers, meta, kinds))
+            names.update(_names_written_by_kernel(layers, meta, kinds))
     return tensors.intersection(names)
 
 
-def _by_kernel(
+def _names_written_by_kernel(
     layers: Layers, meta: Mapping[str, Any], kinds: Mapping[str, KernelArgument]
 ) -> frozenset[str]:
+    """Return the names of the parameters that the kernel writes to with these constants.
+
+    All of them if Triton cannot compile the kernel.
+    """
     from fxstack_capture.kernels import triton_side  # noqa: PLC0415
 
     try:

@@ -64,7 +64,7 @@ def written_parameters(
     signature: dict[str, str] = {}
     constants: dict[tuple[int], Any] = {}
     for position, name in enumerate(kernel.arg_names):
-        signature[name] = _type(kinds.get(name), values[name])
+        signature[name] = _type_in_triton(kinds.get(name), values[name])
         if signature[name] == "constexpr":
             value = values[name]
             constants[(position,)] = value.value if isinstance(value, triton.language.constexpr) else value
@@ -75,7 +75,8 @@ def written_parameters(
     return frozenset(kinds) if positions is None else frozenset(names[k] for k in positions)
 
 
-def _type(argument: KernelArgument | None, value: Any) -> str:
+def _type_in_triton(argument: KernelArgument | None, value: Any) -> str:
+    """Return Triton's type of a parameter for the compilation to TTIR."""
     kind = "constant" if argument is None else argument.kind
     if kind == "tensor":
         return POINTERS[value.dtype]
@@ -88,7 +89,7 @@ def _type(argument: KernelArgument | None, value: Any) -> str:
 def _width(argument: KernelArgument | None, kind: str) -> int:
     """Return how many arguments of the compiled function a parameter is.
 
-    A descriptor has shapes and strides, too.
+    A descriptor has shapes and strides, too. A constant has none.
     """
     if kind == "constexpr":
         return 0

@@ -37,6 +37,7 @@ LOADS = frozenset(
         "tt.experimental_descriptor_gather",
     }
 )
+"""Operations that read from memory. An address that was loaded may point to any memory."""
 FIRST = frozenset({"tt.addptr", "tt.advance", "tt.make_tensor_ptr", "tt.make_tensor_descriptor", "tt.gather"})
 """Operations whose result points to the memory of the first operand.
 
@@ -66,9 +67,16 @@ class Operation:
     operands: tuple[int, ...]
     results: tuple[int, ...]
     regions: tuple[int, ...]
+    """The regions inside of the operation: loop bodies, branches, the body of a function."""
     region: int | None
+    """The region that contains the operation, or None for the module."""
     symbol: str | None
+    """The name of a function (``tt.func``), or of the called function (``tt.call``)."""
     pure: bool
+    """Whether an external operation has no side effects.
+
+    Whether a function is an entry point, for ``tt.func``.
+    """
 
 
 @dataclass
@@ -77,6 +85,7 @@ class Code:
 
     operations: list[Operation] = field(default_factory=list)
     blocks: dict[int, dict[int, tuple[int, ...]]] = field(default_factory=lambda: defaultdict(dict))
+    """By region, then by block: the arguments of the block."""
 
     def entry(self, region: int) -> tuple[int, ...]:
         """Return the arguments of the first block of ``region``."""
@@ -90,22 +99,25 @@ class Code:
 def written(module: object, count: int) -> frozenset[int] | None:
     """Return the positions of the written arguments of the entry function, which should have ``count`` arguments.
 
-    None if the kernel writes to unknown memory, or if the function has another number of arguments.
+    Return None if the kernel writes to unknown memory, or if the function has another number of arguments.
     """
-    code = read(module)
+    code = read_operations(module)
     flow = _Flow(code)
     for operation in code.operations:
         flow.add(operation)
     entry = next(op for op in reversed(code.operations) if op.name == "tt.func" and op.pure)
-    reached = flow.reached()
+    reached = flow.find_reached_values()
     arguments = code.entry(entry.regions[0])
     if LOADED in reached or len(arguments) != count:
         return None
     return frozenset(k for k, value in enumerate(arguments) if value in reached)
 
 
-def read(module: Any) -> Code:
-    """Return the records of a Triton module."""
+def read_operations(module: Any) -> Code:
+    """Return the records of a Triton module.
+
+    ``module.walk`` visits inner operations before outer operations.
+    """
     code = Code()
 
     def visit(op: Any) -> None:
@@ -123,6 +135,7 @@ def read(module: Any) -> Code:
 
 
 def _operation(op: Any, region: int | None) -> Operation:
+    """Return the record of an operation of Triton's module."""
     name = op.get_name()
     symbol, pure = None, False
     if name == "tt.call":
@@ -144,24 +157,33 @@ def _operation(op: Any, region: int | None) -> Operation:
 
 
 class _Flow:
-    """The sources of each value, and the addresses of writes (``targets``)."""
+    """The data flow of a module.
+
+    ``sources`` has the values that each value may be computed from, ``targets`` the addresses of writes.
+    """
 
     def __init__(self, code: Code) -> None:
         self.code = code
         self.sources: dict[int, set[int]] = defaultdict(set)
+        """By value: the values from which it may be computed."""
         self.targets: set[int] = set()
+        """The addresses of writes."""
         self.functions = {op.symbol: op for op in code.operations if op.name == "tt.func"}
+        """The functions of the module by name."""
 
-    def reached(self) -> set[int]:
-        """Return all values that the addresses of writes depend on."""
-        seen: set[int] = set()
+    def find_reached_values(self) -> set[int]:
+        """Return all values that the addresses of writes depend on.
+
+        Called after all operations were added.
+        """
+        reached_values: set[int] = set()
         stack = list(self.targets)
         while stack:
             value = stack.pop()
-            if value not in seen:
-                seen.add(value)
+            if value not in reached_values:
+                reached_values.add(value)
                 stack.extend(self.sources[value])
-        return seen
+        return reached_values
 
     def link(self, values: Iterable[int], sources: Iterable[int]) -> None:
         """Add to each value the source at the same position."""
@@ -169,10 +191,12 @@ class _Flow:
             self.sources[value].add(source)
 
     def mix(self, values: Iterable[int], sources: Sequence[int]) -> None:
+        """Add all ``sources`` to each value."""
         for value in values:
             self.sources[value].update(sources)
 
     def add(self, op: Operation) -> None:
+        """Add the sources of the results of an operation, and the addresses that it writes to."""
         rule = _RULES.get(op.name)
         if rule is not None:
             rule(self, op)
@@ -187,6 +211,10 @@ class _Flow:
             self._other(op)
 
     def _other(self, op: Operation) -> None:
+        """Add an operation without a rule.
+
+        Its results, and the arguments of its regions, depend on all operands.
+        """
         is_plain = op.pure or op.name in PLAIN or op.name.startswith(DIALECTS)
         # An unknown operation may write through any pointer that it gets.
         if not is_plain:
@@ -201,6 +229,7 @@ class _Flow:
 
 
 def _for(flow: _Flow, op: Operation) -> None:
+    """Link the values that a loop carries to their initial values and to the values that the body yields."""
     # The first argument of the region is the counter; the first operands are its bounds and step.
     carried = flow.code.entry(op.regions[0])[1:]
     initial = op.operands[3:]
@@ -210,6 +239,7 @@ def _for(flow: _Flow, op: Operation) -> None:
 
 
 def _while(flow: _Flow, op: Operation) -> None:
+    """Link the values that pass between the condition and the body of a loop."""
     before, after = op.regions
     for yielded in (op.operands, *flow.code.ends(after, "scf.yield")):
         flow.link(flow.code.entry(before), yielded)
@@ -219,6 +249,7 @@ def _while(flow: _Flow, op: Operation) -> None:
 
 
 def _if(flow: _Flow, op: Operation) -> None:
+    """Link the results to the values that both branches yield."""
     for region in op.regions:
         for yielded in flow.code.ends(region, "scf.yield"):
             flow.link(op.results, yielded)
@@ -234,6 +265,7 @@ def _branch(flow: _Flow, op: Operation) -> None:
 
 
 def _call(flow: _Flow, op: Operation) -> None:
+    """Link arguments and results of a call. A function outside of the module may write to any argument."""
     callee = flow.functions.get(op.symbol)
     if callee is None:
         flow.targets.update(op.operands)
@@ -245,6 +277,7 @@ def _call(flow: _Flow, op: Operation) -> None:
 
 
 def _select(flow: _Flow, op: Operation) -> None:
+    """Link the result to both alternatives. The condition is no address."""
     flow.mix(op.results, op.operands[1:])
 
 
@@ -259,3 +292,4 @@ _RULES = MappingProxyType(
         "arith.select": _select,
     }
 )
+"""Maps operations with regions, or with operands of different roles, to the functions that add them."""

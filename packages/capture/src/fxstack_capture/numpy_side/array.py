@@ -54,6 +54,7 @@ class Array:
         return self.owner.call(func, args, kwargs)
 
     def __array__(self, *args: object, **kwargs: object) -> Any:
+        """Break the graph. C code asks for the elements, which only the graph computes."""
         self.owner.refuse("the elements of an array")
 
     def __getattr__(self, name: str) -> Any:
@@ -63,18 +64,22 @@ class Array:
         self.owner.refuse(f"attribute {name} of an array, read by C code,")
 
     def __iter__(self) -> Any:
+        """Return an iterator over the rows."""
         return self.owner.iterate(self)
 
 
 def _compute(self: Array, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    """Apply an operator or a builtin function. The method of the class that C code calls."""
     return self.owner.call(function, operands, {})
 
 
 def _compute_reflected(self: Array, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    """Apply an operator whose left operand has no method for arrays."""
     return self.owner.call(function, operands[::-1], {})
 
 
 def _text(self: Array, function: Callable[..., str], operands: tuple[Any, ...]) -> str:
+    """Return the text of the array."""
     return self.owner.text(function, *operands)
 
 
@@ -82,7 +87,9 @@ _OPERATORS = (
     *(*ARITHMETIC_NAMES, *(f"i{name}" for name in ARITHMETIC_NAMES), *COMPARISON_NAMES),
     *("neg", "pos", "abs", "invert", "index", "getitem", "setitem", "contains"),
 )
+"""Names of the operators in module ``operator`` that arrays support."""
 _BUILTINS = (bool, int, float, complex, len, hash, divmod)
+"""Builtin functions that call a method of the class of their argument."""
 define_methods(Array, {name: function_of(name) for name in _OPERATORS}, _compute)
 define_methods(Array, {fn.__name__: fn for fn in _BUILTINS}, _compute)
 define_methods(Array, {f"r{name}": function_of(name) for name in ARITHMETIC_NAMES}, _compute_reflected)

@@ -20,31 +20,36 @@ from fxstack_capture.sources import BuiltinAttr
 
 
 def _class(array: Array) -> type:
+    """Load ``__class__``: the class that plain Python has."""
     return type(array.example)
 
 
 def _shape(array: Array) -> tuple[Any, ...]:
+    """Load the shape, whose numbers may be symbolic. Reading a size is no operation of the program."""
     with array.owner.tracer.unrecorded():
         return tuple(array.tensor.size())
 
 
 def _size(array: Array) -> Any:
+    """Load the number of elements."""
     with array.owner.tracer.unrecorded():
         return array.tensor.numel()
 
 
 def _strides(array: Array) -> tuple[Any, ...]:
+    """Load the strides in bytes. An array that is a copy has the strides of NumPy's view."""
     if array.copied_at is not None or not array.tensor._has_symbolic_sizes_strides:
         return array.example.strides
     with array.owner.tracer.unrecorded():
         return tuple(n * array.tensor.element_size() for n in array.tensor.stride())
 
 
-def _fact(name: str) -> Callable[[Array], Any]:
+def _example_attribute(name: str) -> Callable[[Array], Any]:
+    """Return a loader for an attribute that the example has."""
     return operator.attrgetter(f"example.{name}")
 
 
-def _part(name: str) -> Callable[[Array], Any]:
+def _array_attribute(name: str) -> Callable[[Array], Any]:
     """Return a loader for an attribute that is an array itself."""
     getter = operator.attrgetter(name)
     pair = Pair(getter, getter)
@@ -52,6 +57,7 @@ def _part(name: str) -> Callable[[Array], Any]:
 
 
 def _nbytes(array: Array) -> Any:
+    """Load the size in bytes."""
     return _size(array) * array.example.itemsize
 
 
@@ -71,9 +77,10 @@ _LOADERS: dict[str, Callable[[Array], Any]] = {
     "strides": _strides,
     "nbytes": _nbytes,
     "flags": _flags,
-    **{name: _fact(name) for name in ("ndim", "dtype", "itemsize")},
-    **{name: _part(name) for name in ("T", "real", "imag")},
+    **{name: _example_attribute(name) for name in ("ndim", "dtype", "itemsize")},
+    **{name: _array_attribute(name) for name in ("T", "real", "imag")},
 }
+"""Maps names of attributes to their loaders. Other names are methods, or break the graph."""
 
 
 @calls_program

@@ -15,6 +15,7 @@ from fxstack_capture.torch_compat import torch_numpy as tnp
 from fxstack_capture.trace.numpy_types import TORCH_OF
 
 _NAMESPACES: tuple[tuple[Any, Any], ...] = ((np, tnp), (np.linalg, tnp.linalg), (np.fft, tnp.fft))
+"""NumPy's modules with their counterparts."""
 
 _COMPUTE_OTHERWISE = frozenset(
     {
@@ -32,6 +33,7 @@ _RAISE = frozenset({"power", "pow", "left_shift", "right_shift", "lshift", "rshi
 """Functions that raise in NumPy, or have an undefined result, for some integers as second operand."""
 
 _ROUND = frozenset({"round", "around", "round_"})
+"""Functions whose results for integers differ."""
 
 
 def _sign(x: object, /) -> Any:
@@ -60,22 +62,29 @@ class Pair:
     kinds of the first two operands.
     """
 
-    # ``theirs`` also keeps NumPy's function alive, because ``pairs`` uses the id of the function as key.
-
     theirs: Callable[..., Any]
+    """NumPy's function, method or operator.
+
+    The reference keeps the function alive, since ``pairs`` has its id as key.
+    """
     ours: Callable[..., Any]
+    """The function on ``torch._numpy`` arrays that the trace calls in place of ``theirs``."""
     holds: Callable[[Any, list[str]], bool] | None = None
+    """None if both functions always agree."""
 
 
 _INTEGERS = frozenset("biu")
+"""The dtype kinds of booleans and integers."""
 
 
 def _by_known_integer(second: object, kinds: list[str]) -> bool:
+    """Whether the second operand is a small positive constant, or no operand is an integer."""
     is_small = isinstance(second, (int, np.integer)) and 0 < int(second) < 8
     return is_small or not _INTEGERS.issuperset(kinds)
 
 
 def _of_fractions(_second: object, kinds: list[str]) -> bool:
+    """Whether the first operand is a float or complex number."""
     return bool(kinds) and kinds[0] not in _INTEGERS
 
 
@@ -89,6 +98,7 @@ def _condition(name: str) -> Callable[[Any, list[str]], bool] | None:
 
 
 def _functions() -> Iterator[Pair]:
+    """Yield the pairs of functions with the same name. Functions with other values are left out."""
     for theirs, ours in _NAMESPACES:
         for name in dir(theirs):
             counterpart = getattr(ours, name, None)
@@ -103,6 +113,7 @@ def _functions() -> Iterator[Pair]:
 
 
 def _method(name: str) -> Callable[..., Any]:
+    """Return the counterpart of the method ``name``, which calls the method of ``torch._numpy``."""
     if name in _OURS:
         return _OURS[name]
 
@@ -113,6 +124,7 @@ def _method(name: str) -> Callable[..., Any]:
 
 
 def _methods() -> Iterator[Pair]:
+    """Yield the pairs of the methods of arrays and scalars."""
     for cls in (np.ndarray, np.generic):
         for name, descriptor in vars(cls).items():
             has_counterpart = not name.startswith("_") and callable(getattr(tnp.ndarray, name, None))
@@ -121,6 +133,10 @@ def _methods() -> Iterator[Pair]:
 
 
 def _operators() -> Iterator[Pair]:
+    """Yield the pairs of module ``operator`` and the builtin functions.
+
+    The functions are the same on both sides.
+    """
     names = (
         *(*ARITHMETIC_NAMES, *(f"i{name}" for name in ARITHMETIC_NAMES), *COMPARISON_NAMES),
         *("neg", "pos", "abs", "invert", "inv", "getitem", "setitem", "contains", "index"),
@@ -135,14 +151,15 @@ def _operators() -> Iterator[Pair]:
 
 
 def _scalar_types() -> Iterator[Pair]:
+    """Yield the pairs of the scalar types, which convert their argument."""
     for dtype in TORCH_OF:
-        ours = getattr(tnp, "bool_" if dtype.name == "bool" else dtype.name)
-        yield Pair(dtype.type, ours)
+        counterpart = getattr(tnp, "bool_" if dtype.name == "bool" else dtype.name)
+        yield Pair(dtype.type, counterpart)
 
 
 @cache
 def pairs() -> dict[int, Pair]:
-    """Return all pairs by the id of NumPy's function."""
+    """Return all pairs by the id of NumPy's function. The first call makes them."""
     makers = (_functions, _methods, _operators, _scalar_types)
     return {id(pair.theirs): pair for maker in makers for pair in maker()}
 
@@ -152,6 +169,7 @@ _UFUNC_OF: dict[Any, np.ufunc] = {
     for prefix in ("", "i")
     for plain, ufunc in (("truediv", "true_divide"), ("pow", "power"))
 }
+"""Maps the operators that cast their operands to the ufuncs that implement them."""
 _UFUNC_OF[pow] = np.power
 
 

@@ -41,6 +41,7 @@ class Scalar:
     __array_priority__ = 2000.0  # higher than the priority of tensors
 
     def __init__(self, trace: Trace, number: Any, example: Any, bound: int = WORD) -> None:
+        """``number`` is the SymInt or SymFloat of the scalar, and ``example`` the present NumPy scalar."""
         self.trace = trace
         self.number = number
         self.example = example
@@ -49,7 +50,7 @@ class Scalar:
 
     @calls_program
     def settle(self) -> Any:
-        """Return the scalar as a constant, with a guard."""
+        """Return the scalar as a constant, with a guard. Called by each use that has no symbolic result."""
         if not self._concrete:
             self.trace.torch.specialize(self.number)
             self._concrete = True
@@ -66,14 +67,17 @@ class Scalar:
 
     @calls_program
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return a constant array. C code has asked for the value."""
         return np.asarray(self.settle(), *args, **kwargs)
 
     @calls_program
     def __getattr__(self, name: str) -> Any:
+        """Load an attribute of the constant. C code has asked for the attribute."""
         return getattr(self.settle(), name)
 
     @calls_program
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """Call a ufunc on constants."""
         plain = [concrete(value) for value in inputs]
         return getattr(ufunc, method)(*plain, **kwargs)
 
@@ -92,10 +96,12 @@ def concrete(value: object) -> Any:
 
 
 def _dividend(left: int, _right: int) -> int:
+    """Return the bound of a quotient."""
     return left
 
 
 def _divisor(_left: int, right: int) -> int:
+    """Return the bound of a remainder."""
     return right
 
 
@@ -112,33 +118,40 @@ _BOUNDS: Mapping[Any, Callable[[int, int], int]] = MappingProxyType(
 """For each operator on integers, the bound of the result."""
 
 _OF_FRACTIONS = frozenset(op for op, bound in _BOUNDS.items() if bound in (operator.add, operator.mul))
+"""Operators that stay symbolic if an operand is a float."""
 _DIVISIONS = (operator.truediv, operator.itruediv)
+"""Divisions whose result is a float."""
 _KINDS = (np.float64, np.int64)
+"""The classes of scalars whose arithmetic stays symbolic."""
 # Up to this bound, a double holds every integer.
 _EXACT = 2**53
 _SMALL = 2**31
+"""Integers below this bound in magnitude fit 32 bits, so that their products fit 64 bits."""
 
 
 def compute(op: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
     """Return ``op`` of two numbers, of which at least one is a ``Scalar``; NotImplemented if NumPy's result could differ."""
+    # ``x == x`` is False for NaN, which sympy would simplify to True.
     if not (_is_number(left) and _is_number(right)) or (left is right and op in COMPARISONS):
         return NotImplemented
-    mine = left if type(left) is Scalar else right
+    scalar = left if type(left) is Scalar else right
     fractions = _is_fraction(left) or _is_fraction(right)
     divides = op in _DIVISIONS and _value(right) != 0
+    # Symbolic integers are exact, so a conversion of a large integer would give another float.
     if (fractions or divides) and not (_fits_double(left) and _fits_double(right)):
         return NotImplemented
     if op in COMPARISONS:
-        return np.bool_(mine.trace.torch.specialize(op(_number(left), _number(right))))
+        return np.bool_(scalar.trace.torch.specialize(op(_number(left), _number(right))))
     if divides or (fractions and op in _OF_FRACTIONS):
-        return _make(mine, op, left, right, WORD)
+        return _new_scalar(scalar, op, left, right, WORD)
     if fractions or op not in _BOUNDS or not _divides_plainly(op, right):
         return NotImplemented
-    bound = _room(_BOUNDS[op], left, right)
-    return NotImplemented if bound > WORD else _make(mine, op, left, right, bound)
+    bound = _result_bound(_BOUNDS[op], left, right)
+    return NotImplemented if bound > WORD else _new_scalar(scalar, op, left, right, bound)
 
 
 def _is_number(value: Any) -> bool:
+    """Whether an operand is a dynamic number or a constant with which the arithmetic is exact."""
     if type(value) is Scalar:
         return type(value.example) in _KINDS and not value.is_concrete
     if type(value) in (float, np.float64):
@@ -147,6 +160,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_fraction(value: object) -> bool:
+    """Whether the value of an operand is a float."""
     return isinstance(_value(value), float)
 
 
@@ -160,10 +174,11 @@ def _fits_double(value: object) -> bool:
 
 
 def _divides_plainly(op: Callable[[Any, Any], Any], divisor: Any) -> bool:
+    """Whether an integer operator is a sum, difference or product, or its divisor is a positive constant."""
     return _BOUNDS[op] in (operator.add, operator.mul) or (type(divisor) is int and divisor > 0)
 
 
-def _room(bound_of: Callable[[int, int], int], left: object, right: object) -> int:
+def _result_bound(bound_of: Callable[[int, int], int], left: object, right: object) -> int:
     """Return the bound of the result. Guard the operands to 32 bits if the bound would be too large."""
     bound = bound_of(_bound(left), _bound(right))
     if bound > WORD:
@@ -174,16 +189,19 @@ def _room(bound_of: Callable[[int, int], int], left: object, right: object) -> i
 
 
 def _number(value: object) -> Any:
+    """Return an operand as a symbolic or Python number."""
     if type(value) is Scalar:
         return value.number
     return value.item() if isinstance(value, np.generic) else value
 
 
 def _value(value: object) -> Any:
+    """Return the present value of an operand."""
     return value.example if type(value) is Scalar else value
 
 
 def _bound(value: Any) -> int:
+    """Return a number that the absolute value of an operand stays below."""
     return value.bound if type(value) is Scalar else abs(int(value)) + 1
 
 
@@ -195,14 +213,15 @@ def _keep_small(value: object) -> None:
             value.bound = _SMALL
 
 
-def _make(mine: Scalar, op: Callable[[Any, Any], Any], left: Any, right: Any, bound: int) -> Any:
+def _new_scalar(scalar: Scalar, op: Callable[[Any, Any], Any], left: Any, right: Any, bound: int) -> Any:
+    """Return the scalar of a result. NotImplemented if its example is not finite or of another class."""
     example = op(_value(left), _value(right))
     if type(example) not in _KINDS or not np.isfinite(example):
         return NotImplemented
     number = op(_number(left), _number(right))
     if not isinstance(number, (torch.SymInt, torch.SymFloat)):
         return example
-    return Scalar(mine.trace, number, example, bound)
+    return Scalar(scalar.trace, number, example, bound)
 
 
 def negative(value: Scalar) -> Any:
@@ -213,22 +232,27 @@ def negative(value: Scalar) -> Any:
 
 
 def _compute(self: Scalar, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    """Apply an operator that C code calls on a scalar."""
     return self.trace.calls.binary(function, *operands)
 
 
 def _compute_reflected(self: Scalar, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    """Apply an operator whose left operand is not a scalar."""
     return self.trace.calls.binary(function, *operands[::-1])
 
 
 def _compute_concrete(self: Scalar, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    """Apply a function to the constant of the scalar."""
     return function(self.settle(), *operands[1:])
 
 
 _ARITHMETIC = tuple(name for name in ARITHMETIC_NAMES if name != "matmul")
+"""Names of the binary operators of scalars."""
 _CONSTANT = (
     *(bool, int, float, complex, operator.index, hash, repr, str, format, round, divmod),
     *(math.trunc, math.floor, math.ceil, abs, operator.pos, operator.neg, operator.invert),
 )
+"""Functions that read the value of a scalar and make it a constant."""
 define_methods(Scalar, {name: function_of(name) for name in (*_ARITHMETIC, *COMPARISON_NAMES)}, _compute)
 define_methods(Scalar, {f"r{name}": function_of(name) for name in _ARITHMETIC}, _compute_reflected)
 define_methods(Scalar, {fn.__name__: fn for fn in _CONSTANT}, _compute_concrete)

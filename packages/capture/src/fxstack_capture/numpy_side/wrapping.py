@@ -51,46 +51,64 @@ def wrap_numpy(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def ours(fn: Any) -> Any:
-    """Replace a wrapper by ``torch.compiler.wrap_numpy``, which only torch's compiler supports."""
+    """Replace a wrapper by ``torch.compiler.wrap_numpy``, which only torch's compiler supports.
+
+    Return other functions unchanged.
+    """
     return wrap_numpy(fn.__wrapped__) if is_torchs(fn) else fn
 
 
 def is_torchs(fn: object) -> bool:
+    """Whether ``torch.compiler.wrap_numpy`` returned ``fn``."""
     return type(fn) is FunctionType and fn.__code__.co_qualname == TORCHS
 
 
 def to_arrays(values: object) -> Any:
+    """Replace each tensor in a container by the array over its memory.
+
+    Raises RuntimeError for a tensor that requires grad.
+    """
     return pytree.tree_map_only(torch.Tensor, torch.Tensor.numpy, values)
 
 
 def to_tensors(values: object) -> Any:
+    """Replace each array in a container by a tensor over its memory."""
     return pytree.tree_map_only(np.ndarray, torch.as_tensor, values)
 
 
 def traced_to_arrays(trace: Trace, _fn: object, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
-    """Apply the rule for ``to_arrays``. The arrays are views, so that a returned array gives a new tensor."""
+    """Replace the tensors by arrays in a trace.
+
+    The rule of ``to_arrays``. The arrays are views, so that a returned array gives a new tensor.
+    """
 
     def array(tensor: torch.Tensor) -> Array:
         view = trace.torch.call(torch.Tensor.view_as, (tensor, tensor), {})
         converted: Array = trace.torch.arrays.from_tensor(view)
         return converted
 
-    return _mapped(trace, torch.Tensor, array, args[0])
+    return _map_leaves(trace, torch.Tensor, array, args[0])
 
 
 def traced_to_tensors(trace: Trace, _fn: object, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
-    """Apply the rule for ``to_tensors``. NumPy scalars become tensors, too."""
+    """Replace the arrays by tensors in a trace.
+
+    The rule of ``to_tensors``. NumPy scalars become tensors, too.
+    """
 
     def tensor(array: Array) -> torch.Tensor:
         if array.copied_at is not None:
             trace.torch.arrays.refuse("a tensor over an array that is backwards")
         return array.tensor
 
-    return _mapped(trace, Array, tensor, args[0])
+    return _map_leaves(trace, Array, tensor, args[0])
 
 
-def _mapped(trace: Trace, kind: type, fn: Callable[[Any], Any], nest: object) -> Any:
-    """Map like ``tree_map_only``. The interpreter flattens the program's own containers, too."""
-    leaves, spec = trace.calls.call(pytree.tree_flatten, (nest,), {})
+def _map_leaves(trace: Trace, kind: type, fn: Callable[[Any], Any], container: object) -> Any:
+    """Apply ``fn`` to the leaves of class ``kind``, as ``tree_map_only`` does.
+
+    The interpreter flattens the program's own containers, too.
+    """
+    leaves, spec = trace.calls.call(pytree.tree_flatten, (container,), {})
     leaves = [fn(leaf) if isinstance(leaf, kind) else leaf for leaf in leaves]
     return trace.calls.call(pytree.tree_unflatten, (leaves, spec), {})

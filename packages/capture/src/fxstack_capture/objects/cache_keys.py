@@ -10,7 +10,10 @@ from fxstack_capture import native
 
 
 def key_of(args: tuple[Any, ...], kwargs: dict[str, Any], *, typed: bool) -> Any:
-    """Make the key as ``lru_cache_make_key`` in CPython's Modules/_functoolsmodule.c does."""
+    """Make the key as ``lru_cache_make_key`` in CPython's Modules/_functoolsmodule.c does.
+
+    The rule of cached functions looks the key up in the real cache without running the function.
+    """
     if not typed and not kwargs:
         return args[0] if len(args) == 1 and type(args[0]) in (int, str) else args
     key = args
@@ -26,14 +29,15 @@ def key_of(args: tuple[Any, ...], kwargs: dict[str, Any], *, typed: bool) -> Any
 def is_typed(fn: Any) -> bool | None:
     """Return the ``typed`` option of a ``functools.lru_cache``.
 
-    Return None if ``functools.lru_cache`` did not make ``fn``, or if the cache has size 0.
+    A typed cache distinguishes ``f(1)`` from ``f(1.0)``. Return None if ``functools.lru_cache`` did not
+    make ``fn``, or if the cache has size 0.
     """
     parameters = fn.__dict__.get("cache_parameters")
     code = getattr(parameters, "__code__", None)
     if code is None or code.co_filename != functools.lru_cache.__code__.co_filename:
         return None
-    known = parameters()
-    return None if known["maxsize"] == 0 else bool(known["typed"])
+    settings = parameters()
+    return None if settings["maxsize"] == 0 else bool(settings["typed"])
 
 
 @functools.cache
@@ -53,17 +57,19 @@ def keyword_mark() -> tuple[Any, ...]:
     if not native.use_caches(limited, links, result, unlimited, results):
         return ()
     key = next(iter(links))
-    made = key if type(key) is tuple and len(key) == 3 else ()
+    key_parts = key if type(key) is tuple and len(key) == 3 else ()
     understood = native.cached(limited, key) is result and native.cached(unlimited, 0) is native.NOT_CACHED
-    return made[:1] if understood else ()
+    return key_parts[:1] if understood else ()
 
 
 class _Result:
+    """The probe function of ``keyword_mark``. A new object is recognised in the cache by its identity."""
+
     def __init__(self, key: int) -> None:
         self.key = key
 
 
 def _dict_of(wrapper: object) -> dict[Any, Any] | None:
-    """Return the result dictionary of ``wrapper``. The dictionary must hold one result."""
-    found = [d for d in gc.get_referents(wrapper) if type(d) is dict and d is not wrapper.__dict__]
-    return found[0] if len(found) == 1 else None
+    """Return the result dictionary of ``wrapper``, or None if it is not the only candidate."""
+    dictionaries = [d for d in gc.get_referents(wrapper) if type(d) is dict and d is not wrapper.__dict__]
+    return dictionaries[0] if len(dictionaries) == 1 else None

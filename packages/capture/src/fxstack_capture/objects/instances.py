@@ -19,6 +19,10 @@ _mro = type.__dict__["__mro__"].__get__
 
 
 _COLLECTED = 1 << 14  # Py_TPFLAGS_HAVE_GC
+"""The flag of types whose objects the garbage collector tracks.
+
+Only their finalizers can be marked as run.
+"""
 
 
 def has_finalizer(cls: type) -> bool:
@@ -27,33 +31,40 @@ def has_finalizer(cls: type) -> bool:
 
 
 def has_visible_finalizer(cls: type) -> bool:
-    """Whether the ``__del__`` is the program's, which may read its effects. Those of torch and of Python hide theirs."""
+    """Whether the program wrote the ``__del__``, and so may observe when it runs.
+
+    The finalizers of torch and of the standard library have no visible effect.
+    """
     finalizers = (base.__dict__.get("__del__") for base in _mro(cls))
     files = (fn.__code__.co_filename for fn in finalizers if type(fn) is types.FunctionType)
     return any(not (file.startswith(TORCH) or is_of_standard_library(file)) for file in files)
 
 
 def finalized_class(values: dict[str, object]) -> type | None:
-    """Return a class whose finalizer may run when a frame drops one of its ``values``, its only references, or None."""
+    """Return a class whose finalizer may run when a frame drops one of its ``values``, or None.
+
+    The driver runs the frame in plain Python then: compiled code may drop an argument later, and the program may
+    observe that.
+    """
     for value in values.values():
         if has_visible_finalizer(type(value)):
             return type(value)
-        held = _held_alone(value) if sys.getrefcount(value) <= _HELD_BY_FRAME else None
-        if held is not None:
-            return held
+        inner = _find_finalized_referent(value) if sys.getrefcount(value) <= _HELD_BY_FRAME else None
+        if inner is not None:
+            return inner
     return None
 
 
-def _held_alone(holder: object) -> type | None:
+def _find_finalized_referent(holder: object) -> type | None:
     """Return the class of an object with a finalizer that only ``holder`` keeps alive, or None."""
     parts = [] if isinstance(holder, _NEVER_FINALIZED) else gc.get_referents(holder)
     while parts:
         part = parts.pop()
         if has_visible_finalizer(type(part)):
             return type(part)
-        held = _held_alone(part) if sys.getrefcount(part) <= _HELD_ONCE else None
-        if held is not None:
-            return held
+        inner = _find_finalized_referent(part) if sys.getrefcount(part) <= _HELD_ONCE else None
+        if inner is not None:
+            return inner
     return None
 
 
@@ -64,21 +75,29 @@ _HELD_ONCE = 3
 _HELD_BY_FRAME = 4
 """The result for an argument, which the frame and the dictionary of its arguments hold."""
 _NEVER_FINALIZED = (int, float, complex, str, bytes, type, types.ModuleType, types.FunctionType, torch.Tensor)
+"""Types whose referents are not searched: they outlive the frame, or hold no objects of the program."""
 
 
 def may_be_bare(cls: type) -> bool:
-    """Whether a bare instance of ``cls`` can be made whose ``__del__`` does not run."""
+    """Whether a bare instance of ``cls`` can be made whose ``__del__`` does not run.
+
+    Asked before an object is wrapped: the finalizer of a proxy would have side effects that plain Python
+    does not have.
+    """
     return not has_finalizer(cls) or bool(native.AVAILABLE and flags_of(cls) & _COLLECTED)
 
 
 def without_finalizer(proxy: object) -> None:
-    """Prevent ``__del__`` from running for a proxy."""
+    """Prevent ``__del__`` from running for a proxy. Called for every bare instance."""
     if has_finalizer(type(proxy)):
         native.mark_finalized(proxy)
 
 
 def native_new(cls: type) -> tuple[Any, Any]:
-    """Return the C type whose ``__new__`` makes instances of ``cls``, and this ``__new__``."""
+    """Return the C type whose ``__new__`` makes instances of ``cls``, and this ``__new__``.
+
+    A ``__new__`` of the program is bypassed.
+    """
     for base in _mro(cls):
         new = base.__dict__.get("__new__")
         if type(new) is types.BuiltinFunctionType:
@@ -121,7 +140,8 @@ def slots(cls: type) -> list[types.MemberDescriptorType]:
 def is_bare(cls: type) -> bool:
     """Whether ``object.__new__(cls)`` makes complete instances.
 
-    C types without a constructor raise an error, and other C types have more state.
+    C types without a constructor raise an error, and other C types have more state than attributes and
+    slots.
     """
     if _has_state_of_c(cls):
         return False

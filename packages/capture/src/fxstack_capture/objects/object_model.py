@@ -20,7 +20,11 @@ from fxstack_capture.trace.state import Objects
 
 
 class ObjectModel(Objects):
-    """The object model of one trace."""
+    """The object model of one trace.
+
+    The interpreter and the rules call it for each read and write of an object. The methods are documented
+    in ``trace.state.Objects``.
+    """
 
     # --- wrapping ----------------------------------------------------------------------------
 
@@ -29,6 +33,8 @@ class ObjectModel(Objects):
         if entry is None:
             return wrapping.enter(self, obj, source)
         if entry.source is not source and entry.source != source:
+            # A guard on the identity would demand one object for all calls. If the object differs between calls,
+            # guard that both sources give the same object.
             varies = obj in self.recreated or id(obj) in self.guarded_by_repr or id(obj) in self.contexts
             if entry.proxy is entry.original and not varies:
                 self.trace.guard(source, IdentityIs(obj, id(obj)))
@@ -71,6 +77,7 @@ class ObjectModel(Objects):
             raise
 
     def _load_attr(self, obj: object, name: str) -> Any:
+        """Load an attribute through the loader for the type of ``obj``."""
         loader = attributes.LOADERS.get(type(obj))
         if loader is not None:
             return loader(self, obj, name)

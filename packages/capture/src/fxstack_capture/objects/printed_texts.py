@@ -26,6 +26,7 @@ from fxstack_capture.trace.state import Trace
 # (:c) or read the locale (:n) are not deferred.
 
 NUMBERS: Final = (torch.SymInt, torch.SymFloat)
+"""Types of symbolic numbers whose text can be deferred."""
 
 _ALIKE: Final = re.compile(r"(.?[<>=^])?[-+ ]?z?#?0?\d{0,4}[,_]?(\.\d{1,3})?[bdoxXeEfFgG%]?")
 """Format specifications without locale that are valid for all numbers of a type or for none.
@@ -44,6 +45,7 @@ class LaterString:
 
 
 _EXAMPLES: Final = {torch.SymInt: 1, torch.SymFloat: 1.5, DeferredLocal: "", LaterString: ""}
+"""Maps each type of deferred value to a sample with the same ``__format__``."""
 
 
 def _example(value: object) -> object:
@@ -67,11 +69,14 @@ class Piece:
 
     value: Any
     conversion: str = ""
+    """The conversion: "", "s", "r" or "a"."""
     spec: str = ""
+    """The format specification, which ``format`` accepts for every value of the type."""
 
     def converted(self, conversion: str) -> Piece | None:
-        """Return the piece with a conversion (``s``, ``r``, ``a``), or None if it has a conversion
-        already.
+        """Return the piece with a conversion (``s``, ``r``, ``a``).
+
+        Return None if the piece has a conversion.
         """
         return None if self.conversion or self.spec else Piece(self.value, conversion)
 
@@ -90,7 +95,11 @@ class Piece:
         return Piece(self.value, self.conversion, spec)
 
     def settle(self, trace: Trace) -> str:
-        """Return the present text and guard the value. Raises GraphBreak for the text of a tensor."""
+        """Return the present text and guard the value.
+
+        Called when the program does more with the text than print it. Raises GraphBreak for the text
+        of a tensor.
+        """
         if isinstance(self.value, (torch.Tensor, LaterString)):
             raise graph_break("unsupported-call", "a use of the text of a tensor")
         value = trace.torch.specialize(self.value)
@@ -102,9 +111,10 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Text:
-    """A sequence of strings and pieces."""
+    """A sequence of strings and pieces, which an f-string or ``str`` of a dynamic number makes."""
 
     parts: tuple[str | Piece, ...]
+    """Constant strings and replacement fields, in order."""
 
     def settle(self, trace: Trace) -> str:
         """Return the text as a constant and guard the values in the text."""
@@ -118,7 +128,7 @@ class Text:
 
 
 def joined(parts: list[Any]) -> Any:
-    """Return the concatenation of strings and texts."""
+    """Return the concatenation of strings and texts. The result is a ``str`` if no part is a ``Text``."""
     if not any(type(part) is Text for part in parts):
         return "".join(parts)
     flat: list[Any] = []
@@ -128,5 +138,8 @@ def joined(parts: list[Any]) -> Any:
 
 
 def concrete(trace: Trace, value: object) -> Any:
-    """Return ``value``. A ``Text`` becomes its present string."""
+    """Return ``value``.
+
+    A ``Text`` becomes its present string. Called before a value leaves the code that can defer texts.
+    """
     return value.settle(trace) if type(value) is Text else value

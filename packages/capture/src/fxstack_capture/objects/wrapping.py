@@ -53,7 +53,7 @@ from fxstack_interchange.bytecode import Kind, kind_of
 
 
 def enter(objects: Objects, obj: object, source: Source) -> Any:
-    """Wrap an object that is not in the registry."""
+    """Wrap an object at its first read. ``ObjectModel.enter`` finds the proxies of later reads."""
     handler = HANDLERS.get(type(obj))
     if handler is None:
         handler = _handler_of_kind(obj)
@@ -61,7 +61,7 @@ def enter(objects: Objects, obj: object, source: Source) -> Any:
 
 
 def is_definition(obj: Any) -> bool:
-    """Whether ``obj`` is a function, class or module. A stable namespace binds such an object once."""
+    """Whether ``obj`` is a function, class or module. The namespace of a stable module is not expected to rebind definitions."""
     handler = HANDLERS.get(type(obj))
     if handler is builtin_function:
         return _is_static(obj.__self__)
@@ -72,6 +72,7 @@ def is_definition(obj: Any) -> bool:
 
 
 def identity(objects: Objects, obj: object, source: Source) -> Any:
+    """Guard the identity of a definition, which implies its behaviour. It is its own proxy."""
     objects.trace.guard(source, IdentityIs(obj, id(obj)))
     return objects.registry.add_itself(obj, source)
 
@@ -90,16 +91,19 @@ def function(objects: Objects, obj: types.FunctionType, source: Source) -> Any:
 
 
 def singleton(objects: Objects, obj: object, source: Source) -> Any:
+    """Guard the identity of a constant that exists once in the process. It needs no entry in the registry."""
     objects.trace.guard(source, IdentityIs(obj, id(obj)))
     return obj
 
 
 def equal(objects: Objects, obj: object, source: Source) -> Any:
+    """Guard a constant by its value."""
     objects.trace.guard(source, Equals(obj))
     return obj
 
 
 def number(objects: Objects, obj: Any, source: Source) -> Any:
+    """Wrap an int or float: a constant guarded by value, or a symbol."""
     return objects.trace.torch.enter_number(obj, source)
 
 
@@ -112,6 +116,7 @@ def range_(objects: Objects, obj: range, source: Source) -> range:
 
 
 def bound_method(objects: Objects, obj: types.MethodType, source: Source) -> Any:
+    """Wrap a method object, its function and its instance. Each load makes another method object."""
     objects.trace.guard(source, TypeIs(type(obj)))
     fn = objects.enter(obj.__func__, BuiltinAttr(source, "__func__"))
     owner = objects.enter(obj.__self__, BuiltinAttr(source, "__self__"))
@@ -119,6 +124,7 @@ def bound_method(objects: Objects, obj: types.MethodType, source: Source) -> Any
 
 
 def cell(objects: Objects, obj: types.CellType, source: Source) -> Any:
+    """Wrap a cell that the program holds as an object. Its content is read at the first load."""
     objects.trace.guard(source, TypeIs(types.CellType))
     return proxy_cell(objects, obj, source)
 
@@ -129,14 +135,14 @@ def builtin_function(objects: Objects, obj: Any, source: Source) -> Any:
     if _is_static(owner):
         return identity(objects, obj, source)
     objects.trace.guard(source, TypeIs(type(obj)))
-    where = BuiltinAttr(source, "__self__")
+    owner_source = BuiltinAttr(source, "__self__")
     # A builtin method that a graph break left on the stack is called next. ``append`` and ``extend`` do not
     # read the list.
     append_only = obj.__name__ in append_only_lists.APPEND_METHODS and _is_waiting(source)
-    proxy = append_only_lists.enter(objects, owner, where) if append_only else None
+    proxy = append_only_lists.enter(objects, owner, owner_source) if append_only else None
     if proxy is None:
         # A C method of a number reads the value of the number.
-        proxy = objects.trace.torch.specialize(objects.enter(owner, where))
+        proxy = objects.trace.torch.specialize(objects.enter(owner, owner_source))
     objects.trace.guard(BuiltinAttr(source, "__name__"), Equals(obj.__name__))
     if proxy is owner:
         return obj
@@ -177,6 +183,7 @@ def _is_static(owner: object) -> bool:
 
 
 def partial(objects: Objects, obj: functools.partial[Any], source: Source) -> Any:
+    """Wrap a ``functools.partial`` with its function and arguments."""
     objects.trace.guard(source, TypeIs(type(obj)))
     fn, args, keywords = (
         user_objects.enter_member(objects, obj, source, functools.partial, name)
@@ -189,6 +196,7 @@ def partial(objects: Objects, obj: functools.partial[Any], source: Source) -> An
 
 
 def weak_reference(objects: Objects, obj: weakref.ref[Any], source: Source) -> Any:
+    """Wrap a weak reference. Its proxy refers to the proxy of the referent."""
     target = obj()
     objects.trace.guard(source, IdentityIs(obj, id(obj)))
     if target is None:
@@ -224,6 +232,7 @@ _REFERENT: Any = operator.call
 
 
 def tensor(objects: Objects, obj: torch.Tensor, source: Source) -> Any:
+    """Wrap a tensor as a fake. The torch side registers a tensor of a wrapper subclass itself."""
     proxy = objects.trace.torch.enter_tensor(obj, source)
     if id(obj) not in objects.registry.by_original:
         objects.registry.add(obj, proxy, source)
@@ -234,7 +243,9 @@ _REFERENTS: Any = gc.get_referents
 _FROM_NUMPY: Any = torch.from_numpy
 _ITEM: Any = np.generic.item
 _REPR: Any = repr
+"""Functions in the sources of wrapped objects: the guards apply them to the object of the call."""
 _KNOWN_ZONES = (None, dt.UTC)
+"""Time zones that cannot run code of the program when a date is formatted or compared."""
 
 
 def array(objects: Objects, obj: np.ndarray[Any, Any], source: Source) -> Any:
@@ -299,7 +310,7 @@ def decimal_number(objects: Objects, obj: decimal.Decimal, source: Source) -> An
 
 
 def deferred(objects: Objects, obj: object, source: Source) -> Any:
-    """Wrap an object as ``opaque`` does, but guard only the class."""
+    """Wrap an object as ``opaque`` does, but guard only the class, since each call has another object."""
     objects.opaque.add(id(obj))
     objects.trace.guard(source, TypeIs(type(obj)))
     return objects.registry.add_itself(obj, source)
@@ -344,11 +355,12 @@ def thread_local_of_class(objects: Objects, obj: object, source: Source) -> Any:
     lookup = objects.classes.lookup
     inherited = all(lookup(cls, name) is getattr(threading.local, name) for name in _OF_LOCALS)
     initial = lookup(cls, "__init__")
-    known = initial is threading.local.__init__ or _only_sets_constants(initial)
-    return (thread_local if inherited and known and not slots(cls) else opaque)(objects, obj, source)
+    is_harmless = initial is threading.local.__init__ or _only_sets_constants(initial)
+    return (thread_local if inherited and is_harmless and not slots(cls) else opaque)(objects, obj, source)
 
 
 _OF_LOCALS = ("__new__", "__getattribute__", "__setattr__", "__delattr__")
+"""Methods that an accepted subclass of ``threading.local`` inherits unchanged."""
 
 
 def _only_sets_constants(function: object) -> bool:
@@ -370,6 +382,7 @@ _CONSTANT_STORES = (
     | Kind.STARTS
     | Kind.RETURNS
 )
+"""The kinds of instructions that an ``__init__`` of attribute stores consists of."""
 
 _WORK = (torch.distributed.Work,) if torch.distributed.is_available() else ()
 """The class of running collectives. Each call has its own object."""
@@ -448,6 +461,7 @@ HANDLERS: dict[type, Handler] = {
     type(np.empty(0).flags): guarded_by_repr,  # NumPy makes a new object at each read
     decimal.Decimal: decimal_number,
 }
+"""Maps exact types to functions that wrap their instances. ``_handler_of_kind`` handles the rest."""
 
 
 _OPERATORS = (
@@ -456,6 +470,7 @@ _OPERATORS = (
     torch_compat.HigherOrderOperator,
     CustomOpDef,
 )
+"""Classes of torch's operators, which are definitions."""
 
 
 def _handler_of_kind(obj: object) -> Handler:
@@ -479,5 +494,5 @@ def _handler_of_kind(obj: object) -> Handler:
 
 
 def _is_native_iterator(cls: type) -> bool:
-    """Whether ``cls`` is an iterator type of CPython. Such a class cannot be changed."""
+    """Whether ``cls`` is an iterator type of CPython. The program cannot change a class of CPython."""
     return hasattr(cls, "__next__") and not is_heap_type(cls)

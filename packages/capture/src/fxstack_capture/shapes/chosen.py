@@ -30,20 +30,24 @@ Entry = tuple[str, int | None]
 
 @functools.lru_cache(maxsize=64)
 def _entries(text: str) -> tuple[Entry, ...]:
-    found: list[Entry] = []
+    """Return the entries of a comma-separated list of patterns."""
+    entries: list[Entry] = []
     for entry in filter(None, _WHITESPACE.sub("", text).split(",")):
         match = _WITH_DIMENSION.fullmatch(entry)
-        found.append((match[1], int(match[2])) if match else (entry, None))
-    return tuple(found)
+        entries.append((match[1], int(match[2])) if match else (entry, None))
+    return tuple(entries)
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """The choices that apply to one trace."""
+    """The choices that apply to one trace. ``policy`` asks them about each size and number."""
 
     dynamic: tuple[Entry, ...] = ()
+    """The entries of ``dynamic_sources``."""
     unbacked: tuple[Entry, ...] = ()
+    """The entries of ``unbacked_sources``."""
     values: frozenset[str] = frozenset()
+    """Sizes and integers that are chosen by value, as text (``dynamic_values``)."""
     parameters: Mapping[Source, Source] = field(default_factory=dict)
     """Maps sources of the frame to the names that the program uses for the same arguments.
 
@@ -55,6 +59,7 @@ class Choices:
         return str(size) in self.values or self.is_named_dynamic(source, dim)
 
     def is_named_dynamic(self, source: Source, dim: int) -> bool:
+        """Whether an entry of ``dynamic_sources`` matches the dimension."""
         return bool(self.dynamic) and self._is_listed(self.dynamic, source, dim)
 
     def is_unbacked(self, source: Source, dim: int) -> bool:
@@ -75,15 +80,17 @@ class Choices:
         """Whether an entry matches ``source``. If ``dim`` is None, an entry for any dimension matches."""
         names = torch_name(source, self.parameters), self._in_program(source).name
         return any(
-            (dim is None or only is None or only == dim) and _matches(pattern, names)
-            for pattern, only in entries
+            (dim is None or restricted_to is None or restricted_to == dim) and _matches(pattern, names)
+            for pattern, restricted_to in entries
         )
 
     def _in_program(self, source: Source) -> Source:
+        """Return the source under the program's name of the argument, which differs in a call of a module."""
         return self.parameters.get(source, source)
 
 
 NOTHING_CHOSEN: Final = Choices()
+"""The choices of most traces. The policy skips its checks for this object."""
 
 
 def _matches(pattern: str, names: tuple[str, str]) -> bool:
@@ -99,6 +106,7 @@ def _matches(pattern: str, names: tuple[str, str]) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _expression(pattern: str) -> re.Pattern[str] | None:
+    """Return the compiled pattern. Warn and return None if it is not a regular expression."""
     try:
         return re.compile(pattern)
     except re.error as error:
@@ -113,7 +121,7 @@ def _expression(pattern: str) -> re.Pattern[str] | None:
 def choices_of(options: CaptureOptions, parameters: Callable[[], Mapping[Source, Source]]) -> Choices:
     """Return the choices of the options and of torch's settings.
 
-    ``parameters`` is called only if they choose a source by name.
+    Called once for each trace. ``parameters`` is called only if they choose a source by name.
     """
     dynamic = _entries(f"{options.dynamic_sources},{_setting('dynamic_sources')}")
     unbacked = _entries(f"{options.unbacked_sources},{_setting('unbacked_sources')}")
@@ -139,6 +147,7 @@ def torch_name(source: Source, parameters: Mapping[Source, Source]) -> str:
 
 
 def _key(source: Any, parameters: Mapping[Source, Source]) -> str:
+    """Return torch's name of a global, an attribute in a ``__dict__``, or an item."""
     if isinstance(source.of, s.Globals):
         return f"G[{source.key!r}]"
     if isinstance(source.of, s.InstanceDict):
@@ -147,6 +156,7 @@ def _key(source: Any, parameters: Mapping[Source, Source]) -> str:
 
 
 def _attribute(source: Any, parameters: Mapping[Source, Source]) -> str:
+    """Return torch's name of an attribute."""
     return f"{torch_name(source.of, parameters)}.{source.attr}"
 
 
@@ -159,3 +169,7 @@ _NAMES: dict[type, Callable[[Any, Mapping[Source, Source]], str]] = {
     s.SlotAttr: _attribute,
     s.BuiltinAttr: _attribute,
 }
+"""Maps types of sources to functions that return torch's name of a source.
+
+Other sources have no name in torch.
+"""

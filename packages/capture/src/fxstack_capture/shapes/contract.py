@@ -39,6 +39,7 @@ class Solved:
     root: Root
     value: int
     seen: str
+    """The size that gave the value, for messages: ``x.size(0)``."""
     low: int
 
     @property
@@ -55,8 +56,11 @@ class Bound:
     """
 
     tensors: dict[int, tuple[DimRule, ...]] = field(default_factory=dict)
+    """The rules of the dimensions of each tensor, by the id of the tensor."""
     numbers: dict[Source, Hint | None] = field(default_factory=dict)
+    """The rules of integers. None for an integer that stays constant."""
     roots: dict[str, Solved] = field(default_factory=dict)
+    """The values of the named dimensions in this call, by name."""
     names: dict[Source, str] = field(default_factory=dict)
     """The names that the user gives to the tensors.
 
@@ -67,20 +71,20 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """The place of a value in the arguments: a name for messages, and the source if the tracer has one."""
+class _Path:
+    """The path to a value in the arguments: a name for messages, and the source if the tracer has one."""
 
     name: str
     source: Source | None
 
-    def item(self, index: int) -> _Place:
-        return _Place(f"{self.name}[{index}]", self.source and Item(self.source, index))
+    def item(self, index: int) -> _Path:
+        return _Path(f"{self.name}[{index}]", self.source and Item(self.source, index))
 
-    def key(self, key: object) -> _Place:
-        return _Place(f"{self.name}[{key!r}]", self.source and Key(self.source, key))
+    def key(self, key: object) -> _Path:
+        return _Path(f"{self.name}[{key!r}]", self.source and Key(self.source, key))
 
-    def attribute(self, name: str) -> _Place:
-        return _Place(f"{self.name}.{name}", self.source and InstanceAttr(self.source, name))
+    def attribute(self, name: str) -> _Path:
+        return _Path(f"{self.name}.{name}", self.source and InstanceAttr(self.source, name))
 
 
 class ShapeContract:
@@ -108,10 +112,14 @@ class ShapeContract:
         bound = Bound()
         for name, spec in self._by_name(list(arguments)).items():
             value, source = arguments[name]
-            _walk(spec, value, _Place(name, source), bound)
+            _walk(spec, value, _Path(name, source), bound)
         return bound
 
     def _by_name(self, names: list[str]) -> Mapping[str, Any]:
+        """Return the specifications by argument name.
+
+        Raises ShapeContractError for unknown names or too many entries.
+        """
         if isinstance(self.spec, Mapping):
             unknown = [name for name in self.spec if name not in names]
             if unknown:
@@ -131,11 +139,12 @@ class ShapeContract:
 
 
 def _check_names(spec: object) -> None:
-    known: dict[str, Root] = {}
+    """Raise ValueError if one name stands for dimensions with different ranges."""
+    root_of: dict[str, Root] = {}
     for dim in _dims_in(spec):
         rule = dim_rule(dim, "")
-        if isinstance(rule, Named) and known.setdefault(rule.root.name, rule.root) != rule.root:
-            first, second = known[rule.root.name], rule.root
+        if isinstance(rule, Named) and root_of.setdefault(rule.root.name, rule.root) != rule.root:
+            first, second = root_of[rule.root.name], rule.root
             raise ValueError(
                 f"dynamic_shapes: found different definitions {first} and {second} of one dimension"
             )
@@ -159,121 +168,140 @@ def _dims_in(spec: object) -> Iterator[Any]:
 # --- beside the arguments ------------------------------------------------------------------------
 
 
-def _walk(spec: object, value: object, place: _Place, bound: Bound) -> None:
+def _walk(spec: object, value: object, path: _Path, bound: Bound) -> None:
+    """Compare one part of the specification with a value, and add the rules to ``bound``.
+
+    Recurses into containers.
+    """
     if isinstance(value, torch.Tensor):
-        _note(value, _tensor_rules(spec, value, place), place, bound)
+        _note(value, _tensor_rules(spec, value, path), path, bound)
     elif type(value) is int:
-        _note_number(spec, value, place, bound)
-    elif (parts := _parts(value, place)) is not None:
-        for part, item, where in _paired(spec, parts, place):
-            _walk(part, item, where, bound)
+        _note_number(spec, value, path, bound)
+    elif (parts := _parts(value, path)) is not None:
+        for part, item, part_path in _pair_with_spec(spec, parts, path):
+            _walk(part, item, part_path, bound)
     elif spec is not None:
         raise ShapeContractError(
-            f"dynamic_shapes has {spec!r} for {place.name}, which is a {type(value).__qualname__} (expected None)."
+            f"dynamic_shapes has {spec!r} for {path.name}, which is a {type(value).__qualname__} (expected None)."
         )
 
 
-def _parts(value: object, place: _Place) -> dict[object, tuple[object, _Place]] | None:
+def _parts(value: object, path: _Path) -> dict[object, tuple[object, _Path]] | None:
     """Return the items of a container by key or index, with their places.
 
     Return None if ``value`` is not a container.
     """
     if isinstance(value, dict):
-        return {key: (item, place.key(key)) for key, item in value.items()}
+        return {key: (item, path.key(key)) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
-        return {index: (item, place.item(index)) for index, item in enumerate(value)}
+        return {index: (item, path.item(index)) for index, item in enumerate(value)}
     node = _pytree.SUPPORTED_NODES.get(type(value))
     if node is not None:
         flat = enumerate(node.flatten_fn(value)[0])
-        return {index: (item, _Place(f"{place.name}[{index}]", None)) for index, item in flat}
+        return {index: (item, _Path(f"{path.name}[{index}]", None)) for index, item in flat}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [f.name for f in dataclasses.fields(value)]
-        return {n: (getattr(value, n), place.attribute(n)) for n in names}
+        return {n: (getattr(value, n), path.attribute(n)) for n in names}
     return None
 
 
-def _paired(
-    spec: object, parts: dict[object, tuple[object, _Place]], place: _Place
-) -> Iterator[tuple[Any, object, _Place]]:
-    """Return every part with its specification."""
+def _pair_with_spec(
+    spec: object, parts: dict[object, tuple[object, _Path]], path: _Path
+) -> Iterator[tuple[Any, object, _Path]]:
+    """Return every part of a container with its specification.
+
+    Raises ShapeContractError if the structures differ.
+    """
     if spec is None:
-        given: dict[object, Any] = dict.fromkeys(parts)
+        entries: dict[object, Any] = dict.fromkeys(parts)
     elif isinstance(spec, Mapping):
-        given = dict(spec)
+        entries = dict(spec)
     elif isinstance(spec, (tuple, list)):
-        given = dict(enumerate(spec))
+        entries = dict(enumerate(spec))
     else:
-        given = {None: spec}
-    if given.keys() != parts.keys():
+        entries = {None: spec}
+    if entries.keys() != parts.keys():
         raise ShapeContractError(
-            f"dynamic_shapes does not have the structure of the arguments: {place.name} has "
-            f"{_entries(parts)}, but its specification {_entries(given)}."
+            f"dynamic_shapes does not have the structure of the arguments: {path.name} has "
+            f"{_entries(parts)}, but its specification {_entries(entries)}."
         )
-    return ((given[key], *parts[key]) for key in parts)
+    return ((entries[key], *parts[key]) for key in parts)
 
 
 def _entries(parts: Mapping[object, object]) -> str:
+    """Return the keys of a container as text for a message."""
     return ", ".join(map(repr, parts)) if parts else "nothing"
 
 
-def _tensor_rules(spec: object, tensor: torch.Tensor, place: _Place) -> tuple[DimRule, ...]:
+def _tensor_rules(spec: object, tensor: torch.Tensor, path: _Path) -> tuple[DimRule, ...]:
+    """Return the rule of each dimension of a tensor."""
     rank: int = tensor.dim()
     if spec is None:
         return (None,) * rank
     if isinstance(spec, Mapping):
-        return _by_dim(spec, rank, place)
+        return _by_dim(spec, rank, path)
     if isinstance(spec, Sequence) and not isinstance(spec, str):
         if len(spec) != rank:
             raise ShapeContractError(
-                f"dynamic_shapes has {len(spec)} dimensions for {place.name}, which has {rank} (its shape is "
+                f"dynamic_shapes has {len(spec)} dimensions for {path.name}, which has {rank} (its shape is "
                 f"{tuple(tensor.shape)})."
             )
-        return tuple(dim_rule(dim, f" at {place.name}") for dim in spec)
+        return tuple(dim_rule(dim, f" at {path.name}") for dim in spec)
     raise TypeError(
-        f"dynamic_shapes has {spec!r} for the tensor {place.name}: expected a list of dimensions or a dict from "
+        f"dynamic_shapes has {spec!r} for the tensor {path.name}: expected a list of dimensions or a dict from "
         "indices to dimensions"
     )
 
 
-def _by_dim(spec: Mapping[Any, Any], rank: int, place: _Place) -> tuple[DimRule, ...]:
+def _by_dim(spec: Mapping[Any, Any], rank: int, path: _Path) -> tuple[DimRule, ...]:
+    """Return the rules of a specification that is a dictionary by dimension.
+
+    Absent dimensions are constants.
+    """
     rules: list[DimRule] = [None] * rank
     for dim, entry in spec.items():
         if type(dim) is not int or not -rank <= dim < rank:
             raise ShapeContractError(
-                f"dynamic_shapes has an entry for dimension {dim!r} of {place.name}, which has {rank} dimensions."
+                f"dynamic_shapes has an entry for dimension {dim!r} of {path.name}, which has {rank} dimensions."
             )
-        rules[dim] = dim_rule(entry, f" at {place.name}[{dim}]")
+        rules[dim] = dim_rule(entry, f" at {path.name}[{dim}]")
     return tuple(rules)
 
 
-def _note(tensor: torch.Tensor, rules: tuple[DimRule, ...], place: _Place, bound: Bound) -> None:
+def _note(tensor: torch.Tensor, rules: tuple[DimRule, ...], path: _Path, bound: Bound) -> None:
+    """Add the rules of a tensor to ``bound`` and check its sizes.
+
+    Raises ShapeContractError if an earlier argument is the same tensor with other rules.
+    """
     if bound.tensors.setdefault(id(tensor), rules) != rules:
         raise ShapeContractError(
-            f"dynamic_shapes has different entries for one tensor, which is passed as {place.name} and as an earlier"
+            f"dynamic_shapes has different entries for one tensor, which is passed as {path.name} and as an earlier"
             " argument.\nfix: give both arguments the same entry."
         )
     bound.alive.append(tensor)
-    if place.source is not None:
-        bound.names[place.source] = place.name
+    if path.source is not None:
+        bound.names[path.source] = path.name
     for dim, rule in enumerate(rules):
-        _check_size(rule, tensor.size(dim), f"{place.name}.size({dim})", bound)
+        _check_size(rule, tensor.size(dim), f"{path.name}.size({dim})", bound)
 
 
-def _note_number(spec: object, value: int, place: _Place, bound: Bound) -> None:
-    rule = dim_rule(spec, f" at {place.name}")
+def _note_number(spec: object, value: int, path: _Path, bound: Bound) -> None:
+    """Add the rule of an integer to ``bound`` and check its value."""
+    rule = dim_rule(spec, f" at {path.name}")
     if isinstance(rule, Named):
         raise ShapeContractError(
-            f"dynamic_shapes has the named dimension {rule.text} for {place.name}, which is a number.\n"
+            f"dynamic_shapes has the named dimension {rule.text} for {path.name}, which is a number.\n"
             "fix: use Dim.AUTO or Dim.DYNAMIC."
         )
-    _check_size(rule, value, place.name, bound)
-    if place.source is not None:
-        bound.numbers[place.source] = rule if isinstance(rule, Hint) else None
+    _check_size(rule, value, path.name, bound)
+    if path.source is not None:
+        bound.numbers[path.source] = rule if isinstance(rule, Hint) else None
     elif isinstance(rule, Hint):
-        raise ShapeContractError(f"dynamic_shapes cannot make the number {place.name} symbolic.")
+        raise ShapeContractError(f"dynamic_shapes cannot make the number {path.name} symbolic.")
 
 
 def _check_size(rule: DimRule, size: int, name: str, bound: Bound) -> None:
+    """Raise ShapeContractError if a size violates its rule."""
     if isinstance(rule, Exactly) and size != rule.value:
         raise ShapeContractError(f"{name} is {size}, but its shape contract requires {rule.value}.")
     if isinstance(rule, Hint) and size not in rule.bounds:
@@ -283,27 +311,36 @@ def _check_size(rule: DimRule, size: int, name: str, bound: Bound) -> None:
 
 
 def _check_named(rule: Named, size: int, name: str, bound: Bound) -> None:
+    """Solve the formula of a named dimension for its name.
+
+    Raises ShapeContractError if there is no solution, if it is out of range, or if an earlier size gives
+    another value.
+    """
     root, value = rule.root, rule.solve(size)
     if value is None:
         raise ShapeContractError(
             f"{name} is {size}, but its shape contract requires {rule.text} with an integer {root.name}."
         )
     if value not in root.bounds:
-        also = "" if rule.text == root.name else f", which is {rule.text} with {root.name} = {value}"
-        raise ShapeContractError(f"{name} is {size}{also}, but its shape contract requires {root}.")
-    before = bound.roots.get(root.name)
-    if before is not None and before.value != value:
+        derivation = "" if rule.text == root.name else f", which is {rule.text} with {root.name} = {value}"
+        raise ShapeContractError(f"{name} is {size}{derivation}, but its shape contract requires {root}.")
+    earlier = bound.roots.get(root.name)
+    if earlier is not None and earlier.value != value:
         raise ShapeContractError(
-            f"{name} is {size}, which requires {root.name} = {value}, but {before.seen} requires"
-            f" {root.name} = {before.value}."
+            f"{name} is {size}, which requires {root.name} = {value}, but {earlier.seen} requires"
+            f" {root.name} = {earlier.value}."
         )
-    low = max(rule.lowest, before.low if before else max(root.bounds.min or 0, 2))
-    seen = before.seen if before else name
-    bound.roots[root.name] = Solved(root, value, seen, low)
+    # ``low`` must suit every size with the name, and each size may have its own formula.
+    low = max(rule.lowest, earlier.low if earlier else max(root.bounds.min or 0, 2))
+    first_size = earlier.seen if earlier else name
+    bound.roots[root.name] = Solved(root, value, first_size, low)
 
 
 def demand_general(bound: Bound | None) -> None:
-    """Raise if the call has sizes that are never symbolic. The caller needs one graph for all sizes."""
+    """Raise ShapeContractError if the call has sizes that are never symbolic.
+
+    ``export`` needs one graph for all sizes.
+    """
     if bound is None:
         return
     for name, solved in bound.roots.items():

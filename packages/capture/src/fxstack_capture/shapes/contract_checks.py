@@ -24,36 +24,44 @@ from fxstack_capture.shapes.symbolic.words import at_line, because, readable
 _MAX_SIZE = 2**47
 """No tensor has more elements than there are addresses. A greater upper bound excludes no tensor."""
 _NEIGHBOURS = 40
+"""Number of values tried on each side of the present value, and from the lower end."""
 _MAX_STEP = 16
+"""The largest period that ``_suggestion`` looks for, such as 8 in ``8*_b``."""
 _MAX_COMBINATIONS = 400
+"""Approximate number of combinations of values of several names that are tried."""
 
 
 def check_contract(geometry: Geometry) -> None:
-    """Raise ``ShapeContractError`` if the trace does not hold for all sizes that the contract allows."""
+    """Raise ``ShapeContractError`` if the trace does not hold for all sizes that the contract allows.
+
+    Called when the trace is complete, before its guards are made.
+    """
     if not geometry.named:
         return
     named = list(geometry.named.values())
-    problems = [*_fixed(geometry, named), *_same(geometry, named)]
+    problems = [*_report_fixed_names(geometry, named), *_report_equal_names(geometry, named)]
+    # A name with one value violates most guards. Their errors would only repeat the first error.
     if not problems:
-        problems = [*_branches(geometry, named)] or [*_narrowed(geometry, named)]
+        problems = [*_report_branches(geometry, named)] or [*_report_narrowed_ranges(geometry, named)]
     if problems:
         listed = "\n".join(f"  {problem}" for problem in dict.fromkeys(problems))
         raise ShapeContractError(f"the program does not keep to its shape contract:\n{listed}")
 
 
-def _resolved(geometry: Geometry, expr: sympy.Basic) -> Any:
+def _resolve(geometry: Geometry, expr: sympy.Basic) -> Any:
     """Return ``expr`` with every symbol replaced by the expression that ShapeEnv found equal to it."""
     for _ in range(len(geometry.env.replacements) + 1):
-        known = {s: r for s in expr.free_symbols if (r := geometry.env.replacements.get(s))}
-        if not known:
+        replaced = {s: r for s in expr.free_symbols if (r := geometry.env.replacements.get(s))}
+        if not replaced:
             break
-        expr = expr.xreplace(known)
+        expr = expr.xreplace(replaced)
     return expr
 
 
-def _fixed(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
+def _report_fixed_names(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
+    """Yield an error for each name for which the trace assumed one value."""
     for dimension in named:
-        value = _resolved(geometry, dimension.symbol)
+        value = _resolve(geometry, dimension.symbol)
         if value.is_number:
             yield (
                 f"{dimension.label} is a named dimension, but the program works only for {dimension.name} == {value}"
@@ -62,11 +70,11 @@ def _fixed(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
             )
 
 
-def _same(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
+def _report_equal_names(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
     """Yield an error for each name that must equal another name, or that follows from another expression."""
     by_value: dict[sympy.Basic, NamedSymbol] = {}
     for dimension in named:
-        value = _resolved(geometry, dimension.symbol)
+        value = _resolve(geometry, dimension.symbol)
         if value.is_number:
             continue
         other = by_value.setdefault(value, dimension)
@@ -84,35 +92,38 @@ def _same(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
             )
 
 
-def _branches(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
-    """Yield an error for each guard on named dimensions alone that does not hold in their whole ranges."""
-    symbols = {_resolved(geometry, dimension.symbol): dimension for dimension in named}
-    seen = set()
+def _report_branches(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
+    """Yield an error for each guard on named dimensions alone that does not hold in their whole ranges.
+
+    Guards that also have other symbols are skipped, because the contract does not describe these sizes.
+    """
+    symbols = {_resolve(geometry, dimension.symbol): dimension for dimension in named}
+    checked = set()
     for guard, stack in geometry.env.guard_stacks:
-        expr = _resolved(geometry, guard)
-        if expr in seen or not expr.free_symbols or not expr.free_symbols <= symbols.keys():
+        expr = _resolve(geometry, guard)
+        if expr in checked or not expr.free_symbols or not expr.free_symbols <= symbols.keys():
             continue
-        seen.add(expr)
+        checked.add(expr)
         concerned = [symbols[symbol] for symbol in sorted(expr.free_symbols, key=str)]
-        found = _counterexample(geometry, expr, concerned)
-        if found is not None:
-            values = ", ".join(f"{dimension.name} = {value}" for dimension, value in found)
+        counterexample = _counterexample(geometry, expr, concerned)
+        if counterexample is not None:
+            values = ", ".join(f"{dimension.name} = {value}" for dimension, value in counterexample)
             yield (
                 f"the program takes another path for {values}, because of{at_line(readable(geometry, guard), stack)}\n"
                 f"  fix: {_suggestion(geometry, expr, concerned)}."
             )
 
 
-def _narrowed(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
+def _report_narrowed_ranges(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
     """Yield an error for each range that became smaller without a guard that shows it.
 
     A range can shrink this way if the dimension equals another dimension with a smaller range.
     """
     for dimension in named:
-        symbol = _resolved(geometry, dimension.symbol)
-        known = geometry.env.var_to_range[symbol]
-        low = max(dimension.lowest, int(known.lower))
-        high = min(dimension.highest, known.upper)
+        symbol = _resolve(geometry, dimension.symbol)
+        assumed = geometry.env.var_to_range[symbol]
+        low = max(dimension.lowest, int(assumed.lower))
+        high = min(dimension.highest, assumed.upper)
         if low > dimension.lowest or (high != dimension.highest and high < _MAX_SIZE):
             yield (
                 f"{dimension.label} is {dimension.solved.root}, but the program works only from {low} to {high}"
@@ -125,6 +136,7 @@ def _narrowed(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
 
 
 def _holds(expr: sympy.Basic, values: dict[sympy.Basic, sympy.Integer]) -> bool:
+    """Whether a guard holds for these values."""
     return expr.xreplace(values) is not sympy.false
 
 
@@ -133,19 +145,23 @@ def _values(dimension: NamedSymbol) -> list[int]:
 
     They are near the ends of the range, near the present value, and near powers of two.
     """
-    low, high, now = dimension.lowest, dimension.highest, dimension.solved.value
+    low, high, present = dimension.lowest, dimension.highest, dimension.solved.value
     top = int(high) if high < _MAX_SIZE else _MAX_SIZE
     near = itertools.chain(
-        range(now - _NEIGHBOURS, now + _NEIGHBOURS), range(low, low + _NEIGHBOURS), range(top - 2, top + 1)
+        range(present - _NEIGHBOURS, present + _NEIGHBOURS),
+        range(low, low + _NEIGHBOURS),
+        range(top - 2, top + 1),
     )
+    # Guards often compare sizes with powers of two: alignments, and limits of 32-bit indices.
     powers = (2**n + d for n in range(48) for d in (-1, 0, 1))
-    return [now, *sorted({v for v in itertools.chain(near, powers) if low <= v <= top} - {now})]
+    return [present, *sorted({v for v in itertools.chain(near, powers) if low <= v <= top} - {present})]
 
 
 def _counterexample(
     geometry: Geometry, expr: sympy.Basic, concerned: list[NamedSymbol]
 ) -> list[tuple[NamedSymbol, int]] | None:
-    symbols = [_resolved(geometry, dimension.symbol) for dimension in concerned]
+    """Return values of the dimensions that violate a guard, or None if no tried value does."""
+    symbols = [_resolve(geometry, dimension.symbol) for dimension in concerned]
     tried = [_values(dimension) for dimension in concerned]
     for values in _combinations(tried):
         if not _holds(expr, dict(zip(symbols, map(sympy.Integer, values), strict=True))):
@@ -157,30 +173,37 @@ def _combinations(tried: list[list[int]]) -> Iterable[tuple[int, ...]]:
     """Return all values of a single dimension, or a few combinations of values of several dimensions."""
     if len(tried) == 1:
         return ((value,) for value in tried[0])
+    # sympy evaluates the guard for each combination, so a few values of each name must do.
     each = max(2, int(_MAX_COMBINATIONS ** (1 / len(tried))))
     spread = [values[:: max(1, len(values) // each)] for values in tried]
     return itertools.islice(itertools.product(*spread), 4 * _MAX_COMBINATIONS)
 
 
 def _suggestion(geometry: Geometry, expr: sympy.Basic, concerned: list[NamedSymbol]) -> str:
+    """Return the advice of an error.
+
+    It is a multiple of the dimension, or a smaller range, if one of them explains the guard.
+    """
     general = "change this line, or use Dim.AUTO or Dim.DYNAMIC"
     if len(concerned) > 1:
         return general
     dimension = concerned[0]
-    symbol, now = _resolved(geometry, dimension.symbol), dimension.solved.value
+    symbol, present = _resolve(geometry, dimension.symbol), dimension.solved.value
 
     def holds(value: int) -> bool:
         return _holds(expr, {symbol: sympy.Integer(value)})
 
-    step = next((p for p in range(2, _MAX_STEP) if _is_periodic(holds, now, p)), None)
+    step = next((p for p in range(2, _MAX_STEP) if _is_periodic(holds, present, p)), None)
     if step is not None:
-        rest = now % step
-        return f"{general}, or say {step}*_{dimension.name}{f' + {rest}' if rest else ''} in its place"
+        remainder = present % step
+        return (
+            f"{general}, or say {step}*_{dimension.name}{f' + {remainder}' if remainder else ''} in its place"
+        )
     broken = [value for value in _values(dimension) if not holds(value)]
-    low = max((value for value in broken if value < now), default=None)
-    high = min((value for value in broken if value > now), default=None)
-    bounds = [] if low is None else [f"min={_edge(holds, now, low)}"]
-    bounds += [] if high is None else [f"max={_edge(holds, now, high)}"]
+    low = max((value for value in broken if value < present), default=None)
+    high = min((value for value in broken if value > present), default=None)
+    bounds = [] if low is None else [f"min={_edge(holds, present, low)}"]
+    bounds += [] if high is None else [f"max={_edge(holds, present, high)}"]
     return f"{general}, or narrow it: Dim({dimension.name!r}, {', '.join(bounds)})"
 
 
@@ -192,5 +215,6 @@ def _edge(holds: Callable[[int], bool], inside: int, outside: int) -> int:
     return inside
 
 
-def _is_periodic(holds: Callable[[int], bool], now: int, step: int) -> bool:
-    return all(holds(now + k * step) and not holds(now + k * step + 1) for k in range(1, 4))
+def _is_periodic(holds: Callable[[int], bool], present: int, step: int) -> bool:
+    """Whether the guard holds for ``present`` plus multiples of ``step``, and for no value next to them."""
+    return all(holds(present + k * step) and not holds(present + k * step + 1) for k in range(1, 4))

@@ -19,7 +19,9 @@ from torch.export import Dim
 from fxstack_capture.torch_compat import int_oo
 
 _HINT = type(Dim.AUTO)
+"""The class of ``Dim.AUTO``, which has no public name."""
 EXPECTED = "None, an int, a Dim, Dim.AUTO, Dim.STATIC, or Dim.DYNAMIC"
+"""The possible entries of a specification, for messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +44,19 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Exactly:
-    """The size must be ``value``."""
+    """The size must be ``value``. Another size is an error of the caller."""
 
     value: int
 
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """The size gets its own symbol."""
+    """The size gets its own symbol, which is independent of other sizes."""
 
     strict: bool
+    """Whether it is an error if the program needs one specific size."""
     bounds: Range
+    """The range in which the size may be. Another size is an error."""
 
     def __str__(self) -> str:
         name = "Dim.DYNAMIC" if self.strict else "Dim.AUTO"
@@ -61,7 +65,7 @@ class Hint:
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A named dimension."""
+    """A named dimension. All formulas of one call must give it the same value."""
 
     name: str
     bounds: Range
@@ -77,7 +81,9 @@ class Named:
 
     root: Root
     scale: int = 1
+    """The factor of the root. It is positive."""
     offset: int = 0
+    """The constant term."""
 
     @property
     def text(self) -> str:
@@ -87,9 +93,9 @@ class Named:
         return f"{product} {sign} {abs(self.offset)}" if self.offset else product
 
     def solve(self, size: int) -> int | None:
-        """Return the value of the root for which the formula equals ``size``; None if there is none."""
-        value, rest = divmod(size - self.offset, self.scale)
-        return None if rest else value
+        """Return the value of the root for which the formula equals ``size``; None without an integer solution."""
+        value, remainder = divmod(size - self.offset, self.scale)
+        return None if remainder else value
 
     @property
     def lowest(self) -> int:
@@ -101,31 +107,34 @@ class Named:
 
 
 DimRule: TypeAlias = Exactly | Hint | Named | None
+"""The record of one dimension. None keeps the size constant."""
 
 
-def dim_rule(dim: object, where: str) -> DimRule:
+def dim_rule(dim: object, position: str) -> DimRule:
     """Return the record of one entry of a ``dynamic_shapes`` specification.
 
     Raises:
-        TypeError: ``dim`` is none of the entries in the table above; ``where`` names its place.
+        TypeError: ``dim`` is none of the entries in the table above; ``position`` names it in the message.
     """
     if dim is None:
         return None
     if type(dim) is int:
         return Exactly(dim)
     if isinstance(dim, _HINT):
-        return _hint(dim)
+        return _hint_rule(dim)
     if isinstance(dim, Dim):
-        return _named(dim)
-    raise TypeError(f"dynamic_shapes{where}: expected {EXPECTED}, but got {dim!r}")
+        return _named_rule(dim)
+    raise TypeError(f"dynamic_shapes{position}: expected {EXPECTED}, but got {dim!r}")
 
 
-def _hint(dim: Any) -> Hint | None:
+def _hint_rule(dim: Any) -> Hint | None:
+    """Return the rule of ``Dim.AUTO``, ``Dim.DYNAMIC`` or ``Dim.STATIC``."""
     kind = dim.type.name
     return None if kind == "STATIC" else Hint(kind == "DYNAMIC", Range(dim.min, dim.max))
 
 
-def _named(dim: Any) -> Named:
+def _named_rule(dim: Any) -> Named:
+    """Return the rule of a ``Dim`` or of a linear formula of a ``Dim``, which torch holds as a function."""
     if not hasattr(dim, "fn"):
         return Named(_root(dim))
     start = int(dim.fn(0))
@@ -133,4 +142,5 @@ def _named(dim: Any) -> Named:
 
 
 def _root(dim: Any) -> Root:
+    """Return the name and the range of a ``Dim``."""
     return Root(dim.__name__, Range(int(dim.min), None if dim.max is int_oo else int(dim.max)))

@@ -23,12 +23,16 @@ from fxstack_capture.sources import Affine, Size, Source, StorageOffset, Stride
 from fxstack_capture.torch_compat import ValueRanges, int_oo
 
 Number: TypeAlias = int | torch.SymInt
+"""A number of a fake: constant or symbolic."""
 _DIMS = {Kind.DUCK: DimDynamic.DUCK, Kind.OWN: DimDynamic.DYNAMIC}
 
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """The number at ``source`` equals ``expr``."""
+    """The number at ``source`` equals ``expr``.
+
+    Each binding becomes a guard or the definition of a symbol.
+    """
 
     source: Source
     expr: sympy.Expr
@@ -40,7 +44,9 @@ class NamedSymbol:
 
     symbol: sympy.Symbol
     number: torch.SymInt
+    """The symbol as a number of the trace."""
     solved: Solved
+    """The value in the traced call, and the part of the contract."""
 
     @property
     def name(self) -> str:
@@ -71,15 +77,26 @@ class Geometry:
         self._make_env = make_env
         self._env: CaptureShapeEnv | None = None
         self.bindings: list[Binding] = []
+        """The expression that each symbolic number must equal."""
         self._symbolic: set[Source] = set()
+        """The sources in ``bindings``."""
         self.primary: dict[sympy.Symbol, tuple[Source, Any]] = {}
+        """By symbol: the source that defines the symbol, and the number of the trace there."""
         self.strict: dict[sympy.Symbol, Source] = {}
+        """Symbols that must stay symbolic, with their sources.
+
+        The user gets an error if the program needs one value.
+        """
         self.named: dict[str, NamedSymbol] = {}
+        """The symbols of named dimensions, by name."""
         self._of_shape_id: dict[str, torch.SymInt] = {}
+        """The first unbacked size with each ``shape_id``. Later sizes with the id equal it."""
         self.argument_names: Mapping[Source, str] = {}
+        """The names that a shape contract gives to arguments, for messages."""
 
     @property
     def env(self) -> CaptureShapeEnv:
+        """The ShapeEnv of the trace. The first access makes it."""
         if self._env is None:
             self._env = self._make_env()
         return self._env
@@ -118,17 +135,21 @@ class Geometry:
         return source in self._symbolic
 
     def source_of(self, symbol: sympy.Symbol) -> Source | None:
-        """Return the source of the number that ``symbol`` stands for; None if there is none."""
-        found = self.primary.get(symbol)
-        return None if found is None else found[0]
+        """Return the source of the number that ``symbol`` stands for; None for other symbols."""
+        definition = self.primary.get(symbol)
+        return None if definition is None else definition[0]
 
     def size(self, value: int, source: Source, plan: SizePlan) -> Number:
+        """Return a size of an input as its plan demands.
+
+        It is constant, symbolic, unbacked, or a formula of a name.
+        """
         if plan.kind is Kind.STATIC:
             return value
         if plan.kind is Kind.UNBACKED:
-            return self._unbacked(source, plan)
+            return self._unbacked_size(source, plan)
         if plan.kind is Kind.NAMED:
-            return self._named(value, source, plan)
+            return self._named_size(value, source, plan)
         constraint = None if plan.bounds is None else _constraint(plan.bounds, 2)
         expr = self.env.create_symbol(
             value, source=NamedSource(source), dynamic_dim=_DIMS[plan.kind], constraint_dim=constraint
@@ -137,7 +158,7 @@ class Geometry:
             self.strict[expr] = source
         return self._make_number(expr, value, source)
 
-    def _named(self, size: int, source: Source, plan: SizePlan) -> Number:
+    def _named_size(self, size: int, source: Source, plan: SizePlan) -> Number:
         """Return a size that is a formula of a named dimension.
 
         The first size with a name makes the symbol of the name.
@@ -148,26 +169,27 @@ class Geometry:
         direct = named.scale == 1 and named.offset == 0
         symbol = self.named.get(solved.root.name)
         if symbol is None:
-            place = source if direct else Affine(source, named.scale, named.offset)
-            symbol = self.named[solved.root.name] = self._named_symbol(solved, place)
+            root_source = source if direct else Affine(source, named.scale, named.offset)
+            symbol = self.named[solved.root.name] = self._named_symbol(solved, root_source)
             if direct:
                 return symbol.number
         expr = named.scale * symbol.symbol + named.offset
         return self._make_number(expr, size, source)
 
     def _named_symbol(self, solved: Solved, source: Source) -> NamedSymbol:
+        """Make the symbol of a named dimension. ``source`` reads the value of the name from an argument."""
         high = solved.root.bounds.max
-        allowed = ValueRanges(solved.low, int_oo if high is None else high)
+        value_range = ValueRanges(solved.low, int_oo if high is None else high)
         expr = self.env.create_symbol(
             solved.value,
             source=NamedSource(source),
             dynamic_dim=DimDynamic.DYNAMIC,
-            constraint_dim=StrictMinMaxConstraint(False, allowed),
+            constraint_dim=StrictMinMaxConstraint(False, value_range),
             do_not_specialize_zero_one=True,
         )
-        made = self._make_number(expr, solved.value, source)
-        assert isinstance(made, torch.SymInt)
-        return NamedSymbol(expr, made, solved)
+        number = self._make_number(expr, solved.value, source)
+        assert isinstance(number, torch.SymInt)
+        return NamedSymbol(expr, number, solved)
 
     def number(self, value: int, source: Source) -> Number:
         """Make a symbol for an integer that may be 0, 1 or negative: a stride, an offset, an argument."""
@@ -181,9 +203,10 @@ class Geometry:
         return self._make_number(expr, value, source)
 
     def real_number(self, value: float, source: Source) -> Any:
+        """Make a symbol for a float argument."""
         expr = self._free_symbol(value, source)
-        made = self.env.create_symfloatnode(expr, hint=value, source=NamedSource(source))
-        return self._register(expr, made, source)
+        number = self.env.create_symfloatnode(expr, hint=value, source=NamedSource(source))
+        return self._register(expr, number, source)
 
     def drawn(self, value: float, source: Source) -> Any:
         """Make a symbol for a number that differs from run to run, such as a random number.
@@ -193,15 +216,16 @@ class Geometry:
         expr = self._free_symbol(value, source)
         self.env.drawn.add(expr)
         make = self.env.create_symintnode if type(value) is int else self.env.create_symfloatnode
-        made = make(expr, hint=value, source=NamedSource(source))
-        self.primary[expr] = source, made
-        return made
+        number = make(expr, hint=value, source=NamedSource(source))
+        self.primary[expr] = source, number
+        return number
 
     def drawn_at(self, expr: sympy.Basic) -> Source | None:
         """Return the source of a number that ``drawn`` made; None for other numbers."""
         return self.primary[expr][0] if expr in self.env.drawn else None
 
     def _free_symbol(self, value: float, source: Source, bounds: Range | None = None) -> sympy.Expr:
+        """Make a symbol that may be 0, 1 or negative. ShapeEnv assumes that other symbols are at least 2."""
         return self.env.create_symbol(
             value,
             source=NamedSource(source),
@@ -211,27 +235,32 @@ class Geometry:
             do_not_specialize_zero_one=True,
         )
 
-    def _unbacked(self, source: Source, plan: SizePlan) -> torch.SymInt:
-        made = self.env.create_unbacked_symint(NamedSource(source))
-        expr = made.node.expr
+    def _unbacked_size(self, source: Source, plan: SizePlan) -> torch.SymInt:
+        """Make a size whose value no decision may depend on."""
+        size = self.env.create_unbacked_symint(NamedSource(source))
+        expr = size.node.expr
+        # ShapeEnv demands that a node of the graph computes each unbacked symbol. An input computes
+        # this symbol.
         self.env.pending_fresh_unbacked_symbols.clear()
         self.env._constrain_range_for_size(expr)
         self.strict[expr] = source
         if plan.bounds is not None and plan.bounds.min is not None:
-            torch_compat.check(made >= plan.bounds.min)
+            torch_compat.check(size >= plan.bounds.min)
         if plan.bounds is not None and plan.bounds.max is not None:
-            torch_compat.check(made <= plan.bounds.max)
+            torch_compat.check(size <= plan.bounds.max)
         if plan.shape_id is not None:
-            first = self._of_shape_id.setdefault(plan.shape_id, made)
-            if first is not made:
-                torch_compat.check(first == made)
-        return self._register(expr, made, source)
+            first = self._of_shape_id.setdefault(plan.shape_id, size)
+            if first is not size:
+                torch_compat.check(first == size)
+        return self._register(expr, size, source)
 
     def _strides(
         self, real: torch.Tensor, source: Source, plan: TensorPlan, sizes: list[Number]
     ) -> list[Number]:
+        """Return the strides of a fake: formulas of its sizes, symbols or constants."""
         strides: list[Any] = [None] * real.dim()
         real_strides = real.stride()
+        # From the smallest stride up: an inferred stride is a formula of the stride before it.
         for dim in sorted(range(real.dim()), key=lambda d: (real_strides[d], real.size(d), -d)):
             planned = plan.strides[dim]
             if isinstance(planned, Inferred):
@@ -245,23 +274,27 @@ class Geometry:
         return strides
 
     def _share(self, number: Number, source: Source) -> Number:
+        """Give the number of another tensor to a size of this tensor, with a binding if it is symbolic."""
         if isinstance(number, torch.SymInt):
             self._add_binding(source, number.node.expr)
         return number
 
     def _make_number(self, expr: sympy.Expr, value: int, source: Source) -> Number:
-        made = self.env.create_symintnode(expr, hint=value, source=NamedSource(source))
-        return made if type(made) is int else self._register(expr, made, source)
+        """Return ``expr`` as a number of the trace. ShapeEnv returns an int if the expression is constant."""
+        number = self.env.create_symintnode(expr, hint=value, source=NamedSource(source))
+        return number if type(number) is int else self._register(expr, number, source)
 
     def _add_binding(self, source: Source, expr: sympy.Expr) -> None:
+        """Record that the number at ``source`` equals ``expr``."""
         self.bindings.append(Binding(source, expr))
         self._symbolic.add(source)
 
-    def _register(self, expr: sympy.Expr, made: object, source: Source) -> Any:
+    def _register(self, expr: sympy.Expr, number: object, source: Source) -> Any:
+        """Record the definition of a symbol by the first source that has it."""
         self._add_binding(source, expr)
         if isinstance(expr, sympy.Symbol):
-            self.primary.setdefault(expr, (source, made))
-        return made
+            self.primary.setdefault(expr, (source, number))
+        return number
 
 
 def _constraint(bounds: DimRange | Range, lowest: object) -> StrictMinMaxConstraint | None:
@@ -274,7 +307,10 @@ def _constraint(bounds: DimRange | Range, lowest: object) -> StrictMinMaxConstra
 
 
 def static_numbers(values: Sequence[Number]) -> list[int | None]:
-    """Return plain numbers unchanged, and None for symbolic numbers."""
+    """Return plain numbers unchanged, and None for symbolic numbers.
+
+    ``TensorIs`` guards compare the plain numbers.
+    """
     return [value if type(value) is int else None for value in values]
 
 

@@ -1,4 +1,4 @@
-"""The values that the traces of one code object have seen: a map from places to elements of a semilattice.
+"""The values that the traces of one code object have seen: a map from keys to elements of a semilattice.
 
 The elements of the semilattice are the observed values of one number (a size, a stride, an offset, an int or a
 float)::
@@ -9,9 +9,9 @@ float)::
 stride of another dimension. ``Inferred(dim)`` stays equal when the sizes change. The join is associative,
 commutative and idempotent, so observations of several calls, processes or ranks can be merged in any order.
 
-The map is a product of lattices, so two histories join place by place. A *place* identifies a number, for
+The map is a product of lattices, so two histories join key by key. A *key* identifies a number, for
 example dimension 0 of the tensor ``x`` with two dimensions. The same dimension of a tensor with another rank
-is another place.
+has another key.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class Dynamic(enum.Enum):
 
 
 DYNAMIC = Dynamic.DYNAMIC
+"""The only element of ``Dynamic``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class Inferred:
 
 
 Seen = int | float | Inferred | Dynamic
+"""An element of the semilattice without ``unset``."""
 
 
 def join(a: Seen | None, b: Seen | None) -> Seen | None:
@@ -59,40 +61,51 @@ def same(a: Seen, b: Seen) -> bool:
 
 
 def size_of(source: Source, rank: int, dim: int) -> str:
+    """Return the key of the size of a dimension."""
     return f"{source.name} size {dim}/{rank}"
 
 
 def stride_of(source: Source, rank: int, dim: int) -> str:
+    """Return the key of the stride of a dimension."""
     return f"{source.name} stride {dim}/{rank}"
 
 
 def offset_of(source: Source) -> str:
+    """Return the key of a storage offset."""
     return f"{source.name} offset"
 
 
 def number_of(source: Source) -> str:
+    """Return the key of an int or float."""
     return f"{source.name} number"
 
 
 class FrameHistory:
     """The observations of one code object. The driver keeps the history from trace to trace."""
 
-    def __init__(self, seen: Mapping[str, Seen] | None = None) -> None:
-        self._seen: dict[str, Seen] = dict(seen or {})
+    def __init__(self, values: Mapping[str, Seen] | None = None) -> None:
+        self._values: dict[str, Seen] = dict(values or {})
+        """The elements by key."""
         self._objects: dict[str, Callable[[], object]] = {}
+        """Weak references to the first object at each source, for ``is_another``."""
 
-    def observe(self, place: str, value: Seen) -> Seen:
-        """Join ``value`` into the element at ``place``. Return the new element."""
-        joined = join(self._seen.get(place), value)
+    def observe(self, key: str, value: Seen) -> Seen:
+        """Join ``value`` into the element at ``key``. Return the new element."""
+        joined = join(self._values.get(key), value)
         assert joined is not None
-        self._seen[place] = joined
+        self._values[key] = joined
         return joined
 
-    def get(self, place: str) -> Seen | None:
-        return self._seen.get(place)
+    def get(self, key: str) -> Seen | None:
+        """Return the element at ``key``, or None if no trace has seen the number."""
+        return self._values.get(key)
 
     def is_another(self, source: Source, obj: object) -> bool:
-        """Whether an earlier trace found another object than ``obj`` at ``source``."""
+        """Whether an earlier trace found another object than ``obj`` at ``source``.
+
+        The caller then guards properties of the object, because an identity guard would fail in the next
+        call.
+        """
         try:
             reference: Callable[[], object] = weakref.ref(obj)
         except TypeError:  # a class without weak references
@@ -101,36 +114,38 @@ class FrameHistory:
 
     def merged(self, other: FrameHistory) -> FrameHistory:
         """Return the join of two histories (of several calls, processes or ranks)."""
-        result = FrameHistory(self._seen)
-        for place, value in other._seen.items():
-            result.observe(place, value)
+        result = FrameHistory(self._values)
+        for key, value in other._values.items():
+            result.observe(key, value)
         return result
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, FrameHistory) and self._seen == other._seen
+        return isinstance(other, FrameHistory) and self._values == other._values
 
     __hash__ = None  # type: ignore[assignment]
 
     def to_json(self) -> str:
         """Return canonical text: equal histories give equal bytes."""
-        return json.dumps({place: _encode(v) for place, v in sorted(self._seen.items())})
+        return json.dumps({key: _encode(v) for key, v in sorted(self._values.items())})
 
     @staticmethod
     def from_json(text: str) -> FrameHistory:
         """Return the history that ``to_json`` wrote. Raise ValueError for other text."""
         data = json.loads(text)
         if not isinstance(data, dict):
-            raise ValueError("a shape profile is a JSON object from places to values")  # noqa: TRY004
-        return FrameHistory({place: _decode(value) for place, value in data.items()})
+            raise ValueError("a shape profile is a JSON object from keys to values")  # noqa: TRY004
+        return FrameHistory({key: _decode(value) for key, value in data.items()})
 
 
 def _encode(value: Seen) -> object:
+    """Return an element as a JSON value."""
     if value is DYNAMIC:
         return "dynamic"
     return {"inferred": value.dim} if isinstance(value, Inferred) else value
 
 
 def _decode(value: object) -> Seen:
+    """Return the element that ``_encode`` wrote. Raise ValueError for other values."""
     match value:
         case "dynamic":
             return DYNAMIC

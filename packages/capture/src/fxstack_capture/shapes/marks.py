@@ -1,6 +1,6 @@
 """Marks on tensors: the dimensions that the user wants dynamic or static.
 
-The attribute names are those of ``torch._dynamo.mark_dynamic`` and related functions, so marks from either
+``torch._dynamo.mark_dynamic`` and related functions write the same attributes, so marks from either
 API apply.
 """
 
@@ -18,6 +18,7 @@ from fxstack_capture.guards.records import MarksWithin
 # marks differ only in bounds or shape_id runs the same code.
 
 Dims = int | Iterable[int]
+"""One dimension or several. Negative dimensions count from the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +35,27 @@ class Marks:
     """The marks of one tensor. Dimensions are normalised to be non-negative."""
 
     dynamic: dict[int, DimRange]
+    """Dimensions of ``mark_dynamic``, with their bounds. It is an error if the size becomes a constant."""
     weak: frozenset[int]
+    """Dimensions of ``maybe_mark_dynamic``, which may become constants."""
     static: frozenset[int]
+    """Dimensions of ``mark_static``."""
     unbacked: dict[int, DimRange]
+    """Dimensions of ``mark_unbacked``, with their bounds."""
     shape_ids: dict[int, str]
     """Unbacked dimensions with the same id have the same size."""
 
 
 def mark_dynamic(tensor: torch.Tensor, dims: Dims, *, min: int | None = None, max: int | None = None) -> None:
     """Compile for any size of these dimensions. It is an error if the program needs one specific size."""
-    for dim in _each(tensor, dims):
+    for dim in _checked_dims(tensor, dims):
         _add(tensor, "_dynamo_dynamic_indices", dim)
         _add(tensor, "_dynamo_dynamic_range", DimRange(dim, min, max))
 
 
 def maybe_mark_dynamic(tensor: torch.Tensor, dims: Dims) -> None:
-    """Compile for any size of these dimensions if the program allows it."""
-    for dim in _each(tensor, dims):
+    """Compile for any size of these dimensions. They become constants if the program needs one size."""
+    for dim in _checked_dims(tensor, dims):
         _add(tensor, "_dynamo_weak_dynamic_indices", dim)
 
 
@@ -69,7 +74,7 @@ def mark_static(
         return tensor
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"mark_static expects a tensor/nn.Module class but received {type(tensor)}")
-    for dim in _each(tensor, range(tensor.dim()) if dims is None else dims):
+    for dim in _checked_dims(tensor, range(tensor.dim()) if dims is None else dims):
         _add(tensor, "_dynamo_static_indices", dim)
     return None
 
@@ -87,7 +92,7 @@ def mark_unbacked(
     Dimensions with the same ``shape_id``, of one tensor or of several, are assumed to have the same size. The
     graph asserts this when it runs (RuntimeError).
     """
-    for dim in _each(tensor, dims):
+    for dim in _checked_dims(tensor, dims):
         _add(tensor, "_dynamo_unbacked_indices", dim)
         bounds = tensor.__dict__.setdefault("_dynamo_unbacked_bounds", {})
         bounds[dim] = (min, max)
@@ -116,11 +121,11 @@ def is_address_guarded(tensor: torch.Tensor) -> bool:
 
 
 def marks_of(tensor: torch.Tensor) -> Marks:
-    """Return all marks on ``tensor``."""
+    """Return all marks on ``tensor``. The policy asks for the marks of each input tensor."""
     data = tensor.__dict__
     ranges = {
-        _normal(tensor, found.dim): DimRange(_normal(tensor, found.dim), found.min, found.max)
-        for found in data.get("_dynamo_dynamic_range", ())
+        _to_positive(tensor, marked.dim): DimRange(_to_positive(tensor, marked.dim), marked.min, marked.max)
+        for marked in data.get("_dynamo_dynamic_range", ())
     }
     bounds = data.get("_dynamo_unbacked_bounds", {})
     return Marks(
@@ -137,7 +142,9 @@ def marks_of(tensor: torch.Tensor) -> Marks:
                 | _indices(tensor, "_dynamo_strict_unbacked_indices")
             )
         },
-        shape_ids={_normal(tensor, dim): name for dim, name in data.get("_dynamo_shape_ids", {}).items()},
+        shape_ids={
+            _to_positive(tensor, dim): name for dim, name in data.get("_dynamo_shape_ids", {}).items()
+        },
     )
 
 
@@ -160,20 +167,24 @@ def marks_within(tensor: torch.Tensor) -> MarksWithin:
 
 
 def _indices(tensor: torch.Tensor, name: str) -> frozenset[int]:
-    return frozenset(_normal(tensor, dim) for dim in tensor.__dict__.get(name, ()))
+    """Return the dimensions in an attribute of marks, without negative numbers."""
+    return frozenset(_to_positive(tensor, dim) for dim in tensor.__dict__.get(name, ()))
 
 
-def _normal(tensor: torch.Tensor, dim: int) -> int:
+def _to_positive(tensor: torch.Tensor, dim: int) -> int:
+    """Return a dimension as a number that is not negative."""
     return dim % tensor.dim() if tensor.dim() else dim
 
 
-def _each(tensor: torch.Tensor, dims: Dims) -> list[int]:
-    found = [dims] if isinstance(dims, int) else list(dims)
-    for dim in found:
+def _checked_dims(tensor: torch.Tensor, dims: Dims) -> list[int]:
+    """Return the dimensions as a list. Raises IndexError for a dimension that the tensor lacks."""
+    indices = [dims] if isinstance(dims, int) else list(dims)
+    for dim in indices:
         if not -tensor.dim() <= dim < tensor.dim():
             raise IndexError(f"dimension {dim} of a tensor that has {tensor.dim()} dimensions")
-    return [dim % tensor.dim() for dim in found]
+    return [dim % tensor.dim() for dim in indices]
 
 
 def _add(tensor: torch.Tensor, name: str, item: object) -> None:
+    """Add a mark to the set in the attribute ``name`` of the tensor."""
     tensor.__dict__.setdefault(name, set()).add(item)

@@ -35,23 +35,30 @@ class Kind(enum.Enum):
     """The representation of a number in a trace."""
 
     STATIC = "static"
+    """A constant, which a guard compares."""
     DUCK = "duck"
     """Symbolic. Numbers with equal values share a symbol."""
     OWN = "own"
     """Symbolic, with its own symbol."""
     UNBACKED = "unbacked"
+    """Symbolic, without a value that decisions may use."""
     NAMED = "named"
     """A formula of the symbol of a named dimension."""
 
 
 @dataclass(frozen=True, slots=True)
 class SizePlan:
+    """The decision about one size. ``Geometry.size`` carries it out."""
+
     kind: Kind
     bounds: DimRange | Range | None = None
+    """The range that a mark or a contract gives to the size."""
     strict: bool = False
     """Whether it is an error if the program needs one specific value of this number."""
     named: Named | None = None
+    """The formula of a ``NAMED`` size."""
     solved: Solved | None = None
+    """The value of the name of a ``NAMED`` size in this call."""
     shape_id: str | None = None
     """Unbacked sizes with the same id are equal."""
 
@@ -62,14 +69,19 @@ _DUCK = SizePlan(Kind.DUCK)
 
 @dataclass(frozen=True, slots=True)
 class TensorPlan:
-    """One entry per dimension. A stride is a number, ``Inferred``, or ``DYNAMIC``."""
+    """The decisions about one tensor, with one entry per dimension.
+
+    A stride is a number, ``Inferred``, or ``DYNAMIC``.
+    """
 
     sizes: tuple[SizePlan, ...]
     strides: tuple[object, ...]
     offset_dynamic: bool
+    """Whether the storage offset is symbolic."""
 
     @property
     def static(self) -> bool:
+        """Whether no number of the tensor is symbolic. The fake then needs no symbols."""
         return (
             all(size.kind is Kind.STATIC for size in self.sizes)
             and DYNAMIC not in self.strides
@@ -86,8 +98,13 @@ def plan_tensor(
     *,
     choices: Choices = NOTHING_CHOSEN,
 ) -> TensorPlan:
-    """Observe a tensor and decide which of its numbers are symbolic."""
+    """Observe a tensor and decide which of its numbers are symbolic.
+
+    Called for each input tensor before its fake is made.
+    """
     rank = real.dim()
+    # Parameters keep their sizes, so symbols would only cost guards. Marks and choices by name can still
+    # make them symbolic.
     if isinstance(real, torch.nn.Parameter) or is_static(options):
         sizes = [_STATIC] * rank
     else:
@@ -103,15 +120,19 @@ def plan_tensor(
             sizes[dim] = SizePlan(Kind.UNBACKED)
     if contract is not None and id(real) in contract.tensors:
         rules = zip(contract.tensors[id(real)], real.size(), strict=True)
-        sizes = [_contracted(rule, size, contract) for rule, size in rules]
+        sizes = [_plan_contracted_size(rule, size, contract) for rule, size in rules]
     strides = [
-        _plan_stride(history, stride_of(source, rank, dim), seen, options)
-        for dim, seen in enumerate(describe_strides(real.size(), real.stride()))
+        _plan_stride(history, stride_of(source, rank, dim), stride, options)
+        for dim, stride in enumerate(describe_strides(real.size(), real.stride()))
     ]
-    place = offset_of(source)
+    offset_key = offset_of(source)
     offset = real.storage_offset()
-    known = history.get(place) is not None and not is_static(options)
-    return TensorPlan(tuple(sizes), tuple(strides), known and history.observe(place, offset) is DYNAMIC)
+    # The tracer observes an offset when the program reads it. Without a read, a graph serves every
+    # offset.
+    is_seen = history.get(offset_key) is not None and not is_static(options)
+    return TensorPlan(
+        tuple(sizes), tuple(strides), is_seen and history.observe(offset_key, offset) is DYNAMIC
+    )
 
 
 def is_static(options: CaptureOptions) -> bool:
@@ -119,16 +140,17 @@ def is_static(options: CaptureOptions) -> bool:
     return options.dynamic is False or not (options.dynamic or options.automatic_dynamic)
 
 
-def _plan_size(history: FrameHistory, place: str, size: int, options: CaptureOptions) -> SizePlan:
+def _plan_size(history: FrameHistory, key: str, size: int, options: CaptureOptions) -> SizePlan:
     """Plan a size without marks: it is symbolic if the history has seen two values, or by ``dynamic=True``."""
-    if history.observe(place, size) is DYNAMIC or options.dynamic:
+    if history.observe(key, size) is DYNAMIC or options.dynamic:
         return _DUCK
     return _STATIC
 
 
-def _plan_stride(history: FrameHistory, place: str, seen: int | Inferred, options: CaptureOptions) -> object:
-    joined = history.observe(place, seen)
-    return DYNAMIC if joined is DYNAMIC and not is_static(options) else seen
+def _plan_stride(history: FrameHistory, key: str, stride: int | Inferred, options: CaptureOptions) -> object:
+    """Plan a stride. It is symbolic if the history has seen two values and the options allow that."""
+    joined = history.observe(key, stride)
+    return DYNAMIC if joined is DYNAMIC and not is_static(options) else stride
 
 
 def _apply_choices(real: torch.Tensor, source: Source, sizes: list[SizePlan], choices: Choices) -> None:
@@ -161,7 +183,7 @@ def _apply_marks(real: torch.Tensor, source: Source, history: FrameHistory, size
         sizes[dim] = SizePlan(Kind.UNBACKED, bounds, shape_id=marks.shape_ids.get(dim))
 
 
-def _contracted(rule: DimRule, size: int, contract: Bound) -> SizePlan:
+def _plan_contracted_size(rule: DimRule, size: int, contract: Bound) -> SizePlan:
     """Return the plan of a size that a contract describes.
 
     Sizes of 0 and 1 have their own graphs. A named dimension also has its own graph if its value makes
@@ -185,8 +207,8 @@ def plan_number(
 ) -> Kind:
     """Observe an int or float and decide whether it is symbolic.
 
-    ``dynamic=True`` makes numbers that callers pass symbolic from the start. Numbers that are configuration
-    (attributes, globals) become symbolic only when they change.
+    ``dynamic=True`` makes numbers that callers pass symbolic from the start. Numbers that are
+    configuration (attributes, globals) become symbolic only when they change.
     """
     if contract is not None and source in contract.numbers:
         return Kind.STATIC if contract.numbers[source] is None else Kind.OWN
@@ -214,6 +236,8 @@ def describe_strides(sizes: Sequence[int], strides: Sequence[int]) -> list[int |
     The function visits the dimensions from the smallest stride up, and compares each with the previous
     dimension.
     """
+    # An inferred stride stays equal when sizes change, so a new size does not make the strides dynamic,
+    # too.
     result: list[int | Inferred] = list(strides)
     order = sorted(range(len(sizes)), key=lambda dim: (strides[dim], sizes[dim], -dim))
     for below, dim in pairwise(order):

@@ -21,14 +21,14 @@ _VERSION = 1
 
 
 def key_of(code: CodeType) -> str:
-    """Return the key of a function's history."""
+    """Return the key of a function's history. Another version of the function has another key."""
     parts = (code.co_code, repr((code.co_names, code.co_varnames, code.co_freevars)).encode())
     digest = sha256(b"\0".join(parts)).hexdigest()[:16]
     return f"{code.co_qualname} {digest}"
 
 
 class ShapeProfile:
-    """Histories by function. A profile is immutable: joining profiles makes a new profile."""
+    """Histories by function. A profile is immutable. Joining profiles makes a new profile."""
 
     def __init__(self, histories: Mapping[str, FrameHistory] | None = None) -> None:
         self._histories = dict(histories or {})
@@ -68,7 +68,7 @@ class ShapeProfile:
         if not isinstance(functions, dict):
             raise ValueError("a shape profile has an object of functions")  # noqa: TRY004
         return ShapeProfile(
-            {key: FrameHistory.from_json(json.dumps(seen)) for key, seen in functions.items()}
+            {key: FrameHistory.from_json(json.dumps(values)) for key, values in functions.items()}
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:

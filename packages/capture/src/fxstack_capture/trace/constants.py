@@ -30,6 +30,7 @@ PLAIN_TYPES: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float, torch
 """Maps each type of symbolic number to the type that the program sees."""
 
 _VALUE_TYPES = PYTHON_LITERALS | {type(NotImplemented)}
+"""Python's literal types, whose instances a dictionary finds by value."""
 
 IMMUTABLE_TYPES: frozenset[type] = (
     _VALUE_TYPES
@@ -37,6 +38,7 @@ IMMUTABLE_TYPES: frozenset[type] = (
     | numpy_types.CONSTANT_TYPES
     | {range, *torch_compat.PYBIND_ENUMS, *OF_THE_INTERPRETER}
 )
+"""Types whose instances are constants: the trace uses the objects themselves and compares them by value."""
 
 DESCRIPTOR_TYPES: frozenset[type] = frozenset(
     {
@@ -55,6 +57,7 @@ IDENTITY_TYPES: frozenset[type] = DESCRIPTOR_TYPES | {
     types.ModuleType,
     type,
 }
+"""Types of definitions, whose instances are guarded by identity and are their own proxies."""
 
 
 def is_value(key: Any) -> bool:
@@ -67,7 +70,7 @@ def is_value(key: Any) -> bool:
 
 
 def is_constant_key(key: Any) -> bool:
-    """Whether a dictionary key is its own proxy. Such a key is compared by value or by identity."""
+    """Whether a dictionary key is its own proxy. A constant key is compared by value or by identity."""
     cls = type(key)
     if cls in IMMUTABLE_TYPES or cls in IDENTITY_TYPES or isinstance(key, (enum.Enum, type)):
         return True

@@ -31,9 +31,10 @@ from fxstack_capture.trace.state import Objects
 
 
 def diff(objects: Objects) -> Effects:
-    """Return all side effects so far.
+    """Return all side effects so far, in the order of replay.
 
-    The proxies do not change, so a trace may call ``diff`` several times.
+    Called when the trace ends, and by code that asks whether the program has changed anything. The
+    proxies do not change, so a trace may call ``diff`` several times.
     """
     # Iterators advance before any other effect, so that they do not see the new contents of their containers.
     # An iterator that takes items of others comes first, since the others do not count these items.
@@ -43,6 +44,8 @@ def diff(objects: Objects) -> Effects:
         changes = _changes(objects, entry)
         records += changes
         instance = objects.instances.get(id(entry.proxy))
+        # A written object must be distinct from others in later calls: the graph replays the write by
+        # one name.
         if changes or (instance is not None and instance.changed):
             objects.distinctions.note_written(entry)
     records += _classes(objects)
@@ -55,9 +58,9 @@ def _changes(objects: Objects, entry: Entry) -> list[Effect]:
     """Return the writes to one pre-existing object. The dictionary of an instance is an entry of its own."""
     key = id(entry.proxy)
     records: list[Effect] = []
-    held = objects.contents.get(key)
-    if held is not None:
-        records += _container(entry.proxy, held, entry.source)
+    items_when_wrapped = objects.contents.get(key)
+    if items_when_wrapped is not None:
+        records += _container(entry.proxy, items_when_wrapped, entry.source)
     if key in objects.append_only and entry.proxy:
         records.append(ListExtend(entry.source, tuple(entry.proxy)))
     state = objects.dicts.get(key)
@@ -65,9 +68,9 @@ def _changes(objects: Objects, entry: Entry) -> list[Effect]:
         records += _dictionary(state)
     for raw, value in objects.contexts.get(key, {}).items():
         records.append(SlotSet(entry.source, raw.__objclass__, raw.__name__, value))
-    known = objects.slots.get(key)
-    if known:
-        records += _slots(entry.proxy, known, entry.source)
+    slot_contents = objects.slots.get(key)
+    if slot_contents:
+        records += _slots(entry.proxy, slot_contents, entry.source)
     cell = objects.cells.get(key)
     if cell is not None:
         records += _cell(cell)
@@ -75,103 +78,112 @@ def _changes(objects: Objects, entry: Entry) -> list[Effect]:
 
 
 def _dictionary(state: LazyDict) -> Iterator[Effect]:
+    """Yield the writes to a lazily read dictionary."""
     for key, value in state.changes():
         yield (DictDelete(state.source, key) if value is ABSENT else DictSet(state.source, key, value))
 
 
-def _container(proxy: object, held: tuple[Any, ...], source: Source) -> Iterator[Effect]:
+def _container(proxy: object, originals: tuple[Any, ...], source: Source) -> Iterator[Effect]:
+    """Yield the writes to a container. ``originals`` are its items when it was wrapped."""
     if isinstance(proxy, list):
-        yield from list_changes(held, list(list.__iter__(proxy)), source)
+        yield from list_changes(originals, list(list.__iter__(proxy)), source)
     elif isinstance(proxy, collections.deque):
-        now = tuple(collections.deque.__iter__(proxy))
-        if not _same(now, held):
-            yield DequeReplace(source, now)
+        items = tuple(collections.deque.__iter__(proxy))
+        if not _are_identical(items, originals):
+            yield DequeReplace(source, items)
     elif isinstance(proxy, set):
-        yield from _set_changes(proxy, held, source)
+        yield from _set_changes(proxy, originals, source)
     elif isinstance(proxy, dict):
-        yield from _dict_changes(proxy, held, source)
+        yield from _dict_changes(proxy, originals, source)
 
 
-def _same(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
+def _are_identical(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
+    """Whether two tuples have the same objects. An ``__eq__`` of the program must not run."""
     return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
 
 
-def list_changes(held: tuple[Any, ...], now: list[Any], source: Source) -> Iterator[Effect]:
-    """Yield one slice assignment between the common prefix and the common suffix."""
-    shorter = min(len(held), len(now))
+def list_changes(originals: tuple[Any, ...], items: list[Any], source: Source) -> Iterator[Effect]:
+    """Yield one slice assignment between the common prefix and the common suffix.
+
+    ``originals`` are the items when the list was wrapped, and ``items`` the present items.
+    """
+    shorter = min(len(originals), len(items))
     start = 0
-    while start < shorter and held[start] is now[start]:
+    while start < shorter and originals[start] is items[start]:
         start += 1
     tail = 0
-    while tail < shorter - start and held[len(held) - 1 - tail] is now[len(now) - 1 - tail]:
+    while tail < shorter - start and originals[len(originals) - 1 - tail] is items[len(items) - 1 - tail]:
         tail += 1
-    if start < len(held) - tail or start < len(now) - tail:
-        yield ListReplace(source, start, len(held) - tail, tuple(now[start : len(now) - tail]))
+    if start < len(originals) - tail or start < len(items) - tail:
+        yield ListReplace(source, start, len(originals) - tail, tuple(items[start : len(items) - tail]))
 
 
-def _set_changes(proxy: set[Any], held: tuple[Any, ...], source: Source) -> Iterator[Effect]:
-    now = tuple(set.__iter__(proxy))
-    old = {id(m) for m in held}
-    new = {id(m) for m in now}
+def _set_changes(proxy: set[Any], originals: tuple[Any, ...], source: Source) -> Iterator[Effect]:
+    """Yield one record of the removed and the added members."""
+    members = tuple(set.__iter__(proxy))
+    old = {id(m) for m in originals}
+    new = {id(m) for m in members}
     if old != new:
-        removed = tuple(m for m in held if id(m) not in new)
-        added = tuple(m for m in now if id(m) not in old)
+        removed = tuple(m for m in originals if id(m) not in new)
+        added = tuple(m for m in members if id(m) not in old)
         yield SetChange(source, removed, added)
 
 
-def _dict_changes(proxy: dict[Any, Any], held: tuple[Any, ...], source: Source) -> Iterator[Effect]:
+def _dict_changes(proxy: dict[Any, Any], originals: tuple[Any, ...], source: Source) -> Iterator[Effect]:
     """Yield the writes to an instance of a dict subclass whose items were wrapped at once.
 
-    The longest prefix with the right order stays. The other items are stored again.
+    The longest prefix with the right order stays. The other items are stored again, so that the order of
+    the real dictionary is right, too.
     """
-    now = (
+    items = (
         list(collections.OrderedDict.items(proxy))
         if isinstance(proxy, collections.OrderedDict)
         else list(dict.items(proxy))
     )
-    place = {id(key): index for index, (key, _) in enumerate(held)}
-    old = {id(key): value for key, value in held}
-    stay: set[int] = set()
+    index_of = {id(key): index for index, (key, _) in enumerate(originals)}
+    old = {id(key): value for key, value in originals}
+    kept_keys: set[int] = set()
     last = -1
-    for key, _ in now:
-        index = place.get(id(key), -1)
+    for key, _ in items:
+        index = index_of.get(id(key), -1)
         if index <= last:
             break
         last = index
-        stay.add(id(key))
-    for key, _ in held:
-        if id(key) not in stay:
+        kept_keys.add(id(key))
+    for key, _ in originals:
+        if id(key) not in kept_keys:
             yield DictDelete(source, key)
-    for key, value in now:
-        if id(key) not in stay or old[id(key)] is not value:
+    for key, value in items:
+        if id(key) not in kept_keys or old[id(key)] is not value:
             yield DictSet(source, key, value)
 
 
-def _slots(proxy: object, known: dict[Any, Any], source: Source) -> Iterator[Effect]:
+def _slots(proxy: object, contents_at_read: dict[Any, Any], source: Source) -> Iterator[Effect]:
     """Yield the writes to the ``__slots__`` members that the program has read or written."""
-    for member, was in known.items():
+    for member, original in contents_at_read.items():
         try:
-            now = member.__get__(proxy)
+            content = member.__get__(proxy)
         except AttributeError:
-            now = ABSENT
-        if now is was:
+            content = ABSENT
+        if content is original:
             continue
-        if now is ABSENT:
+        if content is ABSENT:
             yield SlotDelete(source, member.__objclass__, member.__name__)
         else:
-            yield SlotSet(source, member.__objclass__, member.__name__, now)
+            yield SlotSet(source, member.__objclass__, member.__name__, content)
 
 
 def _cell(cell: Any) -> Iterator[Effect]:
+    """Yield the write to a cell of the program. A cell that was only read has no effect."""
     try:
-        now = cell.proxy.cell_contents
+        content = cell.proxy.cell_contents
     except ValueError:
         if cell.lazy is not None:
             yield CellClear(cell.source)
         return
-    if now is cell.lazy or (cell.loaded and now is cell.entered):
+    if content is cell.lazy or (cell.loaded and content is cell.entered):
         return
-    yield CellSet(cell.source, now)
+    yield CellSet(cell.source, content)
 
 
 def _contexts(objects: Objects) -> Iterator[Effect]:

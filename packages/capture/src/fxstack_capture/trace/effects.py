@@ -155,8 +155,8 @@ class Effects:
         for record in self.records:
             for field in _VALUE_FIELDS:
                 if hasattr(record, field):
-                    held = getattr(record, field)
-                    held_objects += held if field in _TUPLE_FIELDS else (held,)
+                    value = getattr(record, field)
+                    held_objects += value if field in _TUPLE_FIELDS else (value,)
         return tuple(held_objects)
 
     def identity(self) -> tuple[Any, ...]:
@@ -172,15 +172,23 @@ class Effects:
 
 
 def _fields(record: Effect) -> tuple[str, ...]:
+    """Return the names of the fields of a record."""
     return tuple(item.name for item in fields(record))
 
 
-def _identity(name: str, held: Any) -> Any:
+def _identity(name: str, value: Any) -> Any:
+    """Return the part of ``Effects.identity`` for one field.
+
+    Objects of the trace are compared by id, other fields by value.
+    """
     if name in _TUPLE_FIELDS:
-        return tuple(map(id, held))
-    return id(held) if name in _HELD_FIELDS else held
+        return tuple(map(id, value))
+    return id(value) if name in _OBJECT_FIELDS else value
 
 
 _TUPLE_FIELDS = ("items", "removed", "added", "args")
+"""Fields that hold a tuple of objects of the trace."""
 _VALUE_FIELDS = ("key", "value", *_TUPLE_FIELDS)
-_HELD_FIELDS = ("key", "value", "kwargs")
+"""Fields whose objects the replacement code rebuilds."""
+_OBJECT_FIELDS = ("key", "value", "kwargs")
+"""Fields that hold one object of the trace, or the dictionary of keyword arguments."""

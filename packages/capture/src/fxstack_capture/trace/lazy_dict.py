@@ -20,16 +20,23 @@ from fxstack_capture.trace.constants import is_constant_key, is_value
 
 
 class _Absent:
+    """The class of ``ABSENT``, so that the constant has a readable ``repr``."""
+
     def __repr__(self) -> str:
         return "ABSENT"
 
 
 ABSENT: Final[Any] = _Absent()
-DEFERRED: Final[Any] = object()  # the original value of a key that the program wrote before reading it
+"""The value of a key, attribute or slot that does not exist. None is a possible value of the program."""
+DEFERRED: Final[Any] = object()
+"""The original value of a key that the program wrote before reading it."""
 
 
 class Expanding(Protocol):
-    """The methods of the object model that a lazy dictionary uses."""
+    """The methods of the object model that a lazy dictionary uses.
+
+    This module cannot import the object model, which has lazy dictionaries in its tables.
+    """
 
     @property
     def trace(self) -> Any: ...
@@ -38,11 +45,14 @@ class Expanding(Protocol):
 
     def enter_from(self, obj: object, source: Source, stable: bool) -> Any: ...
 
-    def expanded(self, state: LazyDict) -> None: ...
+    def note_expanded(self, state: LazyDict) -> None: ...
 
 
 class LazyDict:
-    """State of one proxied dictionary."""
+    """State of a proxied dictionary.
+
+    Each first read of a key adds a guard, so that unread keys may change.
+    """
 
     __slots__ = (
         "deleted",
@@ -66,6 +76,12 @@ class LazyDict:
         stable: bool = False,
         uniform: bool | None = None,
     ) -> None:
+        """``original`` is the real dictionary, ``source`` its source, and ``proxy`` the dictionary to fill.
+
+        ``stable`` says that the dictionary is the namespace of a stable module, whose definitions get
+        sources of their own. ``uniform`` says that all keys are simple (see ``simple``); None if this
+        is not known yet.
+        """
         self.objects = objects
         self.original = original
         self.proxy = proxy
@@ -73,15 +89,22 @@ class LazyDict:
         self.stable = stable
         self.uniform = uniform
         self.known: dict[Any, Any] = {}
+        """Original values of the keys that the program has read or overwritten.
+
+        A value is the proxy of the original value, ABSENT or DEFERRED.
+        """
         self.deleted: set[Any] = set()
+        """Keys that the program has deleted, possibly before storing them again at the end."""
         self.expanded = False
+        """Whether the proxy holds all items. Later reads then need no guards."""
 
     def item_source(self, key: object) -> Source:
+        """Return the source of the value at ``key``. Its guard is added when the value is read."""
         if type(self.source) is InstanceDict and type(key) is str:
             return InstanceAttr(self.source.of, key)
-        return Key(self.source, key) if is_value(key) else self._place_of(key)
+        return Key(self.source, key) if is_value(key) else self._source_at_index(key)
 
-    def _place_of(self, key: object) -> Source:
+    def _source_at_index(self, key: object) -> Source:
         """Return the source of the value of a class or function as key, and guard the position of the key."""
         index = next(i for i, k in enumerate(self.original) if k is key)
         self.objects.trace.guard(KeyAt(self.source, index), IdentityIs(key, id(key)))
@@ -106,6 +129,7 @@ class LazyDict:
         """Read a key for the first time: guard the key and wrap its value."""
         original = self.original
         if key not in original:
+            # The code depends on the absence, too: a global that the program defines later hides a builtin.
             self.objects.trace.guard(self.source, HasKey(key, present=False))
             self.known[key] = ABSENT
             return ABSENT
@@ -119,6 +143,7 @@ class LazyDict:
         return not self.expanded and key not in self.proxy and key not in self.known and key in self.original
 
     def put(self, key: object, value: object) -> None:
+        """Store a simple key. The original value stays unread."""
         self.proxy[key] = value
 
     def remove(self, key: object) -> bool:
@@ -139,6 +164,7 @@ class LazyDict:
             # A key whose lookup failed stays in ``known`` as ABSENT, even if the program stores it later.
             present = {key for key, value in self.known.items() if value is not ABSENT}
             if self.proxy.keys() != present:
+                # The number of items now depends on which of the written keys were in the original.
                 self.expand()
             else:
                 self.objects.trace.guard(self.source, LengthIs(len(self.original)))
@@ -146,15 +172,18 @@ class LazyDict:
         return len(self.proxy)
 
     def names(self) -> set[Any]:
-        """Return the keys. The values are not read."""
+        """Return the keys, and guard them without their order. The values are not read."""
         if self.expanded:
             return set(self.proxy)
         self.objects.trace.guard(self.source, KeysAre(tuple(self.original), ordered=False))
-        gone = {key for key, was in self.known.items() if was is not ABSENT}
-        return {*(key for key in self.original if key not in gone), *self.proxy}
+        read_keys = {key for key, original in self.known.items() if original is not ABSENT}
+        return {*(key for key in self.original if key not in read_keys), *self.proxy}
 
     def expand(self) -> None:
-        """Fill the proxy completely, in the order of the original."""
+        """Fill the proxy completely, in the order of the original.
+
+        Called before C code reads or iterates over the proxy. Raises GraphBreak for ``sys.modules``.
+        """
         if self.expanded:
             return
         if self.original is sys.modules:  # tracing imports modules, which adds items
@@ -163,22 +192,25 @@ class LazyDict:
         self.objects.trace.guard(self.source, KeysAre(keys) if keys else LengthIs(0))
         with self.objects.trace.calls.without_effects(keys):
             self._expand_all(keys)
-        self.objects.expanded(self)
+        self.objects.note_expanded(self)
 
     def _expand_all(self, keys: tuple[Any, ...]) -> None:
         """Read all remaining items in the order of the original."""
         self.expanded = True
-        proxy, known = self.proxy, self.known
+        proxy, read_items = self.proxy, self.known
         full: dict[Any, Any] = {}
         self.known = {}  # rebuild in the order of the original
-        self._fill(keys, known, full)
+        self._fill(keys, read_items, full)
         late = {k: v for k, v in proxy.items() if k not in full}
         proxy.clear()
         proxy.update(full)
         proxy.update(late)
 
-    def _fill(self, keys: tuple[Any, ...], known: dict[Any, Any], full: dict[Any, Any]) -> None:
-        """Collect the items of the original that the program has not deleted in ``full``."""
+    def _fill(self, keys: tuple[Any, ...], read_items: dict[Any, Any], full: dict[Any, Any]) -> None:
+        """Collect the items of the original that the program has not deleted in ``full``.
+
+        ``read_items`` is ``known`` before the expansion.
+        """
         proxy = self.proxy
         values = tuple(self.original.values())
         for index, key in enumerate(keys):
@@ -186,52 +218,56 @@ class LazyDict:
                 self._expand_object(index, key, values[index], full)
             elif key in proxy and key not in self.deleted:
                 full[key] = proxy[key]
-                self.known[key] = known.get(key, DEFERRED)
-            elif key not in known and key not in proxy:
+                self.known[key] = read_items.get(key, DEFERRED)
+            elif key not in read_items and key not in proxy:
                 self._expand_one(index, key, full)
             else:
-                self.known[key] = known.get(key, DEFERRED)
+                self.known[key] = read_items.get(key, DEFERRED)
 
     def _expand_one(self, index: int, key: object, full: dict[Any, Any]) -> None:
+        """Wrap an item that the program has neither read nor written."""
         source = self.item_source(key) if is_value(key) else ValueAt(self.source, index)
         value = self.objects.enter_from(self.original[key], source, self.stable)
         self.known[key] = full[key] = value
 
-    def _expand_object(self, index: int, key: object, value_outside: object, full: dict[Any, Any]) -> None:
+    def _expand_object(self, index: int, key: object, original_value: object, full: dict[Any, Any]) -> None:
         """Wrap an item whose key has a proxy. The key's ``__hash__`` may be the program's."""
         objects = self.objects
         proxy = objects.enter(key, KeyAt(self.source, index))
-        value = objects.enter_from(value_outside, ValueAt(self.source, index), self.stable)
+        value = objects.enter_from(original_value, ValueAt(self.source, index), self.stable)
         for table in (self.known, full):
             objects.trace.calls.watched(dict.__setitem__, table, proxy, value)
 
     def changes(self) -> Iterator[tuple[Any, Any]]:
         """Yield (key, new value) or (key, ABSENT) in the order in which to apply them to the original."""
-        proxy, known = self.proxy, self.known
-        stay = self._staying()
-        for key, was in known.items():
-            if was is not ABSENT and key not in stay:
+        proxy, originals = self.proxy, self.known
+        kept_keys = self._unmoved_keys()
+        for key, original in originals.items():
+            if original is not ABSENT and key not in kept_keys:
                 yield key, ABSENT
-        for key, now in proxy.items():
-            if key not in stay or known.get(key, ABSENT) is not now:
-                yield key, now
+        for key, value in proxy.items():
+            if key not in kept_keys or originals.get(key, ABSENT) is not value:
+                yield key, value
 
-    def _staying(self) -> set[Any]:
+    def _unmoved_keys(self) -> set[Any]:
         """Return the keys of the original that keep their place, so that they need not be removed."""
-        proxy, known = self.proxy, self.known
+        proxy, originals = self.proxy, self.known
         if not self.expanded:
-            gone = {k for k, was in known.items() if was is not ABSENT and k not in proxy}
-            return {k for k in proxy if k not in self.deleted} - gone
-        order = {k: i for i, k in enumerate(k for k, was in known.items() if was is not ABSENT)}
-        stay: set[Any] = set()
+            deleted_keys = {
+                k for k, original in originals.items() if original is not ABSENT and k not in proxy
+            }
+            return {k for k in proxy if k not in self.deleted} - deleted_keys
+        order = {k: i for i, k in enumerate(k for k, original in originals.items() if original is not ABSENT)}
+        kept_keys: set[Any] = set()
         last = -1
         for key in proxy:
-            place = order.get(key, -1)
-            if place <= last:
+            index = order.get(key, -1)
+            if index <= last:
+                # A key that was stored again is at the end. Keys after it must be stored after it, too.
                 break
-            last = place
-            stay.add(key)
-        return stay
+            last = index
+            kept_keys.add(key)
+        return kept_keys
 
     def has_changed(self, key: str) -> bool:
         """Whether the program has written to a key. This test adds no guard."""
@@ -241,6 +277,7 @@ class LazyDict:
 
     @property
     def changed(self) -> bool:
+        """Whether the program has changed any item."""
         return next(self.changes(), None) is not None
 
 
@@ -253,3 +290,4 @@ def _is_simple(key: object) -> bool:
 
 
 _OF_CLASSES = (type.__eq__, type.__hash__)
+"""The comparison and the hash of classes without a metaclass that replaces them."""

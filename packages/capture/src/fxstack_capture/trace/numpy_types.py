@@ -15,6 +15,7 @@ TORCH_OF: dict[np.dtype, torch.dtype] = {
 """NumPy dtypes in native byte order, with the tensor dtype that ``torch.from_numpy`` returns."""
 
 NUMPY_OF: dict[torch.dtype, np.dtype] = {theirs: ours for ours, theirs in TORCH_OF.items()}
+"""The inverse of ``TORCH_OF``."""
 
 SCALAR_TYPES: frozenset[type] = frozenset(dtype.type for dtype in TORCH_OF)
 """Classes of scalars that their Python number and their dtype describe completely."""
@@ -29,6 +30,7 @@ DTYPE_CLASSES: frozenset[type] = frozenset(map(type, TORCH_OF))
 """Classes of dtype objects. Each class has one instance in native byte order."""
 
 CONSTANT_TYPES: frozenset[type] = SCALAR_TYPES | DTYPE_CLASSES
+"""Types of NumPy objects that are constants of a trace."""
 
 
 def is_dtype_like(value: object) -> bool:

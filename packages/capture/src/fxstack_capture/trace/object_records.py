@@ -15,7 +15,8 @@ from fxstack_capture.trace.records import DeferredLocal
 class Parts:
     """The parts of a function that a call needs beside the code.
 
-    ``fn`` keeps the id of the function valid.
+    The parts of a function from outside are objects of the trace. ``fn`` keeps the id of the function
+    valid, which is the key of ``ObjectTables.parts``.
     """
 
     fn: FunctionType
@@ -36,7 +37,9 @@ class ProxiedCell:
     source: Source
     lazy: DeferredLocal | None
     entered: Any = None
+    """The wrapped content, if ``loaded``. Another content at the end of the trace is a side effect."""
     loaded: bool = False
+    """Whether the program has read the original content."""
 
 
 class ConsumedIterator:
@@ -54,6 +57,10 @@ class ConsumedIterator:
         self.source = source
         self.taken = 0
         self.ended = False
+        """Whether the trace has reached the end.
+
+        The real iterator must then be exhausted by one more ``next``.
+        """
 
     def next(self) -> Any:
         """Return the next item: ``DeferredLocal``, ``DeferredTuple`` or an object of the trace.
@@ -63,7 +70,7 @@ class ConsumedIterator:
         raise NotImplementedError
 
     def steps(self) -> int:
-        """Return the number of real calls of ``next``."""
+        """Return how many times the replacement code calls the real ``next`` when the frame is left."""
         return self.taken + self.ended
 
 
@@ -79,23 +86,27 @@ class Recipe:
 class Recipes:
     """The calls of library functions that made classes in the trace, from constants alone.
 
-    The replacement code makes such a class anew in each call, as plain Python does.
+    The replacement code makes the class anew in each call, as plain Python does.
     """
 
     def __init__(self) -> None:
-        self._made: dict[int, tuple[type, Recipe, dict[str, Any]]] = {}
+        self._by_class_id: dict[int, tuple[type, Recipe, dict[str, Any]]] = {}
+        """By the id of the class: the class, its recipe, and its namespace when it was made."""
 
     def note(
         self, cls: type, function: Callable[..., type], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        self._made[id(cls)] = cls, Recipe(function, args, kwargs), dict(vars(cls))
+        """Record the call that made ``cls``, with the attributes that the class has now."""
+        self._by_class_id[id(cls)] = cls, Recipe(function, args, kwargs), dict(vars(cls))
 
     def of(self, cls: type) -> Recipe | None:
         """Return the recipe of ``cls``, unless the program has changed the class since."""
-        entry = self._made.get(id(cls))
+        entry = self._by_class_id.get(id(cls))
         if entry is None:
             return None
-        _, recipe, before = entry
-        now = vars(cls)
-        same = before.keys() == now.keys() and all(now[name] is value for name, value in before.items())
-        return recipe if same else None
+        _, recipe, original_namespace = entry
+        namespace = vars(cls)
+        is_unchanged = original_namespace.keys() == namespace.keys() and all(
+            namespace[name] is value for name, value in original_namespace.items()
+        )
+        return recipe if is_unchanged else None

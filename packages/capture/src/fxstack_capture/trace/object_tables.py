@@ -18,6 +18,7 @@ class ObjectTables:
     """The objects that one trace has met. An *object from outside* existed before the trace."""
 
     registry: Registry = field(default_factory=Registry)
+    """Maps originals to proxies and back."""
     append_only: dict[int, tuple[list[Any], Source]] = field(default_factory=dict)
     """Lists from outside whose items the trace has not read, with their sources, by id of the proxy.
 
@@ -52,7 +53,7 @@ class ObjectTables:
     guarded_by_repr: set[int] = field(default_factory=set)
     """Ids of objects from outside that are guarded by their text instead of their identity."""
     weak_proxies: dict[int, Any] = field(default_factory=dict)
-    """The proxy of the referent by the id of the weak proxy that the trace made of it."""
+    """The proxies of referents, by the id of the weak proxy that the trace made."""
     context: dict[ContextVar[Any], Any] = field(default_factory=dict)
     """The values that the program wrote to context variables."""
     tokens: dict[int, tuple[Token[Any], Any]] = field(default_factory=dict)
@@ -60,7 +61,10 @@ class ObjectTables:
     cache_keys: dict[Any, Any] = field(default_factory=dict)
     """One key object for all equal keys of a ``functools.lru_cache``, by (id of the cache, key)."""
     reads: list[tuple[Any, Any]] | None = None
-    """If not None, each read of an attribute, global or cell: the holder and the name."""
+    """If not None, each read of an attribute, global or cell: the holder and the name, None for a cell.
+
+    The list is set while a backward of the program is traced, to find the state that the backward reads.
+    """
     deferred: list[Effect] = field(default_factory=list)
     """Calls that the replacement code makes when the frame ends."""
     contents: dict[int, tuple[Any, ...]] = field(default_factory=dict)

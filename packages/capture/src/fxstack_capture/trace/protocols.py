@@ -1,4 +1,7 @@
-"""Protocols of the torch side and the interpreter, which lower folders call back into."""
+"""Protocols of the torch side and the interpreter, which lower folders call back into.
+
+The implementations import this folder, so this folder cannot import them.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +26,11 @@ from fxstack_capture.trace.records import (
 
 
 class Arrays(Protocol):
-    """NumPy arrays of the trace."""
+    """NumPy arrays of the trace: tensors behind NumPy's functions (subpackage ``torch_side.arrays``)."""
 
     @property
-    def tracer(self) -> TorchSide: ...
+    def tracer(self) -> TorchSide:
+        """The torch side of the trace."""
 
     @property
     def objects(self) -> Any:
@@ -48,13 +52,19 @@ class Arrays(Protocol):
         """Call a NumPy function through its counterpart on tensors."""
 
     def text(self, fn: Callable[..., str], array: Any, *spec: str) -> str:
-        """Call ``str``, ``repr`` or ``format``."""
+        """Call ``str``, ``repr`` or ``format``.
+
+        The text of an array reads its elements, so most texts break the graph.
+        """
 
     def iterate(self, array: Any) -> Iterator[Any]:
-        """Return an iterator over the rows of an array."""
+        """Return an iterator over the rows of an array. Called by ``iter`` of the program and of C code."""
 
-    def refuse(self, what: str) -> NoReturn:
-        """Raise the graph break for an unsupported use of an array."""
+    def refuse(self, use: str) -> NoReturn:
+        """Raise the graph break for an unsupported use of an array.
+
+        ``use`` describes the use in the message.
+        """
 
 
 class AssumedTruths(Protocol):
@@ -88,7 +98,10 @@ class AssumedTruths(Protocol):
 
 
 class TorchSide(Protocol):
-    """Tensors, symbolic numbers and the FX graph (subpackage ``torch_side``)."""
+    """Tensors, symbolic numbers and the FX graph (subpackage ``torch_side``).
+
+    Rules and object loads call it for each value that is or holds a tensor.
+    """
 
     @property
     def arrays(self) -> Arrays:
@@ -124,10 +137,12 @@ class TorchSide(Protocol):
         """
 
     @property
-    def geometry(self) -> Geometry: ...
+    def geometry(self) -> Geometry:
+        """The maker of symbols, with the expressions that the inputs must equal."""
 
     @property
-    def history(self) -> FrameHistory: ...
+    def history(self) -> FrameHistory:
+        """The values that earlier traces of the code have seen. Changed values become symbolic."""
 
     @property
     def overrides(self) -> Any:
@@ -146,7 +161,10 @@ class TorchSide(Protocol):
         """Call ``__get__``, ``__set__`` or ``__delete__`` of an attribute descriptor of ``Tensor``."""
 
     def construction_of(self, tensor: torch.Tensor) -> Construction | None:
-        """Return the call that constructed a wrapper subclass tensor in the trace, or None."""
+        """Return the call that constructed a wrapper subclass tensor in the trace, or None.
+
+        Code that rebuilds the tensor repeats the call.
+        """
 
     def load_attr(self, tensor: torch.Tensor, name: str) -> Any:
         """Load an attribute of a tensor.
@@ -155,16 +173,23 @@ class TorchSide(Protocol):
         becomes a bound method.
         """
 
-    def store_attr(self, tensor: torch.Tensor, name: str, value: object) -> None: ...
+    def store_attr(self, tensor: torch.Tensor, name: str, value: object) -> None:
+        """Assign an attribute of a tensor, as an instruction of the program does."""
 
     def is_symbolic(self, value: object) -> bool:
         """Whether ``value`` is a SymInt, SymFloat or SymBool."""
 
     def guard_flag(self, getter: Callable[..., Any], args: tuple[Any, ...] = ()) -> None:
-        """Guard the result of ``getter(*args)``. ``getter`` is a C function."""
+        """Guard the result of ``getter(*args)``, a flag of torch that the trace depends on.
+
+        ``getter`` is a C function.
+        """
 
     def drawn_at(self, value: object) -> Source | None:
-        """Return the source of a symbolic number that the frame draws anew in each call, or None."""
+        """Return the source of a symbolic number that the frame draws anew in each call, or None.
+
+        The replacement code reads a drawn number from its source.
+        """
 
     def number_in(self, tensor: torch.Tensor) -> Any:
         """Return ``tensor.item()`` as an unbacked symbol, regardless of the options."""
@@ -173,12 +198,16 @@ class TorchSide(Protocol):
         """Call ``torch.nn.Parameter(data, requires_grad)``."""
 
     def function_of(self, fn: Callable[[Any], Any], number: Any) -> Any:
-        """Make ``fn(number)`` a further input if an input holds ``number``. Return None if not possible."""
+        """Make ``fn(number)`` a further input if an input holds ``number``.
+
+        The replacement code then computes the result before the graph runs. Return None if not
+        possible.
+        """
 
     def place_of(self, number: Any) -> Source | None:
         """Return the source of a symbolic number that is an input or computed from inputs, or None.
 
-        The replacement code can read such a source before the graph runs.
+        The replacement code reads the number from its source before the graph runs.
         """
 
     def open_truth(self, value: object) -> Any:
@@ -187,7 +216,10 @@ class TorchSide(Protocol):
         """
 
     def extremum(self, fn: Callable[..., Any], first: Any, second: Any) -> Any:
-        """Return ``min`` or ``max`` of two numbers or tensors that the graph computes, or ``NotImplemented``."""
+        """Return ``min`` or ``max`` of two numbers or tensors that the graph computes.
+
+        ``NotImplemented`` for other operands, which Python compares.
+        """
 
     def counted(self, tensor: torch.Tensor) -> Any:
         """Return ``tensor.item()`` as ``number_in`` does. Guards read a small CPU tensor that is an input."""
@@ -196,7 +228,10 @@ class TorchSide(Protocol):
         """Set ``meta["recompute"] = tag`` on every node that is recorded inside the block."""
 
     def leave_checkpoint(self, values: object) -> None:
-        """Remove the tag from the nodes that compute ``values``, a tensor or a container of tensors."""
+        """Remove the tag from the nodes that compute ``values``, a tensor or a container of tensors.
+
+        The partitioner decides about the results of a checkpoint.
+        """
 
     def assume(self, value: torch.Tensor, *, truth: bool) -> bool:
         """Assume that ``bool(value)`` is ``truth``. Return False if the assumption is impossible.
@@ -206,7 +241,7 @@ class TorchSide(Protocol):
 
     @property
     def assumptions(self) -> AssumedTruths:
-        """Truth values that ``assume`` has assumed."""
+        """Truth values that ``assume`` has assumed, which the replacement code checks."""
 
     def decided(self, truth: torch.SymBool) -> Any:
         """Return ``truth`` as a bool, guarded, if the trace knows it.
@@ -215,13 +250,16 @@ class TorchSide(Protocol):
         """
 
     def specialize(self, value: object) -> Any:
-        """Return the plain number of a symbolic number and add the guard."""
+        """Return the plain number of a symbolic number and guard it. Other values are returned unchanged."""
 
     def function_mode(self) -> AbstractContextManager[object]:
         """Record the torch calls that C code makes on fakes of the trace while the block runs."""
 
     def python_type(self, tensor: torch.Tensor) -> type:
-        """Return the type that the program sees for a fake (Tensor, Parameter, ...)."""
+        """Return the type that the program sees for a fake (Tensor, Parameter, ...).
+
+        The class of the fake itself differs.
+        """
 
     def source_of(self, tensor: torch.Tensor) -> Source | None:
         """Return the source of the real tensor that a fake represents.
@@ -243,29 +281,42 @@ class TorchSide(Protocol):
         """
 
     def finish(self, outputs: Sequence[Any]) -> CapturedCode:
-        """Finish the graph. ``outputs`` are fakes and symbolic numbers, in order."""
+        """Finish the graph after the last instruction.
+
+        ``outputs`` are fakes and symbolic numbers, in order.
+        """
 
     def unrecorded(self) -> AbstractContextManager[None]:
-        """Do not record torch calls inside the block: the tracer makes the calls, even while C code runs."""
+        """Do not record torch calls inside the block.
+
+        The tracer makes the calls itself, even while C code runs, so they are not operations of the
+        program.
+        """
 
     @property
     def mode(self) -> AbstractContextManager[Any]:
-        """The fake-tensor mode of the trace."""
+        """The fake-tensor mode of the trace. C code and torch functions on fakes run under it."""
 
 
 class Interpreter(Protocol):
-    """The bytecode interpreter (subpackage ``interpreter``)."""
+    """The bytecode interpreter (subpackage ``interpreter``).
+
+    It runs the code of the program on objects of the trace.
+    """
 
     tracing: bool
     """Whether the trace is running. False while the trace is being finished or abandoned."""
 
     def current_frame(self) -> Any:
-        """Return the innermost interpreted frame (``interpreter.frame.Frame``)."""
+        """Return the innermost interpreted frame (``interpreter.frame.Frame``).
+
+        Rules read its globals and its position.
+        """
 
     def truth_of_result(self, value: object) -> bool:
         """Return the truth of ``value``, which is the result of the current instruction.
 
-        If one truth of a tensor only leads to a ``raise``, assume the other one (``interpreter.checks``).
+        If one truth value of a tensor only leads to a ``raise``, assume the other truth value (``interpreter.checks``).
         """
 
     def call_function(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -293,10 +344,13 @@ class Interpreter(Protocol):
         """Return a key of the program's blocks that can act on an exception of the current instruction."""
 
     def raises(self, error: BaseException) -> bool:
-        """Whether ``error`` has left a frame of the program."""
+        """Whether ``error`` has left a frame of the program, and so is no error of the tracer."""
 
     def demand_program(self, error: BaseException) -> None:
-        """Raise GraphBreak if the program did not raise ``error``."""
+        """Raise GraphBreak if the program did not raise ``error``.
+
+        Plain Python may not raise an error of the tracer.
+        """
 
     def dealt_with(self, error: BaseException) -> None:
         """Record that a rule handles ``error``. Raises GraphBreak if the program did not raise ``error``."""
@@ -307,10 +361,16 @@ class Interpreter(Protocol):
 
     @property
     def root_step(self) -> int:
-        """Index of the step that the root frame is executing."""
+        """Index of the step that the root frame is executing.
+
+        A later attempt can stop the trace before this step.
+        """
 
     def user_stack(self) -> tuple[tuple[str, int, str], ...]:
-        """Return (file, line, function) of the interpreted frames, innermost last."""
+        """Return (file, line, function) of the interpreted frames, innermost last.
+
+        Guards and messages show the stack.
+        """
 
     def module_stack(self) -> dict[str, tuple[str, str]]:
         """Return path and class of each module whose ``forward`` is running, innermost last.
@@ -319,4 +379,4 @@ class Interpreter(Protocol):
         """
 
     def run_body(self, fn: FunctionType, namespace: object) -> Any:
-        """Run the body of a class statement in ``namespace``."""
+        """Run the body of a class statement in ``namespace``, before the metaclass makes the class."""

@@ -42,7 +42,10 @@ def _copy_of(generator: Any) -> Any:
 
 
 class Draws:
-    """The draws of one trace. ``source_of`` returns the source of a generator."""
+    """The draws of one trace.
+
+    ``source_of`` returns the source of a generator. ``geometry`` returns the maker of symbols.
+    """
 
     def __init__(
         self, source_of: Callable[[object], Source | None], geometry: Callable[[], Geometry]
@@ -50,7 +53,9 @@ class Draws:
         self._source_of = source_of
         self._geometry = geometry
         self.made: list[Draw] = []
+        """All draws in the order of the program, which the replacement code repeats."""
         self._copies: dict[int, Any] = {}
+        """One copy for each generator, by id. The copy advances with the draws of the trace."""
 
     def draw(
         self,
@@ -59,7 +64,7 @@ class Draws:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """Return the result of a draw: symbolic numbers, a list of such numbers, or None.
+        """Return the result of a draw: a symbolic number, a list of symbolic numbers, or None.
 
         Raises GraphBreak.
         """
@@ -109,12 +114,17 @@ class Draws:
         return source
 
     def _copy(self, generator: Any) -> Any:
+        """Return the copy of a generator.
+
+        The first draw makes the copy; the real generator must not advance.
+        """
         copy = self._copies.get(id(generator))
         if copy is None:
             copy = self._copies[id(generator)] = _copy_of(generator)
         return copy
 
     def _symbols(self, example: object, source: Source) -> Any:
+        """Return symbols for the numbers of an example: one number, a list of numbers, or None."""
         if example is None:
             return None
         if type(example) is list:
@@ -122,9 +132,11 @@ class Draws:
         return self._number(example, source)
 
     def _number(self, example: Any, source: Source) -> Any:
+        """Return the symbol of one drawn number. Raises GraphBreak if the result is not a number."""
         if type(example) not in (int, float):
             text = f"{source.name}, which gives a {type(example).__qualname__},"
             raise graph_break("unsupported-call", text)
+        # The example of a symbol need not be the number of this call, since no decision depends on it.
         if not can_be_symbolic(example):
             example = type(example)(1)
         return self._geometry().drawn(example, source)

@@ -29,12 +29,16 @@ class DeferredLocal:
 
 
 class DeferredTuple:
-    """A tuple with items that no instruction has loaded. The tuple is only in local slots and cells."""
+    """A tuple with items that no instruction has loaded.
+
+    Loading the tuple wraps its items. The tuple is only in local slots and cells.
+    """
 
     __slots__ = ("parts",)
 
     def __init__(self, parts: tuple[Any, ...]) -> None:
         self.parts = parts
+        """The items: ``DeferredLocal``, ``DeferredTuple`` or objects of the trace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,11 @@ class AttributeWrite:
 
 @dataclass(frozen=True, slots=True)
 class Construction:
-    """The call that constructed ``made``, a tensor of a wrapper subclass, without the attributes set afterwards."""
+    """The call that constructed ``made``, a tensor of a wrapper subclass.
+
+    The replacement code repeats the call if the tensor leaves the frame. Attributes that the program set
+    afterwards are not part of the call.
+    """
 
     made: torch.Tensor
     function: Callable[..., Any]
@@ -63,6 +71,7 @@ class CapturedCode:
 
     graph_module: GraphModule
     inputs: tuple[Source, ...]
+    """The source of each placeholder, in order."""
     example_inputs: tuple[Any, ...]
     overrides_classes: bool = False
     """Whether inputs or values have classes with ``__torch_function__``.
@@ -94,7 +103,7 @@ Blocks = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class TracePlan:
-    """How a frame is traced, as its earlier attempts have found."""
+    """How a frame is traced, as decided from the outcomes of its earlier attempts."""
 
     polyfills: bool = False
     """Whether polyfills replace C code that calls the program's functions, so that the graph can break there."""
@@ -110,34 +119,43 @@ class TracePlan:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """The root frame returned ``value``."""
+    """The root frame returned ``value``, an object of the trace."""
 
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
 class StoppedFrame:
-    """A frame before instruction ``offset``, or inside of an instruction that calls the next inlined frame.
+    """A frame that the trace left before or inside of the instruction at ``offset``.
 
-    ``stack`` may hold ``interpreter.values.NULL``. A call instruction has already popped its operands from
-    ``stack``. ``local_values`` maps names to values; a variable that was never loaded has a
-    ``DeferredLocal``, an unbound variable has no key. ``cells`` maps the names of cell variables and free
-    variables to cells. ``handling`` is the number of exceptions that this frame is handling (0 outside of
-    ``except`` blocks). ``handled`` is the innermost of these exceptions, ``handled_outside`` is the exception
-    that its callers are handling. ``made`` says that the result of the instruction is already on the stack,
-    and that the return value of the callee is not the result.
+    The last frame is before its instruction. Each frame above is inside of a call of the next inlined
+    frame.
     """
 
     code: CodeType
     namespace: dict[str, object]
+    """The globals of the function."""
     offset: int
     stack: tuple[Any, ...]
+    """The values on the stack, and ``NULL``. A call instruction has already popped its operands."""
     local_values: dict[str, Any]
+    """Local variables by name.
+
+    A variable that was never loaded has a ``DeferredLocal``. An unbound variable has no key.
+    """
     cells: dict[str, CellType]
+    """Cells by the names of cell variables and free variables."""
     handling: int
+    """Number of exceptions that this frame is handling (0 outside of ``except`` blocks)."""
     handled: BaseException | None = None
+    """The innermost exception that this frame is handling."""
     handled_outside: BaseException | None = None
+    """The exception that the callers of the frame are handling."""
     made: bool = False
+    """Whether the result of the instruction is on the stack.
+
+    The return value of the callee is then dropped.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +173,10 @@ class Raised:
 
 
 RootOutcome = Returned | Stopped | Raised
+"""How the interpretation of the root frame ended."""
 
 NOTHING = object()
+"""The value of ``Link.made`` if the result is the return value. None is a possible result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,3 +187,4 @@ class Link:
 
 
 RETURNED = Link()
+"""The link of a resumable call whose result is the value that the callee returns."""

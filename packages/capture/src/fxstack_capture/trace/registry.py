@@ -22,17 +22,28 @@ class Entry:
     original: Any
     proxy: Any
     source: Source
+    """Where the trace read the object first. Guards name the object by this source."""
 
 
 class Registry:
-    """Entries by the id of the original and by the id of the proxy."""
+    """Entries by the id of the original and by the id of the proxy.
+
+    Each object has one proxy, so that ``is`` has the right answer in the trace.
+    """
 
     def __init__(self) -> None:
         self.by_original: dict[int, Entry] = {}
+        """Entries by the id of the object from outside."""
         self.by_proxy: dict[int, Entry] = {}
+        """Entries by the id of the proxy, in the order in which the objects were wrapped."""
         self.new: dict[int, object] = {}
+        """The objects that the program made during the trace, by id."""
 
     def add(self, original: object, proxy: object, source: Source) -> Entry:
+        """Register a pair, so that later reads of the object find its proxy.
+
+        The proxy of an object is never replaced.
+        """
         entry = Entry(original, proxy, source)
         self.by_original[id(original)] = entry
         self.by_proxy[id(proxy)] = entry

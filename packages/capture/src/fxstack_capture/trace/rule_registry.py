@@ -16,6 +16,7 @@ from typing import Any
 from fxstack_capture.callers import plainly
 
 Rule = Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], Any]
+"""A function ``rule(context, fn, args, kwargs)`` that runs in place of ``fn``."""
 Request = tuple[Any, tuple[Any, ...], dict[str, Any]]
 """A call to make: the callable, its arguments and its keywords."""
 
@@ -39,7 +40,9 @@ class Registry:
         self.forwarding: set[int] = set()
         """Ids of the callables whose rules return the call to make (a ``Request``) in place of a result."""
         self._codes: dict[int, Rule] = {}
+        """Rules by the id of a code object. All functions with the code have the rule."""
         self._names: dict[str, dict[str, Rule]] = {}
+        """Rules by qualified name, then by module. Module "" stands for any module."""
         self.classes: dict[type, Rule] = {}
         """Rules for calls of instances of a class, without its subclasses."""
         self._alive: list[object] = []  # keeps the keys alive, so that their ids stay valid

@@ -31,20 +31,25 @@ from fxstack_capture.trace.records import TracePlan
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 Request = tuple[Any, tuple[Any, ...]]
+"""A polyfill and its arguments."""
 
 
 @dataclass(slots=True)
 class Trace:
-    """One attempt. The driver sets the parts. Each part reaches the other parts through this record."""
+    """One attempt to trace a frame.
+
+    The driver sets the parts. Each part reaches the other parts through this record.
+    """
 
     options: CaptureOptions
     guards: GuardSet
+    """The conditions under which the compiled code is valid."""
     objects: Objects
     calls: Calls
     torch: TorchSide
     interp: Interpreter
     for_entry: bool = True
-    """Whether the replacement becomes an entry. The guards of an entry read the graph's inputs for it."""
+    """Whether the replacement becomes an entry. The guards of an entry also read the inputs of the graph."""
     contract: Bound | None = None
     """The shape contract of the arguments, or None."""
     choices: Choices = NOTHING_CHOSEN
@@ -56,10 +61,12 @@ class Trace:
     may_fall_back: bool = False
     """Whether the replacement may fall back to eager."""
     plan: TracePlan = field(default_factory=TracePlan)
+    """The conclusions of earlier attempts to trace the frame."""
     call_raises: Callable[[], BaseException | None] = lambda: None
     """Called at each call that may raise for tensor data. Returns an error that the call is to raise."""
 
     def guard(self, source: Source, check: Check) -> None:
+        """Add a guard, with the line of the program that needs it."""
         self.guards.add(source, check, self.interp.user_stack())
 
 
@@ -75,15 +82,19 @@ class Objects(ObjectTables, ABC):
         self.classes = ClassReads(self.registry, trace.guard, self.enter)
         """The class attributes that the trace has read, with the guards on them."""
         self.distinctions = Distinctions(self.registry, trace.guard, self.varies)
+        """Objects that must stay different in later calls."""
         self.addresses = Addresses(
             self.registry,
             trace.guard,
             self.distinctions.note_identified,
             lambda: trace.interp.current_frame().globals.get("__name__") == "copy",
         )
+        """The results of ``id`` and ``hash`` that the program has received."""
         is_interpreted = lambda fn: trace.calls.is_interpreted(fn)  # noqa: E731, PLW0108 - set later
         self.recreated = RecreatedFunctions(trace.guard, is_interpreted)
+        """Functions that are new in each call, and are guarded by their code."""
         self.draws = Draws(self.source_of, lambda: trace.torch.geometry)
+        """Random numbers that the frame draws in each call."""
 
     # --- the registry ------------------------------------------------------------------------
 
@@ -106,13 +117,16 @@ class Objects(ObjectTables, ABC):
         return self.registry.is_new(obj)
 
     def note_new(self, obj: object) -> None:
-        """Record that the program made ``obj`` (a function, class, cell, ...) during the trace."""
+        """Record that the program made ``obj`` (a function, class, cell, ...) during the trace.
+
+        New objects need no guards, and the program may change them.
+        """
         self.registry.new[id(obj)] = obj
         if isinstance(obj, type):
             self._made_at[id(obj)] = self.trace.interp.root_step
 
     def made_at(self, obj: object) -> int | None:
-        """Return the step of the root frame in which the program made a class."""
+        """Return the step of the root frame in which the program made a class, or None for other objects."""
         return self._made_at.get(id(obj))
 
     def varies(self, obj: object) -> bool:
@@ -122,7 +136,7 @@ class Objects(ObjectTables, ABC):
     # --- lazy dictionaries -------------------------------------------------------------------
 
     def add_dict(self, state: LazyDict) -> LazyDict:
-        """Register a lazily read dictionary."""
+        """Register a lazily read dictionary. Its proxy then stands for the real dictionary."""
         self.registry.add(state.original, state.proxy, state.source)
         self.dicts[id(state.proxy)] = self.lazy[id(state.proxy)] = state
         return state
@@ -141,7 +155,7 @@ class Objects(ObjectTables, ABC):
         self.instances[id(obj)] = state
         return self.add_dict(state)
 
-    def expanded(self, state: LazyDict) -> None:
+    def note_expanded(self, state: LazyDict) -> None:
         """Record that ``state`` has read all items. ``LazyDict.expand`` calls this method."""
         self.lazy.pop(id(state.proxy), None)
 
@@ -152,11 +166,13 @@ class Objects(ObjectTables, ABC):
             return state
         if id(namespace) in self.dicts:
             return self.dicts[id(namespace)]
+        # The program may have read the dictionary as an object (``globals()``) before.
         entry = self.registry.by_original.get(id(namespace))
         if entry is not None:
             return self.dicts[id(entry.proxy)]
         name = namespace.get("__name__", "?")
         source = pinned(namespace, f"globals of {name}")
+        # Functions with one code object may have several globals. The entry is valid for one of them.
         if namespace is self.root_globals:
             self.trace.guard(Globals(), IdentityIs(namespace, id(namespace)))
         state = LazyDict(self, namespace, {}, source, stable=is_stable_module(name), uniform=True)
@@ -170,6 +186,7 @@ class Objects(ObjectTables, ABC):
 
         ``namespace`` is the real ``__globals__`` of a function. Raises the real NameError.
         """
+        # This is the most frequent load of an object, so it reads the dictionaries without further calls.
         state = self.namespaces.get(id(namespace)) or self.namespace(namespace)
         if self.reads is not None:
             self.reads.append((state.original, name))
@@ -186,9 +203,11 @@ class Objects(ObjectTables, ABC):
         return value
 
     def store_global(self, namespace: dict[str, object], name: str, value: object) -> None:
+        """Run STORE_GLOBAL. The write is a side effect, and the real namespace stays unchanged."""
         self.namespace(namespace).put(name, value)
 
     def delete_global(self, namespace: dict[str, object], name: str) -> None:
+        """Run DELETE_GLOBAL. Raises the real NameError."""
         if not self.namespace(namespace).remove(name):
             raise NameError(f"name '{name}' is not defined", name=name)
 
@@ -203,11 +222,18 @@ class Objects(ObjectTables, ABC):
 
     @abstractmethod
     def enter_from(self, obj: object, source: Source, stable: bool) -> Any:
-        """Wrap a member of a namespace. A definition of a stable module gets a source of its own."""
+        """Wrap a member of a namespace.
+
+        A definition of a stable module gets a source of its own, so that its guards do not depend on
+        the path to it.
+        """
 
     @abstractmethod
     def expand(self, obj: object) -> None:
-        """Fill a lazy proxy (of a dictionary or object) completely, so that C code may read it."""
+        """Fill a lazy proxy (of a dictionary or object) completely, so that C code may read it.
+
+        Every item is then guarded.
+        """
 
     @abstractmethod
     def bind(self, raw: object, obj: object) -> Any:
@@ -228,10 +254,12 @@ class Objects(ObjectTables, ABC):
         """
 
     @abstractmethod
-    def store_attr(self, obj: object, name: str, value: object) -> None: ...
+    def store_attr(self, obj: object, name: str, value: object) -> None:
+        """Follow CPython's attribute protocol for a store. An object from outside is not written."""
 
     @abstractmethod
-    def delete_attr(self, obj: object, name: str) -> None: ...
+    def delete_attr(self, obj: object, name: str) -> None:
+        """Follow CPython's attribute protocol for a deletion. Raises the real AttributeError."""
 
     @abstractmethod
     def function_parts(
@@ -248,7 +276,7 @@ class Objects(ObjectTables, ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Record the guards that depend on the whole trace."""
+        """Record the guards that depend on the whole trace. Called once, after the last instruction."""
 
 
 class Calls(Protocol):
@@ -258,13 +286,16 @@ class Calls(Protocol):
     """Maps each class to the flags and the walk that ``calls.scan`` uses."""
 
     @property
-    def objects(self) -> Objects: ...
+    def objects(self) -> Objects:
+        """The object model of the trace."""
 
     @property
-    def trace(self) -> Trace: ...
+    def trace(self) -> Trace:
+        """The trace to which the dispatch belongs."""
 
     @property
-    def rules(self) -> dict[int, Any]: ...
+    def rules(self) -> dict[int, Any]:
+        """Rules by the id of the callable that they replace."""
 
     def call(self, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call any callable of the trace. Raises the program's exceptions and GraphBreak."""
@@ -284,8 +315,12 @@ class Calls(Protocol):
     def is_interpreted(self, fn: FunctionType) -> bool:
         """Whether a call of ``fn`` interprets its code, and no rule or marker of a library applies."""
 
-    def request(self, what: str, *operands: Any) -> Request | None:
-        """Return the polyfill of a C function, with its arguments (``calls.polyfills``), or None."""
+    def request(self, name: str, *operands: Any) -> Request | None:
+        """Return the polyfill of an operation, with its arguments (``calls.polyfills``).
+
+        ``name`` is the operation: a truth test, an attribute load, ``next``. Return None if C code
+        can run on the operands.
+        """
 
     def native(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a C function on objects of the trace.
@@ -310,7 +345,8 @@ class Calls(Protocol):
         ``is_not``.
         """
 
-    def unary(self, op: Callable[[Any], Any], value: object) -> Any: ...
+    def unary(self, op: Callable[[Any], Any], value: object) -> Any:
+        """Call a unary function of module ``operator``."""
 
     def truth(self, value: object) -> bool:
         """Return ``bool(value)`` for a conditional jump. Raises GraphBreak for tensors."""
@@ -328,4 +364,5 @@ class Calls(Protocol):
         """Return the rule of a callable by identity. A Python function has a rule only while it has its original code."""
 
     @property
-    def leaves(self) -> dict[int, tuple[object, bool]]: ...
+    def leaves(self) -> dict[int, tuple[object, bool]]:
+        """The cached answers of ``is_leaf``, with the callable, by the id of the callable."""

@@ -15,6 +15,7 @@ from typing import Final, Self
 from fxstack_capture.trace.state import Trace
 
 STATE: Final = threading.local()
+"""The setting of the running thread, as attribute ``error``."""
 
 
 class error_on_graph_break(contextlib.ContextDecorator):
@@ -29,6 +30,7 @@ class error_on_graph_break(contextlib.ContextDecorator):
     def __init__(self, error: bool) -> None:
         self._error = error
         self._before: list[bool] = []
+        """The settings to restore. One object may be entered several times."""
 
     def __enter__(self) -> Self:
         self._before.append(getattr(STATE, "error", False))
@@ -40,8 +42,11 @@ class error_on_graph_break(contextlib.ContextDecorator):
 
 
 def is_error(trace: Trace) -> bool:
-    """Whether a graph break is an error at the present place of ``trace``."""
+    """Whether a graph break is an error at the present place of ``trace``.
+
+    The program may have changed the setting in this trace.
+    """
     objects = trace.objects
     state = objects.instances.get(id(STATE))
-    seen = {} if state is None else state.proxy
-    return bool(seen.get("error", getattr(STATE, "error", False)))
+    thread_state = {} if state is None else state.proxy
+    return bool(thread_state.get("error", getattr(STATE, "error", False)))

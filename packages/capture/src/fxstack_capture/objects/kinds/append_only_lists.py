@@ -33,7 +33,8 @@ APPEND_METHODS: Final = frozenset({"append", "extend"})
 def enter(objects: Objects, obj: object, source: Source) -> list[Any] | None:
     """Return the proxy of a list, without reading the items if the list is new.
 
-    Return None for other objects.
+    Return None for other objects. Called by the loads below, and for the owner of a bound ``append`` that
+    a graph break left on the stack.
     """
     if type(obj) is not list:
         return None
@@ -80,6 +81,10 @@ def in_attribute(objects: Objects, obj: object, name: str) -> list[Any] | None:
 
 
 def _in_dict(objects: Objects, state: LazyDict, name: str) -> list[Any] | None:
+    """Return the proxy of an unread list in a lazily read dictionary.
+
+    Return None if the program has read the key.
+    """
     if not state.is_deferred(name):
         return None
     return enter(objects, state.original[name], state.item_source(name))
@@ -89,7 +94,7 @@ def _in_dict(objects: Objects, state: LazyDict, name: str) -> list[Any] | None:
 
 
 def length(objects: Objects, proxy: list[Any]) -> Any:
-    """Return the length. A length that has changed between calls is a symbol."""
+    """Return the length without reading the items. A length that has changed between calls is a symbol."""
     original, source = objects.append_only[id(proxy)]
     before = objects.trace.torch.enter_number(len(original), Converted(source, _LENGTH))
     return before + len(proxy) if proxy else before
@@ -115,19 +120,23 @@ def _item_at(objects: Objects, proxy: list[Any], key: torch.SymInt) -> Any:
     The source of the item contains the source of the index.
     """
     original, source = objects.append_only[id(proxy)]
-    at = objects.trace.torch.place_of(key)
-    if at is None or (proxy and key < 0) or not -len(original) <= key.node.hint < len(original):
+    index_source = objects.trace.torch.place_of(key)
+    if index_source is None or (proxy and key < 0) or not -len(original) <= key.node.hint < len(original):
         expand(objects, proxy)
         return NULL
-    return objects.enter(original[key.node.hint], ItemAt(source, at))
+    return objects.enter(original[key.node.hint], ItemAt(source, index_source))
 
 
 def expand(objects: Objects, proxy: list[Any]) -> None:
-    """Insert the original items before the appended items."""
+    """Insert the original items before the appended items.
+
+    Called before any use of the list but appending, measuring and indexing. A list that is not
+    append-only is left unchanged.
+    """
     entry = objects.append_only.pop(id(proxy), None)
     if entry is None:
         return
     original, source = entry
-    held = items(objects, original, original, source)
-    proxy[:0] = held
-    objects.contents[id(proxy)] = tuple(held)
+    originals = items(objects, original, original, source)
+    proxy[:0] = originals
+    objects.contents[id(proxy)] = tuple(originals)

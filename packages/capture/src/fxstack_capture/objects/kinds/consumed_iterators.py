@@ -6,7 +6,7 @@ code after a graph break in a loop is compiled once, not once for each item. The
 real iterator when the frame is left (``advances``), before any other side effect.
 
 An iterator over other iterators (``zip``, ``map``, ``filter``) reads the other iterators; an ``enumerate``
-counts. An item of such an iterator is read part by part (``DeferredTuple``), so that a part that the program
+counts. The items of ``zip`` and ``enumerate`` are read part by part (``DeferredTuple``), so that a part that the program
 does not read is not guarded.
 """
 
@@ -40,18 +40,33 @@ class Consumed(ConsumedIterator):
     """A partially consumed iterator that the trace can read."""
 
     def __init__(self, objects: Objects, obj: Any, source: Source) -> None:
+        """``obj`` is the real iterator, which the trace never advances."""
         super().__init__(obj, source)
         self.objects = objects
 
     def leave_to_other(self) -> None:
-        """Do not count the last item, because another iterator will take it for real. Raises GraphBreak."""
+        """Do not count the last item, because another iterator takes it with a real ``next``.
+
+        An ``enumerate`` calls this method of the iterator that it reads. Raises GraphBreak.
+        """
         raise self.refuse("an iterator over a function")
 
-    def refuse(self, what: str) -> BaseException:
-        return graph_break("unsupported-object", f"{what} that was partially consumed outside of the graph")
+    def refuse(self, description: str) -> BaseException:
+        """Return the GraphBreak for an iterator that the trace cannot read.
+
+        ``description`` names it in the message.
+        """
+        return graph_break(
+            "unsupported-object", f"{description} that was partially consumed outside of the graph"
+        )
 
     def guarded_end(self, count: int) -> StopIteration:
-        """Guard that nothing follows after ``count`` items. Return the StopIteration to raise."""
+        """Guard that nothing follows after ``count`` items, and return the StopIteration to raise.
+
+        Raises GraphBreak if the container has changed since the iterator was made.
+        """
+        # The length hint of an iterator over a changed container counts new items, or is 0 for a
+        # dictionary of another size.
         if operator.length_hint(self.obj) != count:
             raise self.refuse("an iterator over a changed container")
         self.objects.trace.guard(Converted(self.source, _LENGTH_HINT), Equals(count))
@@ -64,20 +79,27 @@ class _OfContainer(Consumed):
 
     def __init__(self, objects: Objects, obj: Any, source: Source) -> None:
         super().__init__(objects, obj, source)
-        self._place = 0
+        self._position = 0
+        """Number of items that the trace has read."""
 
     def next(self) -> Any:
+        """Return the next item unread.
+
+        Its value is wrapped when the program loads it. The guards demand the class of the item.
+        """
         if self.ended:
             raise StopIteration
         self._demand_container()
         try:
-            value = native.upcoming(self.obj, self._place)
+            # Peek instead of calling ``next``: if the trace fails, plain Python runs the frame
+            # with the same iterator.
+            value = native.upcoming(self.obj, self._position)
         except IndexError:
-            raise self.guarded_end(self._place) from None
-        source = Upcoming(self.source, self._place)
+            raise self.guarded_end(self._position) from None
+        source = Upcoming(self.source, self._position)
         # Guard that an item exists. The program may not read the item itself.
         self.objects.trace.guard(source, TypeIs(type(value)))
-        self._place += 1
+        self._position += 1
         self.taken += 1
         if type(self.obj) is _DICT_ITEMS:
             return DeferredTuple(tuple(DeferredLocal(part, Item(source, i)) for i, part in enumerate(value)))
@@ -96,22 +118,23 @@ class _OfContainer(Consumed):
         container = next(iter(gc.get_referents(self.obj)), None)
         if container is None:
             return
-        where = Item(Converted(self.source, _REFERENTS), 0)
+        container_source = Item(Converted(self.source, _REFERENTS), 0)
         if type(container) is list:
-            proxy = append_only_lists.enter(self.objects, container, where)
+            proxy = append_only_lists.enter(self.objects, container, container_source)
             changed = self._is_changed_list(proxy)
         elif type(container) is dict:
-            changed = self.objects.dicts[id(self.objects.enter(container, where))].changed
+            changed = self.objects.dicts[id(self.objects.enter(container, container_source))].changed
         else:
             raise self.refuse(f"an iterator over a {type(container).__qualname__}")
         if changed:
             raise self.refuse("an iterator over a changed container")
 
     def _is_changed_list(self, proxy: Any) -> bool:
+        """Whether the program has changed the items of the list behind ``proxy`` during the trace."""
         if id(proxy) in self.objects.append_only:
             return bool(proxy)
-        held = self.objects.contents[id(proxy)]
-        return len(held) != len(proxy) or any(map(operator.is_not, held, proxy))
+        originals = self.objects.contents[id(proxy)]
+        return len(originals) != len(proxy) or any(map(operator.is_not, originals, proxy))
 
 
 class _Composed(Consumed):
@@ -125,46 +148,56 @@ class _Composed(Consumed):
         if len(parts) != 2:
             raise self.refuse(f"a {type(obj).__name__} with more arguments")
         self._parts = [(part, Item(Item(reduced, 1), i)) for i, part in enumerate(parts[1])]
+        """The arguments in ``__reduce__``, with their sources."""
 
     def function_and_iterators(self) -> tuple[Any, ...]:
         """Return the function of a ``map`` or ``filter`` and the iterators that it reads."""
-        self.asked(1)
+        self.inner_iterators(1)
         return self.objects.enter(*self._parts[0]), *(part for part, _ in self._parts[1:])
 
-    def asked(self, first: int = 0) -> list[Consumed]:
-        """Return the iterators that this iterator reads, in order."""
+    def inner_iterators(self, first: int = 0) -> list[Consumed]:
+        """Return the iterators that this iterator reads, in order.
+
+        ``first`` skips the function of a ``map`` or ``filter``, which is part 0.
+        """
         return [enter(self.objects, *part) for part in self._parts[first:]]
 
 
 class _Zip(_Composed):
+    """A ``zip``. It has no state of its own, so its inner iterators count the items."""
+
     def next(self) -> Any:
-        asked = self.asked()
-        if not asked:
+        iterators = self.inner_iterators()
+        if not iterators:
             raise StopIteration
-        return DeferredTuple(tuple([iterator.next() for iterator in asked]))
+        return DeferredTuple(tuple([iterator.next() for iterator in iterators]))
 
     def leave_to_other(self) -> None:
-        for iterator in self.asked():
+        for iterator in self.inner_iterators():
             iterator.leave_to_other()
 
 
 class _Map(_Composed):
+    """A ``map``. The trace calls its function on the items that its iterators return."""
+
     def next(self) -> Any:
         objects = self.objects
         fn = objects.enter(*self._parts[0])
-        items = tuple([entered(objects, i.next()) for i in self.asked(1)])
+        items = tuple([entered(objects, i.next()) for i in self.inner_iterators(1)])
         return objects.trace.calls.call(fn, items, {})
 
 
 class _Filter(_Composed):
+    """A ``filter``. The trace calls its function on each item until the function accepts an item."""
+
     def next(self) -> Any:
         objects = self.objects
         fn = objects.enter(*self._parts[0])
-        (iterator,) = self.asked(1)
+        (iterator,) = self.inner_iterators(1)
         while True:
             item = entered(objects, iterator.next())
-            passed = item if fn in (None, bool) else objects.trace.calls.call(fn, (item,), {})
-            if objects.trace.calls.truth(passed):
+            accepted = item if fn in (None, bool) else objects.trace.calls.call(fn, (item,), {})
+            if objects.trace.calls.truth(accepted):
                 return item
 
 
@@ -184,9 +217,10 @@ class _Enumerate(_Composed):
             self.ended = True
             raise
         iterator.leave_to_other()
+        # Part 1 of ``__reduce__`` is the number that the real ``enumerate`` would return next.
         number = DeferredLocal(*self._parts[1])
-        place, self.taken = self.taken, self.taken + 1
-        return DeferredTuple((entered(self.objects, number) + place if place else number, item))
+        index, self.taken = self.taken, self.taken + 1
+        return DeferredTuple((entered(self.objects, number) + index if index else number, item))
 
     def leave_to_other(self) -> None:
         raise self.refuse("an enumerate inside of another iterator")
@@ -200,27 +234,34 @@ class _OfArguments(Consumed):
 
     def __init__(self, objects: Objects, obj: Any, source: Source) -> None:
         super().__init__(objects, obj, source)
-        self._place = 0
+        self._position = 0
+        """Number of items that the trace has taken."""
         self._arguments: list[Any] | None = None
+        """The wrapped arguments, or None before the first item."""
 
     def arguments(self) -> list[Any]:
         """Return the arguments that would make an equal iterator now."""
         if self._arguments is None:
-            self._arguments = self._entered()
+            self._arguments = self._enter_arguments()
         return self._arguments
 
-    def _entered(self) -> list[Any]:
-        where, parts = self._where(), self.obj.__reduce__()[1]
-        self.objects.trace.guard(where, LengthIs(len(parts)))
-        self.demand(parts)
-        return [self.objects.enter(part, Item(where, i)) for i, part in enumerate(parts)]
+    def _enter_arguments(self) -> list[Any]:
+        """Wrap the arguments in ``__reduce__``, and guard their number."""
+        source, arguments = self._arguments_source(), self.obj.__reduce__()[1]
+        self.objects.trace.guard(source, LengthIs(len(arguments)))
+        self.demand(arguments)
+        return [self.objects.enter(part, Item(source, i)) for i, part in enumerate(arguments)]
 
-    def _where(self) -> Source:
+    def _arguments_source(self) -> Source:
+        """Return the source of the arguments: item 1 of the result of ``__reduce__``."""
         by: Any = type(self.obj).__reduce__
         return Item(Converted(self.source, by), 1)
 
     def demand(self, parts: tuple[Any, ...]) -> None:
-        """Check the arguments before they are wrapped. Raises GraphBreak."""
+        """Check the arguments before they are wrapped.
+
+        Subclasses raise GraphBreak for arguments that they do not support.
+        """
 
     def leave_to_other(self) -> None:
         self.taken -= 1
@@ -228,8 +269,8 @@ class _OfArguments(Consumed):
     def _take(self) -> int:
         """Take one item and return its index."""
         self.taken += 1
-        self._place += 1
-        return self._place - 1
+        self._position += 1
+        return self._position - 1
 
 
 class _Count(_OfArguments):
@@ -242,21 +283,21 @@ class _Count(_OfArguments):
 
     def next(self) -> Any:
         first, *step = self.arguments()
-        place = self._take()
-        return first + place * (step[0] if step else 1) if place else first
+        index = self._take()
+        return first + index * (step[0] if step else 1) if index else first
 
 
 class _Repeat(_OfArguments):
     """An ``itertools.repeat``. The number of remaining items is guarded."""
 
     def demand(self, parts: tuple[Any, ...]) -> None:
-        self._left = parts[1] if len(parts) > 1 else math.inf
+        self._remaining = parts[1] if len(parts) > 1 else math.inf
         if len(parts) > 1:
-            self.objects.trace.guard(Item(self._where(), 1), Equals(parts[1]))
+            self.objects.trace.guard(Item(self._arguments_source(), 1), Equals(parts[1]))
 
     def next(self) -> Any:
         item = self.arguments()[0]
-        if self._place >= self._left:
+        if self._position >= self._remaining:
             self.ended = True
             raise StopIteration
         self._take()
@@ -264,7 +305,10 @@ class _Repeat(_OfArguments):
 
 
 def _is_quiet(iterator: Any) -> bool:
-    """Whether an iterator of ``itertools`` implements ``__reduce__`` without a warning."""
+    """Whether an iterator of ``itertools`` implements ``__reduce__`` without a warning.
+
+    Later versions of Python may remove the method, so the trace reads these iterators only where it exists.
+    """
     # Python 3.12 deprecates copying and pickling of itertools objects.
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -278,6 +322,7 @@ _LISTS: Final[tuple[type, ...]] = (type(iter([])), type(reversed([])))
 _DICT_ITEMS: Final[type] = type(iter({}.items()))
 _DICTS: Final[tuple[type, ...]] = (type(iter({})), type(iter({}.values())), _DICT_ITEMS)
 _OF_MUTABLE: Final = frozenset((*_LISTS, *_DICTS))
+"""Types of iterators over containers that the program may change while it iterates."""
 
 _KINDS: dict[type, Callable[[Objects, Any, Source], Consumed]] = {
     **dict.fromkeys((*_LISTS, *_DICTS, type(iter(())), type(iter(range(0)))), _OfContainer),
@@ -287,10 +332,14 @@ _KINDS: dict[type, Callable[[Objects, Any, Source], Consumed]] = {
     filter: _Filter,
     enumerate: _Enumerate,
 }
+"""Maps each type of iterator that the trace can read to its class in this module. Other iterators break the graph."""
 
 
 def add(objects: Objects, obj: object, source: Source) -> None:
-    """Make ``obj``, which is its own proxy, readable if it is an iterator of a known type."""
+    """Make ``obj``, which is its own proxy, readable if it is an iterator of a known type.
+
+    Called when an iterator from outside is wrapped.
+    """
     kind = _KINDS.get(type(obj))
     if kind is not None and native.AVAILABLE:
         objects.iterators[id(obj)] = kind(objects, obj, source)
@@ -309,7 +358,7 @@ def enter(objects: Objects, obj: Any, source: Source) -> Consumed:
 def read_by(objects: Objects, obj: object) -> tuple[Any, ...]:
     """Return the function of a ``map`` or ``filter`` and the iterators that it reads.
 
-    Raises GraphBreak.
+    Called before a Python loop replaces the C code of the iterator. Raises GraphBreak.
     """
     consumed = objects.iterators[id(obj)]
     assert isinstance(consumed, _Composed)
@@ -317,7 +366,7 @@ def read_by(objects: Objects, obj: object) -> tuple[Any, ...]:
 
 
 def entered(objects: Objects, item: Any) -> Any:
-    """Return an item of an iterator as an object of the trace."""
+    """Return an item of an iterator as an object of the trace. Deferred items are wrapped."""
     if type(item) is DeferredLocal:
         return objects.enter(item.value, item.source)
     if type(item) is DeferredTuple:
@@ -326,7 +375,10 @@ def entered(objects: Objects, item: Any) -> Any:
 
 
 def close(objects: Objects) -> None:
-    """Guard that different iterators of one type stay different."""
+    """Guard that different iterators of one type stay different.
+
+    Called at the end of the trace: one iterator passed twice would be advanced twice.
+    """
     alike: dict[type, list[Source]] = {}
     for consumed in objects.iterators.values():
         alike.setdefault(type(consumed.obj), []).append(consumed.source)

@@ -19,7 +19,8 @@ from fxstack_capture.trace.state import Objects
 def items(objects: Objects, obj: object, iterator: Iterable[Any], source: Source) -> list[Any]:
     """Guard the exact type and length of a sequence and wrap its items.
 
-    ``iterator`` iterates over the sequence at C level.
+    ``iterator`` iterates over the sequence at C level, since the ``__iter__`` of a subclass may be code
+    of the program.
     """
     objects.trace.guard(source, TypeIs(type(obj)))
     values = list(iterator)
@@ -42,6 +43,7 @@ def tuple_(objects: Objects, obj: tuple[Any, ...], source: Source) -> tuple[Any,
 
 
 def size(objects: Objects, obj: torch.Size, source: Source) -> torch.Size:
+    """Wrap a ``torch.Size``. Its numbers may be symbolic."""
     entered = items(objects, obj, obj, source)
     proxy = torch.Size(entered)
     objects.registry.add(obj, proxy, source)
@@ -49,6 +51,10 @@ def size(objects: Objects, obj: torch.Size, source: Source) -> torch.Size:
 
 
 def list_(objects: Objects, obj: list[Any], source: Source) -> list[Any]:
+    """Copy a list with wrapped items.
+
+    ``Objects.contents`` keeps the original items to find the writes of the program.
+    """
     proxy: list[Any] = []
     # Register the proxy before wrapping the items, since a list may contain itself.
     objects.registry.add(obj, proxy, source)
@@ -58,6 +64,7 @@ def list_(objects: Objects, obj: list[Any], source: Source) -> list[Any]:
 
 
 def deque(objects: Objects, obj: collections.deque[Any], source: Source) -> collections.deque[Any]:
+    """Copy a deque with wrapped items and guard its ``maxlen``."""
     proxy: collections.deque[Any] = collections.deque(maxlen=obj.maxlen)
     objects.registry.add(obj, proxy, source)
     objects.trace.guard(
@@ -70,17 +77,20 @@ def deque(objects: Objects, obj: collections.deque[Any], source: Source) -> coll
 
 
 def dict_(objects: Objects, obj: dict[Any, Any], source: Source) -> dict[Any, Any]:
+    """Return the lazy proxy of a dictionary. No item is read yet."""
     objects.trace.guard(source, TypeIs(dict))
     return objects.add_dict(LazyDict(objects, obj, {}, source)).proxy
 
 
 def set_(objects: Objects, obj: set[Any], source: Source) -> Any:
+    """Copy a set, and record the original members to find the writes of the program."""
     proxy = _set_like(objects, obj, source)
     objects.contents[id(proxy)] = tuple(proxy)
     return proxy
 
 
 def frozenset_(objects: Objects, obj: frozenset[Any], source: Source) -> Any:
+    """Copy a frozenset with wrapped members."""
     return _set_like(objects, obj, source)
 
 
@@ -108,18 +118,22 @@ def _set_like(objects: Objects, obj: Any, source: Source) -> Any:
 def set_order(objects: Objects, proxy: Any) -> tuple[Any, ...] | None:
     """Return the members of a wrapped set in the iteration order of the original set.
 
-    Return None if any order is correct.
+    Return None if any order is correct. Called before the program iterates over the set: the hashes of
+    proxies give another order. Raises GraphBreak if the program has changed the set.
     """
     order = objects.set_orders.get(id(proxy))
     if order is None:
         return None
-    held = objects.contents[id(proxy)]
-    if len(order) != len(proxy) or any(ours is not theirs for ours, theirs in zip(held, proxy, strict=True)):
+    originals = objects.contents[id(proxy)]
+    if len(order) != len(proxy) or any(
+        original is not current for original, current in zip(originals, proxy, strict=True)
+    ):
         raise graph_break("unsupported-object", "iteration over a set of objects that the program changed")
     return order
 
 
 def slice_(objects: Objects, obj: slice, source: Source) -> slice:
+    """Wrap the three parts of a slice, which may be dynamic numbers."""
     objects.trace.guard(source, TypeIs(slice))
     start, stop, step = (
         objects.enter(getattr(obj, n), BuiltinAttr(source, n)) for n in ("start", "stop", "step")
@@ -130,4 +144,5 @@ def slice_(objects: Objects, obj: slice, source: Source) -> slice:
 
 
 def bytearray_(objects: Objects, obj: bytearray, source: Source) -> bytearray:
+    """Break the graph. A bytearray is mutable, and neither guards nor effects describe its bytes."""
     raise graph_break("unsupported-object", f"{source.name} is a bytearray")

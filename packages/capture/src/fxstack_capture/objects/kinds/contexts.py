@@ -24,12 +24,16 @@ CLASS: Final = torch.autograd.function.BackwardCFunction
 _C_CLASS: Final = torch_compat.FunctionBase
 
 _KEPT: Final = frozenset(getattr(_C_CLASS, n) for n in ("to_save", "non_differentiable", "dirty_tensors"))
+"""C attributes that only hold a value until ``forward`` returns."""
 _FLAG: Final = _C_CLASS.materialize_grads
+"""The argument of ``ctx.set_materialize_grads``, which can be written only."""
 _SAVED: Final = _C_CLASS.saved_tensors
 _UNREADABLE: Final = frozenset(getattr(_C_CLASS, name) for name in ("saved_variables", "_raw_saved_tensors"))
+"""C attributes whose load unpacks tensors or returns records of C++ that no guard compares."""
 
 
 def enter(objects: Objects, obj: object, source: Source) -> Any:
+    """Wrap a ``ctx`` as itself, with a guard on its class, and prepare lazy reads of its attributes."""
     objects.trace.guard(source, TypeIs(type(obj)))
     objects.registry.add_itself(obj, source)
     objects.add_instance_dict(obj, raw_dict(obj), {}, InstanceDict(source))
@@ -60,17 +64,21 @@ def _demand_unpacked(objects: Objects, obj: Any, source: Source) -> None:
     # Reading ``saved_tensors`` calls the unpack hooks, and a guard that reads the attribute would call
     # them, too.
     saved = obj._raw_saved_tensors
-    where = BuiltinAttr(source, "_raw_saved_tensors")
+    tensors_source = BuiltinAttr(source, "_raw_saved_tensors")
     guard = objects.trace.guard
-    guard(where, LengthIs(len(saved)))
-    for place, tensor in enumerate(saved):
+    guard(tensors_source, LengthIs(len(saved)))
+    for index, tensor in enumerate(saved):
         if tensor.unpack_hook is not None:
             raise graph_break("unsupported-object", "saved tensors that a hook unpacks")
-        guard(BuiltinAttr(Item(where, place), "unpack_hook"), IdentityIs(None, id(None)))
+        guard(BuiltinAttr(Item(tensors_source, index), "unpack_hook"), IdentityIs(None, id(None)))
 
 
 def store(objects: Objects, raw: Any, obj: Any, value: object) -> None:
-    """Write a C attribute. ABSENT as ``value`` deletes the attribute. Raises GraphBreak."""
+    """Write a C attribute, or delete the attribute if ``value`` is ABSENT.
+
+    The real ``ctx`` is written when the frame is left. Raises GraphBreak for attributes that are not in
+    ``_KEPT`` or ``_FLAG``.
+    """
     if (raw in _KEPT and value is not ABSENT) or (raw is _FLAG and type(value) is bool):
         objects.contexts[id(obj)][raw] = value
         return
@@ -79,7 +87,7 @@ def store(objects: Objects, raw: Any, obj: Any, value: object) -> None:
 
 
 def close(objects: Objects) -> None:
-    """Guard that different contexts stay different."""
+    """Guard that different contexts stay different. Called at the end of the trace."""
     if len(objects.contexts) > 1:
         first, *others = [objects.registry.by_proxy[obj].source for obj in objects.contexts]
         objects.trace.guard(first, AllDistinct(tuple(others)))

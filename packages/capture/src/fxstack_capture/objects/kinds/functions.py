@@ -16,12 +16,16 @@ from fxstack_capture.trace.state import Objects
 
 
 def parts(objects: Objects, fn: FunctionType) -> Parts:
+    """Return the defaults and the closure of a function as objects of the trace.
+
+    Called at the first call of the function in the trace, when its arguments are bound.
+    """
     if objects.is_new(fn):
         # Do not cache the parts of a new function: the program may change the defaults.
         return Parts(fn, fn.__defaults__ or (), fn.__kwdefaults__ or {}, fn.__closure__ or ())
-    parts_of_function = _enter_parts(objects, fn, entry_of(objects, fn).source)
-    objects.parts[id(fn)] = parts_of_function
-    return parts_of_function
+    entered = _enter_parts(objects, fn, entry_of(objects, fn).source)
+    objects.parts[id(fn)] = entered
+    return entered
 
 
 def entry_of(objects: Objects, fn: FunctionType) -> Entry:
@@ -31,42 +35,48 @@ def entry_of(objects: Objects, fn: FunctionType) -> Entry:
 
 
 def _enter_parts(objects: Objects, fn: FunctionType, source: Source) -> Parts:
-    """Wrap the defaults and the closure of a function from outside."""
+    """Wrap the defaults and the closure of a function from outside.
+
+    The guards demand the same code object.
+    """
     if is_stable_module(fn.__module__) and fn not in objects.recreated:
         source = pinned(fn, fn.__qualname__)
     guard_part(objects, fn, "__code__", source)
-    anew = fn in objects.recreated
+    is_recreated = fn in objects.recreated
     defaults: tuple[object, ...] = ()
     if fn.__defaults__:
-        where = BuiltinAttr(source, "__defaults__")
+        part_source = BuiltinAttr(source, "__defaults__")
         if type(source) is Pinned and IMMUTABLE_TYPES.issuperset(map(type, fn.__defaults__)):
             guard_part(objects, fn, "__defaults__", source)
             defaults = fn.__defaults__
         else:
             defaults = tuple(
-                _default(objects, d, Item(where, i), anew) for i, d in enumerate(fn.__defaults__)
+                _default(objects, d, Item(part_source, i), is_recreated)
+                for i, d in enumerate(fn.__defaults__)
             )
     kwdefaults: dict[str, object] = {}
     if fn.__kwdefaults__:
-        where = BuiltinAttr(source, "__kwdefaults__")
-        kwdefaults = {k: _default(objects, d, Key(where, k), anew) for k, d in fn.__kwdefaults__.items()}
+        part_source = BuiltinAttr(source, "__kwdefaults__")
+        kwdefaults = {
+            k: _default(objects, d, Key(part_source, k), is_recreated) for k, d in fn.__kwdefaults__.items()
+        }
     closure: tuple[CellType, ...] = ()
     if fn.__closure__:
-        where = BuiltinAttr(source, "__closure__")
-        closure = tuple(proxy_cell(objects, c, Item(where, i)) for i, c in enumerate(fn.__closure__))
+        part_source = BuiltinAttr(source, "__closure__")
+        closure = tuple(proxy_cell(objects, c, Item(part_source, i)) for i, c in enumerate(fn.__closure__))
     return Parts(fn, defaults, kwdefaults, closure)
 
 
 def guard_part(objects: Objects, fn: FunctionType, name: str, source: Source) -> None:
-    """Guard the identity of an attribute that CPython stores in the function object itself."""
+    """Guard the identity of an attribute that CPython stores in the function itself, such as ``__code__``."""
     part = getattr(fn, name)
     objects.trace.guard(BuiltinAttr(source, name), IdentityIs(part, id(part)))
 
 
-def _default(objects: Objects, value: object, source: Source, anew: bool) -> object:
+def _default(objects: Objects, value: object, source: Source, is_recreated: bool) -> object:
     """Wrap a default value. A number is a constant, unless the function is a recreated function."""
     # All calls that omit the argument see the same number. A recreated function has a number of its own.
-    if type(value) in (int, float) and not anew:
+    if type(value) in (int, float) and not is_recreated:
         objects.trace.guard(source, Equals(value))
         return value
     return objects.enter(value, source)
@@ -78,8 +88,8 @@ def proxy_cell(objects: Objects, cell: CellType, source: Source) -> CellType:
     if entry is not None:
         if entry.source != source:
             objects.trace.guard(source, SameObject(entry.source))
-        known: CellType = entry.proxy
-        return known
+        shared: CellType = entry.proxy
+        return shared
     try:
         lazy = DeferredLocal(cell.cell_contents, Cell(source))
     except ValueError:

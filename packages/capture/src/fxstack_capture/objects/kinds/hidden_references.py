@@ -20,26 +20,28 @@ from fxstack_capture.trace.state import Objects
 
 _REFERENTS: Final[Any] = gc.get_referents
 COMPARING_KEY: Final[Any] = type(functools.cmp_to_key(max))
+"""The type of ``functools.cmp_to_key`` objects, which has no public name."""
 _VIEWS: Final[dict[type, Callable[[Any], Any]]] = {
     type(method(kind())): method
     for kind, names in ((dict, vars(dict)), (collections.OrderedDict, vars(collections.OrderedDict)))
     for method in (names["keys"], names["values"], names["items"])
 }
+"""Maps each type of dictionary view to the method of the dictionary that makes the view."""
 
 
 def comparing_key(objects: Objects, obj: object, source: Source) -> Any:
     """Wrap a ``functools.cmp_to_key`` object: the key function, or the key of an item."""
     parts = gc.get_referents(obj)
     objects.trace.guard(source, TypeIs(COMPARING_KEY))
-    where = Converted(source, _REFERENTS)
-    objects.trace.guard(where, LengthIs(len(parts)))
-    held = [
-        objects.enter(part, Item(where, index))
+    referents = Converted(source, _REFERENTS)
+    objects.trace.guard(referents, LengthIs(len(parts)))
+    entered = [
+        objects.enter(part, Item(referents, index))
         for index, part in enumerate(parts)
         if part is not COMPARING_KEY
     ]
-    proxy = objects.trace.calls.native(functools.cmp_to_key, (held[0],), {})
-    for part in held[1:]:
+    proxy = objects.trace.calls.native(functools.cmp_to_key, (entered[0],), {})
+    for part in entered[1:]:
         proxy = proxy(part)
     return user_objects.register(objects, obj, proxy, source)
 

@@ -29,6 +29,7 @@ from fxstack_capture.trace.constants import is_constant_key, is_value
 from fxstack_capture.trace.state import Objects
 
 Handler = Callable[[Objects, Any, Source], Any]
+"""A function that wraps one kind of object: it guards the object at the source and returns the proxy."""
 
 
 # Limits: objects of subclasses of threading.local with slots, attribute methods of their own, or an __init__ that
@@ -49,9 +50,12 @@ def handler(cls: type) -> Handler | None:
 
 
 def _add_instance(objects: Objects, proxy: object, original: dict[str, Any], source: Source) -> None:
-    """Prepare lazy reads of ``original``, the instance dictionary of the object of ``proxy``."""
+    """Prepare lazy reads of ``original``, the instance dictionary of the object of ``proxy``.
+
+    Objects may share one dictionary (the Borg pattern). Their proxies then share one state.
+    """
     shared = objects.registry.by_original.get(id(original))
-    if shared is not None:  # another object has the same dictionary
+    if shared is not None:
         objects.trace.guard(InstanceDict(source), SameObject(shared.source))
         dict_descriptor(type(proxy)).__set__(proxy, shared.proxy)
         objects.instances[id(proxy)] = objects.dicts[id(shared.proxy)]
@@ -60,7 +64,10 @@ def _add_instance(objects: Objects, proxy: object, original: dict[str, Any], sou
 
 
 def register(objects: Objects, obj: object, proxy: object, source: Source) -> Any:
-    """Add the pair to the registry and prepare lazy reads of the instance dictionary and slots."""
+    """Add the pair to the registry and prepare lazy reads of the instance dictionary and slots.
+
+    Every function below ends with this call. It also keeps the finalizer of the proxy from running.
+    """
     objects.registry.add(obj, proxy, source)
     cls = type(obj)
     without_finalizer(proxy)
@@ -72,12 +79,13 @@ def register(objects: Objects, obj: object, proxy: object, source: Source) -> An
 
 
 def enter_member(objects: Objects, obj: object, source: Source, owner: type, name: str) -> Any:
-    """Wrap the value of a member that the C class ``owner`` stores in ``obj``."""
+    """Wrap the value of a member that the C class ``owner`` stores in ``obj``, such as ``partial.func``."""
     # A subclass may hide the member, so the descriptor comes from ``owner``.
     return objects.enter(owner.__dict__[name].__get__(obj), SlotAttr(source, owner, name))
 
 
 def plain(objects: Objects, obj: object, source: Source) -> Any:
+    """Wrap an instance of a class without a builtin base. No attribute is read yet."""
     objects.trace.guard(source, TypeIs(type(obj)))
     return register(objects, obj, object.__new__(type(obj)), source)
 
@@ -93,6 +101,7 @@ def exception(objects: Objects, obj: BaseException, source: Source) -> Any:
     base, new = native_new(cls)
     proxy = new(cls, *args)
     base.__init__(proxy, *args)
+    # Some constructors in C change ``args``: OSError with a file name keeps two of three arguments.
     BaseException.__dict__["args"].__set__(proxy, args)
     register(objects, obj, proxy, source)
     for name in ("__cause__", "__context__"):
@@ -129,6 +138,7 @@ def value_subclass(objects: Objects, obj: object, source: Source) -> Any:
 
 
 def _plain_value(base: type, obj: Any) -> Any:
+    """Return the value of ``obj`` in the builtin ``base``, without calling methods of the subclass."""
     if base is bytes:
         return bytes.__getitem__(obj, slice(None))
     if base is complex:
@@ -137,12 +147,15 @@ def _plain_value(base: type, obj: Any) -> Any:
 
 
 def tuple_subclass(objects: Objects, obj: Any, source: Source) -> Any:
+    """Wrap an instance of a subclass of tuple, such as a named tuple, and its items."""
     proxy = tuple.__new__(type(obj), items(objects, obj, tuple.__iter__(obj), source))
     return register(objects, obj, proxy, source)
 
 
 def list_subclass(objects: Objects, obj: Any, source: Source) -> Any:
+    """Wrap an instance of a subclass of list and its items. The methods of the subclass are not called."""
     proxy = list.__new__(type(obj))
+    # The registry comes first, because the list may contain itself.
     register(objects, obj, proxy, source)
     list.extend(proxy, items(objects, obj, list.__iter__(obj), source))
     objects.contents[id(proxy)] = tuple(list.__iter__(proxy))
@@ -150,6 +163,7 @@ def list_subclass(objects: Objects, obj: Any, source: Source) -> Any:
 
 
 def deque_subclass(objects: Objects, obj: Any, source: Source) -> Any:
+    """Wrap an instance of a subclass of deque and its items. The methods of the subclass are not called."""
     native = collections.deque
     proxy = native.__new__(type(obj))
     native.__init__(proxy, (), native.__dict__["maxlen"].__get__(obj))
@@ -160,6 +174,7 @@ def deque_subclass(objects: Objects, obj: Any, source: Source) -> Any:
 
 
 def set_subclass(objects: Objects, obj: object, source: Source) -> Any:
+    """Wrap an instance of a subclass of set or frozenset and its members."""
     base, new = native_new(type(obj))
     objects.trace.guard(source, TypeIs(type(obj)))
     members = tuple(base.__iter__(obj))
@@ -204,10 +219,11 @@ def dict_subclass(objects: Objects, obj: object, source: Source) -> Any:
 def _fill_dict(
     objects: Objects, base: Any, proxy: Any, source: Source, items: Iterable[tuple[object, object]]
 ) -> None:
-    for index, (key, found) in enumerate(items):
-        where = Key(source, key) if is_value(key) else ValueAt(source, index)
+    """Store wrapped keys and values in ``proxy``. The interpreter runs a ``__hash__`` of the program."""
+    for index, (key, original) in enumerate(items):
+        value_source = Key(source, key) if is_value(key) else ValueAt(source, index)
         entered = key if is_constant_key(key) else objects.enter(key, KeyAt(source, index))
-        value = objects.enter(found, where)
+        value = objects.enter(original, value_source)
         if entered is key:
             base.__setitem__(proxy, key, value)
         else:
@@ -215,6 +231,7 @@ def _fill_dict(
 
 
 def simple_namespace(objects: Objects, obj: object, source: Source) -> Any:
+    """Wrap a ``types.SimpleNamespace``. Its attributes are read lazily."""
     objects.trace.guard(source, TypeIs(type(obj)))
     return register(objects, obj, types.SimpleNamespace.__new__(type(obj)), source)
 
@@ -238,3 +255,4 @@ _BY_BASE: dict[type, Handler] = {
     bytes: value_subclass,
     types.SimpleNamespace: simple_namespace,
 }
+"""Maps the C class whose ``__new__`` makes the instance to the function that wraps the instance."""

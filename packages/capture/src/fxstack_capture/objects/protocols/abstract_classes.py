@@ -18,11 +18,11 @@ from fxstack_capture.trace.state import Objects
 _mro = type.__dict__["__mro__"].__get__
 
 
-def _named(classes: object) -> Iterator[Any]:
+def _classes_in(classes: object) -> Iterator[Any]:
     """Yield the classes in the second argument of ``isinstance``: a class, a union, or a tuple of these."""
     if isinstance(classes, (tuple, types.UnionType)):
         for part in classes if isinstance(classes, tuple) else classes.__args__:
-            yield from _named(part)
+            yield from _classes_in(part)
     else:
         yield classes
 
@@ -30,22 +30,23 @@ def _named(classes: object) -> Iterator[Any]:
 def note_answers(objects: Objects, kind: type, classes: object) -> None:
     """Guard the answer of ``issubclass(kind, classes)`` for each abstract class in ``classes``.
 
-    Guards cannot name a class made in the trace, so its pre-existing bases are guarded in its place.
+    Called when the program calls ``issubclass`` or ``isinstance``. Guards cannot name a class made in the trace, so its
+    pre-existing bases are guarded in its place.
     """
-    for cls in _named(classes):
+    for cls in _classes_in(classes):
         if isinstance(cls, abc.ABCMeta) and not objects.is_new(cls):
-            for known in _known(objects, kind):
+            for base in _nameable_bases(objects, kind):
                 try:
-                    answer = bool(abc.ABCMeta.__subclasscheck__(cls, known))
-                except (
-                    TypeError
-                ):  # a protocol that refuses the check: the program's own check raises the same
+                    answer = bool(abc.ABCMeta.__subclasscheck__(cls, base))
+                except TypeError:
+                    # A protocol refuses the check. The check of the program raises the same error.
                     continue
                 check = SubclassIs(cls, id(cls), answer)
-                objects.trace.guard(pinned(known, known.__qualname__), check)
+                objects.trace.guard(pinned(base, base.__qualname__), check)
 
 
-def _known(objects: Objects, kind: type) -> tuple[type, ...]:
+def _nameable_bases(objects: Objects, kind: type) -> tuple[type, ...]:
+    """Return ``kind``, or the bases from outside of a new class, which determine its answers."""
     if not objects.is_new(kind):
         return (kind,)
     return tuple(base for base in _mro(kind) if not objects.is_new(base))

@@ -23,7 +23,8 @@ from fxstack_capture.sources import BuiltinAttr, SlotAttr
 from fxstack_capture.trace.lazy_dict import ABSENT
 from fxstack_capture.trace.state import Objects
 
-Getter = Callable[[Objects, Any, Any, type], Any]
+Getter = Callable[[Objects, Any, Any, type], Any]  # getter(objects, raw, obj, cls)
+"""A function that binds a raw class attribute. ``obj`` is None for a load from the class."""
 
 
 _COPIED_STATE = frozenset(
@@ -53,14 +54,17 @@ def raw_dict_or_none(obj: object) -> dict[str, Any] | None:
 
 
 def get_function(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
+    """Bind a Python function to an instance."""
     return types.MethodType(raw, obj)
 
 
 def get_plain(objects: Objects, raw: object, obj: object, cls: type) -> Any:
+    """Return a class attribute that is not a descriptor."""
     return raw
 
 
 def _get_native(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
+    """Bind a descriptor of C code. It reads only the object."""
     return raw.__get__(obj, cls)
 
 
@@ -70,17 +74,21 @@ def _get_by_c(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
     A descriptor that can be set, such as a field of ``ctypes``, reads memory that no guard can compare.
     """
     if id(obj) in objects.opaque and is_data_descriptor(objects, raw):
-        what = f"C attribute ({type(raw).__qualname__}) of a {cls.__qualname__}"
-        raise graph_break("unsupported-object", what)
+        description = f"C attribute ({type(raw).__qualname__}) of a {cls.__qualname__}"
+        raise graph_break("unsupported-object", description)
     return raw.__get__(obj, cls)
 
 
 def _get_staticmethod(objects: Objects, raw: Any, obj: object, cls: type) -> Any:
+    """Return the function of a ``staticmethod`` object."""
     return held(objects, raw, raw.__func__, "__func__")
 
 
 class _Bound:
-    """A probe: does ``classmethod`` bind a descriptor that it wraps? CPython does so before 3.13."""
+    """A probe that tells whether ``classmethod`` binds a descriptor that it wraps.
+
+    CPython does so before 3.13.
+    """
 
     def __get__(self, obj: object, cls: type | None = None) -> None:
         return None
@@ -92,6 +100,7 @@ _BINDS_DESCRIPTORS = _CLASSMETHOD.__get__(None, object) is None
 
 
 def _get_classmethod(objects: Objects, raw: Any, obj: object, cls: type) -> Any:
+    """Bind the function of a ``classmethod`` object to the class."""
     inner = held(objects, raw, raw.__func__, "__func__")
     if type(inner) is types.FunctionType:
         return types.MethodType(inner, cls)
@@ -103,6 +112,10 @@ def _get_classmethod(objects: Objects, raw: Any, obj: object, cls: type) -> Any:
 
 
 def get_property(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
+    """Call the getter of a property.
+
+    The interpreter runs the getter. A property without a getter raises CPython's AttributeError.
+    """
     if obj is None:
         return raw
     if raw.fget is None:
@@ -125,29 +138,38 @@ def get_cached_property(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
 
 @calls_program
 def get_slot(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
-    """Read a ``__slots__`` member. The first read of a proxy wraps the original content."""
+    """Read a ``__slots__`` member.
+
+    The first read of a proxy wraps the original content. Raises the real AttributeError for an empty
+    slot, and guards that it is empty.
+    """
     if obj is None:
         return raw
-    known = objects.slots.get(id(obj))
+    contents_at_read = objects.slots.get(id(obj))
     if id(obj) in objects.opaque and is_heap_type(raw.__objclass__):
         return _slot_of_opaque(objects, raw, obj)
-    if known is None or raw in known or not is_own_slot(raw):
+    if contents_at_read is None or raw in contents_at_read or not is_own_slot(raw):
         return raw.__get__(obj, cls)
     entry = objects.registry.by_proxy[id(obj)]
     try:
         value = raw.__get__(entry.original)
     except AttributeError:
         objects.trace.guard(entry.source, SlotUnset(raw.__objclass__, raw.__name__))
-        known[raw] = ABSENT
+        contents_at_read[raw] = ABSENT
         return raw.__get__(obj, cls)
-    proxy = known[raw] = objects.enter(value, SlotAttr(entry.source, raw.__objclass__, raw.__name__))
+    proxy = contents_at_read[raw] = objects.enter(
+        value, SlotAttr(entry.source, raw.__objclass__, raw.__name__)
+    )
     raw.__set__(obj, proxy)
     return proxy
 
 
 @calls_program
 def _slot_of_opaque(objects: Objects, raw: Any, obj: Any) -> Any:
-    """Load a slot of an object that is its own proxy."""
+    """Load a slot of an object that is its own proxy.
+
+    Raises GraphBreak if the class no longer has the slot under its name.
+    """
     owner, name = raw.__objclass__, raw.__name__
     # The program may delete the slot from the class. The instances keep their slot values.
     if vars(owner).get(name) is not raw:
@@ -162,6 +184,7 @@ def _slot_of_opaque(objects: Objects, raw: Any, obj: Any) -> Any:
 
 
 def is_own_slot(raw: Any) -> bool:
+    """Whether a member descriptor belongs to ``__slots__`` and not to a field of a C type."""
     return declares_slots(raw.__objclass__)
 
 
@@ -202,6 +225,7 @@ def get_getset(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
 
 
 def _get_user(objects: Objects, raw: object, obj: object, cls: type) -> Any:
+    """Bind through a ``__get__`` that is written in Python."""
     get = objects.classes.lookup(type(raw), "__get__")
     return objects.trace.calls.call(get, (raw, obj, cls), {})
 
@@ -209,7 +233,7 @@ def _get_user(objects: Objects, raw: object, obj: object, cls: type) -> Any:
 def held(objects: Objects, holder: object, value: object, name: str) -> Any:
     """Wrap a callable that a descriptor object holds.
 
-    The identity of the descriptor determines the callable.
+    The identity of the descriptor determines the callable, so a function needs no guard.
     """
     entry = objects.registry.by_proxy.get(id(holder))
     if entry is None or value is None:
@@ -232,12 +256,13 @@ _GETTERS: dict[type, Getter] = {
     types.ClassMethodDescriptorType: _get_native,
     types.BuiltinFunctionType: get_plain,
 }
+"""Maps exact types of class attributes to the functions that bind them."""
 _INHERITED = {kind.__dict__["__get__"]: _GETTERS[kind] for kind in (property, staticmethod, classmethod)}
 """The functions for subclasses, by the ``__get__`` that they inherit."""
 
 
 def getter_of(objects: Objects, raw: object) -> Getter:
-    """Return the function that binds a raw class attribute, or None if the attribute is no descriptor."""
+    """Return the function that binds a raw class attribute. ``get_plain`` if it is no descriptor."""
     kind = type(raw)
     getter = _GETTERS.get(kind)
     if getter is not None:
@@ -249,10 +274,15 @@ def getter_of(objects: Objects, raw: object) -> Getter:
 
 
 def bind(objects: Objects, raw: object, obj: object, cls: type) -> Any:
+    """Bind a raw class attribute to ``obj`` with the function for its type."""
     return getter_of(objects, raw)(objects, raw, obj, cls)
 
 
 def is_data_descriptor(objects: Objects, raw: object) -> bool:
+    """Whether the type of ``raw`` has ``__set__`` or ``__delete__``.
+
+    A data descriptor precedes the instance dictionary.
+    """
     kind = type(raw)
     if kind is types.FunctionType:
         return False
@@ -268,18 +298,24 @@ def _plan(objects: Objects, cls: type, name: str) -> tuple[Any, Getter | None, b
     else:
         getter = getter_of(objects, raw)
         plan = (raw, getter, getter is not get_plain and is_data_descriptor(objects, raw))
+    # A later write to a class changes its overlay. No table says which plans depend on the overlay.
     if not objects.classes.overlays:
         objects.classes.plans[(cls, name)] = plan
     return plan
 
 
 def plan_of(objects: Objects, cls: type, name: str) -> tuple[Any, Any, bool]:
+    """Return the plan of an attribute, which every load and store begins with.
+
+    It consists of the raw attribute or ABSENT, its binding function, and whether it precedes the instance
+    dictionary.
+    """
     if objects.classes.overlays:
         return _plan(objects, cls, name)
     return objects.classes.plans.get((cls, name)) or _plan(objects, cls, name)
 
 
-def takes_writes(objects: Objects, cls: type, name: str) -> Any:
+def write_target(objects: Objects, cls: type, name: str) -> Any:
     """Return the data descriptor that receives a store to ``name``, or ABSENT.
 
     A descriptor without ``__get__`` receives stores, although a load reads the instance dictionary first.
@@ -291,7 +327,7 @@ def takes_writes(objects: Objects, cls: type, name: str) -> Any:
 
 
 def expand_slots(objects: Objects, obj: object) -> None:
-    """Fill every slot of a proxy."""
+    """Fill every slot of a proxy. Called before C code reads the proxy. Empty slots stay empty."""
     for raw in slots(type(obj)):
         if raw not in objects.slots[id(obj)]:
             try:

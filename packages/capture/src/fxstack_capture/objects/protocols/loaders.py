@@ -34,7 +34,10 @@ from fxstack_capture.trace.state import Objects
 
 
 def load_class(objects: Objects, cls: type, name: str) -> Any:
-    """Load a class attribute with ``type.__getattribute__``, or with the metaclass's ``__getattribute__``."""
+    """Load a class attribute with ``type.__getattribute__``, or with the metaclass's ``__getattribute__``.
+
+    Calls the metaclass's ``__getattr__`` if the attribute is absent.
+    """
     meta = type(cls)
     if meta is not type:
         custom, _, _ = plan_of(objects, meta, "__getattribute__")
@@ -51,7 +54,7 @@ def load_class(objects: Objects, cls: type, name: str) -> Any:
 
 
 def generic_load_class(objects: Objects, cls: type, name: str) -> Any:
-    """Load a class attribute as ``type.__getattribute__`` does."""
+    """Load a class attribute as ``type.__getattribute__`` does. Raises the real AttributeError."""
     meta = type(cls)
     raw_meta, getter, data = plan_of(objects, meta, name)
     if data:
@@ -101,6 +104,7 @@ def _load_type_slot(objects: Objects, raw: Any, getter: Callable[..., Any], cls:
 
 
 def _bind_to_class(objects: Objects, raw: object, getter: Callable[..., Any], cls: type) -> Any:
+    """Bind a raw attribute that was loaded from a class. Functions and properties stay unbound."""
     if getter is get_function or getter is get_plain or getter is get_property:
         return raw
     if getter is get_slot or getter is get_getset or getter is get_cached_property:
@@ -110,6 +114,10 @@ def _bind_to_class(objects: Objects, raw: object, getter: Callable[..., Any], cl
 
 @calls_program
 def load_module(objects: Objects, module: Any, name: str) -> Any:
+    """Load a module attribute.
+
+    Guards on the namespace cover the name. A module ``__getattr__`` runs if the name is absent.
+    """
     if type(module) is not types.ModuleType and name not in module.__dict__:
         raw, getter, data = plan_of(objects, type(module), name)
         if data and type(raw) not in _C_DESCRIPTORS:  # flags of torch.backends
@@ -137,7 +145,10 @@ def load_module(objects: Objects, module: Any, name: str) -> Any:
 
 
 def _has_changes(objects: Objects) -> bool:
-    """Whether the trace has changed anything that code of the program may read."""
+    """Whether the trace has changed anything that code of the program may read.
+
+    Deferred calls change nothing yet.
+    """
     return bool(objects.context) or any(type(effect) is not Call for effect in diff(objects))
 
 
@@ -145,7 +156,7 @@ _MANUAL_SEED = torch.random.manual_seed
 
 
 def _is_wrapped_at_most(value: object) -> bool:
-    """Whether ``found`` is ``torch.manual_seed`` of torch, possibly in the wrapper of torch's compiler.
+    """Whether ``value`` is ``torch.manual_seed`` of torch, possibly in the wrapper of torch's compiler.
 
     torch's compiler wraps the function when the compiler is imported. The import may happen while a frame is
     traced. Compiled code does not depend on the wrapper.
@@ -189,13 +200,16 @@ def _load_from_module(objects: Objects, module: object, name: str) -> Any:
 
 
 _ANCESTRY = frozenset({"__mro__", "__bases__", "__base__"})
+"""Attributes of a class that name its bases, which the program may reassign."""
 _C_DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 
 _FUNCTION_SLOTS = frozenset({"__code__", "__builtins__", "__type_params__"})
+"""Attributes of a function that are not wrapped. ``__code__`` is guarded by identity."""
 
 
 _TEXTS = frozenset({"__name__", "__qualname__", "__module__", "__doc__"})
 _FUNCTION_PARTS = _TEXTS | {"__defaults__", "__kwdefaults__", "__annotations__"}
+"""Attributes that CPython stores in the function object and not in its ``__dict__``."""
 
 
 @calls_program
@@ -228,7 +242,7 @@ def load_function(objects: Objects, fn: types.FunctionType, name: str) -> Any:
 
 
 def function_dict(objects: Objects, fn: types.FunctionType) -> LazyDict:
-    """Return the state of a pre-existing function's ``__dict__``."""
+    """Return the state of the ``__dict__`` of a function from outside. The first call makes the state."""
     state = objects.instances.get(id(fn))
     if state is None:
         source = InstanceDict(objects.registry.by_proxy[id(fn)].source)
@@ -238,6 +252,7 @@ def function_dict(objects: Objects, fn: types.FunctionType) -> LazyDict:
 
 
 def load_method(objects: Objects, method: types.MethodType, name: str) -> Any:
+    """Load an attribute of a method object. Attributes that it lacks are attributes of its function."""
     if name == "__func__":
         return method.__func__
     if name == "__self__":
@@ -261,7 +276,10 @@ def load_super(objects: Objects, proxy: Any, name: str) -> Any:
 
 
 def super_lookup(objects: Objects, start: type, cls: type, name: str) -> Any:
-    """Look ``name`` up in the MRO of ``cls`` after ``start``. Return ABSENT if no class has it."""
+    """Look ``name`` up in the MRO of ``cls`` after ``start``.
+
+    Return ABSENT if no class has it. The classes before the result are guarded to lack the name.
+    """
     mro = type.__dict__["__mro__"].__get__(cls)
     for base in mro[mro.index(start) + 1 :]:
         overlay = objects.classes.overlays.get(base)

@@ -61,7 +61,10 @@ _GENERIC_GETATTRIBUTES: frozenset[object] = frozenset(
 
 @calls_program
 def load(objects: Objects, obj: object, name: str) -> Any:
-    """Load an attribute of an instance of any class."""
+    """Load an attribute of an instance of any class.
+
+    Loaders of exact types (``LOADERS``) come before this function.
+    """
     cls = type(obj)
     if isinstance(obj, types.ModuleType):
         return load_module(objects, obj, name)
@@ -86,7 +89,7 @@ def load(objects: Objects, obj: object, name: str) -> Any:
 
 
 def is_generic(custom: object) -> bool:
-    """Whether ``custom`` is ``object.__getattribute__``."""
+    """Whether ``custom`` is ``object.__getattribute__``, or a C function that behaves like it."""
     return custom in _GENERIC_GETATTRIBUTES
 
 
@@ -100,13 +103,17 @@ def is_plain_attribute(objects: Objects, obj: object, name: str) -> bool:
 
 
 def _load_custom_native(objects: Objects, obj: object, name: str) -> Any:
-    """Load an attribute of an object whose C type has its own attribute protocol."""
+    """Load an attribute of an object whose C type has its own attribute protocol.
+
+    Raises GraphBreak for an opaque object, whose state no guard covers.
+    """
     if id(obj) in objects.opaque:
         raise graph_break("unsupported-object", f"attribute {name} of a {type(obj).__qualname__}")
     return getattr(obj, name)
 
 
 def _fallback(objects: Objects, obj: object, name: str, missing: AttributeError) -> Any:
+    """Call the ``__getattr__`` of the class after a failed load. Raise ``missing`` if the class has none."""
     cls = type(obj)
     hook, _, _ = plan_of(objects, cls, "__getattr__")
     if hook is ABSENT:
@@ -116,7 +123,10 @@ def _fallback(objects: Objects, obj: object, name: str, missing: AttributeError)
 
 
 def generic_load(objects: Objects, obj: Any, name: str) -> Any:
-    """Load an attribute as ``object.__getattribute__`` does."""
+    """Load an attribute as ``object.__getattribute__`` does.
+
+    Raises the real AttributeError, and GraphBreak for state of C code that no guard covers.
+    """
     cls = type(obj)
     raw, getter, data = plan_of(objects, cls, name)
     if data:
@@ -127,13 +137,14 @@ def generic_load(objects: Objects, obj: Any, name: str) -> Any:
         if value is not ABSENT:
             return value
     elif id(obj) in objects.opaque:
+        # A bound method is made without reading the object. Its call has a rule or breaks the graph.
         is_method = type(raw) is types.MethodDescriptorType or (
             cls is random.Random and type(raw) is types.FunctionType
         )
         is_method |= type(raw).__name__ == "instancemethod"  # pybind11's
         if cls is torch.Generator and name == "device":
             return objects.enter(obj.device, BuiltinAttr(_source(objects, obj), name))
-        if is_method and not _shadowed(objects, obj, name):
+        if is_method and not _is_shadowed(objects, obj, name):
             return raw.__get__(obj, cls)  # only a call of the method reads the object
         raise graph_break("unsupported-object", f"attribute {name} of a {cls.__qualname__}")
     else:
@@ -146,6 +157,7 @@ def generic_load(objects: Objects, obj: Any, name: str) -> Any:
 
 
 def _source(objects: Objects, obj: object) -> Source:
+    """Return the source of an object from outside."""
     source = objects.source_of(obj)
     assert source is not None
     return source
@@ -156,28 +168,28 @@ def _load_own(objects: Objects, obj: object, cls: type, name: str) -> Any:
 
     Enum members are such objects.
     """
-    own = raw_dict_or_none(obj)
-    if own is None:
+    namespace = raw_dict_or_none(obj)
+    if namespace is None:
         return ABSENT
     source = objects.source_of(obj)
     if source is None or is_immutable(cls):
-        return own.get(name, ABSENT)
-    if name not in own:
+        return namespace.get(name, ABSENT)
+    if name not in namespace:
         objects.trace.guard(InstanceDict(source), HasKey(name, present=False))
         return ABSENT
-    if type(own[name]) in (int, float):  # a constant of the program, never dynamic
-        objects.trace.guard(InstanceAttr(source, name), Equals(own[name]))
-        return own[name]
-    return objects.enter(own[name], InstanceAttr(source, name))
+    if type(namespace[name]) in (int, float):  # a constant of the program, never dynamic
+        objects.trace.guard(InstanceAttr(source, name), Equals(namespace[name]))
+        return namespace[name]
+    return objects.enter(namespace[name], InstanceAttr(source, name))
 
 
-def _shadowed(objects: Objects, obj: object, name: str) -> bool:
-    """Return whether the instance dictionary of an opaque object has an attribute. The result is guarded."""
-    own, source = raw_dict_or_none(obj), objects.source_of(obj)
-    if own is None or source is None:
-        return own is not None
-    objects.trace.guard(InstanceDict(source), HasKey(name, name in own))
-    return name in own
+def _is_shadowed(objects: Objects, obj: object, name: str) -> bool:
+    """Whether the instance dictionary of an opaque object has an attribute. The answer is guarded."""
+    namespace, source = raw_dict_or_none(obj), objects.source_of(obj)
+    if namespace is None or source is None:
+        return namespace is not None
+    objects.trace.guard(InstanceDict(source), HasKey(name, name in namespace))
+    return name in namespace
 
 
 @calls_program
@@ -196,6 +208,7 @@ def load_builtin(objects: Objects, obj: object, name: str) -> Any:
 
 
 def load_cell(objects: Objects, cell: Any, name: str) -> Any:
+    """Load an attribute of a cell. ``cell_contents`` is read as an instruction reads it."""
     return objects.load_cell(cell) if name == "cell_contents" else getattr(cell, name)
 
 
@@ -229,8 +242,8 @@ def load_scalar(objects: Objects, scalar: Scalar, name: str) -> Any:
     """
     if name == "item":
         return types.MethodType(item, scalar)
-    fact = name in ("__class__", "dtype", "ndim", "shape", "size", "itemsize", "nbytes")
-    return getattr(scalar.example if fact else scalar.settle(), name)
+    is_metadata = name in ("__class__", "dtype", "ndim", "shape", "size", "itemsize", "nbytes")
+    return getattr(scalar.example if is_metadata else scalar.settle(), name)
 
 
 def load_thread_local(objects: Objects, obj: object, name: str) -> Any:
@@ -306,3 +319,4 @@ LOADERS: dict[type, Callable[[Any, Any, str], Any]] = {
         load_native,
     ),
 }
+"""Maps exact types to the functions that load their attributes. ``load`` handles other types."""

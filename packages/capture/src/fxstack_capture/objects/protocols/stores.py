@@ -19,7 +19,7 @@ from fxstack_capture.native.class_flags import is_immutable
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.objects.kinds import contexts
-from fxstack_capture.objects.protocols.descriptors import get_slot, held, is_own_slot, plan_of, takes_writes
+from fxstack_capture.objects.protocols.descriptors import get_slot, held, is_own_slot, plan_of, write_target
 from fxstack_capture.objects.protocols.loaders import function_dict
 from fxstack_capture.trace.constants import PLAIN_TYPES
 from fxstack_capture.trace.lazy_dict import ABSENT, LazyDict
@@ -27,7 +27,8 @@ from fxstack_capture.trace.state import Objects
 
 _object_setattr = object.__setattr__
 _object_delattr = object.__delattr__
-_DEFERRED = object()  # never identical to a value
+_DEFERRED = object()
+"""The original content of a slot that the program wrote before reading it. Never identical to a value."""
 
 
 @calls_program
@@ -60,12 +61,15 @@ def store(objects: Objects, obj: Any, name: str, value: object) -> None:
 
 @calls_program
 def generic_store(objects: Objects, obj: Any, name: str, value: object) -> None:
-    """Store as ``object.__setattr__`` does, or delete if ``value`` is ABSENT. ``obj`` may be of any kind."""
+    """Store as ``object.__setattr__`` does, or delete if ``value`` is ABSENT.
+
+    ``obj`` may be of any kind. Also the rule of ``object.__setattr__`` and ``object.__delattr__``.
+    """
     if isinstance(obj, type):
         _store_class(objects, obj, name, value)
         return
     cls = type(obj)
-    raw = takes_writes(objects, cls, name)
+    raw = write_target(objects, cls, name)
     if raw is not ABSENT:
         _store_descriptor(objects, raw, obj, name, value)
         return
@@ -109,16 +113,19 @@ def _store_descriptor(objects: Objects, raw: Any, obj: Any, name: str, value: An
 
 @calls_program
 def _store_slot(objects: Objects, raw: Any, obj: Any, value: Any) -> None:
-    """Write or delete a ``__slots__`` member."""
-    known = objects.slots.get(id(obj))
+    """Write or delete a ``__slots__`` member of a proxy or of a new object.
+
+    The effects compare it with the content at the first read.
+    """
+    contents_at_read = objects.slots.get(id(obj))
     if objects.is_preexisting(obj) and not is_own_slot(raw):
         raise graph_break(
             "unsupported-object", f"storing C attribute {raw.__name__} of a {type(obj).__qualname__}"
         )
-    if known is not None and is_own_slot(raw):
+    if contents_at_read is not None and is_own_slot(raw):
         if value is not ABSENT:
-            known.setdefault(raw, _DEFERRED)
-        elif known.get(raw, _DEFERRED) is _DEFERRED:
+            contents_at_read.setdefault(raw, _DEFERRED)
+        elif contents_at_read.get(raw, _DEFERRED) is _DEFERRED:
             _read_slot(objects, raw, obj)
     if value is ABSENT:
         raw.__delete__(obj)
@@ -160,15 +167,19 @@ def _is_stored_already(objects: Objects, raw: Any, obj: Any, value: Any) -> bool
 
 
 def _write(state: LazyDict, obj: object, name: str, value: object) -> None:
+    """Write to a lazy dictionary, or delete a key if ``value`` is ABSENT.
+
+    Raises AttributeError for an absent key.
+    """
     if value is not ABSENT:
         state.put(name, value)
     elif not state.remove(name):
         if isinstance(obj, types.ModuleType):
-            raise _absent(f"module {obj.__name__!r}", obj, name)
-        raise _absent(f"{type(obj).__name__!r} object", obj, name)
+            raise _absent_error(f"module {obj.__name__!r}", obj, name)
+        raise _absent_error(f"{type(obj).__name__!r} object", obj, name)
 
 
-def _absent(kind: str, obj: object, name: str) -> AttributeError:
+def _absent_error(kind: str, obj: object, name: str) -> AttributeError:
     """Return the error of the deletion of an absent attribute."""
     error = AttributeError(f"{kind} has no attribute {name!r}")
     if _NAMES_DELETED:
@@ -177,6 +188,7 @@ def _absent(kind: str, obj: object, name: str) -> AttributeError:
 
 
 def _names_deleted() -> bool:
+    """Whether this version of Python sets the name of the error of ``del module.absent``."""
     try:
         del types.ModuleType("module").absent
     except AttributeError as error:
@@ -200,10 +212,10 @@ def _store_class(objects: Objects, cls: type, name: str, value: object) -> None:
         return
     if is_immutable(cls):
         type.__setattr__(cls, name, value)  # raises the real TypeError
-    if takes_writes(objects, type(cls), name) is not ABSENT or (
+    if write_target(objects, type(cls), name) is not ABSENT or (
         name.startswith("__") and name.endswith("__")
     ):
         raise graph_break("unsupported-object", f"storing {name} of the class {cls.__qualname__}")
     if value is ABSENT and name not in cls.__dict__ and name not in objects.classes.overlays.get(cls, {}):
-        raise _absent(f"type object {cls.__name__!r}", cls, name)
+        raise _absent_error(f"type object {cls.__name__!r}", cls, name)
     objects.classes.store(cls, name, value)

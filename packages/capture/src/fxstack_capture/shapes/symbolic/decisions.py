@@ -19,53 +19,62 @@ _NOWHERE = SLoc("", "")
 
 
 class LineDecisions:
-    """The decisions of one environment."""
+    """The decisions of one environment.
+
+    ``CaptureShapeEnv.evaluate_expr`` asks here before ShapeEnv decides.
+    """
 
     def __init__(self) -> None:
-        self._asked: dict[sympy.Basic, Question | bool | None] = {}
+        self._questions: dict[sympy.Basic, Question | bool | None] = {}
+        """The question of each comparison, so that it is parsed once."""
         self._excluded: dict[sympy.Symbol, set[int]] = {}
+        """By symbol: values that the symbol does not have, from decided ``!=`` comparisons."""
 
     def decide(self, env: ShapeEnv, relation: sympy.Basic, hint: object) -> bool | None:
         """Return the truth value of a comparison in this trace; None if ShapeEnv must decide.
 
         If the truth value is not known, add a guard. ``hint`` is the truth value for the present sizes.
         """
-        asked = self._question(relation)
-        if not isinstance(asked, Question):
-            return asked
-        symbol = asked.symbol
+        parsed = self._question(relation)
+        if not isinstance(parsed, Question):
+            return parsed
+        symbol = parsed.symbol
         if symbol not in env.backed_var_to_val or symbol in env.replacements:
             return None
-        known = self._known(env, asked)
-        if known is not None:
-            return known
-        specialises = asked.is_point and hint is not asked.negated
+        answer = self._implied_answer(env, parsed)
+        if answer is not None:
+            return answer
+        # If the symbol gets one value, ShapeEnv must replace the symbol in all of its expressions.
+        specialises = parsed.is_point and hint is not parsed.negated
         if type(hint) is not bool or specialises or not _is_plain(env):
             return None
         if not torch_compat.suppress_guards_tls():
-            self._assume(env, relation, asked, hint)
+            self._assume(env, relation, parsed, hint)
         return hint
 
     def _question(self, relation: sympy.Basic) -> Question | bool | None:
-        if relation not in self._asked:
-            self._asked[relation] = question(relation)
-        return self._asked[relation]
+        """Return the parsed comparison: a question, a truth value, or None if ShapeEnv must decide."""
+        if relation not in self._questions:
+            self._questions[relation] = question(relation)
+        return self._questions[relation]
 
-    def _known(self, env: ShapeEnv, asked: Question) -> bool | None:
-        if asked.is_point and asked.low in self._excluded.get(asked.symbol, ()):
-            return asked.negated
-        known = env.var_to_range.get(asked.symbol)
-        return None if known is None or not known.is_int else asked.answer(*_bounds(known))
+    def _implied_answer(self, env: ShapeEnv, parsed: Question) -> bool | None:
+        """Return the answer that ranges and excluded values imply, or None."""
+        if parsed.is_point and parsed.low in self._excluded.get(parsed.symbol, ()):
+            return parsed.negated
+        value_range = env.var_to_range.get(parsed.symbol)
+        return None if value_range is None or not value_range.is_int else parsed.answer(*_bounds(value_range))
 
-    def _assume(self, env: ShapeEnv, relation: sympy.Basic, asked: Question, truth: bool) -> None:
+    def _assume(self, env: ShapeEnv, relation: sympy.Basic, parsed: Question, truth: bool) -> None:
+        """Guard that a comparison has the truth value ``truth``, and update the range of its symbol."""
         guard = relation if truth else relation.negated
         env._log_guard("eval", guard, forcing_spec=False)
         env.guards.append(ShapeGuard(guard, _NOWHERE, size_oblivious=False))
-        if asked.low is not None and asked.is_point:
-            self._excluded.setdefault(asked.symbol, set()).add(asked.low)
-            env.axioms.update(_differs(asked.symbol, asked.low))
+        if parsed.low is not None and parsed.is_point:
+            self._excluded.setdefault(parsed.symbol, set()).add(parsed.low)
+            env.axioms.update(_facts_of_inequality(parsed.symbol, parsed.low))
         else:
-            _narrow(env, asked.symbol, *asked.remaining(answer=truth))
+            _narrow(env, parsed.symbol, *parsed.remaining(answer=truth))
 
 
 def _is_plain(env: ShapeEnv) -> bool:
@@ -73,21 +82,25 @@ def _is_plain(env: ShapeEnv) -> bool:
     return not (env.frozen or env._translation_validation_enabled)
 
 
-def _bounds(known: ValueRanges[Any]) -> tuple[int | None, int | None]:
-    low = None if known.lower is -int_oo else int(known.lower)
-    return low, None if known.upper is int_oo else int(known.upper)
+def _bounds(value_range: ValueRanges[Any]) -> tuple[int | None, int | None]:
+    """Return the bounds of a range, None for a missing bound."""
+    low = None if value_range.lower is -int_oo else int(value_range.lower)
+    return low, None if value_range.upper is int_oo else int(value_range.upper)
 
 
 def _narrow(env: ShapeEnv, symbol: sympy.Symbol, low: int | None, high: int | None) -> None:
+    """Intersect the range of a symbol with the bounds, and replace the symbol if one value remains."""
     bounds = ValueRanges(-int_oo if low is None else low, int_oo if high is None else high)
     env._update_var_to_range(symbol, bounds)
-    now = env.var_to_range[symbol]
-    if now.is_singleton():
-        env._set_replacement(symbol, now.lower, "range_refined_to_singleton")
+    narrowed = env.var_to_range[symbol]
+    if narrowed.is_singleton():
+        env._set_replacement(symbol, narrowed.lower, "range_refined_to_singleton")
+    # The cached answers may be None for comparisons that the range now decides.
     torch_compat.maybe_evaluate_static.cache_clear()
 
 
-def _differs(symbol: sympy.Symbol, value: int) -> dict[sympy.Basic, sympy.Basic]:
+def _facts_of_inequality(symbol: sympy.Symbol, value: int) -> dict[sympy.Basic, sympy.Basic]:
+    """Return the facts ``symbol != value`` for ShapeEnv's later queries."""
     number = sympy.Integer(value)
     sides = ((symbol, number), (number, symbol))
     return {

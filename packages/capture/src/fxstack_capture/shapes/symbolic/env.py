@@ -24,6 +24,7 @@ from fxstack_capture.torch_compat import FloorDiv, GuardSource, SLoc
 from fxstack_capture.torch_compat import Source as TorchSource
 
 UserStack = tuple[tuple[str, int, str], ...]
+"""File, line and function of each frame of the program, innermost last."""
 Class = TypeVar("Class", bound=type)
 
 
@@ -59,6 +60,7 @@ class Axioms(dict[sympy.Basic, sympy.Basic]):
     def __init__(self) -> None:
         super().__init__()
         self._divisions: dict[sympy.Basic, sympy.Basic] = {}
+        """The facts with a ``FloorDiv``."""
 
     def update(self, facts: Any) -> None:  # type: ignore[override]
         """Add a dictionary of facts."""
@@ -83,25 +85,27 @@ def with_own_caches(cls: Class) -> Class:
     """
     for name, method in vars(cls.__mro__[1]).items():
         if isinstance(method, _CACHED) and name not in vars(cls):
-            setattr(cls, name, _remembering(name, method.__wrapped__))
+            setattr(cls, name, _cache_in_instance(name, method.__wrapped__))
     return cls
 
 
-def _remembering(name: str, compute: Callable[..., Any]) -> Callable[..., Any]:
+def _cache_in_instance(name: str, compute: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method that looks its result up in ``answers`` of the instance."""
+
     @functools.wraps(compute)
     def method(self: Any, *args: Any, **settings: Any) -> Any:
         key = name, args, tuple(settings.items())
-        found = self.answers.get(key, _MISSING)
-        if found is _MISSING:
-            found = self.answers[key] = compute(self, *args, **settings)
-        return found
+        answer = self.answers.get(key, _MISSING)
+        if answer is _MISSING:
+            answer = self.answers[key] = compute(self, *args, **settings)
+        return answer
 
     return method
 
 
 @with_own_caches
 class CaptureShapeEnv(ShapeEnv):
-    """Records the user's stack for every guard in ``guard_stacks``, in the order of ``guards``."""
+    """torch's ShapeEnv with the user's stack for every guard, and with fast, exact decisions."""
 
     settings: Any
     """Torch's frozen record of settings."""
@@ -110,21 +114,33 @@ class CaptureShapeEnv(ShapeEnv):
     def __init__(
         self, user_stack: Callable[[], UserStack], *, asserts_signs: bool = True, **settings: object
     ) -> None:
+        """``user_stack`` returns the present stack of the program.
+
+        ``settings`` are keyword arguments of ShapeEnv.
+        """
         self.answers: dict[Any, Any] = {}
+        """The results of cached methods, by method and arguments."""
         self.replaced = 0
         """The number of replacements so far. torch keeps this count itself since version 2.12."""
         super().__init__(**settings)
         self._user_stack = user_stack
         self.guard_stacks: list[tuple[sympy.Basic, UserStack]] = []
+        """The decided comparisons with the user's stack, in the order of ``guards``."""
         self.memo = Memo()
+        """The cached results of operations on symbolic numbers."""
         self.axioms = Axioms()
-        self._lines = LineDecisions()
+        """The facts that decided comparisons imply."""
+        self._decisions = LineDecisions()
+        """Fast decisions about comparisons of one symbol."""
         self.floats = FloatArithmetic()
+        """The symbols that stand for operations on floats."""
         self._overflow_guards = OverflowGuards(self.backed_var_to_val)
+        """Decides which expressions a guard of 64 bits cannot compute."""
         # ShapeEnv's other caches are emptied when an environment with another version uses
         # them. Without a version of its own, this environment would stay in these caches forever.
         self._version_counter = id(self)
         self._needs_scalar_outputs = False
+        """Whether the trace has called ``item()`` of a tensor."""
         self.asserts_signs = asserts_signs
         """Whether the graph asserts that the base of a power is not negative, or ends there."""
         self.drawn: set[sympy.Symbol] = set()
@@ -142,7 +158,10 @@ class CaptureShapeEnv(ShapeEnv):
         return f"a number {origin} ({expr})"
 
     def demand_decided(self, expr: sympy.Basic) -> None:
-        """Raise GuardOnDataDependentSymNode if ``expr`` differs from run to run."""
+        """Raise GuardOnDataDependentSymNode if ``expr`` differs from run to run.
+
+        Called before an operation that needs the value.
+        """
         if self.depends_on_drawn(expr):
             raise GuardOnDataDependentSymNode(expr, f"the value of {expr} differs between runs")
 
@@ -155,10 +174,15 @@ class CaptureShapeEnv(ShapeEnv):
         fallback_value: bool | None = None,
         **settings: object,
     ) -> Any:
+        """Return the value of ``orig_expr`` in this trace, and guard the decision.
+
+        ShapeEnv's users call this method for each decision. Raises GuardOnDataDependentSymNode if no
+        decision may depend on the expression.
+        """
         if self.depends_on_drawn(orig_expr):
-            known = self._maybe_evaluate_static(orig_expr)
-            if known is not None:
-                return known
+            implied = self._maybe_evaluate_static(orig_expr)
+            if implied is not None:
+                return implied
             self.demand_decided(orig_expr)
         if self._overflow_guards.may_overflow(orig_expr):
             self._specialize(orig_expr)
@@ -166,7 +190,7 @@ class CaptureShapeEnv(ShapeEnv):
                 # The hint is exact. sympy's functions treat values beyond 64 bits as infinite.
                 return sympy.sympify(hint)
         if not size_oblivious:
-            decided = self._lines.decide(self, orig_expr, hint)
+            decided = self._decisions.decide(self, orig_expr, hint)
             if decided is not None:
                 return sympy.true if decided else sympy.false
         return super().evaluate_expr(orig_expr, hint, fx_node, size_oblivious, fallback_value, **settings)
@@ -194,6 +218,10 @@ class CaptureShapeEnv(ShapeEnv):
                 super().evaluate_expr(symbol, self.backed_var_to_val[symbol])
 
     def _maybe_evaluate_static(self, expr: sympy.Basic, **settings: object) -> Any:
+        """Decide ``expr`` from known facts alone, as ShapeEnv does.
+
+        Facts with divisions are simplified first.
+        """
         if self._resimplify_floor_div_axioms and settings.get("axioms") is None:
             self._resimplify_floor_div_axioms = False
             self.axioms.simplify_divisions(self.simplify)
@@ -203,14 +231,16 @@ class CaptureShapeEnv(ShapeEnv):
     vars(_maybe_evaluate_static)["cache_clear"] = torch_compat.maybe_evaluate_static.cache_clear
 
     def _set_replacement(self, a: sympy.Symbol, tgt: sympy.Expr, msg: str) -> None:
+        """Replace a symbol as ShapeEnv does, and count the replacement. The memo is then refreshed."""
         self.replaced += 1
         super()._set_replacement(a, tgt, msg)
 
     def create_symintnode(self, sym: sympy.Expr, **settings: object) -> Any:
-        made = super().create_symintnode(sym, **settings)
-        if not isinstance(made, int):
-            remembering(made.node)
-        return made
+        """Make a number as ShapeEnv does, with a node that caches its results."""
+        number = super().create_symintnode(sym, **settings)
+        if not isinstance(number, int):
+            remembering(number.node)
+        return number
 
     @contextmanager
     def scalar_outputs_allowed(self) -> Iterator[None]:
@@ -225,19 +255,22 @@ class CaptureShapeEnv(ShapeEnv):
             self.settings = before
 
     def create_symfloatnode(self, sym: sympy.Expr, **settings: object) -> Any:
-        made = super().create_symfloatnode(sym, **settings)
-        remembering(made.node)
-        return made
+        """Make a number as ShapeEnv does, with a node that caches its results."""
+        number = super().create_symfloatnode(sym, **settings)
+        remembering(number.node)
+        return number
 
     def create_unbacked_symfloat(self, *args: object, **settings: object) -> Any:
-        made = super().create_unbacked_symfloat(*args, **settings)
-        remembering(made.node)
-        return made
+        """Make a number as ShapeEnv does, with a node that caches its results."""
+        number = super().create_unbacked_symfloat(*args, **settings)
+        remembering(number.node)
+        return number
 
     def create_unbacked_symint(self, *args: object, **settings: object) -> Any:
-        made = super().create_unbacked_symint(*args, **settings)
-        remembering(made.node)
-        return made
+        """Make a number as ShapeEnv does, with a node that caches its results."""
+        number = super().create_unbacked_symint(*args, **settings)
+        remembering(number.node)
+        return number
 
     def close(self) -> None:
         """Finish the trace. Drop the reference to the trace, which holds the program's tensors."""
@@ -246,8 +279,10 @@ class CaptureShapeEnv(ShapeEnv):
         self._user_stack = tuple
 
     def _log_guard(self, prefix: str, g: object, forcing_spec: bool) -> None:  # noqa: ARG002
+        """Record the user's stack of a guard. ShapeEnv calls this method for each new guard."""
         if prefix == "eval":  # Other guards are suppressed, or become assertions in the graph.
             self.guard_stacks.append((g, self._user_stack()))
 
     def _get_stack_summary(self, *_args: object, **_kwargs: object) -> tuple[SLoc, str]:
+        """Return no location. ShapeEnv's own method walks the Python stack, which is slow."""
         return SLoc("", ""), ""

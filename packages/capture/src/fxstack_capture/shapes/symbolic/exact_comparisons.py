@@ -25,6 +25,7 @@ from fxstack_capture.torch_compat import ToFloat
 EXACT = 2**53
 """The largest integer up to which all integers are exact floats."""
 _MIRRORED: Mapping[str, str] = {"gt": "lt", "ge": "le", "lt": "gt", "le": "ge", "eq": "eq", "ne": "ne"}
+"""The relation with exchanged operands."""
 _ROUNDING: Mapping[str, Callable[[float], int]] = {
     "gt": math.floor,
     "le": math.floor,
@@ -39,19 +40,19 @@ def compare(name: str, left: SymNode, right: SymNode) -> SymNode | None:
 
     Return None if no integer was converted, or if a value is not known before the graph runs.
     """
-    whole, other = _integer(left), _integer(right)
-    if whole is None and other is None:
+    left_integer, right_integer = _integer(left), _integer(right)
+    if left_integer is None and right_integer is None:
         return None
-    if whole is not None and other is not None:
-        return _call(name, whole, other)
-    if whole is None:
-        assert other is not None
-        return _with_float(_MIRRORED[name], other, right, left)
-    return _with_float(name, whole, left, right)
+    if left_integer is not None and right_integer is not None:
+        return _call(name, left_integer, right_integer)
+    if left_integer is None:
+        assert right_integer is not None
+        return _with_float(_MIRRORED[name], right_integer, right, left)
+    return _with_float(name, left_integer, left, right)
 
 
 def as_float(number: Any) -> Any:
-    """Return ``float(number)``, with a guard that the conversion of a symbolic integer is exact, if it is now."""
+    """Return ``float(number)``. If the conversion of a symbolic integer is exact now, guard that it is."""
     if type(number) is not torch.SymInt or number.node.hint is None or _guarded_exact(number.node):
         return torch.sym_float(number)
     return number * 1.0  # a float of its own (``floats``), which is not compared as the integer
@@ -81,6 +82,7 @@ def _with_float(name: str, whole: SymNode, converted: SymNode, other: SymNode) -
 
 
 def _with_constant(name: str, whole: SymNode, number: float) -> SymNode:
+    """Compare an integer with a constant float, rounded to the integer that gives the same answer."""
     if type(number) is int:  # a divisor is compared with the integer 0
         return _call(name, whole, whole.wrap_int(number))
     if not math.isfinite(number) or (name in ("eq", "ne") and not number.is_integer()):
@@ -89,6 +91,7 @@ def _with_constant(name: str, whole: SymNode, number: float) -> SymNode:
 
 
 def _constant(like: SymNode, *, truth: bool) -> SymNode:
+    """Return the node of a truth value."""
     zero = like.wrap_int(0)
     return _call("eq" if truth else "ne", zero, zero)
 
@@ -103,4 +106,5 @@ def _guarded_exact(whole: SymNode) -> bool:
 
 
 def _call(name: str, left: SymNode, right: SymNode) -> Any:
+    """Return the comparison of two integer nodes."""
     return getattr(left, name)(right)

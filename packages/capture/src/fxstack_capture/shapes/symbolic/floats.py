@@ -38,6 +38,7 @@ from fxstack_capture.torch_compat import Source as TorchSource
 # each value.
 
 Operand: TypeAlias = sympy.Basic | int | float
+"""An operand of a computed float: an expression, or a constant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +46,11 @@ class Operation:
     """One method of ``SymNode`` that returns a float, as a Python function and as a sympy function."""
 
     function: Callable[..., Any]
+    """Computes the present value as Python does."""
     symbolic: type[FloatFunction]
+    """The function that guards evaluate with floats."""
     sign: str
+    """The operator in the text of a formula."""
 
 
 OPERATIONS = {
@@ -58,6 +62,7 @@ OPERATIONS = {
     "float_pow": Operation(operator.pow, FloatPower, "**"),
     "neg": Operation(operator.neg, FloatNeg, "-"),
 }
+"""Maps names of ``SymNode`` methods to the operations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +89,13 @@ class ComputedSource(TorchSource):
 
 
 class FloatArithmetic:
-    """The computed floats of one ShapeEnv."""
+    """The computed floats of one ShapeEnv. Every float operation of ``MemoNode`` goes through ``apply``."""
 
     def __init__(self) -> None:
         self.computed: dict[sympy.Symbol, Computed] = {}
-        self._known: dict[str, sympy.Symbol] = {}
+        """The definition of each symbol."""
+        self._symbols: dict[str, sympy.Symbol] = {}
+        """Symbols by the text of their formula, so that equal formulas have one symbol."""
 
     def apply(self, name: str, nodes: tuple[SymNode, ...]) -> SymNode | None:
         """Return the node of the float that operation ``name`` computes from ``nodes``.
@@ -104,8 +111,8 @@ class FloatArithmetic:
             return type(nodes[0])(self._symbol(operation, nodes, None), nodes[0].shape_env, float, None)
         # sympy's numbers have no largest value, so sympy would not overflow as Python floats do.
         if all(node.expr.is_number for node in nodes):
-            known = _compute(operation, [node.hint for node in nodes])
-            return None if known is None else nodes[0].wrap_float(known)
+            result = _compute(operation, [node.hint for node in nodes])
+            return None if result is None else nodes[0].wrap_float(result)
         if operation.function is operator.truediv:
             demand_divisor(operator.truediv, *nodes)
         if operation.function is operator.pow and not _has_real_power(*nodes):
@@ -123,14 +130,15 @@ class FloatArithmetic:
         operands = tuple(n.hint if n.expr.is_number and n.hint is not None else n.expr for n in nodes)
         text = f"({f' {operation.sign} '.join(map(repr, operands))})"
         text = f"({operation.sign}{operands[0]!r})" if len(operands) == 1 else text
-        known = self._known.get(text)
-        if known is None:
-            known = self._known[text] = _new_symbol(nodes[0].shape_env, text, hint)
-            self.computed[known] = Computed(operation, operands)
-        return known
+        symbol = self._symbols.get(text)
+        if symbol is None:
+            symbol = self._symbols[text] = _new_symbol(nodes[0].shape_env, text, hint)
+            self.computed[symbol] = Computed(operation, operands)
+        return symbol
 
 
 def _new_symbol(env: ShapeEnv, text: str, hint: float | None) -> Any:
+    """Make the symbol of a computed float. It is unbacked if its value depends on data."""
     if hint is None:
         with env.ignore_fresh_unbacked_symbols():  # a node of the graph computes it
             return env.create_unbacked_symfloat().node.expr
@@ -163,7 +171,7 @@ def exponent_of_power() -> float | None:
     torch asserts that no base is negative, because the result may be complex. With a whole exponent it is not.
     """
     frame = sys._getframe(1)
-    for _ in range(_DEPTH):
+    for _ in range(_MAX_CALLS):
         if frame.f_back is None:
             return None
         frame = frame.f_back
@@ -174,8 +182,9 @@ def exponent_of_power() -> float | None:
 
 
 _POWER = torch.SymFloat.__pow__.__code__
-_DEPTH = 6
-"""Calls between ``SymFloat.__pow__`` and ``SymNode.expect_true``."""
+"""The code of the method that ``exponent_of_power`` looks for on the stack."""
+_MAX_CALLS = 6
+"""Upper bound of the number of calls between ``SymFloat.__pow__`` and ``SymNode.expect_true``."""
 
 
 def _has_real_power(base: SymNode, exponent: SymNode) -> bool:
@@ -186,6 +195,7 @@ def _has_real_power(base: SymNode, exponent: SymNode) -> bool:
 
 
 def _compute(operation: Operation, values: list[float]) -> float | None:
+    """Return the result for the present values, or None if Python raises or returns no float."""
     try:
         result = operation.function(*values)
     except ArithmeticError:
@@ -203,18 +213,19 @@ def _constant(nodes: tuple[SymNode, ...], hint: float) -> SymNode:
 
 def as_functions(expr: sympy.Basic, computed: Mapping[sympy.Symbol, Computed]) -> sympy.Basic:
     """Return ``expr`` with every computed symbol replaced by its operation on symbols that have sources."""
-    mine = {symbol: computed[symbol] for symbol in expr.free_symbols if symbol in computed}
-    if not mine:
+    definitions = {symbol: computed[symbol] for symbol in expr.free_symbols if symbol in computed}
+    if not definitions:
         return expr
-    spelled = {
+    replacements = {
         symbol: c.operation.symbolic(*(_operand(o, computed) for o in c.operands))
-        for symbol, c in mine.items()
+        for symbol, c in definitions.items()
     }
     with sympy.evaluate(False):
-        return expr.xreplace(spelled)
+        return expr.xreplace(replacements)
 
 
 def _operand(operand: Operand, computed: Mapping[sympy.Symbol, Computed]) -> sympy.Basic:
+    """Return an operand as an expression over symbols that have sources."""
     if isinstance(operand, sympy.Basic):
         return as_functions(operand, computed)
     return sympy.Integer(operand) if isinstance(operand, int) else sympy.Float(operand)

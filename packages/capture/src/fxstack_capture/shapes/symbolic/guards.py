@@ -23,8 +23,10 @@ from fxstack_capture.sources import Source
 from fxstack_capture.torch_compat import SymT, int_oo, symbol_is_type
 
 _LARGEST = sympy.Float(sys.float_info.max)
+"""The largest finite float."""
 
 Located = tuple["Source", ShapeHolds, "UserStack"]
+"""The source of the guard, the guard, and the user's stack."""
 
 
 def shape_guards(geometry: Geometry) -> list[Located]:
@@ -37,12 +39,12 @@ def shape_guards(geometry: Geometry) -> list[Located]:
         return []
     check_contract(geometry)
     env = geometry.env
-    fixed = _specialised(geometry)
-    found = [
+    fixed = _specialised_symbols(geometry)
+    conditions = [
         *((expr, names, ()) for expr, names in _equalities(geometry)),
         *((expr, {}, ()) for expr in _ranges(geometry, fixed)),
         *(
-            (_is_fixed(geometry, symbol, value), {}, _why_fixed(geometry, symbol))
+            (_equals_value(geometry, symbol, value), {}, _stack_of_first_guard(geometry, symbol))
             for symbol, value in fixed.items()
         ),
     ]
@@ -51,18 +53,18 @@ def shape_guards(geometry: Geometry) -> list[Located]:
     for expr, stack in env.guard_stacks:
         rest = as_functions(expr.xreplace(fixed), computed)
         if rest is not sympy.true and rest.free_symbols <= backed:
-            found.append((rest, {}, stack))
+            conditions.append((rest, {}, stack))
     # One ``evaluate(False)`` covers all calls of ``readable``, because each change of the setting empties
     # sympy's cache.
     with sympy.evaluate(False):
-        located = [_record(geometry, expr, names, stack) for expr, names, stack in found]
+        located = [_record(geometry, expr, names, stack) for expr, names, stack in conditions]
     return [guard for guard in located if guard is not None]
 
 
 def is_demand_of_unbacked(guard: Guard | None) -> bool:
     """Whether a guard is about an unbacked size.
 
-    Such a guard may fail even for the call that was traced, because tracing does not know the size.
+    The guard may fail even for the call that was traced, because tracing does not know the size.
     """
     return (
         guard is not None
@@ -72,7 +74,10 @@ def is_demand_of_unbacked(guard: Guard | None) -> bool:
 
 
 def check_strict(geometry: Geometry) -> None:
-    """Raise if a dimension that was marked dynamic became one number."""
+    """Raise ShapeContractError if a dimension that was marked dynamic became one number.
+
+    Called when the trace is complete.
+    """
     for symbol, source in geometry.strict.items():
         value = geometry.env.replacements.get(symbol, symbol) if symbol.is_Symbol else symbol
         if value.is_number:
@@ -86,15 +91,16 @@ def check_strict(geometry: Geometry) -> None:
 
 
 def _because(geometry: Geometry, symbol: sympy.Basic) -> str:
+    """Return the reason why a symbol became one number, for the error of ``check_strict``."""
     if not symbol.is_Symbol:
         return ": sizes 0 and 1 are always specialised, because broadcasting depends on them."
     return because(geometry, symbol) or "."
 
 
-def _specialised(geometry: Geometry) -> dict[sympy.Symbol, sympy.Basic]:
+def _specialised_symbols(geometry: Geometry) -> dict[sympy.Symbol, sympy.Basic]:
     """Return the symbols that the trace specialised to one number."""
-    known = geometry.primary.keys()
-    computed = (s for s in geometry.computed if as_functions(s, geometry.computed).free_symbols <= known)
+    defined = geometry.primary.keys()
+    computed = (s for s in geometry.computed if as_functions(s, geometry.computed).free_symbols <= defined)
     return {
         symbol: value
         for symbol in (*geometry.primary, *computed)
@@ -102,41 +108,52 @@ def _specialised(geometry: Geometry) -> dict[sympy.Symbol, sympy.Basic]:
     }
 
 
-def _is_fixed(geometry: Geometry, symbol: sympy.Symbol, value: sympy.Basic) -> sympy.Basic:
+def _equals_value(geometry: Geometry, symbol: sympy.Symbol, value: sympy.Basic) -> sympy.Basic:
+    """Return the condition that a specialised symbol has its value."""
     return sympy.Eq(as_functions(symbol, geometry.computed), value, evaluate=False)
 
 
-def _why_fixed(geometry: Geometry, symbol: sympy.Symbol) -> UserStack:
+def _stack_of_first_guard(geometry: Geometry, symbol: sympy.Symbol) -> UserStack:
+    """Return the user's stack of the first guard on a symbol."""
     stacks = [s for expr, s in geometry.env.guard_stacks if symbol in expr.free_symbols]
     return stacks[0] if stacks else ()
 
 
 def _equalities(geometry: Geometry) -> Iterator[tuple[sympy.Basic, dict[sympy.Symbol, Source]]]:
+    """Yield the condition that each bound number equals its expression.
+
+    A number that defines a symbol needs none.
+    """
     for index, binding in enumerate(geometry.bindings):
         first = geometry.primary.get(binding.expr)
         if first is None or first[0] != binding.source:
-            own = sympy.Symbol(f"n{index}", integer=True)
-            yield sympy.Eq(own, binding.expr, evaluate=False), {own: binding.source}
+            number = sympy.Symbol(f"n{index}", integer=True)
+            yield sympy.Eq(number, binding.expr, evaluate=False), {number: binding.source}
 
 
 def _ranges(geometry: Geometry, fixed: dict[sympy.Symbol, sympy.Basic]) -> Iterator[sympy.Basic]:
+    """Yield the conditions that each symbol is in the range that the trace has assumed."""
     for symbol in geometry.primary:
-        known = geometry.env.var_to_range.get(symbol)
-        if known is None or symbol in fixed or symbol in geometry.env.drawn:
+        value_range = geometry.env.var_to_range.get(symbol)
+        if value_range is None or symbol in fixed or symbol in geometry.env.drawn:
             continue
         # ``evaluate=False``: otherwise the assumptions of the symbol (positive) would remove the check.
         if symbol.is_integer is None:  # The symbol is a float. The trace holds for finite numbers.
             yield sympy.Ge(symbol, -_LARGEST, evaluate=False)
             yield sympy.Le(symbol, _LARGEST, evaluate=False)
-        if known.lower not in (-int_oo, -sympy.oo):
-            yield sympy.Ge(symbol, known.lower, evaluate=False)
-        if known.upper not in (int_oo, sympy.oo):
-            yield sympy.Le(symbol, known.upper, evaluate=False)
+        if value_range.lower not in (-int_oo, -sympy.oo):
+            yield sympy.Ge(symbol, value_range.lower, evaluate=False)
+        if value_range.upper not in (int_oo, sympy.oo):
+            yield sympy.Le(symbol, value_range.upper, evaluate=False)
 
 
 def _record(
     geometry: Geometry, expr: sympy.Basic, names: dict[sympy.Symbol, Source], stack: UserStack
 ) -> Located | None:
+    """Return a condition as a guard at the source of its first symbol.
+
+    None if the condition has no symbol.
+    """
     symbols = sorted(expr.free_symbols, key=str)
     if not symbols:
         return None

@@ -26,6 +26,7 @@ RELATIONS: Mapping[str, Any] = {
     "eq": sympy.Eq,
     "ne": sympy.Ne,
 }
+"""Maps names of operators to sympy's relations."""
 _NAMES = {cls: name for name, cls in RELATIONS.items()}
 
 
@@ -43,15 +44,16 @@ class Question:
 
     @property
     def is_point(self) -> bool:
+        """Whether the question is about one value."""
         return self.low is not None and self.low == self.high
 
     def answer(self, low: int | None, high: int | None) -> bool | None:
-        """Return the answer if it is the same for all integers from ``low`` to ``high``, otherwise None."""
+        """Return the answer if it is the same for all integers from ``low`` to ``high``, else None."""
         first, last = _limits(low, high)
-        own_first, own_last = _limits(self.low, self.high)
-        if last < own_first or own_last < first:
+        question_first, question_last = _limits(self.low, self.high)
+        if last < question_first or question_last < first:
             return self.negated
-        return not self.negated if own_first <= first and last <= own_last else None
+        return not self.negated if question_first <= first and last <= question_last else None
 
     def remaining(self, *, answer: bool) -> tuple[int | None, int | None]:
         """Return the bounds that follow from the answer to a question with one bound."""
@@ -99,7 +101,7 @@ def difference(left: sympy.Basic, right: sympy.Basic) -> Line | None:
 
 
 def question(relation: sympy.Basic) -> Question | bool | None:
-    """Return the question that a comparison asks about its symbol; None if it is not such a comparison.
+    """Return the question that a comparison asks about its symbol; None for other comparisons.
 
     Return the truth value if the comparison has no symbol.
     """
@@ -111,17 +113,18 @@ def question(relation: sympy.Basic) -> Question | bool | None:
     if name in ("lt", "le"):
         slope, offset = -slope, -offset
     if symbol is None:
-        return _of_number(name, offset)
+        return _compare_with_zero(name, offset)
     if name in ("eq", "ne"):
-        value, rest = divmod(-offset, slope)
-        return name == "ne" if rest else Question(symbol, value, value, name == "ne")
+        value, remainder = divmod(-offset, slope)
+        return name == "ne" if remainder else Question(symbol, value, value, name == "ne")
     least = (1 if name in ("gt", "lt") else 0) - offset
     if slope > 0:
         return Question(symbol, -(-least // slope), None)
     return Question(symbol, None, least // slope)
 
 
-def _of_number(name: str, number: int) -> bool:
+def _compare_with_zero(name: str, number: int) -> bool:
+    """Return the truth value of a comparison of a number with zero."""
     if name in ("eq", "ne"):
         return (number == 0) is (name == "eq")
     return number > 0 if name in ("gt", "lt") else number >= 0

@@ -43,11 +43,14 @@ _BINARY = (
     "sym_max",
     "sym_min",
 )
+"""Operations of two operands whose results are cached."""
 _DIVISIONS = {"mod": operator.mod, "floordiv": operator.floordiv, "int_floordiv": operator.floordiv}
+"""Operations that raise for a zero divisor."""
 _OTHERS = tuple(name for name in magic_methods if name not in (*_BINARY, "sym_float"))
 """All other operations. Their results are not cached, but must be exact in later operations, too."""
 
 _DECISIONS = ("guard_bool", "guard_or_false", "guard_or_true")
+"""Methods that return a truth value to Python."""
 
 
 class Memo:
@@ -59,8 +62,11 @@ class Memo:
     def __init__(self) -> None:
         self.active = False
         self.version = 0
+        """The number of replacements of ShapeEnv at which the answers were computed."""
         self.nodes: dict[Any, SymNode] = {}
+        """Results of operations, by name and operands."""
         self.decisions: dict[Any, bool] = {}
+        """Truth values by the kind of question and the expression."""
 
     def refresh(self, version: int) -> None:
         """Discard results that were computed before ShapeEnv learned an equality."""
@@ -74,28 +80,36 @@ class MemoNode(SymNode):
     """A ``SymNode`` of a ``CaptureShapeEnv`` with the same results, cached if possible."""
 
     def wrap_int(self, num: int) -> SymNode:
+        """Return the node of an int that is an operand beside this node."""
         memo = self.shape_env.memo
         if not memo.active:
             return super().wrap_int(num)
-        found = memo.nodes.get(num)
-        if found is None:
-            found = memo.nodes[num] = remembering(super().wrap_int(num))
-        return found
+        node = memo.nodes.get(num)
+        if node is None:
+            node = memo.nodes[num] = remembering(super().wrap_int(num))
+        return node
 
     def wrap_float(self, num: float) -> SymNode:
+        """Return the node of a float that is an operand beside this node."""
         return remembering(super().wrap_float(num))
 
     def sym_float(self) -> SymNode:
+        """Return the number converted to a float."""
         if self.shape_env.memo.active and self.expr.is_Integer:  # sympy would round a large one
             expr = ToFloat(self.expr, evaluate=False)
             return type(self)(expr, self.shape_env, float, float(self.hint))
         return remembering(super().sym_float())
 
     def guard_float(self, file: str, line: int) -> float:
+        """Return the present value and guard it."""
         value = float(super().guard_float(file, line))
         return value or float(self.hint or value)  # sympy has no -0.0. The hint has the sign.
 
     def expect_true(self, file: str, line: int) -> bool:
+        """Return whether a condition holds.
+
+        A graph that computes the condition asserts it. torch calls this method for ``torch._check``.
+        """
         exponent = exponent_of_power() if self.hint is None else None
         if exponent is not None and exponent.is_integer():
             return True
@@ -110,10 +124,10 @@ class MemoNode(SymNode):
         memo = self.shape_env.memo
         if not memo.active:
             return super().wrap_bool(num)
-        found = memo.nodes.get(("bool", num))
-        if found is None:
-            found = memo.nodes["bool", num] = remembering(super().wrap_bool(num))
-        return found
+        node = memo.nodes.get(("bool", num))
+        if node is None:
+            node = memo.nodes["bool", num] = remembering(super().wrap_bool(num))
+        return node
 
 
 def remembering(node: Any) -> Any:
@@ -122,15 +136,17 @@ def remembering(node: Any) -> Any:
     Stages that trace again may use environments without a memo.
     """
     if type(node) is SymNode and hasattr(node.shape_env, "memo"):
+        # torch makes nodes of the class SymNode in many places, and has no hook for another class.
         node.__class__ = MemoNode
     return node
 
 
 def _binary(name: str) -> Callable[[Any, Any], Any]:
-    return _kept(name, getattr(SymNode, name))
+    """Return a cached method for SymNode's operation ``name``."""
+    return _make_cached(name, getattr(SymNode, name))
 
 
-def _kept(name: str, compute: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def _make_cached(name: str, compute: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """Return ``compute`` as a method that is called once for the same operands during the trace."""
 
     def method(self: Any, other: Any) -> Any:
@@ -142,15 +158,16 @@ def _kept(name: str, compute: Callable[[Any, Any], Any]) -> Callable[[Any, Any],
             return compute(self, other)
         memo.refresh(env.replaced)
         key = (name, self._expr, self.pytype, other._expr, other.pytype)
-        found = memo.nodes.get(key)
-        if found is None:
-            found = memo.nodes[key] = remembering(compute(self, other))
-        return found
+        node = memo.nodes.get(key)
+        if node is None:
+            node = memo.nodes[key] = remembering(compute(self, other))
+        return node
 
     return method
 
 
-def _remembered(name: str) -> Callable[..., Any]:
+def _make_uncached(name: str) -> Callable[..., Any]:
+    """Return SymNode's operation ``name`` as a method whose result is a ``MemoNode``."""
     compute = getattr(SymNode, name)
     return lambda self, *others: remembering(compute(self, *others))
 
@@ -172,12 +189,12 @@ def _comparison(name: str) -> Callable[[Any, Any], Any]:
         expr = relation(left.expr, right.expr, evaluate=False)
         return MemoNode(expr, env, bool, compare(*hints))
 
-    return _kept(name, make)
+    return _make_cached(name, make)
 
 
 def _arithmetic(name: str) -> Callable[..., Any]:
     """Return an arithmetic method that is exact for floats (see ``floats``)."""
-    ordinary = _binary(name) if name in _BINARY else _remembered(name)
+    ordinary = _binary(name) if name in _BINARY else _make_uncached(name)
 
     def method(self: Any, *other: Any) -> Any:
         exact = self.shape_env.floats.apply(name, (self, *other))
@@ -187,6 +204,10 @@ def _arithmetic(name: str) -> Callable[..., Any]:
 
 
 def _decision(name: str) -> Callable[..., bool]:
+    """Return a cached method that asks for a truth value and guards it.
+
+    The answer for an expression is cached.
+    """
     decide = getattr(SymNode, name)
 
     def method(self: Any, file: str, line: int) -> bool:
@@ -196,10 +217,10 @@ def _decision(name: str) -> Callable[..., bool]:
             return bool(decide(self, file, line))
         memo.refresh(env.replaced)
         key = (name, self._expr)
-        found = memo.decisions.get(key)
-        if found is None:
-            memo.decisions[key] = found = bool(decide(self, file, line))
-        return found
+        answer = memo.decisions.get(key)
+        if answer is None:
+            memo.decisions[key] = answer = bool(decide(self, file, line))
+        return answer
 
     return method
 
@@ -208,7 +229,7 @@ for _name in filter(partial(hasattr, SymNode), _BINARY):
     setattr(MemoNode, _name, _comparison(_name) if _name in RELATIONS else _binary(_name))
 for _name in _OTHERS:
     if hasattr(SymNode, _name):
-        setattr(MemoNode, _name, _remembered(_name))
+        setattr(MemoNode, _name, _make_uncached(_name))
 for _name in OPERATIONS:
     setattr(MemoNode, _name, _arithmetic(_name))
 for _name in _DECISIONS:

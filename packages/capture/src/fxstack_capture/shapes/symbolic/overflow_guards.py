@@ -1,4 +1,4 @@
-"""Whether an integer expression can overflow 64 bits in a compiled guard. Such a guard would always fail.
+"""Whether an integer expression can overflow 64 bits in a compiled guard. An overflowing guard would always fail.
 
 Python's integers are unbounded. The integers of compiled guards (``native/guard_tree/shape_program.c``) are not.
 Therefore the trace specialises larger numbers (hashes, random number generators written in Python) to their
@@ -16,8 +16,11 @@ import sympy
 from fxstack_capture.torch_compat import LShift, PowByNatural
 
 _LIMIT = 1 << 62
+"""Numbers from this bound on may overflow 64 bits in a guard."""
 _UNBOUNDED = (sympy.Add, sympy.Mul, sympy.Pow, PowByNatural, LShift)
+"""Operations whose result may be larger than their operands."""
 _MAX_GUARDED = 1 << 61
+"""The absolute value below which ``fits`` guards an expression."""
 
 
 def unbounded_parts(expr: sympy.Basic) -> list[sympy.Basic]:
@@ -41,6 +44,7 @@ class OverflowGuards:
     def __init__(self, values: Mapping[sympy.Symbol, Any]) -> None:
         self._values = values
         self._bounds: dict[sympy.Basic, float] = {}
+        """The results of ``_bound`` by expression."""
 
     def may_overflow(self, expr: sympy.Basic) -> bool:
         """Whether a part of ``expr`` may overflow for the present values.
@@ -50,13 +54,14 @@ class OverflowGuards:
         return isinstance(expr, sympy.Basic) and self._bound(expr) >= _LIMIT
 
     def _bound(self, expr: sympy.Basic) -> float:
-        known = self._bounds.get(expr)
-        if known is None:
-            bound = self._of(expr)
-            known = self._bounds[expr] = bound if bound < _LIMIT else math.inf
-        return known
+        """Return the cached result of ``_compute_bound``, or infinity from ``_LIMIT`` on."""
+        cached = self._bounds.get(expr)
+        if cached is None:
+            bound = self._compute_bound(expr)
+            cached = self._bounds[expr] = bound if bound < _LIMIT else math.inf
+        return cached
 
-    def _of(self, expr: sympy.Basic) -> float:
+    def _compute_bound(self, expr: sympy.Basic) -> float:
         """Return the largest absolute value of an integer in ``expr``; infinity if it is too large."""
         if isinstance(expr, sympy.Integer):
             return abs(int(expr))
@@ -76,6 +81,7 @@ class OverflowGuards:
 
 
 def _power(base: float, exponent: float) -> float:
+    """Return a bound of a power. Large powers are infinite instead of computed."""
     if base <= 1:
         return base
     return base**exponent if exponent < _LIMIT.bit_length() and base < _LIMIT else math.inf

@@ -15,7 +15,10 @@ from fxstack_capture.sources import Size, Source
 def readable(
     geometry: Geometry, expr: sympy.Basic, names: Mapping[sympy.Symbol, Source] = MappingProxyType({})
 ) -> str:
-    """Return the expression with the user's names in place of symbols."""
+    """Return the expression with the user's names in place of symbols.
+
+    Used in error messages and in the texts of guards.
+    """
     shown = {
         symbol: sympy.Symbol(shown_name(geometry, source))
         for symbol in expr.free_symbols
@@ -43,7 +46,11 @@ def at_line(text: str, stack: UserStack) -> str:
 
 
 def because(geometry: Geometry, *symbols: sympy.Basic) -> str:
-    """Return ", because of" and the first assumption about all of ``symbols``, or else about one of them; or ""."""
+    """Return a text that names the assumption about ``symbols`` and the user's line.
+
+    The first assumption about all of them is taken, or else about one of them. Return "" if there is
+    none.
+    """
     wanted = set(symbols)
     stacks = [
         (expr, stack) for expr, stack in geometry.env.guard_stacks if stack and wanted & expr.free_symbols

@@ -8,7 +8,7 @@ holds a number that may be an address, with which the program may have compared 
 
 A number that leaves the trace, also as part of a text, is computed again from the real object (``found``,
 ``in_text``). A text that holds an address, such as the ``repr`` of an ``object``, cannot be computed again:
-such a text breaks the graph.
+a use of the text breaks the graph.
 """
 
 from __future__ import annotations
@@ -31,8 +31,11 @@ from fxstack_capture.trace.registry import Entry, Registry
 # that address (<object at 0x...>) names another address. Equal strings may or may not be the same object.
 
 _NUMBER = re.compile(r"0x[0-9a-f]+|[0-9]+")
+"""A number in decimal or hexadecimal digits."""
 _OWN = re.compile(r"<fxstack_capture\.|\bArray object at ")
+"""Texts of objects that exist only while tracing, so that plain Python never prints them."""
 _ADDRESS = re.compile(r"0x([0-9a-f]{6,16})\b")
+"""An address in the text of an object, as ``object.__repr__`` writes it."""
 
 
 class Addresses:
@@ -53,24 +56,28 @@ class Addresses:
         self._guard = guard
         self._note_identified = note_identified
         self._is_copying = is_copying
-        self._given: dict[int, tuple[Callable[[Any], int], Callable[[], Any]]] = {}
+        self._origins: dict[int, tuple[Callable[[Any], int], Callable[[], Any]]] = {}
+        """By number: the function (``id`` or ``hash``), and a function that returns its argument."""
         self._passed: dict[int, Entry] = {}
         """Objects that differ from call to call, by the id of the proxy."""
 
     def number(self, function: Callable[[Any], int], obj: object, number: int) -> int:
-        """Return the value of ``function(obj)`` for the program. ``number`` is the result for the proxy."""
+        """Return the value of ``function(obj)`` for the program.
+
+        ``number`` is the result for the proxy. Called by the rules of ``id`` and ``hash``.
+        """
         entry = self._registry.by_proxy.get(id(obj))
         # ``copy.deepcopy`` keeps its ids in a private memo, so the ids need no guard.
         if entry is None or entry.proxy is entry.original or self._is_copying():
-            return self._give(function, obj, number)
+            return self._record(function, obj, number)
         if not self._has_fixed_address(entry):
             self._passed[id(obj)] = entry
-            return self._give(function, obj, function(entry.original))
+            return self._record(function, obj, function(entry.original))
         self._guard(entry.source, IdentityIs(entry.original, id(entry.original)))
         return function(entry.original)
 
     def close(self, guards: Iterable[Guard]) -> None:
-        """Guard the identity of objects that vary between calls if a guard may hold the address of one."""
+        """Guard the identity of objects that vary between calls if a guard may hold one of their addresses."""
         if self._passed and any(may_be_address(part) for guard in guards for part in _numbers_in(guard)):
             for entry in self._passed.values():
                 self._guard(entry.source, IdentityIs(entry.original, id(entry.original)))
@@ -84,34 +91,43 @@ class Addresses:
             return not is_argument(entry.source)
         return type(entry.original).__weakrefoffset__ != 0
 
-    def _give(self, function: Callable[[Any], int], obj: object, number: int) -> int:
-        """Record that ``number`` is ``function(obj)``. The real object has another number."""
+    def _record(self, function: Callable[[Any], int], obj: object, number: int) -> int:
+        """Record that ``number`` is ``function(obj)``, and return it. The real object has another number."""
         self._note_identified(obj)
         entry = self._registry.by_proxy.get(id(obj))
         if entry is not None and entry.proxy is entry.original:
             return number
-        self._given[number] = function, _reference(obj)
+        self._origins[number] = function, _reference(obj)
         return number
 
     def found(self, number: int) -> tuple[Callable[[Any], int], Any] | None:
-        """Return the function and the object that gave ``number``, or None if the object no longer exists."""
-        given = self._given.get(number) if self._given else None
-        if given is None:
+        """Return the function and the object that gave ``number``, or None if the object no longer exists.
+
+        The replacement code calls the function again on the real object.
+        """
+        origin = self._origins.get(number) if self._origins else None
+        if origin is None:
             return None
-        obj = given[1]()
-        return None if obj is None else (given[0], obj)
+        obj = origin[1]()
+        return None if obj is None else (origin[0], obj)
 
     def in_text(self, text: str) -> Iterator[tuple[re.Match[str], Callable[[Any], int], Any]]:
-        """Yield the recorded numbers that a text contains in decimal or hexadecimal digits."""
-        if not self._given:
+        """Yield the recorded numbers that a text contains in decimal or hexadecimal digits.
+
+        The replacement code replaces these numbers in the text.
+        """
+        if not self._origins:
             return
         for match in _NUMBER.finditer(text):
-            found = self.found(int(match[0], 16 if match[0].startswith("0x") else 10))
-            if found is not None:
-                yield match, *found
+            origin = self.found(int(match[0], 16 if match[0].startswith("0x") else 10))
+            if origin is not None:
+                yield match, *origin
 
     def demand_none(self, text: str) -> None:
-        """Break the graph if ``text`` holds the address of a proxy, or names a class of this package."""
+        """Break the graph if ``text`` holds the address of a proxy, or names a class of this package.
+
+        Called with each text that C code has made.
+        """
         if _OWN.search(text):
             raise graph_break("unsupported-object", "a text with the address of an array")
         for match in _ADDRESS.finditer(text):

@@ -22,6 +22,10 @@ from fxstack_capture.trace.lazy_dict import ABSENT
 from fxstack_capture.trace.registry import Registry
 
 dict_of = type.__dict__["__dict__"].__get__
+"""Returns the dictionary of a class.
+
+A metaclass may hide ``__dict__``, so the descriptor comes from ``type``.
+"""
 _mro = type.__dict__["__mro__"].__get__
 
 
@@ -47,10 +51,12 @@ SPECIAL_METHODS = tuple(
         *("instancecheck", "subclasscheck"),
     )
 )
+"""Special methods that C code may look up on the type of an object, without calling the tracer."""
 
-_SELF_ENTERING: frozenset[type] = (
+_SELF_PROXIED_TYPES: frozenset[type] = (
     IMMUTABLE_TYPES | IDENTITY_TYPES | {types.BuiltinFunctionType, staticmethod, classmethod, property}
 )
+"""Types of raw attributes that are their own proxies. They need no call of ``enter``."""
 
 
 class ClassReads:
@@ -69,16 +75,31 @@ class ClassReads:
         self._guard = guard
         self._enter = enter
         self.cache: dict[tuple[type, str], Any] = {}
+        """The results of ``lookup``, by class and name."""
         self.plans: dict[tuple[type, str], Any] = {}
         """Attribute plans of ``objects.protocols.descriptors``, which depend on the lookups."""
         self.reads: dict[type, dict[str, object]] = {}
+        """By class: the raw attributes that the trace has looked up, or ``NOT_FOUND``.
+
+        ``close`` guards them.
+        """
         self.fixed: dict[type, bool] = {}
+        """By class: whether its attributes need no guard, because the class is immutable or new."""
         self.noted: set[type] = set()
+        """Classes whose special methods are guarded already."""
         self.ancestors: set[type] = set()
+        """Classes whose bases the program has read, so that the guard covers the MRO."""
         self.overlays: dict[type, dict[str, object]] = {}
+        """The writes of the program to classes from outside, by class and name.
+
+        ABSENT stands for a deletion.
+        """
 
     def lookup(self, cls: type, name: str) -> Any:
-        """Return the raw attribute as an object of the trace, or ABSENT."""
+        """Return the raw attribute as an object of the trace, or ABSENT.
+
+        The lookup is recorded, and ``close`` guards it.
+        """
         key = (cls, name)
         attribute = self.cache.get(key, self)
         if attribute is self:
@@ -86,6 +107,7 @@ class ClassReads:
         return attribute
 
     def _lookup(self, cls: type, name: str) -> Any:
+        """Look the name up along the MRO. Overlays take precedence over the class dictionaries."""
         mro = _mro(cls)
         if self.overlays:
             for base in mro:
@@ -95,14 +117,14 @@ class ClassReads:
                         continue
                     return overlay[name]
                 if name in dict_of(base):
-                    return self._found(cls, base, name)
+                    return self._wrap_attribute(cls, base, name)
         for base in mro:
             if name in dict_of(base):
-                return self._found(cls, base, name)
+                return self._wrap_attribute(cls, base, name)
         self._note(cls, name, NOT_FOUND)
         return ABSENT
 
-    def _found(self, cls: type, base: type, name: str) -> Any:
+    def _wrap_attribute(self, cls: type, base: type, name: str) -> Any:
         """Record the lookup, and return the attribute as an object of the trace."""
         raw = dict_of(base)[name]
         self._note(cls, name, raw)
@@ -110,16 +132,18 @@ class ClassReads:
         if kind in IMMUTABLE_TYPES or self._registry.is_new(base):
             return raw
         source = ClassAttr(pinned(base, base.__qualname__), name)
-        if kind in _SELF_ENTERING or isinstance(raw, type):
+        if kind in _SELF_PROXIED_TYPES or isinstance(raw, type):
             definition = kind in IDENTITY_TYPES and is_stable(raw)
             return self._registry.add_itself(raw, pinned(raw, label_of(raw)) if definition else source)
         return self._enter(raw, source)
 
     def _note(self, cls: type, name: str, raw: object) -> None:
+        """Record a lookup for the guard of ``close``. ``raw`` is ``NOT_FOUND`` for an absent name."""
         if not self._is_fixed(cls):
             self.reads.setdefault(cls, {})[name] = raw
 
     def _is_fixed(self, cls: type) -> bool:
+        """Whether lookups in ``cls`` give the same result in every call."""
         fixed = self.fixed.get(cls)
         if fixed is None:
             fixed = self.fixed[cls] = is_immutable(cls) or self._registry.is_new(cls)
@@ -140,19 +164,20 @@ class ClassReads:
             self.reads.setdefault(cls, {})
 
     def note_special_methods(self, cls: type) -> None:
-        """Guard the special methods of ``cls``: C code is about to look up these methods on the type."""
+        """Guard the special methods of ``cls``. C code is about to look up these methods on the type."""
         if cls in self.noted:
             return
         self.noted.add(cls)
         if is_immutable(cls):
             return
+        # All methods, since it is not known which of them the C code calls.
         for name in SPECIAL_METHODS:
             self.lookup(cls, name)
 
     def forget(self, cls: type) -> None:
         """Drop the lookups that were made while the program was creating ``cls``.
 
-        The finished class differs.
+        The finished class may give other results.
         """
         self.cache.clear()
         self.plans.clear()
@@ -165,7 +190,7 @@ class ClassReads:
         self.cache.clear()
 
     def close(self) -> None:
-        """Record one guard per class that was read."""
+        """Add one guard per class that was read. Called at the end of the trace."""
         for cls, reads in self.reads.items():
             mro = _mro(cls) if cls in self.ancestors else ()
             check = ClassUnchanged(tuple(reads), tuple(reads.values()), mro)

@@ -30,11 +30,17 @@ class Distinctions:
         self._add_guard = guard
         self._itself_varies = varies
         self.written: dict[int, Entry] = {}
+        """Objects that the program wrote to, by id of the proxy."""
         self.compared: set[tuple[int, int]] = set()
+        """Pairs of proxies, by their ids, that the program compared with ``is``."""
         self.identified: dict[int, Entry] = {}
+        """Objects whose ``id`` or hash the program used, by id of the proxy."""
 
     def note_written(self, entry: Entry) -> None:
-        """Record that the program wrote to a pre-existing object."""
+        """Record that the program wrote to a pre-existing object.
+
+        ``effect_diff`` calls this for each effect.
+        """
         self.written[id(entry.proxy)] = entry
 
     def note_compared(self, left: object, right: object) -> None:
@@ -59,10 +65,13 @@ class Distinctions:
         return entry is not None and (entry.proxy is not entry.original or self._itself_varies(entry.proxy))
 
     def close(self) -> None:
-        """Add the guards: for pairs that were compared, and for groups of objects of one type."""
+        """Add the guards at the end of the trace.
+
+        Pairs that were compared get one guard each, groups of objects of one type get one guard.
+        """
         entries = self._registry.by_proxy
-        for left, right in self.compared:
-            self._guard([entries[left].source, entries[right].source])
+        for first, second in self.compared:
+            self._guard([entries[first].source, entries[second].source])
         named: dict[type, list[Source]] = {}
         for entry in self.identified.values():
             named.setdefault(type(entry.original), []).append(entry.source)
@@ -70,6 +79,7 @@ class Distinctions:
             self._guard(sources)
         kinds = {type(entry.original) for entry in self.written.values()}
         groups: dict[type, list[Source]] = {kind: [] for kind in kinds}
+        # A write to one object may be a write to any other object of its type, which was perhaps only read.
         for entry in self._registry.proxied():
             group = groups.get(type(entry.original))
             if group is not None:
@@ -78,5 +88,6 @@ class Distinctions:
             self._guard(group)
 
     def _guard(self, sources: list[Source]) -> None:
+        """Guard that the objects at ``sources`` are distinct."""
         if len(sources) > 1:
             self._add_guard(sources[0], AllDistinct(tuple(sources[1:])))

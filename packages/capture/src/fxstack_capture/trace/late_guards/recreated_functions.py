@@ -31,12 +31,16 @@ class RecreatedFunctions:
         self._guard = guard
         self._is_interpreted = is_interpreted
         self._entered: dict[int, tuple[FunctionType, Source]] = {}
+        """The recreated functions that are not guarded by identity, with their sources."""
 
     def __contains__(self, obj: object) -> bool:
         return id(obj) in self._entered
 
     def enter(self, fn: FunctionType, source: Source, history: FrameHistory) -> bool:
-        """Guard ``fn`` by its code if ``fn`` is a recreated function. Return whether ``fn`` is guarded so."""
+        """Guard ``fn`` by its code if ``fn`` is a recreated function.
+
+        Return False for other functions, which the caller guards by identity.
+        """
         seen_another = history.is_another(source, fn)
         if not (seen_another or _is_made_by_caller(fn, source)) or not self._is_plain(fn):
             return False
@@ -69,10 +73,10 @@ class RecreatedFunctions:
             return
         codes = {fn.__code__ for fn in _known_by_identity(guards)}
         self.pin(tuple(fn for fn, _ in self._entered.values() if fn.__code__ in codes))
-        alike: dict[CodeType, list[Source]] = {}
+        sources_by_code: dict[CodeType, list[Source]] = {}
         for fn, source in self._entered.values():
-            alike.setdefault(fn.__code__, []).append(source)
-        for first, *others in alike.values():
+            sources_by_code.setdefault(fn.__code__, []).append(source)
+        for first, *others in sources_by_code.values():
             if others:
                 self._guard(first, AllDistinct(tuple(others)))
 

@@ -1,8 +1,8 @@
 """Stable modules, which outlive compiled code: torch, NumPy and the standard library.
 
 The functions, classes and submodules of a stable module are guarded directly (``Pinned``), not by the path to
-them. The names that the trace read from a namespace, a class or a function are a root of the guard tree. Such
-a root costs a check almost nothing while no name there is rebound (``native/guard_tree/root_versions.c``).
+them. The names that the trace read from a namespace, a class or a function are a root of the guard tree. The root
+costs a check almost nothing while none of the names is rebound (``native/guard_tree/root_versions.c``).
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ _STABLE_ROOTS = frozenset(sys.stdlib_module_names) - {"__main__"} | {
     "fxstack_interchange",
     "fxstack",
 }
+"""Top-level packages whose definitions the program is not expected to rebind."""
 
 
 def is_stable_module(name: object) -> bool:
+    """Whether ``name`` is the name of a stable module or of one of its submodules."""
     return isinstance(name, str) and name.partition(".")[0] in _STABLE_ROOTS
 
 
