@@ -17,7 +17,7 @@ from fxstack_partition import (
     simulate,
 )
 from fxstack_partition.budgets.program import bytes_between, cheapest_under
-from fxstack_partition.joint.work import WorkModel
+from fxstack_partition.joint.cost import WorkModel
 from fxstack_partition.mincut.network import build
 from fxstack_partition.ordering.plan import make_plan
 from fxstack_partition.policy.policy import BUDGET_RULES

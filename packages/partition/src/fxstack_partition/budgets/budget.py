@@ -15,8 +15,8 @@ from fxstack_partition.budgets.frontier import frontier
 from fxstack_partition.budgets.search import Choice
 from fxstack_partition.extraction.extract import PartitionError, extract
 from fxstack_partition.extraction.passes import Cutting, classify_nodes, merge_repetitions, text
+from fxstack_partition.joint.cost import WorkModel
 from fxstack_partition.joint.joint import JointFacts
-from fxstack_partition.joint.work import WorkModel
 from fxstack_partition.options import PartitionOptions
 from fxstack_partition.ordering.simulate import simulate
 from fxstack_partition.registry import register

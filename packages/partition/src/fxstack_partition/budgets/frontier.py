@@ -15,7 +15,7 @@ from fxstack_partition.budgets.lagrangian_sweep import PricedNetwork, hull
 from fxstack_partition.budgets.local_search import adding, by_gain, by_loss, giving_up, without
 from fxstack_partition.budgets.search import COSTS, Choice, Search, falling, peak_of_plan
 from fxstack_partition.budgets.segments import Segments
-from fxstack_partition.joint.compact import Compact
+from fxstack_partition.joint.index_graph import Compact
 from fxstack_partition.joint.joint import JointFacts
 from fxstack_partition.mincut.network import Network
 from fxstack_partition.options import PartitionOptions

@@ -25,8 +25,8 @@ from fxstack_partition.budgets.program import bytes_between, cheapest_under, gra
 from fxstack_partition.budgets.search import peak_of_plan
 from fxstack_partition.extraction.extract import extract
 from fxstack_partition.extraction.passes import build_network, classify_nodes, merge_repetitions
+from fxstack_partition.joint.cost import WorkModel
 from fxstack_partition.joint.joint import JointFacts
-from fxstack_partition.joint.work import WorkModel
 from fxstack_partition.mincut.network import Network, build
 from fxstack_partition.options import PartitionOptions
 from fxstack_partition.ordering.plan import PartitionError, complete_plan

@@ -13,10 +13,10 @@ from functools import cached_property
 
 from torch.fx import Node
 
+from fxstack_partition.joint.cost import WorkModel
 from fxstack_partition.joint.joint import JointFacts
 from fxstack_partition.joint.ops import OpKind
 from fxstack_partition.joint.rng_replay import STATE_BYTES
-from fxstack_partition.joint.work import WorkModel
 from fxstack_partition.mincut.network import BYTE, FUSIBLE, Edge, build
 from fxstack_partition.mincut.solve import minimum_cut
 from fxstack_partition.options import PartitionOptions

@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-from fxstack_partition.joint.compact import Compact
+from fxstack_partition.joint.index_graph import Compact
 from fxstack_partition.ordering.plan import make_plan
 
 Saved = tuple[int, ...]

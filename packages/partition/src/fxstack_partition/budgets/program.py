@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fxstack_partition.joint.cost import WorkModel
 from fxstack_partition.joint.joint import JointFacts
-from fxstack_partition.joint.work import WorkModel
 from fxstack_partition.mincut.network import SINK, SOURCE, Network
 from fxstack_partition.optional import scipy
 from fxstack_partition.ordering.plan import make_plan

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from fxstack_partition.extraction.extract import extract_quietly
-from fxstack_partition.joint.compact import Compact
+from fxstack_partition.joint.cost import WorkModel
+from fxstack_partition.joint.index_graph import Compact
 from fxstack_partition.joint.joint import JointFacts
 from fxstack_partition.joint.ops import OpKind
-from fxstack_partition.joint.work import WorkModel
 from fxstack_partition.mincut.network import Network
 from fxstack_partition.options import PartitionOptions
 from fxstack_partition.ordering.order import best_order, forward_order

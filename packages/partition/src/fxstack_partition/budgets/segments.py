@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from fxstack_partition.joint.compact import Compact
+from fxstack_partition.joint.index_graph import Compact
 from fxstack_partition.joint.ops import OpKind
 
 _NOT_KEPT = (OpKind.INPUT, OpKind.CONSTANT, OpKind.SYMBOLIC)

@@ -11,17 +11,17 @@ import torch
 from torch.fx import Node
 
 from fxstack_interchange import InputKind, OutputKind, Partition, Stage, StageGraph
-from fxstack_partition.extraction.forms import (
+from fxstack_partition.extraction.merge import structure
+from fxstack_partition.extraction.original_computation import (
     computation,
     draws_alike,
     handed_over,
     is_widened,
     made_by_cutting,
 )
-from fxstack_partition.joint.compact import copied_values
+from fxstack_partition.joint.index_graph import copied_values
 from fxstack_partition.joint.joint import JointFacts, analyze, is_given_late
 from fxstack_partition.joint.ops import NEVER_TWICE, OpKind, is_view
-from fxstack_partition.joint.structure import structure
 from fxstack_partition.ordering.plan import PartitionError
 from fxstack_partition.policy.policy import tag_of
 

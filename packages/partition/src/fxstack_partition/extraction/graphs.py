@@ -6,13 +6,14 @@ recomputes other values that it needs, and returns the gradients. Nodes keep the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
 import torch
 from torch.fx import Graph, Node
+from torch.fx.node import map_arg
 
 from fxstack_interchange import (
     GraphSignature,
@@ -23,14 +24,26 @@ from fxstack_interchange import (
     Stage,
     StageGraph,
 )
-from fxstack_partition.extraction.copying import copy_node
-from fxstack_partition.joint.compact import Compact
+from fxstack_partition.joint.index_graph import Compact, SizeOf, free_symbols
 from fxstack_partition.joint.joint import JointFacts
 from fxstack_partition.joint.narrow import narrow_dtype
 from fxstack_partition.joint.rng_replay import draw_again, draw_and_keep
-from fxstack_partition.joint.symbols import SizeOf, free_symbols
 from fxstack_partition.ordering.plan import Plan
 from fxstack_partition.torch_compat import LazyGraphModule as _LazyGraphModule
+
+_set = object.__setattr__
+"""Sets an attribute directly: ``Node.__setattr__`` would update the tables of the node's graph."""
+
+
+def copy_node(graph: Graph, node: Node, env: Mapping[Node, Node]) -> Node:
+    """Add a copy of ``node`` to the end of ``graph``, with arguments replaced by ``env``."""
+    made = graph.create_node(node.op, node.target, None, None, node.name, node.type)
+    find = env.__getitem__
+    _set(made, "args", map_arg(node.args, find))
+    if node.kwargs:
+        _set(made, "kwargs", map_arg(node.kwargs, find))
+    made.meta.update(node.meta)
+    return made
 
 
 def _map(value: object, env: dict[Node, Node]) -> Any:

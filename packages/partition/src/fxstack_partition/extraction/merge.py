@@ -11,17 +11,17 @@ of the graph (two results stay two tensors), and values with different tags of t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 
+import torch
 from torch.fx import Graph, Node
 
 from fxstack_interchange import StageGraph
 from fxstack_interchange.modules import make_graph_module
-from fxstack_partition.extraction.copying import copy_node
-from fxstack_partition.joint.dissected import alias_root
+from fxstack_partition.extraction.graphs import copy_node
 from fxstack_partition.joint.joint import JointFacts, analyze
 from fxstack_partition.joint.ops import OpKind, is_view, written_arguments
-from fxstack_partition.joint.structure import structure
+from fxstack_partition.joint.record import alias_root
 from fxstack_partition.options import PartitionOptions
 from fxstack_partition.policy.policy import wanted_tag
 
@@ -154,3 +154,24 @@ def _without(facts: JointFacts, same: dict[Node, Node]) -> StageGraph:
         env[node] = env[before] if before is not None else copy_node(graph, node, env)
     module = make_graph_module(facts.graph.graph_module, graph)
     return StageGraph(module, facts.graph.signature)
+
+
+def structure(value: object, known_as: Callable[[Node], object]) -> object:
+    """Return a value that is equal for equal arguments only. Types count, and so do signs of zeros.
+
+    ``known_as`` gives the identity of nodes.
+    """
+    if isinstance(value, Node):
+        return Node, known_as(value)
+    if isinstance(value, tuple | list):
+        return type(value), tuple(structure(item, known_as) for item in value)
+    if isinstance(value, dict):
+        return dict, tuple((key, structure(value[key], known_as)) for key in sorted(value))
+    if isinstance(value, slice):
+        return slice, structure((value.start, value.stop, value.step), known_as)
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return type(value), value.node.expr
+    if isinstance(value, float):
+        return float, value.hex()
+    # An unhashable object is equal to itself alone.
+    return type(value), value if isinstance(value, Hashable) else id(value)

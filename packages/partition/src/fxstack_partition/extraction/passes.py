@@ -17,7 +17,7 @@ from fxstack_interchange.format.show import show
 from fxstack_interchange.passes import NothingToDo, Pass
 from fxstack_partition.extraction.graphs import HandedOver, backward_graph, forward_graph, reasons_of
 from fxstack_partition.extraction.merge import merged
-from fxstack_partition.joint.compact import Compact
+from fxstack_partition.joint.index_graph import Compact
 from fxstack_partition.joint.joint import JointFacts, analyze
 from fxstack_partition.mincut.network import Network
 from fxstack_partition.mincut.solve import minimum_cut

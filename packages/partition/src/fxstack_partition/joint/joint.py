@@ -13,9 +13,9 @@ from torch.fx import Node
 
 from fxstack_interchange import InputKind, InputSpec, OutputKind, OutputSpec, Stage, StageGraph
 from fxstack_interchange.format.show import short_repr
-from fxstack_partition.joint.compact import Compact
-from fxstack_partition.joint.dissected import DissectedGraph, alias_root
+from fxstack_partition.joint.index_graph import Compact
 from fxstack_partition.joint.ops import OpKind, base_name, kind_of, written_arguments
+from fxstack_partition.joint.record import DissectedGraph, alias_root
 from fxstack_partition.options import PartitionOptions
 
 

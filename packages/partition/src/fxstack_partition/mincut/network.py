@@ -20,10 +20,10 @@ from torch.fx import Node
 
 from fxstack_interchange import InputKind
 from fxstack_partition.joint.cost import SizeModel
-from fxstack_partition.joint.dissected import alias_root
 from fxstack_partition.joint.joint import JointFacts
 from fxstack_partition.joint.narrow import narrow_dtype
 from fxstack_partition.joint.ops import OpKind, is_symbolic_value
+from fxstack_partition.joint.record import alias_root
 from fxstack_partition.optional import networkx
 from fxstack_partition.options import PartitionOptions
 from fxstack_partition.policy.policy import Decision, Policy, Rule, Verdict

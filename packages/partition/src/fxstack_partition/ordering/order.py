@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
-from fxstack_partition.joint.compact import Compact, Memory
+from fxstack_partition.joint.index_graph import Compact, Memory
 from fxstack_partition.joint.ops import OpKind
 from fxstack_partition.ordering.plan import Plan
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from torch.fx import Node
 
 from fxstack_interchange import InputKind
-from fxstack_partition.joint.compact import Compact, Memory
+from fxstack_partition.joint.index_graph import Compact, Memory, SizeOf
 from fxstack_partition.joint.ops import OpKind
-from fxstack_partition.joint.symbols import SizeOf
 
 
 class PartitionError(ValueError):

@@ -11,7 +11,7 @@ from fxstack_partition.api import partition
 from fxstack_partition.budgets.budget import partition_within
 from fxstack_partition.budgets.frontier import frontier
 from fxstack_partition.extraction.merge import analyze_merged
-from fxstack_partition.joint.work import WorkModel
+from fxstack_partition.joint.cost import WorkModel
 from fxstack_partition.options import PartitionOptions
 from fxstack_partition.ordering.plan import PartitionError
 from fxstack_partition.ordering.simulate import Timeline, simulate

@@ -10,8 +10,7 @@ from torch.fx import Node
 
 from fxstack_interchange import OutputKind, Partition, user_line
 from fxstack_interchange.format.show import first_lines
-from fxstack_partition.joint.cost import SizeModel
-from fxstack_partition.joint.work import WorkModel
+from fxstack_partition.joint.cost import SizeModel, WorkModel
 from fxstack_partition.options import PartitionOptions
 
 _DEFAULTS = PartitionOptions()

@@ -22,7 +22,7 @@ from fxstack_interchange import (
 )
 from fxstack_interchange.modules import make_graph_module
 from fxstack_partition.extraction.check import check_partition
-from fxstack_partition.extraction.copying import copy_node
+from fxstack_partition.extraction.graphs import copy_node
 from fxstack_partition.joint.joint import LATE, JointFacts, JointGraphError, analyze
 from fxstack_partition.options import PartitionOptions
 from fxstack_partition.registry import Partitioner

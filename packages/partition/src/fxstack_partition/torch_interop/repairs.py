@@ -14,7 +14,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from fxstack_partition.extraction.check import lying_in
-from fxstack_partition.joint.compact import copied_values
+from fxstack_partition.joint.index_graph import copied_values
 from fxstack_partition.joint.joint import JointFacts
 from fxstack_partition.joint.ops import kind_of
 from fxstack_partition.joint.rng_replay import can_be_redrawn, draw_again, draw_and_keep
