@@ -50,7 +50,7 @@ def find_frontier(state: Budgeting) -> Budgeting:
     + # save_all: peak 72 bytes, recomputes 0.0e+00 seconds
     + # descent: peak 60 bytes, recomputes 6.0e-10 seconds
     """
-    return replace(state, choices=frontier(state.dissected, state.given))
+    return replace(state, choices=frontier(state.joint_facts, state.effective_options))
 
 
 def fit_budget(state: Budgeting) -> Budgeting:
@@ -65,7 +65,7 @@ def fit_budget(state: Budgeting) -> Budgeting:
     ...
     + mul_3,  # gradient of arg0_1
     """
-    return replace(state, result=partition_within(state.dissected, state.choices, state.given))
+    return replace(state, result=partition_within(state.joint_facts, state.choices, state.effective_options))
 
 
 def budget_text(state: Budgeting) -> str:
@@ -109,7 +109,7 @@ def partition_within(facts: JointFacts, choices: tuple[Choice, ...], options: Pa
 
 
 def _extracted(facts: JointFacts, choice: Choice, options: PartitionOptions) -> Partition:
-    saved = (facts.nodes[place] for place in choice.saved)
+    saved = (facts.nodes[index] for index in choice.saved)
     return extract(facts, saved, choice.reasons, options)
 
 

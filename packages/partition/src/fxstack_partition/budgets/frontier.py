@@ -11,11 +11,17 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from fxstack_partition.budgets.lagrangian_sweep import PricedNetwork, hull
-from fxstack_partition.budgets.local_search import adding, by_gain, by_loss, giving_up, without
-from fxstack_partition.budgets.search import COSTS, Choice, Search, falling, peak_of_plan
+from fxstack_partition.budgets.lagrangian_sweep import PricedNetwork, sweep_rates
+from fxstack_partition.budgets.local_search import (
+    drop_values,
+    extend_choice,
+    rank_additions,
+    rank_removals,
+    shrink_choice,
+)
+from fxstack_partition.budgets.search import COSTS, Choice, Search, pareto_choices, peak_of_plan
 from fxstack_partition.budgets.segments import Segments
-from fxstack_partition.joint.index_graph import Compact
+from fxstack_partition.joint.index_graph import IndexGraph
 from fxstack_partition.joint.joint import JointFacts
 from fxstack_partition.mincut.network import Network
 from fxstack_partition.options import PartitionOptions
@@ -24,15 +30,15 @@ from fxstack_partition.policy.policy import BUDGET_RULES, MIN_CUT_RULES, SAVE_AL
 
 # Limits: peaks are kept and monotone, not proven lowest.
 
-HULL_CUTS = 14
+MAX_HULL_CUTS = 14
 PIECES = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 ALLOWANCES = 24
-NEIGHBOURS = 5
-TRIES = 3
-ROUND = 8
+MAX_NEIGHBOURS = 5
+NEIGHBOUR_ROUNDS = 3
+CHOICES_PER_ROUND = 8
 """The number of choices that are examined before gaps are sorted again."""
 STEPS_TIMES_NODES = 40_000
-LEAST_STEPS = 16
+MIN_STEPS = 16
 """Bounds on the number of sets that are tried between choices: on large graphs each takes longer."""
 
 
@@ -46,7 +52,7 @@ def frontier(facts: JointFacts, options: PartitionOptions) -> tuple[Choice, ...]
     for label, ends in (("save_all", saving), ("min_cut", cheap)):
         search.consider(label, ends.cut(0.0), ends.network)
     rates = []
-    for rate, saved in hull(priced, search.weigh, HULL_CUTS):
+    for rate, saved in sweep_rates(priced, search.weigh, MAX_HULL_CUTS):
         rates.append(rate)
         search.consider(f"rate {rate:g}", saved, priced.network)
     middle = sorted(rates)[len(rates) // 2]
@@ -56,12 +62,12 @@ def frontier(facts: JointFacts, options: PartitionOptions) -> tuple[Choice, ...]
     _between(search)
     _fill(search, priced.network)
     _step(search, priced.network)
-    return falling((*search.best, *search.aside), COSTS[options.cost])
+    return pareto_choices((*search.best, *search.product_choices), COSTS[options.cost])
 
 
-def _steps_for(graph: Compact) -> int:
+def _steps_for(graph: IndexGraph) -> int:
     """Return the number of sets that may be tried between choices."""
-    return max(LEAST_STEPS, STEPS_TIMES_NODES // max(1, graph.count))
+    return max(MIN_STEPS, STEPS_TIMES_NODES // max(1, graph.count))
 
 
 def _pieces(search: Search, networks: tuple[PricedNetwork, ...], rates: tuple[float, ...]) -> None:
@@ -113,7 +119,7 @@ def _between(search: Search) -> None:
         search.consider("between", WAYS[way](graph, seconds, few, many, share), network)
 
 
-WAYS = (adding, giving_up)
+WAYS = (extend_choice, shrink_choice)
 SHARES = (0.5, 0.25, 0.75)
 
 
@@ -131,34 +137,34 @@ def _descend(search: Search, network: Network) -> None:
         saved = search.best[0].saved
         step = 0
         for _ in range(most):
-            places = by_loss(graph, weights, saved)
-            step = step or -(-len(places) // most)
-            if not places:
+            indices = rank_removals(graph, weights, saved)
+            step = step or -(-len(indices) // most)
+            if not indices:
                 break
-            saved = without(graph, saved, places[:step])
+            saved = drop_values(graph, saved, indices[:step])
             search.consider("descent", saved, network)
 
 
 def _step(search: Search, network: Network) -> None:
     """Try neighbours of each choice with one saved value less or more, widest gaps first."""
     graph, seconds = search.graph, search.seconds
-    allowance = TRIES * _steps_for(graph)
+    allowance = NEIGHBOUR_ROUNDS * _steps_for(graph)
     done: set[tuple[int, ...]] = set()
     while allowance > 0:
         new = [choice for choice in _by_gaps(search) if choice.saved not in done]
         if not new:
             return
-        for choice in new[:ROUND]:
+        for choice in new[:CHOICES_PER_ROUND]:
             saved = choice.saved
             done.add(saved)
             again = make_plan(graph, saved).repeated(graph)
-            offered = [place for place in again if graph.nodes[place] in network.savable]
-            less = _unlike(search, by_loss(graph, seconds, saved))
-            more = _unlike(search, by_gain(graph, seconds, saved, offered))
-            for place in less:
-                search.consider("one less", without(graph, saved, (place,)), network)
-            for place in more:
-                search.consider("one more", (*saved, place), network)
+            offered = [index for index in again if graph.nodes[index] in network.savable]
+            less = _unlike(search, rank_removals(graph, seconds, saved))
+            more = _unlike(search, rank_additions(graph, seconds, saved, offered))
+            for index in less:
+                search.consider("one less", drop_values(graph, saved, (index,)), network)
+            for index in more:
+                search.consider("one more", (*saved, index), network)
             allowance -= len(less) + len(more)
 
 
@@ -167,17 +173,17 @@ def _by_gaps(search: Search) -> list[Choice]:
     gaps = sorted(pairwise(search.best), key=_area)
     beside = dict.fromkeys(choice.saved for gap in gaps for choice in gap)
     by_saved = {choice.saved: choice for choice in search.best}
-    return [*(by_saved[saved] for saved in beside), *search.aside]
+    return [*(by_saved[saved] for saved in beside), *search.product_choices]
 
 
-def _unlike(search: Search, places: list[int]) -> list[int]:
+def _unlike(search: Search, indices: list[int]) -> list[int]:
     """Return the first few of these values, one for each cost and size, because layers are alike."""
     graph = search.graph
     found: dict[tuple[int, float], int] = {}
-    for place in places:
-        storages = graph.handed_storages((place,))
-        found.setdefault((sum(graph.sizes[s] for s in storages), search.seconds[place]), place)
-        if len(found) == NEIGHBOURS:
+    for index in indices:
+        storages = graph.saved_storages((index,))
+        found.setdefault((sum(graph.sizes[s] for s in storages), search.seconds[index]), index)
+        if len(found) == MAX_NEIGHBOURS:
             break
     return list(found.values())
 
@@ -189,10 +195,10 @@ def _fill(search: Search, network: Network) -> None:
     for choice in search.best:
         saved, peak = choice.saved, choice.peak
         again = make_plan(graph, saved).repeated(graph)
-        gains = by_gain(graph, seconds, saved, [p for p in again if graph.nodes[p] in network.savable])
-        for place in gains[: allowance // len(search.best)]:
-            plan = make_plan(graph, (*saved, place))
+        gains = rank_additions(graph, seconds, saved, [p for p in again if graph.nodes[p] in network.savable])
+        for index in gains[: allowance // len(search.best)]:
+            plan = make_plan(graph, (*saved, index))
             if peak_of_plan(graph, plan) <= peak:
-                saved = plan.handed
+                saved = plan.saved_values
         if saved != choice.saved:
             search.consider("filled", saved, choice.network)

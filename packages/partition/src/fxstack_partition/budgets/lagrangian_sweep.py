@@ -17,7 +17,7 @@ from fxstack_partition.joint.cost import WorkModel
 from fxstack_partition.joint.joint import JointFacts
 from fxstack_partition.joint.ops import OpKind
 from fxstack_partition.joint.rng_replay import STATE_BYTES
-from fxstack_partition.mincut.network import BYTE, FUSIBLE, Edge, build
+from fxstack_partition.mincut.network import BYTE, FUSIBLE, Edge, build_flow_network
 from fxstack_partition.mincut.solve import minimum_cut
 from fxstack_partition.options import PartitionOptions
 from fxstack_partition.policy.policy import Rule, Verdict
@@ -35,20 +35,22 @@ class PricedNetwork:
         self._facts = facts
         self._solver = options.solver
         self._costs = costs
-        self.network = build(facts, rules, options, lambda node: int(node in facts.forward), traffic=False)
+        self.network = build_flow_network(
+            facts, rules, options, lambda node: int(node in facts.forward), traffic=False
+        )
 
     @cached_property
     def rankings(self) -> tuple[tuple[Node, ...], ...]:
         """Return the recomputable nodes that do not fuse, by seconds per byte, and by seconds."""
         facts = self._facts
-        graph, decisions = facts.compact, self.network.decisions
+        graph, decisions = facts.index_graph, self.network.decisions
         weighed = []
         for node in self.network.charged.values():
             if facts.kinds[node] in FUSIBLE or decisions[node].verdict is not Verdict.EITHER:
                 continue
-            place = facts.position[node]
-            seconds = self._costs.of(node).seconds
-            weighed.append((seconds / (graph.made_bytes[place] + 1), seconds, place))
+            index = facts.position[node]
+            seconds = self._costs.cost(node).seconds
+            weighed.append((seconds / (graph.allocated_bytes[index] + 1), seconds, index))
         by_seconds = sorted(weighed, key=lambda item: item[1:])
         return tuple(tuple(graph.nodes[item[-1]] for item in each) for each in (sorted(weighed), by_seconds))
 
@@ -68,7 +70,7 @@ class PricedNetwork:
                 continue
             # A node that is drawn again needs the saved state of the generator.
             kept = STATE_BYTES * (self._facts.kinds[node] is OpKind.RANDOM)
-            multipliers[index] = int(BYTE * (rate * costs.of(node).seconds + kept))
+            multipliers[index] = int(BYTE * (rate * costs.cost(node).seconds + kept))
         for index, node in network.cuttable.items():
             free = self._facts.position[node] in granted
             multipliers[index] = 1 if free else network.edges[index].capacity or 1
@@ -84,7 +86,7 @@ class PricedNetwork:
         return tuple(self._facts.position[node] for node in saved)
 
 
-def hull(
+def sweep_rates(
     network: PricedNetwork, weigh: Callable[[tuple[int, ...]], tuple[float, float]], most: int
 ) -> Iterator[tuple[float, tuple[int, ...]]]:
     """Yield (rate, saved values) from both ends of the trade inwards, at most ``most`` cuts.

@@ -18,7 +18,7 @@ from fxstack_partition.optional import scipy
 from fxstack_partition.ordering.plan import make_plan
 from fxstack_partition.suppressed_output import highs_silenced
 
-MOST_BRANCHES = 100
+MAX_BRANCHES = 100
 """If a gap is allowed, the search ends after this many nodes. Unlike a time limit, this is repeatable."""
 
 
@@ -38,8 +38,8 @@ class Program:
         """Return the cheapest 0-1 assignment; None if there is none. ``free`` variables are continuous."""
         where = [(r, c) for r, row in enumerate(self.rows) for c in row]
         data = [value for row in self.rows for value in row.values()]
-        places = ([r for r, _ in where], [c for _, c in where])
-        matrix = scipy("sparse").csr_array((data, places), shape=(len(self.rows), self.size))
+        coordinates = ([r for r, _ in where], [c for _, c in where])
+        matrix = scipy("sparse").csr_array((data, coordinates), shape=(len(self.rows), self.size))
         optimize = scipy("optimize")
         with highs_silenced():
             found = optimize.milp(
@@ -47,7 +47,7 @@ class Program:
                 integrality=np.array([0 if i in free else 1 for i in range(self.size)]),
                 bounds=optimize.Bounds(0, 1),
                 constraints=optimize.LinearConstraint(matrix, np.array(self.low), np.inf),
-                options={"mip_rel_gap": gap} | ({"node_limit": MOST_BRANCHES} if gap else {}),
+                options={"mip_rel_gap": gap} | ({"node_limit": MAX_BRANCHES} if gap else {}),
             )
         return None if found.x is None else [bool(x > 0.5) for x in found.x]
 
@@ -74,15 +74,15 @@ def grain_of(cap: int) -> int:
 
 def bytes_between(facts: JointFacts, saved: tuple[int, ...]) -> int:
     """Return the bytes alive between forward and backward."""
-    graph = facts.compact
-    alive = _alive_anyway(facts) | make_plan(graph, saved).over(graph)
+    graph = facts.index_graph
+    alive = _alive_anyway(facts) | make_plan(graph, saved).saved_storages(graph)
     return sum(graph.sizes[s] for s in alive)
 
 
 def _alive_anyway(facts: JointFacts) -> set[int]:
     """Return the storages of results, and of tangents that an operator reads."""
     read = [n for n in facts.tangents if any(user.op != "output" for user in n.users)]
-    return {s for node in (*facts.results, *read) for s in facts.storages.of[node]}
+    return {s for node in (*facts.results, *read) for s in facts.storages.occupied[node]}
 
 
 _TIE = 1e-9
@@ -93,13 +93,13 @@ def _program(
     facts: JointFacts, network: Network, cap: int, costs: WorkModel
 ) -> tuple[Program, list[float], set[int]]:
     """Build the program: variables for values (saved), vertices (recomputed), storages (alive)."""
-    sizes = facts.compact.sizes
+    sizes = facts.index_graph.sizes
     saves = list(network.cuttable.items())
-    kept = [facts.compact.handed_storages((facts.position[node],)) for _, node in saves]
+    kept = [facts.index_graph.saved_storages((facts.position[node],)) for _, node in saves]
     first_vertex = len(saves)
     storages = sorted(set().union(*kept))
     first_storage = first_vertex + len(network.names)
-    place = {storage: first_storage + i for i, storage in enumerate(storages)}
+    variable_of = {storage: first_storage + i for i, storage in enumerate(storages)}
     program = Program(first_storage + len(storages), [], [])
     index_of = {edge: index for index, (edge, _) in enumerate(saves)}
     for number, edge in enumerate(network.edges):
@@ -110,13 +110,13 @@ def _program(
         program.at_least(row, 0.0)
     program.at_least({first_vertex + SINK: 1.0}, 1.0)
     program.at_least({first_vertex + SOURCE: -1.0}, 0.0)
-    for index, handed in enumerate(kept):
-        for storage in handed:
-            program.at_least({place[storage]: 1.0, index: -1.0}, 0.0)
+    for index, saved_values in enumerate(kept):
+        for storage in saved_values:
+            program.at_least({variable_of[storage]: 1.0, index: -1.0}, 0.0)
     always = _alive_anyway(facts)
     held = sum(sizes[s] for s in always)
     grain = grain_of(cap)
-    alive = {place[s]: -float(-(-sizes[s] // grain)) for s in storages if s not in always}
+    alive = {variable_of[s]: -float(-(-sizes[s] // grain)) for s in storages if s not in always}
     program.at_least(alive, float(-((cap - held) // grain)))
     multipliers = [_TIE] * first_vertex + [0.0] * (program.size - first_vertex)
     entries = {name: vertex for vertex, name in enumerate(network.names)}
@@ -124,5 +124,5 @@ def _program(
         # The vertex that is on the backward's side if the node is recomputed.
         again = entries.get(f"{node.name}:in", entries.get(node.name))
         if again is not None and node in facts.forward:
-            multipliers[first_vertex + again] += 1e6 * costs.of(node).seconds
+            multipliers[first_vertex + again] += 1e6 * costs.cost(node).seconds
     return program, multipliers, set(range(first_vertex, program.size))

@@ -11,16 +11,16 @@ import torch
 from torch.fx import Node
 
 from fxstack_interchange import InputKind, OutputKind, Partition, Stage, StageGraph
-from fxstack_partition.extraction.merge import structure
+from fxstack_partition.extraction.merge import structural_key
 from fxstack_partition.extraction.original_computation import (
     computation,
-    draws_alike,
-    handed_over,
-    is_widened,
-    made_by_cutting,
+    is_added_by_cut,
+    is_converted_back,
+    replays_saved_state,
+    saved_sources,
 )
 from fxstack_partition.joint.index_graph import copied_values
-from fxstack_partition.joint.joint import JointFacts, analyze, is_given_late
+from fxstack_partition.joint.joint import JointFacts, analyze, is_backward_input
 from fxstack_partition.joint.ops import NEVER_TWICE, OpKind, is_view
 from fxstack_partition.ordering.plan import PartitionError
 from fxstack_partition.policy.policy import tag_of
@@ -49,12 +49,12 @@ class Case:
     @cached_property
     def sources(self) -> dict[str, Node]:
         """Return the forward's saved nodes, by the names of the backward's inputs."""
-        return handed_over(self.part.forward, self.part.backward)
+        return saved_sources(self.part.forward, self.part.backward)
 
-    def is_widened(self, node: Node) -> bool:
+    def is_converted_back(self, node: Node) -> bool:
         """Whether a node of the backward converts back a value that the forward saved in a smaller dtype."""
         original = self.original(node.name)
-        return original is not None and is_widened(node, original, self.sources)
+        return original is not None and is_converted_back(node, original, self.sources)
 
 
 def check_partition(joint: StageGraph, part: Partition) -> None:
@@ -130,9 +130,9 @@ def _saved(case: Case) -> Iterator[tuple[str, str]]:
             f"receives {len(received)} saved values, of which {len(case.part.saved)} are named",
         )
     for spec in case.part.backward.signature.inputs:
-        if spec.kind is not InputKind.SAVED and not is_given_late(spec):
+        if spec.kind is not InputKind.SAVED and not is_backward_input(spec):
             yield (spec.name, f"is a {spec.kind.value} input: a backward has saved values and tangents")
-    late = [spec for spec in case.part.backward.signature.inputs if is_given_late(spec)]
+    late = [spec for spec in case.part.backward.signature.inputs if is_backward_input(spec)]
     if len(late) != len(case.facts.tangents):
         yield "backward", f"must receive all {len(case.facts.tangents)} tangents"
 
@@ -144,11 +144,11 @@ def _updated(case: Case) -> Iterator[tuple[str, str]]:
     specs = case.part.forward.signature.outputs
     pairs = zip(_outputs(case.part.forward), specs, strict=True)
     saved = [value for value, spec in pairs if spec.kind is OutputKind.SAVED]
-    for node in lying_in(updated, saved):
+    for node in find_views_of(updated, saved):
         yield (node.name, "is saved as it is, but its memory changes before the backward: save a copy")
 
 
-def lying_in(inputs: set[Node], values: Sequence[object]) -> Iterator[Node]:
+def find_views_of(inputs: set[Node], values: Sequence[object]) -> Iterator[Node]:
     """Yield the ``values`` that are one of ``inputs`` or a view of one."""
     for value in values:
         base = value
@@ -165,7 +165,7 @@ def _topology(case: Case) -> Iterator[tuple[str, str]]:
         renamed = _names_in_joint(case, stage)
         for node in case.ran(stage):
             original = case.original(node.name)
-            if (original is None and made_by_cutting(node)) or case.is_widened(node):
+            if (original is None and is_added_by_cut(node)) or case.is_converted_back(node):
                 continue
             done = computation(node)
             if original is None or original.target != done.target:
@@ -173,16 +173,16 @@ def _topology(case: Case) -> Iterator[tuple[str, str]]:
                 continue
             reads = [renamed.get(arg.name, arg.name) for arg in done.reads]
             wanted = [arg.name for arg in original.all_input_nodes]
-            if _known_as(reads, same) != _known_as(wanted, same):
+            if _representatives(reads, same) != _representatives(wanted, same):
                 yield node.name, f"reads {', '.join(reads)} instead of {', '.join(wanted)}"
             meant = {n.name: same.get(r, r) for n, r in zip(done.reads, reads, strict=True)}
-            called = structure((done.args, done.kwargs), lambda arg: meant[arg.name])  # noqa: B023
-            if called != structure((original.args, original.kwargs), lambda arg: same[arg.name]):
-                given, known_as = (", ".join(map(str, n.args)) for n in (done, original))
-                yield node.name, f"is called with ({given}) instead of ({known_as})"
+            called = structural_key((done.args, done.kwargs), lambda arg: meant[arg.name])  # noqa: B023
+            if called != structural_key((original.args, original.kwargs), lambda arg: same[arg.name]):
+                actual, expected = (", ".join(map(str, n.args)) for n in (done, original))
+                yield node.name, f"is called with ({actual}) instead of ({expected})"
 
 
-def _known_as(names: list[str], same: dict[str, str]) -> list[str]:
+def _representatives(names: list[str], same: dict[str, str]) -> list[str]:
     return list(dict.fromkeys(same.get(name, name) for name in names))
 
 
@@ -193,7 +193,7 @@ def _equal_values(facts: JointFacts) -> dict[str, str]:
     for node in facts.nodes[:-1]:
         same[node.name] = node.name
         if node.op == "call_function" and facts.kinds[node] not in NEVER_TWICE:
-            key = (node.target, structure((node.args, node.kwargs), lambda arg: same[arg.name]))
+            key = (node.target, structural_key((node.args, node.kwargs), lambda arg: same[arg.name]))
             same[node.name] = first.setdefault(key, node.name)
     return same
 
@@ -206,7 +206,7 @@ def _names_in_joint(case: Case, stage: StageGraph) -> dict[str, str]:
     if stage.signature.stage is Stage.BACKWARD:
         given = stage.graph_module.graph.find_nodes(op="placeholder")
         specs = list(zip(given, stage.signature.inputs, strict=True))
-        tangents = [n for n, spec in specs if is_given_late(spec)]
+        tangents = [n for n, spec in specs if is_backward_input(spec)]
         names |= {n.name: t.name for n, t in zip(tangents, case.facts.tangents, strict=False)}
         names |= _through_copies(case, specs, names)
     return names
@@ -239,14 +239,14 @@ def _never_twice(case: Case) -> Iterator[tuple[str, str]]:
     first = {node.name for node in case.ran(case.part.forward)}
     for node in case.ran(case.part.backward):
         kind = kinds.get(node.name, OpKind.OTHER)
-        drawn = kind is OpKind.RANDOM and draws_alike(node, case.sources)
-        if node.name in first and kind in NEVER_TWICE and not (drawn or case.is_widened(node)):
+        drawn = kind is OpKind.RANDOM and replays_saved_state(node, case.sources)
+        if node.name in first and kind in NEVER_TWICE and not (drawn or case.is_converted_back(node)):
             yield node.name, f"({kind.value}) runs in the forward and again in the backward"
 
 
 def _tags(case: Case) -> Iterator[tuple[str, str]]:
     tags = {n.name: tag_of(n) for n in case.facts.nodes if n not in case.facts.backward}
-    again = {n.name for n in case.ran(case.part.backward) if not case.is_widened(n)}
+    again = {n.name for n in case.ran(case.part.backward) if not case.is_converted_back(n)}
     first = {n.name for n in case.ran(case.part.forward)}
     views = {n.name for n, kind in case.facts.kinds.items() if kind is OpKind.VIEW}
     for name in sorted(again & first - views):

@@ -23,7 +23,7 @@ from fxstack_partition.joint.joint import JointFacts, analyze
 from fxstack_partition.joint.ops import OpKind, is_view, written_arguments
 from fxstack_partition.joint.record import alias_root
 from fxstack_partition.options import PartitionOptions
-from fxstack_partition.policy.policy import wanted_tag
+from fxstack_partition.policy.policy import effective_tag
 
 _ALIASES = (OpKind.VIEW, OpKind.GETITEM, OpKind.SYMBOLIC)
 _MERGED = frozenset({*_ALIASES, OpKind.POINTWISE, OpKind.GATHER, OpKind.REDUCTION, OpKind.HEAVY})
@@ -36,18 +36,18 @@ def analyze_merged(joint: StageGraph, options: PartitionOptions) -> JointFacts:
         JointGraphError: as ``analyze``.
     """
     facts = analyze(joint)
-    return merged(facts, options) or facts
+    return merge_repeated_nodes(facts, options) or facts
 
 
-def merged(facts: JointFacts, options: PartitionOptions) -> JointFacts | None:
+def merge_repeated_nodes(facts: JointFacts, options: PartitionOptions) -> JointFacts | None:
     """Return the joint graph of ``facts`` with merged repetitions; None if merging saves no memory."""
-    same = repetitions(facts, options)
-    if not any(facts.storages.made[node] for node in same):
+    same = find_repetitions(facts, options)
+    if not any(facts.storages.allocated[node] for node in same):
         return None
     return analyze(_without(facts, same))
 
 
-def repetitions(facts: JointFacts, options: PartitionOptions) -> dict[Node, Node]:
+def find_repetitions(facts: JointFacts, options: PartitionOptions) -> dict[Node, Node]:
     """Map each node that repeats an earlier node, and saves memory if merged, to the first such node."""
     groups = _groups(facts, options)
     making = [others for first, others in groups.items() if facts.kinds[first] not in _ALIASES]
@@ -60,7 +60,7 @@ def repetitions(facts: JointFacts, options: PartitionOptions) -> dict[Node, Node
             others = [n for n in others if [found.get(a, a) for a in facts.inputs[n]] == read]  # noqa: PLW2901
         else:
             freed = {s for s in table.reads(others[-1]) if last[s] is others[-1]}
-            if sum(table.sizes[s] for s in freed) < sum(table.sizes[s] for s in table.made[first]):
+            if sum(table.sizes[s] for s in freed) < sum(table.sizes[s] for s in table.allocated[first]):
                 continue
         found.update(dict.fromkeys(others, first))
     return found
@@ -130,8 +130,8 @@ class _Numbers:
         return self._exactly[node]
 
     def _called(self, node: Node) -> object:
-        arguments = structure((node.args, node.kwargs), lambda arg: self.same.get(arg, arg))
-        return wanted_tag(node, self._options), node in self._facts.forward, arguments
+        arguments = structural_key((node.args, node.kwargs), lambda arg: self.same.get(arg, arg))
+        return effective_tag(node, self._options), node in self._facts.forward, arguments
 
 
 def _with_bases(values: Iterable[object]) -> set[Node]:
@@ -156,19 +156,19 @@ def _without(facts: JointFacts, same: dict[Node, Node]) -> StageGraph:
     return StageGraph(module, facts.graph.signature)
 
 
-def structure(value: object, known_as: Callable[[Node], object]) -> object:
+def structural_key(value: object, identity: Callable[[Node], object]) -> object:
     """Return a value that is equal for equal arguments only. Types count, and so do signs of zeros.
 
-    ``known_as`` gives the identity of nodes.
+    ``identity`` gives the identity of nodes.
     """
     if isinstance(value, Node):
-        return Node, known_as(value)
+        return Node, identity(value)
     if isinstance(value, tuple | list):
-        return type(value), tuple(structure(item, known_as) for item in value)
+        return type(value), tuple(structural_key(item, identity) for item in value)
     if isinstance(value, dict):
-        return dict, tuple((key, structure(value[key], known_as)) for key in sorted(value))
+        return dict, tuple((key, structural_key(value[key], identity)) for key in sorted(value))
     if isinstance(value, slice):
-        return slice, structure((value.start, value.stop, value.step), known_as)
+        return slice, structural_key((value.start, value.stop, value.step), identity)
     if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
         return type(value), value.node.expr
     if isinstance(value, float):

@@ -10,7 +10,7 @@ from torch.fx import Node
 
 from fxstack_interchange import StageGraph
 from fxstack_partition.joint.narrow import narrow_dtype
-from fxstack_partition.joint.rng_replay import DRAWING, SAVING
+from fxstack_partition.joint.rng_replay import RUN_WITH_STATE, SAVE_STATE
 
 _CONVERT = torch.ops.aten._to_copy.default
 
@@ -32,27 +32,27 @@ class Computation(NamedTuple):
 
 def computation(node: Node) -> Computation:
     """Return the computation of ``node``, without operators that save or set the generator's state."""
-    if node.target is DRAWING:
+    if node.target is RUN_WITH_STATE:
         return Computation(node.args[1], node.args[2:], node.kwargs)
     base = node.args[0] if node.args else None
-    if node.target is operator.getitem and isinstance(base, Node) and base.target is SAVING:
+    if node.target is operator.getitem and isinstance(base, Node) and base.target is SAVE_STATE:
         return Computation(base.args[0], base.args[1:], base.kwargs)
     return Computation(node.target, node.args, node.kwargs)
 
 
-def made_by_cutting(node: Node) -> bool:
+def is_added_by_cut(node: Node) -> bool:
     """Whether a partition may add ``node``, which is not in the joint graph."""
     base = node.args[0] if node.args else None
-    state = node.target is operator.getitem and isinstance(base, Node) and base.target is SAVING
+    state = node.target is operator.getitem and isinstance(base, Node) and base.target is SAVE_STATE
     return state or node.target in (
         torch.ops.aten.clone.default,
         torch.ops.aten.sym_size.int,
         _CONVERT,
-        SAVING,
+        SAVE_STATE,
     )
 
 
-def is_widened(node: Node, original: Node, sources: dict[str, Node]) -> bool:
+def is_converted_back(node: Node, original: Node, sources: dict[str, Node]) -> bool:
     """Whether ``node`` converts back a value that the forward converted from ``original``."""
     given = node.args[0] if node.args else None
     narrow = sources.get(given.name) if isinstance(given, Node) else None
@@ -68,18 +68,18 @@ def is_widened(node: Node, original: Node, sources: dict[str, Node]) -> bool:
     )
 
 
-def draws_alike(node: Node, sources: dict[str, Node]) -> bool:
+def replays_saved_state(node: Node, sources: dict[str, Node]) -> bool:
     """Whether ``node`` draws from the state that the forward saved at the same draw."""
-    given = node.args[0] if node.target is DRAWING else None
+    given = node.args[0] if node.target is RUN_WITH_STATE else None
     state = sources.get(given.name) if isinstance(given, Node) else None
     if state is None or state.target is not operator.getitem or state.args[1] != 0:
         return False
     both: Any = state.args[0]
     values = [user.name for user in both.users if user.args[1] == 1]
-    return both.target is SAVING and values == [node.name]
+    return both.target is SAVE_STATE and values == [node.name]
 
 
-def handed_over(forward: StageGraph, backward: StageGraph) -> dict[str, Node]:
+def saved_sources(forward: StageGraph, backward: StageGraph) -> dict[str, Node]:
     """Map the names of the backward's inputs to the forward's nodes that they receive."""
     made = {node.name: node for node in forward.graph_module.graph.nodes}
     inputs = backward.graph_module.graph.find_nodes(op="placeholder")

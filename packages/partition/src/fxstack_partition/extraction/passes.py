@@ -15,9 +15,9 @@ from torch.fx import Node
 from fxstack_interchange import Partition, StageGraph
 from fxstack_interchange.format.show import show
 from fxstack_interchange.passes import NothingToDo, Pass
-from fxstack_partition.extraction.graphs import HandedOver, backward_graph, forward_graph, reasons_of
-from fxstack_partition.extraction.merge import merged
-from fxstack_partition.joint.index_graph import Compact
+from fxstack_partition.extraction.graphs import SavedValue, backward_graph, forward_graph, reasons_of
+from fxstack_partition.extraction.merge import merge_repeated_nodes
+from fxstack_partition.joint.index_graph import IndexGraph
 from fxstack_partition.joint.joint import JointFacts, analyze
 from fxstack_partition.mincut.network import Network
 from fxstack_partition.mincut.solve import minimum_cut
@@ -33,7 +33,7 @@ class Planned:
     ``peak`` is the simulated peak of the backward in this order.
     """
 
-    graph: Compact
+    graph: IndexGraph
     plan: Plan
     backward: tuple[int, ...] | None = None
     forward: tuple[int, ...] | None = None
@@ -53,16 +53,16 @@ class Cutting:
     reasons: tuple[tuple[str, str], ...] = ()
     planned: Planned | None = None
     forward: StageGraph | None = None
-    handed: tuple[HandedOver, ...] = ()
+    saved_values: tuple[SavedValue, ...] = ()
     result: Partition | None = None
 
     @property
-    def dissected(self) -> JointFacts:
+    def joint_facts(self) -> JointFacts:
         assert self.facts is not None
         return self.facts
 
     @property
-    def given(self) -> PartitionOptions:
+    def effective_options(self) -> PartitionOptions:
         return PartitionOptions() if self.options is None else self.options
 
     @property
@@ -102,7 +102,7 @@ def merge_repetitions(state: C) -> C | NothingToDo:
     - # backward: expand, mul_1, mul_2, mul_3, mul_4, add
     + # backward: expand, mul_1, mul_2, mul_3, add
     """
-    facts = merged(state.dissected, state.given)
+    facts = merge_repeated_nodes(state.joint_facts, state.effective_options)
     if facts is None:
         return NothingToDo("no repeated node keeps memory alive")
     return replace(state, facts=facts)
@@ -117,7 +117,7 @@ def build_network(state: C) -> C:
     + # saved or recomputed, whichever is cheaper (backward-only): sin_1, neg, cos_1
     """
     assert state.network_of is not None
-    network = state.network_of(state.dissected, state.given)
+    network = state.network_of(state.joint_facts, state.effective_options)
     return replace(state, network=network, reasons=network.reasons)
 
 
@@ -130,7 +130,7 @@ def cut_network(state: C) -> C:
     + # saved: cumsum_1
     """
     assert state.network is not None
-    return replace(state, saved=minimum_cut(state.network, state.given.solver))
+    return replace(state, saved=minimum_cut(state.network, state.effective_options.solver))
 
 
 def plan_backward(state: C) -> C:
@@ -142,8 +142,8 @@ def plan_backward(state: C) -> C:
     + # order of the backward: the program's
     + # order of the forward: the program's
     """
-    facts = state.dissected
-    graph = facts.compact if state.options is None else Compact(facts, state.options)
+    facts = state.joint_facts
+    graph = facts.index_graph if state.options is None else IndexGraph(facts, state.options)
     plan = make_plan(graph, (facts.position[node] for node in state.saved or ()))
     return replace(state, planned=Planned(graph, plan))
 
@@ -168,7 +168,7 @@ def order_forward(state: C) -> C:
     + # order of the forward: sin, cos
     """
     planned = state.plan
-    order, _ = forward_order(planned.graph, planned.plan, enough=planned.peak)
+    order, _ = forward_order(planned.graph, planned.plan, stop_at=planned.peak)
     return replace(state, planned=replace(planned, forward=tuple(order)))
 
 
@@ -185,8 +185,8 @@ def extract_forward(state: C) -> C:
     """
     planned = state.plan
     assert planned.forward is not None
-    forward, handed = forward_graph(planned.graph, planned.plan, planned.forward)
-    return replace(state, forward=forward, handed=handed)
+    forward, saved_values = forward_graph(planned.graph, planned.plan, planned.forward)
+    return replace(state, forward=forward, saved_values=saved_values)
 
 
 def extract_backward(state: C) -> C:
@@ -201,22 +201,24 @@ def extract_backward(state: C) -> C:
     ...
     + mul_1,  # gradient of arg0_1
     """
-    planned, handed = state.plan, state.handed
+    planned, saved_values = state.plan, state.saved_values
     assert planned.backward is not None
     assert state.forward is not None
     graph, plan = planned.graph, planned.plan
-    backward = backward_graph(state.dissected, [graph.nodes[place] for place in planned.backward], handed)
+    backward = backward_graph(
+        state.joint_facts, [graph.nodes[index] for index in planned.backward], saved_values
+    )
     result = Partition(
         forward=state.forward,
         backward=backward,
-        saved=tuple(item.name for item in handed),
+        saved=tuple(item.name for item in saved_values),
         recomputed=tuple(n.name for n in _recomputed(graph, plan) if n.op != "get_attr"),
-        reasons=tuple(reasons_of(state.reasons, handed)),
+        reasons=tuple(reasons_of(state.reasons, saved_values)),
     )
     return replace(state, result=result)
 
 
-def _recomputed(graph: Compact, plan: Plan) -> Iterator[Node]:
+def _recomputed(graph: IndexGraph, plan: Plan) -> Iterator[Node]:
     return (n for p, n in enumerate(graph.nodes) if plan.needed[p] and not graph.backward[p])
 
 
@@ -257,10 +259,10 @@ def _sides(facts: JointFacts) -> Iterator[str]:
 def _plan_lines(planned: Planned) -> Iterator[str]:
     graph, plan = planned.graph, planned.plan
     nodes = graph.nodes
-    yield f"handed over: {_names(nodes[place] for place in plan.handed)}"
+    yield f"handed over: {_names(nodes[index] for index in plan.saved_values)}"
     yield f"recomputed: {_names(_recomputed(graph, plan))}"
     for label, order in (("backward", planned.backward), ("forward", planned.forward)):
-        names = "the program's" if order is None else _names(nodes[place] for place in order)
+        names = "the program's" if order is None else _names(nodes[index] for index in order)
         yield f"order of the {label}: {names}"
 
 

@@ -1,7 +1,7 @@
-"""A joint graph as numbers: nodes by position, with arguments, readers and memory in plain lists.
+"""A joint graph as lists of integers: each node is its index, with its arguments, readers and storages.
 
-A search for a good partition plans, orders and simulates dozens of choices. On FX nodes this would take most
-of its time.
+A search for a good partition plans, orders and simulates dozens of choices. Walks over FX nodes would take most
+of the search's time.
 """
 
 from __future__ import annotations
@@ -17,19 +17,22 @@ from torch.fx import Node
 from fxstack_partition.joint.cost import SizeModel
 from fxstack_partition.joint.narrow import narrow_dtype
 from fxstack_partition.joint.ops import NEVER_TWICE, OpKind, is_symbolic_value, written_arguments
-from fxstack_partition.joint.record import DissectedGraph, alias_root, storages
-from fxstack_partition.joint.rng_replay import STATE_BYTES, can_be_redrawn
+from fxstack_partition.joint.record import JointRecord, alias_root, storages
+from fxstack_partition.joint.rng_replay import STATE_BYTES, can_replay_draw
 from fxstack_partition.options import PartitionOptions
 
-_USUAL = PartitionOptions()
+_DEFAULTS = PartitionOptions()
 
-_SEEN = (OpKind.RANDOM, OpKind.EFFECT)
+_OBSERVABLE_KINDS = (OpKind.RANDOM, OpKind.EFFECT)
 """Kinds that run in the backward even if no gradient needs them."""
 
 
 @dataclass(frozen=True, slots=True)
 class SizeOf:
-    """A symbol that is no node's value: the forward reads it from an input's shape."""
+    """The source of a symbol that no node computes: the size of input ``primal`` in ``dimension``.
+
+    The forward gets an extra ``sym_size`` node if the backward needs the symbol.
+    """
 
     primal: Node
     dimension: int
@@ -37,209 +40,227 @@ class SizeOf:
 
 
 class Memory(NamedTuple):
-    """For each node of a stage the storages that it makes, and the storages that it makes or reads."""
+    """The storages of each node of a stage: ``allocated`` by the node, and ``touched`` (allocated or read).
 
-    made: Sequence[tuple[int, ...]]
+    A plan that saves copies changes these lists for its stages; other plans use the lists of the joint graph.
+    """
+
+    allocated: Sequence[tuple[int, ...]]
     touched: Sequence[tuple[int, ...]]
 
 
-class Compact:
-    """``facts`` as numbers: node ``i`` is ``nodes[i]``. Storages are numbered as in ``facts.storages``.
+class IndexGraph:
+    """A joint graph in which integers name nodes and storages. Node ``i`` is ``nodes[i]``.
 
-    ``args`` and ``users``: numbers of nodes. ``args_backwards``: the arguments in reverse. ``made`` and
-    ``of``: the storages that a node allocates and occupies. ``made_bytes``: the bytes that it allocates.
-    ``touched``: non-empty storages that it makes or reads. ``sizes``: the bytes of each storage, under
-    ``options``. ``shields`` maps values that lie in memory which changes before the backward to the storages
-    of copies of this memory. ``narrowed`` maps values that are saved in a smaller dtype to the storages of
-    their copies. ``states`` maps random nodes that may be drawn again to the storages of the generator's
-    state.
+    Storages have the same numbers as in ``facts.storages``. Lists indexed by node: ``args`` and ``users`` (nodes),
+    ``reversed_args`` (the arguments in reverse, for depth-first walks), ``allocated`` and ``occupied`` (storages
+    that the node allocates, and in which its value lies), ``allocated_bytes``, ``touched`` (storages of more than
+    0 bytes that the node allocates or reads). ``sizes`` has the bytes of each storage under ``options``.
+
+    Three dicts map a node to an extra storage, which exists only in partitions that save the node.
+    ``copy_storages``: the node's memory changes before the backward, so the partition saves a copy.
+    ``narrow_storages``: the partition saves the value in a smaller dtype. ``state_storages``: the partition saves
+    the generator's state in place of random numbers.
     """
 
-    def __init__(self, facts: DissectedGraph, options: PartitionOptions) -> None:
+    def __init__(self, facts: JointRecord, options: PartitionOptions) -> None:
         nodes = facts.nodes[:-1]
         self.facts = facts
         self.nodes = nodes
         self.count = len(nodes)
         position = facts.position
         self.args = [tuple([position[arg] for arg in facts.inputs[node]]) for node in nodes]
-        self.args_backwards = [args[::-1] for args in self.args]
+        self.reversed_args = [args[::-1] for args in self.args]
         readers: list[list[int]] = [[] for _ in nodes]
-        for place, args in enumerate(self.args):
+        for index, args in enumerate(self.args):
             for arg in args:
-                readers[arg].append(place)
+                readers[arg].append(index)
         self.users = [tuple(users) for users in readers]
         self.value_bytes = SizeModel(facts.graph, options).value_bytes
-        usual = (options.worst_case, options.unbacked_hint) == (False, _USUAL.unbacked_hint)
+        usual = (options.worst_case, options.unbacked_hint) == (False, _DEFAULTS.unbacked_hint)
         table = facts.storages if usual else storages(facts, options)
         self.sizes = list(table.sizes)
-        self.shields = self._shields(self.sizes)
-        self.states = self._states() if options.redraw else {}
-        self.made = [table.made[node] for node in nodes]
-        self.of = [table.of[node] for node in nodes]
+        self.copy_storages = self._copy_storages(self.sizes)
+        self.state_storages = self._state_storages() if options.redraw else {}
+        self.allocated = [table.allocated[node] for node in nodes]
+        self.occupied = [table.occupied[node] for node in nodes]
         self.touched = self._touched()
-        self.made_bytes = [sum(self.sizes[s] for s in made) for made in self.made]
+        self.allocated_bytes = [sum(self.sizes[s] for s in allocated) for allocated in self.allocated]
         self.backward = bytes(node in facts.backward for node in nodes)
         self.forward = bytes(node in facts.forward for node in nodes)
-        self.narrowed = self._narrowed() if options.narrow else {}
+        self.narrow_storages = self._narrow_storages() if options.narrow else {}
 
-    def places(self, nodes: Iterable[object]) -> tuple[int, ...]:
-        """Return the numbers of the nodes among these values."""
+    def indices(self, nodes: Iterable[object]) -> tuple[int, ...]:
+        """Return the indices of the nodes among these values; constants have no index."""
         position = self.facts.position
         return tuple([position[node] for node in nodes if isinstance(node, Node)])
 
-    def _shields(self, sizes: list[int]) -> dict[int, int]:
-        """Add a storage for a copy of what changes before the backward. Map values in it to the storage."""
+    def _copy_storages(self, sizes: list[int]) -> dict[int, int]:
+        """Add a storage for the copy of each value that changes before the backward.
+
+        Return the new storage of each value and of its views.
+        """
         facts = self.facts
         roots = copied_values(facts)
         first = len(sizes)
         sizes += [self.value_bytes(root.meta.get("val")) for root in roots]
-        storage = {root: first + index for index, root in enumerate(roots)}
-        found = ((p, storage.get(alias_root(n))) for p, n in enumerate(self.nodes) if roots)
-        return {place: shield for place, shield in found if shield is not None}
+        storage = {root: first + offset for offset, root in enumerate(roots)}
+        copies = ((p, storage.get(alias_root(n))) for p, n in enumerate(self.nodes) if roots)
+        return {index: copy for index, copy in copies if copy is not None}
 
-    def _states(self) -> dict[int, int]:
-        """Add a storage for the generator's state at each forward node that may be drawn again."""
+    def _state_storages(self) -> dict[int, int]:
+        """Add a storage for the generator's state at each forward node whose random draw can be replayed."""
         kinds, backward = self.facts.kinds, self.facts.backward
-        found = [
-            place
-            for place, node in enumerate(self.nodes)
-            if kinds[node] is OpKind.RANDOM and node not in backward and can_be_redrawn(node, kinds[node])
+        draws = [
+            index
+            for index, node in enumerate(self.nodes)
+            if kinds[node] is OpKind.RANDOM and node not in backward and can_replay_draw(node, kinds[node])
         ]
-        self.sizes += [STATE_BYTES] * len(found)
-        return {place: len(self.sizes) - len(found) + i for i, place in enumerate(found)}
+        self.sizes += [STATE_BYTES] * len(draws)
+        return {index: len(self.sizes) - len(draws) + i for i, index in enumerate(draws)}
 
-    def _narrowed(self) -> dict[int, int]:
-        """Add a storage for each value that has a smaller dtype, unless the caller holds the value anyway."""
-        held = self.storages_of((*self.results, *self.leaving))
-        found = {}
-        for place, node in enumerate(self.nodes):
-            dtype = None if self.backward[place] else narrow_dtype(node)
-            if dtype is not None and held.isdisjoint(self.of[place]):
+    def _narrow_storages(self) -> dict[int, int]:
+        """Add a storage for the narrow copy of each value that a smaller dtype holds exactly.
+
+        A forward output gets no narrow copy: its memory is alive in the backward anyway.
+        """
+        held = self.storages_of((*self.results, *self.forward_outputs))
+        storages = {}
+        for index, node in enumerate(self.nodes):
+            dtype = None if self.backward[index] else narrow_dtype(node)
+            if dtype is not None and held.isdisjoint(self.occupied[index]):
                 value = node.meta["val"]
-                found[place] = len(self.sizes)
+                storages[index] = len(self.sizes)
                 self.sizes.append(self.value_bytes(value) // value.dtype.itemsize * dtype.itemsize)
-        return found
+        return storages
 
     def _touched(self) -> list[tuple[int, ...]]:
-        sizes, shields = self.sizes, self.shields
-        filled = [tuple([s for s in storages if sizes[s]]) for storages in self.of]
-        if shields:
-            copied = {p: (s,) if sizes[s] else () for p, s in shields.items()}
+        sizes, copy_storages = self.sizes, self.copy_storages
+        filled = [tuple([s for s in storages if sizes[s]]) for storages in self.occupied]
+        if copy_storages:
+            copied = {p: (s,) if sizes[s] else () for p, s in copy_storages.items()}
             filled = [(*storages, *copied.get(p, ())) for p, storages in enumerate(filled)]
-        found = []
-        for made, args in zip(self.made, self.args, strict=True):
-            touched = {storage: None for storage in made if sizes[storage]}
+        touched_storages = []
+        for allocated, args in zip(self.allocated, self.args, strict=True):
+            touched = {storage: None for storage in allocated if sizes[storage]}
             for arg in args:
                 for storage in filled[arg]:
                     touched[storage] = None
-            found.append(tuple(touched))
-        return found
+            touched_storages.append(tuple(touched))
+        return touched_storages
 
-    def handed_storages(self, places: Iterable[int]) -> set[int]:
-        """Return the storages in which the backward gets these values: copies of memory that changes."""
-        found: set[int] = set()
-        for place in places:
-            if place in self.narrowed:
-                found.add(self.narrowed[place])
+    def saved_storages(self, indices: Iterable[int]) -> set[int]:
+        """Return the storages that stay alive if these values are saved: narrow copies, copies, or their own."""
+        storages: set[int] = set()
+        for index in indices:
+            if index in self.narrow_storages:
+                storages.add(self.narrow_storages[index])
             else:
-                found.update((self.shields[place],) if place in self.shields else self.of[place])
-        return found
+                storages.update(
+                    (self.copy_storages[index],) if index in self.copy_storages else self.occupied[index]
+                )
+        return storages
 
     @cached_property
     def memory(self) -> Memory:
-        """Return the storages that the joint graph's nodes make and touch."""
-        return Memory(self.made, self.touched)
+        """Return the storages of the joint graph's nodes, for plans without copies."""
+        return Memory(self.allocated, self.touched)
 
-    def storages_of(self, places: Iterable[int]) -> set[int]:
+    def storages_of(self, indices: Iterable[int]) -> set[int]:
         """Return the storages that these nodes occupy."""
-        return {s for place in places for s in self.of[place]}
+        return {s for index in indices for s in self.occupied[index]}
 
     @cached_property
-    def multiple(self) -> frozenset[int]:
-        """Return the nodes with several results, which cannot be handed over as one."""
+    def multi_output(self) -> frozenset[int]:
+        """Return the nodes with several results. A partition saves the elements, not the node."""
         values = (node.meta.get("val") for node in self.nodes)
         return frozenset(p for p, value in enumerate(values) if isinstance(value, tuple | list))
 
     @cached_property
     def elements(self) -> dict[int, tuple[int, ...]]:
-        """Return for each node with several results the nodes of its elements."""
+        """Map each node with several results to the ``getitem`` nodes of its results."""
         kinds, nodes = self.facts.kinds, self.nodes
-        found = ((p, [u for u in self.users[p] if kinds[nodes[u]] is OpKind.GETITEM]) for p in self.multiple)
-        return {place: tuple(elements) for place, elements in found}
+        pairs = (
+            (p, [u for u in self.users[p] if kinds[nodes[u]] is OpKind.GETITEM]) for p in self.multi_output
+        )
+        return {index: tuple(elements) for index, elements in pairs}
 
     @cached_property
-    def maker(self) -> dict[int, int]:
-        """Return the node that makes each storage."""
-        return {s: place for place, made in enumerate(self.made) for s in made}
+    def allocator(self) -> dict[int, int]:
+        """Map each storage to the node that allocates the storage."""
+        return {s: index for index, allocated in enumerate(self.allocated) for s in allocated}
 
     @cached_property
-    def free(self) -> frozenset[int]:
-        """Return the inputs that are free for a backward: in memory anyway, and not copied."""
-        primals = self.places(self.facts.primals)
-        return frozenset(p for p in primals if p not in self.shields)
+    def free_inputs(self) -> frozenset[int]:
+        """Return the inputs that cost nothing to save: they stay in memory anyway and need no copy."""
+        primals = self.indices(self.facts.primals)
+        return frozenset(p for p in primals if p not in self.copy_storages)
 
     @cached_property
     def gradients(self) -> tuple[int, ...]:
-        """Return the nodes whose values are gradients."""
-        return self.places(self.facts.gradients)
+        return self.indices(self.facts.gradients)
 
     @cached_property
     def tangents(self) -> tuple[int, ...]:
-        """Return the tangents."""
-        return self.places(self.facts.tangents)
+        return self.indices(self.facts.tangents)
 
     @cached_property
     def results(self) -> tuple[int, ...]:
         """Return the forward's outputs that the caller keeps."""
-        return self.places(self.facts.results)
+        return self.indices(self.facts.results)
 
     @cached_property
-    def leaving(self) -> tuple[int, ...]:
-        """Return all outputs of the forward."""
-        return self.places(self.facts.forward_outputs)
+    def forward_outputs(self) -> tuple[int, ...]:
+        """Return all outputs of the forward, including new values of mutated inputs."""
+        return self.indices(self.facts.forward_outputs)
 
     @cached_property
-    def roots(self) -> tuple[int, ...]:
-        """Return the nodes that every backward computes: gradients, and nodes with effects."""
+    def backward_roots(self) -> tuple[int, ...]:
+        """Return the nodes that every backward runs: gradients, random draws and side effects of the backward."""
         kinds, nodes = self.facts.kinds, self.nodes
-        seen = [p for p in range(self.count) if self.backward[p] and kinds[nodes[p]] in _SEEN]
-        return tuple(sorted({*self.gradients, *seen}))
+        observable = [
+            p for p in range(self.count) if self.backward[p] and kinds[nodes[p]] in _OBSERVABLE_KINDS
+        ]
+        return tuple(sorted({*self.gradients, *observable}))
 
     @cached_property
-    def given(self) -> bytes:
-        """Return for each node whether it is an input or a constant."""
+    def is_input(self) -> bytes:
+        """Return 1 for each node that is an input or a constant, else 0."""
         return bytes(node.op in ("placeholder", "get_attr") for node in self.nodes)
 
     @cached_property
     def symbols(self) -> tuple[tuple[str, ...], ...]:
-        """Return for each node the symbols in its value; empty if no node has symbols."""
-        found = tuple(free_symbols(node.meta.get("val")) for node in self.nodes)
-        return found if any(found) else ()
+        """Return the names of the symbols in each node's value; an empty tuple if no node has symbols."""
+        names = tuple(free_symbols(node.meta.get("val")) for node in self.nodes)
+        return names if any(names) else ()
 
     @cached_property
     def binders(self) -> tuple[dict[str, int], dict[str, SizeOf]]:
-        """Return the source of each symbol (see ``symbol_sources``)."""
+        """Return the sources of the symbols (see ``symbol_sources``)."""
         return symbol_sources(self.facts)
 
     @cached_property
-    def once(self) -> bytes:
-        """Return for each node whether the backward must not recompute it."""
+    def runs_once(self) -> bytes:
+        """Return 1 for each node that the backward must not recompute, else 0.
+
+        Inputs count, because only the forward gets them. Draws that can be replayed do not count.
+        """
         kinds = self.facts.kinds
         never = (*NEVER_TWICE, OpKind.INPUT)
         return bytes(
-            kinds[node] in never and place not in self.states for place, node in enumerate(self.nodes)
+            kinds[node] in never and index not in self.state_storages for index, node in enumerate(self.nodes)
         )
 
     @cached_property
-    def numbers(self) -> bytes:
-        """Return for each node whether its value is a number."""
+    def is_scalar(self) -> bytes:
+        """Return 1 for each node whose value is a number, not a tensor, else 0."""
         return bytes(is_symbolic_value(node.meta.get("val")) for node in self.nodes)
 
 
-def copied_values(facts: DissectedGraph) -> tuple[Node, ...]:
-    """Return the inputs and outputs that reach the backward as copies.
+def copied_values(facts: JointRecord) -> tuple[Node, ...]:
+    """Return the inputs and outputs that a partition must copy in order to save them.
 
-    Inputs that the backward itself updates are handed over without a copy.
+    An input that the backward itself updates is saved without a copy, because the update must reach the input.
     """
     if not facts.copied:
         return ()
@@ -268,13 +289,13 @@ def free_symbols(value: object) -> tuple[str, ...]:
     return ()
 
 
-def symbol_sources(facts: DissectedGraph) -> tuple[dict[str, int], dict[str, SizeOf]]:
-    """Return the sources of symbols: a node outside the backward with this value, or a size of an input."""
+def symbol_sources(facts: JointRecord) -> tuple[dict[str, int], dict[str, SizeOf]]:
+    """Return where the forward finds each symbol: by symbol name, a node with this value, and a size of an input."""
     binders: dict[str, int] = {}
-    for place, node in enumerate(facts.nodes[:-1]):
+    for index, node in enumerate(facts.nodes[:-1]):
         value = node.meta.get("val")
         if node not in facts.backward and _is_symbol(value):
-            binders.setdefault(str(value.node.expr), place)
+            binders.setdefault(str(value.node.expr), index)
     sizes: dict[str, SizeOf] = {}
     for node in facts.primals:
         value = node.meta.get("val")

@@ -43,7 +43,7 @@ BYTE = 16
 FUSIBLE = (OpKind.POINTWISE, OpKind.CREATION, OpKind.VIEW, OpKind.GETITEM, OpKind.SYMBOLIC, OpKind.GATHER)
 """Kinds that fuse with their users and take hardly any time of their own."""
 
-_PASSING = (OpKind.VIEW, OpKind.GETITEM)
+_ALIASING = (OpKind.VIEW, OpKind.GETITEM)
 
 
 class Edge(NamedTuple):
@@ -126,7 +126,7 @@ class _Builder:
         return Network(tuple(self.names), edges, cuttable, decisions, charged)
 
 
-def build(
+def build_flow_network(
     facts: JointFacts,
     rules: tuple[Rule, ...],
     options: PartitionOptions,
@@ -153,7 +153,7 @@ def build(
         leave = builder.vertex(f"{node.name}:out") if cut or keep else entry
         leaves[node] = leave
         if cut:
-            price = weights.of(node) * (factor(node) if factor is not None else 1)
+            price = weights.save_cost(node) * (factor(node) if factor is not None else 1)
             builder.priced(entry, leave, price)
             builder.cuttable[entry, leave] = node
         elif keep:
@@ -217,7 +217,7 @@ class Weights:
         self._traffic = traffic
         self._written = _materialized(facts) if traffic else frozenset(facts.nodes)
 
-    def of(self, node: Node) -> int:
+    def save_cost(self, node: Node) -> int:
         value: Any = node.meta.get("val")
         if value is None or is_symbolic_value(value):
             return 1
@@ -246,10 +246,10 @@ def _materialized(facts: JointFacts) -> frozenset[Node]:
         fusible = facts.kinds[node] in FUSIBLE
         if not fusible:
             found.add(node)
-        if not fusible or (facts.kinds[node] in _PASSING and node in found):
+        if not fusible or (facts.kinds[node] in _ALIASING and node in found):
             found.update(facts.inputs[node])
     for node in facts.nodes[:-1]:
         # An element or a view of a written value (or of a number, ``3j.conj()``) needs no write.
-        if facts.kinds[node] in _PASSING and found.issuperset(facts.inputs[node][:1]):
+        if facts.kinds[node] in _ALIASING and found.issuperset(facts.inputs[node][:1]):
             found.add(node)
     return frozenset(found)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
-from fxstack_partition.joint.index_graph import Compact, Memory
+from fxstack_partition.joint.index_graph import IndexGraph, Memory
 from fxstack_partition.joint.ops import OpKind
 from fxstack_partition.ordering.plan import Plan
 
@@ -26,7 +26,7 @@ Arguments = Sequence[tuple[int, ...]]
 
 
 def demand_order(
-    graph: Compact, roots: Iterable[int], needed: Sequence[int], drawn: Sequence[int] = ()
+    graph: IndexGraph, roots: Iterable[int], needed: Sequence[int], drawn: Sequence[int] = ()
 ) -> list[int]:
     """Order the nodes that are ``needed`` (1 for each) such that each comes just before its first user.
 
@@ -34,21 +34,21 @@ def demand_order(
     multiple result follow it directly, because unread elements live until the last one is taken. The nodes
     ``drawn`` keep their order among themselves.
     """
-    args, elements = _chained(graph.args_backwards, drawn), graph.elements
+    args, elements = _chained(graph.reversed_args, drawn), graph.elements
     missing = bytearray(needed)
     order: list[int] = []
     for root in roots:
         stack = [root]
         while stack:
-            place = stack.pop()
-            if place < 0:
-                for made in (~place, *elements.get(~place, ())):
-                    if missing[made]:
-                        missing[made] = 0
-                        order.append(made)
-            elif missing[place]:
-                stack.append(~place)
-                stack += [arg for arg in args[place] if missing[arg]]
+            index = stack.pop()
+            if index < 0:
+                for allocated in (~index, *elements.get(~index, ())):
+                    if missing[allocated]:
+                        missing[allocated] = 0
+                        order.append(allocated)
+            elif missing[index]:
+                stack.append(~index)
+                stack += [arg for arg in args[index] if missing[arg]]
     return order
 
 
@@ -57,8 +57,8 @@ def _chained(args: Arguments, drawn: Sequence[int]) -> Arguments:
     if len(drawn) < 2:
         return args
     chained = list(args)
-    for before, place in pairwise(drawn):
-        chained[place] = (*args[place], before)
+    for before, index in pairwise(drawn):
+        chained[index] = (*args[index], before)
     return chained
 
 
@@ -66,7 +66,7 @@ _MANY = 1 << 60
 
 
 def eager_frees(
-    graph: Compact,
+    graph: IndexGraph,
     order: Sequence[int],
     kept: Iterable[int],
     memory: Memory | None = None,
@@ -79,10 +79,10 @@ def eager_frees(
     nodes ``drawn`` keep their order among themselves.
     """
     count, sizes = len(order), graph.sizes
-    made, touches = memory or graph.memory
-    touched = [touches[place] for place in order]
+    allocated, touches = memory or graph.memory
+    touched = [touches[index] for index in order]
     readers, mix = _readers_ahead(touched, len(sizes), kept)
-    growth = [sum(sizes[s] for s in made[place]) for place in order]
+    growth = [sum(sizes[s] for s in allocated[index]) for index in order]
     for storage, ahead in enumerate(readers):
         if ahead == 1:
             growth[mix[storage]] -= sizes[storage]
@@ -129,12 +129,12 @@ def _readers_ahead(
 def _among(args: Arguments, order: Sequence[int]) -> tuple[list[list[int]], list[int]]:
     """Return for each rank the ranks that read it, and the number of its arguments with a rank."""
     rank_of = [-1] * len(args)
-    for rank, place in enumerate(order):
-        rank_of[place] = rank
+    for rank, index in enumerate(order):
+        rank_of[index] = rank
     users: list[list[int]] = [[] for _ in order]
     missing = [0] * len(order)
-    for rank, place in enumerate(order):
-        for arg in args[place]:
+    for rank, index in enumerate(order):
+        for arg in args[index]:
             before = rank_of[arg]
             if before >= 0:
                 users[before].append(rank)
@@ -143,7 +143,7 @@ def _among(args: Arguments, order: Sequence[int]) -> tuple[list[list[int]], list
 
 
 def peak_bytes(
-    graph: Compact,
+    graph: IndexGraph,
     order: Sequence[int],
     held: Iterable[int],
     kept: Iterable[int],
@@ -155,7 +155,7 @@ def peak_bytes(
     reader. ``memory``: the storages that nodes make and touch, if different from the joint graph's.
     """
     sizes = graph.sizes
-    made, touched = memory or graph.memory
+    allocated, touched = memory or graph.memory
     ends = bytearray(len(sizes))
     for storage in kept:
         ends[storage] = 1
@@ -171,8 +171,8 @@ def peak_bytes(
         early[storage] = 1
         current += sizes[storage] if ends[storage] else 0
     most = 0
-    for rank, place in enumerate(order):
-        for storage in made[place]:
+    for rank, index in enumerate(order):
+        for storage in allocated[index]:
             if not early[storage]:
                 current += sizes[storage]
         most = max(most, current)
@@ -184,42 +184,42 @@ _FIXED = (OpKind.EFFECT, OpKind.COLLECTIVE)
 """Kinds that fix the whole order: effects write to memory, communication overlaps computation."""
 
 
-def forward_order(graph: Compact, plan: Plan, enough: int = 0) -> tuple[list[int], int]:
-    """Return the forward's order and its simulated peak: the program's, or the best if over ``enough``."""
+def forward_order(graph: IndexGraph, plan: Plan, stop_at: int = 0) -> tuple[list[int], int]:
+    """Return the forward's order and its simulated peak: the program's, or the best if over ``stop_at``."""
     needed = plan.forward(graph)
-    given = graph.given
-    for place in range(graph.count):
-        needed[place] &= not given[place]
-    handed = plan.over(graph)
-    copies = handed.intersection(graph.shields.values())
-    leaving = graph.storages_of(graph.leaving)
-    kept = handed | leaving | set(graph.shields.values())
-    memory = plan.in_forward(graph)
+    given = graph.is_input
+    for index in range(graph.count):
+        needed[index] &= not given[index]
+    handed = plan.saved_storages(graph)
+    copies = handed.intersection(graph.copy_storages.values())
+    leaving = graph.storages_of(graph.forward_outputs)
+    kept = handed | leaving | set(graph.copy_storages.values())
+    memory = plan.forward_memory(graph)
 
     def orders() -> Iterator[list[int]]:
-        own = [place for place in range(graph.count) if needed[place]]
+        own = [index for index in range(graph.count) if needed[index]]
         yield own
         drawn = _drawn(graph, own)
         if drawn is None:
             return
         yield eager_frees(graph, own, kept, memory, drawn)
-        roots = (*graph.leaving, *plan.handed, *own)
+        roots = (*graph.forward_outputs, *plan.saved_values, *own)
         for each in (roots, roots[::-1]):
             late = demand_order(graph, each, needed, drawn)
             yield late
             yield eager_frees(graph, late, kept, memory, drawn)
 
-    return _lowest(orders(), lambda order: peak_bytes(graph, order, copies, kept, memory), enough)
+    return _lowest(orders(), lambda order: peak_bytes(graph, order, copies, kept, memory), stop_at)
 
 
-def best_order(graph: Compact, plan: Plan, enough: int = 0) -> tuple[list[int], int]:
+def best_order(graph: IndexGraph, plan: Plan, stop_at: int = 0) -> tuple[list[int], int]:
     """Return the backward order with the lowest simulated peak (the first of equal ones), and this peak.
 
-    The first candidate is the program's order with late recomputation. A peak of at most ``enough`` ends the
+    The first candidate is the program's order with late recomputation. A peak of at most ``stop_at`` ends the
     search.
     """
-    held = graph.storages_of((*graph.results, *graph.tangents)) | plan.over(graph)
-    memory = plan.in_backward(graph)
+    held = graph.storages_of((*graph.results, *graph.tangents)) | plan.saved_storages(graph)
+    memory = plan.backward_memory(graph)
     kept = graph.storages_of((*graph.results, *graph.gradients))
     gradients = graph.gradients
 
@@ -239,21 +239,21 @@ def best_order(graph: Compact, plan: Plan, enough: int = 0) -> tuple[list[int], 
                 tried.append(order)
                 yield eager_frees(graph, order, kept, memory, drawn)
 
-    return _lowest(orders(), lambda order: peak_bytes(graph, order, held, kept, memory), enough)
+    return _lowest(orders(), lambda order: peak_bytes(graph, order, held, kept, memory), stop_at)
 
 
-def _drawn(graph: Compact, own: Iterable[int]) -> list[int] | None:
+def _drawn(graph: IndexGraph, own: Iterable[int]) -> list[int] | None:
     """Return the random nodes among ``own``; None if the order must stay."""
     kinds, nodes = graph.facts.kinds, graph.nodes
-    if any(kinds[nodes[place]] in _FIXED for place in own):
+    if any(kinds[nodes[index]] in _FIXED for index in own):
         return None
-    return [place for place in own if kinds[nodes[place]] is OpKind.RANDOM]
+    return [index for index in own if kinds[nodes[index]] is OpKind.RANDOM]
 
 
 def _lowest(
-    orders: Iterable[list[int]], peak_of: Callable[[list[int]], int], enough: int
+    orders: Iterable[list[int]], peak_of: Callable[[list[int]], int], stop_at: int
 ) -> tuple[list[int], int]:
-    """Return the first order with the lowest peak. A peak of at most ``enough`` ends the search."""
+    """Return the first order with the lowest peak. A peak of at most ``stop_at`` ends the search."""
     found: list[int] = []
     lowest = -1
     for order in orders:
@@ -262,6 +262,6 @@ def _lowest(
         peak = peak_of(order)
         if lowest < 0 or peak < lowest:
             found, lowest = order, peak
-        if lowest <= enough:
+        if lowest <= stop_at:
             break
     return found, max(lowest, 0)

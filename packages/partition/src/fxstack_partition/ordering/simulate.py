@@ -38,8 +38,8 @@ def alive_bytes(
     """
     program = list(steps)
     last: dict[int, int] = {}
-    for index, (made, reads) in enumerate(program):
-        for storage in made:
+    for index, (allocated, reads) in enumerate(program):
+        for storage in allocated:
             last[storage] = index
         for storage in reads:
             last[storage] = index
@@ -51,8 +51,8 @@ def alive_bytes(
     held = set(held)
     current = sum(sizes[storage] for storage in held if storage in last)
     alive = []
-    for index, (made, _) in enumerate(program):
-        for storage in made:
+    for index, (allocated, _) in enumerate(program):
+        for storage in allocated:
             current += sizes[storage] if storage not in held else 0
         alive.append(current)
         current -= ending[index]
@@ -123,18 +123,18 @@ class _Memory:
         self.forward, self.backward = map(_nodes, (partition.forward, partition.backward))
         for node in self.forward[:-1]:
             table.add(node)
-        self.inputs = {s for n in self.forward if n.op in _GIVEN for s in table.of[n]}
+        self.inputs = {s for n in self.forward if n.op in _INPUT_OPS for s in table.occupied[n]}
         for storage in self.inputs:
             table.sizes[storage] = 0
         outputs = _by_kind(partition.forward)
-        saved = {s for node in outputs.get(OutputKind.SAVED, ()) for s in table.of[node]}
-        self.leaving = {s for nodes in outputs.values() for node in nodes for s in table.of[node]}
+        saved = {s for node in outputs.get(OutputKind.SAVED, ()) for s in table.occupied[node]}
+        self.leaving = {s for nodes in outputs.values() for node in nodes for s in table.occupied[node]}
         outputs.pop(OutputKind.SAVED, None)
         outputs.pop(OutputKind.MUTATED_INPUT, None)
-        self.results = {s for nodes in outputs.values() for node in nodes for s in table.of[node]}
+        self.results = {s for nodes in outputs.values() for node in nodes for s in table.occupied[node]}
         _receive(table, partition, self.backward)
         tangents = _tangents(table, partition.backward, self.backward)
-        self.gradients = {s for node in self.backward[-1].all_input_nodes for s in table.of[node]}
+        self.gradients = {s for node in self.backward[-1].all_input_nodes for s in table.occupied[node]}
         self.held = saved | self.results | tangents
         self.own = saved - self.results - tangents - self.gradients
         self.saved_bytes = sum(table.sizes[s] for s in saved - self.results)
@@ -146,7 +146,7 @@ class _Memory:
         until = dict.fromkeys(self.own, 0)
         for node in self.backward:
             if node.op == "placeholder":
-                for storage in self.own.intersection(table.of[node]):
+                for storage in self.own.intersection(table.occupied[node]):
                     until[storage] = max(until[storage], released.get(node.name, count))
         alive = [sum(table.sizes[s] for s in self.held)] * count
         for storage, last in until.items():
@@ -166,9 +166,9 @@ def _as_described(memory: _Memory, partition: Partition, options: PartitionOptio
     moments = []
     for stage, besides, ran, name in zip(stages, held, nodes, ("forward", "backward"), strict=True):
         by_name = {node.name: node for node in ran}
-        for (made, size), beside in zip(stage.moments, besides, strict=True):
-            inside = _inside(by_name.get(made), options)
-            moments.append(Moment(made, name, retained + beside + size + inside))
+        for (allocated, size), beside in zip(stage.moments, besides, strict=True):
+            inside = _inside(by_name.get(allocated), options)
+            moments.append(Moment(allocated, name, retained + beside + size + inside))
     return Timeline(tuple(moments), memory.saved_bytes)
 
 
@@ -176,7 +176,7 @@ def _inside(node: Node | None, options: PartitionOptions) -> int:
     return options.scratch(node) if options.scratch is not None and node is not None else 0
 
 
-_GIVEN = ("placeholder", "get_attr")
+_INPUT_OPS = ("placeholder", "get_attr")
 
 
 def _nodes(stage: StageGraph) -> tuple[Node, ...]:
@@ -208,31 +208,31 @@ def _receive(table: StorageTable, partition: Partition, backward: tuple[Node, ..
     for node, spec in zip(placeholders, partition.backward.signature.inputs, strict=True):
         source = given.get(spec.target) if spec.kind is InputKind.SAVED else None
         if source is not None:
-            table.alias(node, table.of[source])
+            table.alias(node, table.occupied[source])
         else:
             table.add(node)
     for node in backward[:-1]:
         if node.op != "placeholder":
             table.add(node)
         if node.op == "get_attr":
-            for storage in table.made[node]:
+            for storage in table.allocated[node]:
                 table.sizes[storage] = 0
 
 
 def _tangents(table: StorageTable, stage: StageGraph, nodes: tuple[Node, ...]) -> set[int]:
     placeholders = [node for node in nodes if node.op == "placeholder"]
     pairs = zip(placeholders, stage.signature.inputs, strict=True)
-    return {s for node, spec in pairs if spec.kind is InputKind.TANGENT for s in table.of[node]}
+    return {s for node, spec in pairs if spec.kind is InputKind.TANGENT for s in table.occupied[node]}
 
 
 def _steps(table: StorageTable, nodes: tuple[Node, ...]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    return [(table.made[n], table.reads(n)) for n in nodes[:-1] if n.op not in _GIVEN]
+    return [(table.allocated[n], table.reads(n)) for n in nodes[:-1] if n.op not in _INPUT_OPS]
 
 
 def _moments(
     nodes: tuple[Node, ...], stage: str, alive: list[int], options: PartitionOptions
 ) -> list[Moment]:
-    ran = [node for node in nodes[:-1] if node.op not in _GIVEN]
+    ran = [node for node in nodes[:-1] if node.op not in _INPUT_OPS]
     return [
         Moment(node.name, stage, size + _inside(node, options)) for node, size in zip(ran, alive, strict=True)
     ]

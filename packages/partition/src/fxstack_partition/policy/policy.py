@@ -16,7 +16,7 @@ from torch.fx import Node
 from fxstack_interchange.torch_facts.effects import may_act
 from fxstack_partition.joint.joint import JointFacts
 from fxstack_partition.joint.ops import OpKind, is_symbolic_value
-from fxstack_partition.joint.rng_replay import can_be_redrawn
+from fxstack_partition.joint.rng_replay import can_replay_draw
 from fxstack_partition.options import PartitionOptions
 
 
@@ -52,13 +52,13 @@ class Decision:
     rule: Rule
 
 
-def of_kind(name: str, reason: str, *kinds: OpKind, verdict: Verdict) -> Rule:
+def rule_for_kinds(name: str, reason: str, *kinds: OpKind, verdict: Verdict) -> Rule:
     """Return a rule that gives ``verdict`` to nodes of these kinds; to all nodes without kinds."""
     return Rule(name, reason, lambda _node, _facts, _options: verdict, kinds)
 
 
 def _random(node: Node, facts: JointFacts, options: PartitionOptions) -> Verdict | None:
-    again = options.redraw and can_be_redrawn(node, facts.kinds[node])
+    again = options.redraw and can_replay_draw(node, facts.kinds[node])
     return None if again else Verdict.KEEP
 
 
@@ -78,7 +78,7 @@ _TAGS = {
 }
 
 
-def wanted_tag(node: Node, options: PartitionOptions) -> str | None:
+def effective_tag(node: Node, options: PartitionOptions) -> str | None:
     """Return the tag of ``options.policy``, or else the tag in the graph.
 
     Raises:
@@ -93,7 +93,7 @@ def wanted_tag(node: Node, options: PartitionOptions) -> str | None:
 
 
 def _tagged(node: Node, facts: JointFacts, options: PartitionOptions) -> Verdict | None:
-    tag = wanted_tag(node, options)
+    tag = effective_tag(node, options)
     return _TAGS.get(tag) if tag is not None and facts.kinds[node] is not OpKind.VIEW else None
 
 
@@ -137,13 +137,17 @@ def _layout(node: Node, facts: JointFacts, _options: PartitionOptions) -> Verdic
 _PURE = (OpKind.SYMBOLIC, OpKind.OTHER, OpKind.VIEW)
 
 NECESSITIES: tuple[Rule, ...] = (
-    of_kind("constant", "is a constant that both graphs hold", OpKind.CONSTANT, verdict=Verdict.FREE),
-    of_kind("input", "is an input of the forward", OpKind.INPUT, verdict=Verdict.KEEP),
+    rule_for_kinds("constant", "is a constant that both graphs hold", OpKind.CONSTANT, verdict=Verdict.FREE),
+    rule_for_kinds("input", "is an input of the forward", OpKind.INPUT, verdict=Verdict.KEEP),
     Rule("random", "draws random numbers: drawing again would give others", _random, (OpKind.RANDOM,)),
-    of_kind("effect", "has a side effect", OpKind.EFFECT, verdict=Verdict.KEEP),
-    of_kind("data-dependent", "has a size that depends on data", OpKind.DATA_DEPENDENT, verdict=Verdict.KEEP),
-    of_kind("collective", "communicates with other processes", OpKind.COLLECTIVE, verdict=Verdict.KEEP),
-    of_kind("element", "is an element of a multiple result", OpKind.GETITEM, verdict=Verdict.EITHER),
+    rule_for_kinds("effect", "has a side effect", OpKind.EFFECT, verdict=Verdict.KEEP),
+    rule_for_kinds(
+        "data-dependent", "has a size that depends on data", OpKind.DATA_DEPENDENT, verdict=Verdict.KEEP
+    ),
+    rule_for_kinds(
+        "collective", "communicates with other processes", OpKind.COLLECTIVE, verdict=Verdict.KEEP
+    ),
+    rule_for_kinds("element", "is an element of a multiple result", OpKind.GETITEM, verdict=Verdict.EITHER),
     Rule("unsavable", _UNSAVABLE_NOTE, _unsavable, _PURE),
     Rule(
         "layout",
@@ -160,12 +164,12 @@ _HARD = ("must_save", "must_recompute")
 
 
 def _must(node: Node, facts: JointFacts, options: PartitionOptions) -> Verdict | None:
-    return _tagged(node, facts, options) if wanted_tag(node, options) in _HARD else None
+    return _tagged(node, facts, options) if effective_tag(node, options) in _HARD else None
 
 
 def _prefer(node: Node, facts: JointFacts, options: PartitionOptions) -> Verdict | None:
     is_view = facts.kinds[node] is OpKind.VIEW
-    return None if is_view or wanted_tag(node, options) is None else Verdict.EITHER
+    return None if is_view or effective_tag(node, options) is None else Verdict.EITHER
 
 
 SELECTIVE_TAGS: tuple[Rule, ...] = (
@@ -184,13 +188,13 @@ _CUSTOM = Rule(
     "is an operator of the program's own, which runs where and as often as the program says",
     _custom,
 )
-_HIGHER_ORDER = of_kind(
+_HIGHER_ORDER = rule_for_kinds(
     "higher-order",
     "is a higher-order operator, as costly as its body",
     OpKind.HIGHER_ORDER,
     verdict=Verdict.KEEP,
 )
-_DRAWN = of_kind(
+_DRAWN = rule_for_kinds(
     "drawn", "draws random numbers, which takes longer than reading them", OpKind.RANDOM, verdict=Verdict.KEEP
 )
 _VIEW = Rule("view", "is a view, free to make again", _view, (OpKind.VIEW,))
@@ -202,7 +206,7 @@ MIN_CUT_RULES: tuple[Rule, ...] = (
     Rule("backward-only", "is used by the backward alone, so nothing is repeated", _first_in_backward),
     _HIGHER_ORDER,
     _DRAWN,
-    of_kind("heavy", "is compute-heavy", OpKind.HEAVY, verdict=Verdict.KEEP),
+    rule_for_kinds("heavy", "is compute-heavy", OpKind.HEAVY, verdict=Verdict.KEEP),
     _VIEW,
     Rule(
         "reduction",
@@ -210,13 +214,13 @@ MIN_CUT_RULES: tuple[Rule, ...] = (
         _reduction,
         (OpKind.REDUCTION,),
     ),
-    of_kind(
+    rule_for_kinds(
         "cheap",
         "is cheap and fuses with what uses it",
         *(OpKind.POINTWISE, OpKind.CREATION, OpKind.SYMBOLIC, OpKind.GATHER),
         verdict=Verdict.EITHER,
     ),
-    of_kind("unknown", "is not known to be cheap", verdict=Verdict.KEEP),
+    rule_for_kinds("unknown", "is not known to be cheap", verdict=Verdict.KEEP),
 )
 
 BUDGET_RULES: tuple[Rule, ...] = (
@@ -224,8 +228,8 @@ BUDGET_RULES: tuple[Rule, ...] = (
     *USER_TAGS,
     _CUSTOM,
     _HIGHER_ORDER,
-    of_kind("unknown", "is not known to be cheap", OpKind.OTHER, verdict=Verdict.KEEP),
-    of_kind("priced", "costs memory to save and time to make again", verdict=Verdict.EITHER),
+    rule_for_kinds("unknown", "is not known to be cheap", OpKind.OTHER, verdict=Verdict.KEEP),
+    rule_for_kinds("priced", "costs memory to save and time to make again", verdict=Verdict.EITHER),
 )
 """Everything may be recomputed at its cost: for partitioners that weigh time against memory."""
 
@@ -234,9 +238,9 @@ SAVE_ALL_RULES: tuple[Rule, ...] = (
     *USER_TAGS,
     _CUSTOM,
     _VIEW,
-    of_kind("symbolic", "is arithmetic on sizes", OpKind.SYMBOLIC, verdict=Verdict.EITHER),
+    rule_for_kinds("symbolic", "is arithmetic on sizes", OpKind.SYMBOLIC, verdict=Verdict.EITHER),
     Rule("backward-only", "is used by the backward alone", _backward_only),
-    of_kind("save-all", "is used by the backward", verdict=Verdict.KEEP),
+    rule_for_kinds("save-all", "is used by the backward", verdict=Verdict.KEEP),
 )
 
 

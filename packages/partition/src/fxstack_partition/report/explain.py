@@ -95,7 +95,7 @@ def _recomputed(partition: Partition, options: PartitionOptions) -> list[Recompu
     found = []
     for node in partition.backward.graph_module.graph.nodes:
         if node.name in wanted:
-            work = costs.of(node)
+            work = costs.cost(node)
             chain = _chain(node, wanted)
             found.append(Recomputed(node.name, chain, work.flops, work.seconds, line_of(node)))
     return sorted(found, key=lambda item: -item.seconds)
