@@ -28,11 +28,11 @@ Arguments = Sequence[tuple[int, ...]]
 def demand_order(
     graph: IndexGraph, roots: Iterable[int], needed: Sequence[int], drawn: Sequence[int] = ()
 ) -> list[int]:
-    """Order the nodes that are ``needed`` (1 for each) such that each comes just before its first user.
+    """Order the nodes whose entry in ``needed`` is 1, such that each node comes just before its first user.
 
-    ``roots`` are visited in the given order, so recomputed values come as late as possible. The elements of a
-    multiple result follow it directly, because unread elements live until the last one is taken. The nodes
-    ``drawn`` keep their order among themselves.
+    The walk goes depth first from ``roots``, in their order, so recomputation comes as late as possible. The
+    ``getitem`` nodes of a node with several results follow the node directly: results that are not taken yet stay
+    alive. The random nodes ``drawn`` keep their order, because a generator's numbers depend on the order.
     """
     args, elements = _chained(graph.reversed_args, drawn), graph.elements
     missing = bytearray(needed)
@@ -53,16 +53,17 @@ def demand_order(
 
 
 def _chained(args: Arguments, drawn: Sequence[int]) -> Arguments:
-    """Return the arguments of each node; each node of ``drawn`` also has the one before it as argument."""
+    """Return the arguments of each node, with the preceding random node added to each node of ``drawn``."""
     if len(drawn) < 2:
         return args
     chained = list(args)
-    for before, index in pairwise(drawn):
-        chained[index] = (*args[index], before)
+    for previous, index in pairwise(drawn):
+        chained[index] = (*args[index], previous)
     return chained
 
 
 _MANY = 1 << 60
+"""Readers of a storage that lives to the end: the count never reaches one."""
 
 
 def eager_frees(
@@ -72,11 +73,11 @@ def eager_frees(
     memory: Memory | None = None,
     drawn: Sequence[int] = (),
 ) -> list[int]:
-    """Reorder: a node that frees at least as much as it allocates runs as soon as possible.
+    """Reorder nodes: a node that frees at least as much as it allocates runs as soon as its arguments exist.
 
-    Nodes are known by their rank in ``order``. ``growth``: the bytes that running a node now would add to the
-    live bytes. ``memory``: the storages that nodes make and touch, if different from the joint graph's. The
-    nodes ``drawn`` keep their order among themselves.
+    In the body, a node's rank is its position in ``order``, and ``growth`` has the bytes that running a node now
+    would add to the live bytes. ``kept``: storages that live to the end. ``memory``: the storages of each node, if
+    the plan changes them. The random nodes ``drawn`` keep their order.
     """
     count, sizes = len(order), graph.sizes
     allocated, touches = memory or graph.memory
@@ -115,7 +116,10 @@ def eager_frees(
 def _readers_ahead(
     touched: Sequence[Iterable[int]], count: int, kept: Iterable[int]
 ) -> tuple[list[int], list[int]]:
-    """Return for each storage the number of ranks that touch it, and the xor of these ranks."""
+    """Return for each storage the number of ranks that touch it, and the xor of these ranks.
+
+    When one reader is left, the xor is its rank: no list of readers is needed.
+    """
     readers, mix = [0] * count, [0] * count
     for storage in kept:
         readers[storage] = _MANY
@@ -127,7 +131,7 @@ def _readers_ahead(
 
 
 def _among(args: Arguments, order: Sequence[int]) -> tuple[list[list[int]], list[int]]:
-    """Return for each rank the ranks that read it, and the number of its arguments with a rank."""
+    """Return for each rank the ranks of its readers, and the number of its arguments that are in ``order``."""
     rank_of = [-1] * len(args)
     for rank, index in enumerate(order):
         rank_of[index] = rank
@@ -135,9 +139,9 @@ def _among(args: Arguments, order: Sequence[int]) -> tuple[list[list[int]], list
     missing = [0] * len(order)
     for rank, index in enumerate(order):
         for arg in args[index]:
-            before = rank_of[arg]
-            if before >= 0:
-                users[before].append(rank)
+            producer = rank_of[arg]
+            if producer >= 0:
+                users[producer].append(rank)
                 missing[rank] += 1
     return users, missing
 
@@ -151,8 +155,8 @@ def peak_bytes(
 ) -> int:
     """Return the largest number of bytes alive at once if nodes run in this order.
 
-    ``held``: the storages alive before. ``kept``: storages that live to the end; others live to their last
-    reader. ``memory``: the storages that nodes make and touch, if different from the joint graph's.
+    ``held``: storages alive before the first node. ``kept``: storages that live to the end; other storages live to
+    their last reader. ``memory``: the storages of each node, if the plan changes them.
     """
     sizes = graph.sizes
     allocated, touched = memory or graph.memory
@@ -170,40 +174,44 @@ def peak_bytes(
     for storage in held:
         early[storage] = 1
         current += sizes[storage] if ends[storage] else 0
-    most = 0
+    peak = 0
     for rank, index in enumerate(order):
         for storage in allocated[index]:
             if not early[storage]:
                 current += sizes[storage]
-        most = max(most, current)
+        peak = max(peak, current)
         current -= ending[rank]
-    return most
+    return peak
 
 
 _FIXED = (OpKind.EFFECT, OpKind.COLLECTIVE)
-"""Kinds that fix the whole order: effects write to memory, communication overlaps computation."""
+"""Kinds for which a stage keeps the program's order: effects are observable, communication overlaps computation."""
 
 
 def forward_order(graph: IndexGraph, plan: Plan, stop_at: int = 0) -> tuple[list[int], int]:
-    """Return the forward's order and its simulated peak: the program's, or the best if over ``stop_at``."""
+    """Return the forward's order with its simulated peak.
+
+    This is the program's order if its peak is at most ``stop_at`` (the backward's peak), else the order with the
+    lowest peak among the candidates.
+    """
     needed = plan.forward(graph)
     given = graph.is_input
     for index in range(graph.count):
         needed[index] &= not given[index]
-    handed = plan.saved_storages(graph)
-    copies = handed.intersection(graph.copy_storages.values())
-    leaving = graph.storages_of(graph.forward_outputs)
-    kept = handed | leaving | set(graph.copy_storages.values())
+    saved = plan.saved_storages(graph)
+    copies = saved.intersection(graph.copy_storages.values())
+    outputs = graph.storages_of(graph.forward_outputs)
+    kept = saved | outputs | set(graph.copy_storages.values())
     memory = plan.forward_memory(graph)
 
     def orders() -> Iterator[list[int]]:
-        own = [index for index in range(graph.count) if needed[index]]
-        yield own
-        drawn = _drawn(graph, own)
+        program_order = [index for index in range(graph.count) if needed[index]]
+        yield program_order
+        drawn = _drawn(graph, program_order)
         if drawn is None:
             return
-        yield eager_frees(graph, own, kept, memory, drawn)
-        roots = (*graph.forward_outputs, *plan.saved_values, *own)
+        yield eager_frees(graph, program_order, kept, memory, drawn)
+        roots = (*graph.forward_outputs, *plan.saved_values, *program_order)
         for each in (roots, roots[::-1]):
             late = demand_order(graph, each, needed, drawn)
             yield late
@@ -213,10 +221,10 @@ def forward_order(graph: IndexGraph, plan: Plan, stop_at: int = 0) -> tuple[list
 
 
 def best_order(graph: IndexGraph, plan: Plan, stop_at: int = 0) -> tuple[list[int], int]:
-    """Return the backward order with the lowest simulated peak (the first of equal ones), and this peak.
+    """Return the backward's order with the lowest simulated peak among the candidates, and this peak.
 
-    The first candidate is the program's order with late recomputation. A peak of at most ``stop_at`` ends the
-    search.
+    The first candidate is the program's order with late recomputation. The search ends at the first peak of at most
+    ``stop_at``, a lower bound. Of equal peaks the first candidate wins.
     """
     held = graph.storages_of((*graph.results, *graph.tangents)) | plan.saved_storages(graph)
     memory = plan.backward_memory(graph)
@@ -225,16 +233,16 @@ def best_order(graph: IndexGraph, plan: Plan, stop_at: int = 0) -> tuple[list[in
 
     def orders() -> Iterator[list[int]]:
         backward, needed = graph.backward, plan.runs
-        own = [p for p in range(graph.count) if backward[p] and needed[p]]
-        late = demand_order(graph, (*own, *gradients), needed)
+        program_order = [p for p in range(graph.count) if backward[p] and needed[p]]
+        late = demand_order(graph, (*program_order, *gradients), needed)
         yield late
-        drawn = _drawn(graph, own)
+        drawn = _drawn(graph, program_order)
         if drawn is None:
             return
         yield eager_frees(graph, late, kept, memory, drawn)
         tried = [late]
         for roots in (gradients, gradients[::-1]):
-            order = demand_order(graph, (*roots, *own), needed, drawn)
+            order = demand_order(graph, (*roots, *program_order), needed, drawn)
             if order not in tried:
                 tried.append(order)
                 yield eager_frees(graph, order, kept, memory, drawn)
@@ -242,26 +250,26 @@ def best_order(graph: IndexGraph, plan: Plan, stop_at: int = 0) -> tuple[list[in
     return _lowest(orders(), lambda order: peak_bytes(graph, order, held, kept, memory), stop_at)
 
 
-def _drawn(graph: IndexGraph, own: Iterable[int]) -> list[int] | None:
-    """Return the random nodes among ``own``; None if the order must stay."""
+def _drawn(graph: IndexGraph, program_order: Iterable[int]) -> list[int] | None:
+    """Return the random nodes among ``program_order``; None if the stage must keep the program's order."""
     kinds, nodes = graph.facts.kinds, graph.nodes
-    if any(kinds[nodes[index]] in _FIXED for index in own):
+    if any(kinds[nodes[index]] in _FIXED for index in program_order):
         return None
-    return [index for index in own if kinds[nodes[index]] is OpKind.RANDOM]
+    return [index for index in program_order if kinds[nodes[index]] is OpKind.RANDOM]
 
 
 def _lowest(
     orders: Iterable[list[int]], peak_of: Callable[[list[int]], int], stop_at: int
 ) -> tuple[list[int], int]:
-    """Return the first order with the lowest peak. A peak of at most ``stop_at`` ends the search."""
-    found: list[int] = []
+    """Return the first order with the lowest peak, and the peak. A peak of at most ``stop_at`` ends the search."""
+    best: list[int] = []
     lowest = -1
     for order in orders:
-        if order == found:
+        if order == best:
             continue
         peak = peak_of(order)
         if lowest < 0 or peak < lowest:
-            found, lowest = order, peak
+            best, lowest = order, peak
         if lowest <= stop_at:
             break
-    return found, max(lowest, 0)
+    return best, max(lowest, 0)

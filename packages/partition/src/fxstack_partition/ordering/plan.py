@@ -1,6 +1,6 @@
-"""The plan of a choice of saved values: the values handed over, and the nodes that the backward runs.
+"""The plan of a choice of saved values: the final saved values, and the nodes that the backward runs.
 
-Plans use numbers (see ``index_graph``) and single passes over the graph, because searches plan many choices.
+Plans use indices (see ``index_graph``) and single passes over the graph, because searches plan many choices.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fxstack_partition.joint.ops import OpKind
 
 
 class PartitionError(ValueError):
-    """A partitioner's choice of saved values cannot work. The message names the node and the rule."""
+    """A partitioner's choice of saved values gives no valid partition. The message names the node and the rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Plan:
 
     @property
     def runs(self) -> bytearray:
-        """Return 1 for each node whose value the backward makes."""
+        """Return 1 for each node whose value the backward allocates: recomputed or converted back."""
         if not self.narrowed:
             return self.needed
         runs = bytearray(self.needed)
@@ -45,7 +45,7 @@ class Plan:
         return runs
 
     def saved_storages(self, graph: IndexGraph) -> set[int]:
-        """Return the storages that the forward keeps for the backward."""
+        """Return the storages that stay alive between forward and backward because of this plan."""
         states = graph.state_storages
         return graph.saved_storages(self.saved_values) | {states[index] for index in self.replayed}
 
@@ -54,12 +54,12 @@ class Plan:
         return closure(graph, self.saved_values, graph.forward)
 
     def repeated(self, graph: IndexGraph) -> list[int]:
-        """Return the nodes that both forward and backward run, in order."""
-        first, backward_nodes, given = self.forward(graph), self.needed, graph.is_input
-        return [p for p in range(graph.count) if backward_nodes[p] and first[p] and not given[p]]
+        """Return the nodes that both forward and backward run: the recomputation of this plan."""
+        forward_nodes, backward_nodes, given = self.forward(graph), self.needed, graph.is_input
+        return [p for p in range(graph.count) if backward_nodes[p] and forward_nodes[p] and not given[p]]
 
     def forward_memory(self, graph: IndexGraph) -> Memory:
-        """Return the storages that the forward's nodes make and touch."""
+        """Return the storages of the forward's nodes, with the narrow copies and generator states that it adds."""
         if not self.narrowed and not self.replayed:
             return graph.memory
         allocated = list(graph.allocated)
@@ -69,7 +69,7 @@ class Plan:
         return Memory(allocated, graph.touched)
 
     def backward_memory(self, graph: IndexGraph) -> Memory:
-        """Return the storages that the backward's nodes make and touch."""
+        """Return the storages of the backward's nodes. It allocates values that it converts back from narrow copies."""
         if not self.narrowed and not self.replayed:
             return graph.memory
         allocated, touched = list(graph.allocated), list(graph.touched)
@@ -125,31 +125,29 @@ def make_plan(graph: IndexGraph, saved: Iterable[int]) -> Plan:
 
 
 def complete_plan(graph: IndexGraph, saved: Iterable[int], savable: Collection[Node]) -> Plan:
-    """Plan a choice and use memory that is alive anyway: neither save nor recompute such values.
+    """Plan a choice, adjusted to values that stay alive anyway. Searches call this for every choice.
 
-    The caller keeps the forward's results, so a result that would be recomputed is saved, if it is in
-    ``savable`` and is saved without a copy. A view or an element of a recomputed value is not saved.
+    The caller keeps the forward's results, so a result that would be recomputed is saved instead, if it is in
+    ``savable`` and needs no copy. A view or an element of a recomputed value is recomputed instead of saved.
     """
     plan = make_plan(graph, saved)
     alive = graph.storages_of(graph.results)
     while True:
-        backward_nodes = {
+        dropped = {
             index
             for index in plan.saved_values
             if any(plan.needed[graph.allocator[s]] for s in graph.occupied[index] if graph.sizes[s])
         }
-        kept = [
+        added = [
             index
             for index in range(graph.count)
             if plan.needed[index] and graph.forward[index] and graph.allocated_bytes[index]
             if alive.issuperset(graph.allocated[index]) and graph.nodes[index] in savable
             if index not in graph.copy_storages
         ]
-        if not backward_nodes and not kept:
+        if not dropped and not added:
             return plan
-        plan = make_plan(
-            graph, (*kept, *(index for index in plan.saved_values if index not in backward_nodes))
-        )
+        plan = make_plan(graph, (*added, *(index for index in plan.saved_values if index not in dropped)))
 
 
 def _check_saved(graph: IndexGraph, index: int) -> None:
@@ -163,10 +161,10 @@ def _check_saved(graph: IndexGraph, index: int) -> None:
 
 
 def backward_closure(graph: IndexGraph, saved: dict[int, None]) -> bytearray:
-    """Return 1 for each node that the backward runs if it gets ``saved``.
+    """Return 1 for each node that the backward runs if the forward saves ``saved``.
 
     Raises:
-        PartitionError: if it would need an input that is not saved, or run a node that must not run twice.
+        PartitionError: if the backward needs an input that is not saved, or would run a node that must not run twice.
     """
     needed = bytearray(graph.count)
     for root in graph.backward_roots:
@@ -196,18 +194,18 @@ def _explain_missing(graph: IndexGraph, index: int, needed: bytearray) -> str:
         return f"{node.name!r}, an input of the forward, is read by {user} in the backward: save it"
     return (
         f"{node.name!r} ({kind.value}) would run a second time in the backward, for {user}: "
-        "save it or what is computed from it"
+        "save it or a value that is computed from it"
     )
 
 
 def _symbols_to_save(
     graph: IndexGraph, needed: bytearray, saved: Sequence[int]
 ) -> tuple[tuple[int, ...], tuple[SizeOf, ...]]:
-    """Return the sources of the symbols in the backward's sizes: nodes, and sizes to read."""
-    run = (index for index in range(graph.count) if needed[index])
-    wanted: dict[str, None] = {}
-    for index in (*graph.tangents, *saved, *run):
-        wanted.update(dict.fromkeys(graph.symbols[index]))
+    """Return the sources of the symbols in the backward's sizes: nodes to save, and input sizes to read."""
+    computed = (index for index in range(graph.count) if needed[index])
+    names: dict[str, None] = {}
+    for index in (*graph.tangents, *saved, *computed):
+        names.update(dict.fromkeys(graph.symbols[index]))
     binders, sizes = graph.binders
-    unbound = [sizes[name] for name in wanted if name not in binders and name in sizes]
-    return tuple(binders[name] for name in wanted if name in binders), tuple(unbound)
+    unbound = [sizes[name] for name in names if name not in binders and name in sizes]
+    return tuple(binders[name] for name in names if name in binders), tuple(unbound)
