@@ -151,4 +151,4 @@ def test_an_updated_input_that_is_saved_without_a_copy():
     graph = part.forward.graph_module.graph
     copy = next(n for n in graph.nodes if n.target is torch.ops.aten.clone.default)
     copy.replace_all_uses_with(copy.all_input_nodes[0])
-    wrong(joint, part, "'arg0_1' breaks rule 'updated': is saved as it is, but its memory changes")
+    wrong(joint, part, "'arg0_1' breaks rule 'updated': is saved without a copy, but its memory changes")

@@ -1,10 +1,10 @@
-"""The trade between memory and recomputation: a family of partitions, the best of them at each peak.
+"""The frontier of memory against recomputation: the choices of saved values that no other choice beats.
 
-The family does not depend on a budget, so that budgets are monotone. Its members are minimum cuts in which
-recomputation has a price (each is optimal for one exchange rate of seconds and bytes), alone and with
-checkpoints after which the forward is recomputed in pieces (Chen et al., Training Deep Nets with Sublinear
-Memory Cost, 2016), and sets between these. Each member is simulated, with the order of its backward, unless a
-bound already shows that another member is better.
+The candidates do not depend on a budget, so budgets are monotone. They are minimum cuts in which recomputation has a
+price (each cut is optimal for one exchange rate of seconds and bytes), the same cuts with checkpoints between which
+the forward is recomputed piece by piece (Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016), and sets
+between these choices. Each candidate is simulated with the order of its backward, unless a bound already shows that
+another choice is better.
 """
 
 from __future__ import annotations
@@ -32,18 +32,20 @@ from fxstack_partition.policy.policy import BUDGET_RULES, MIN_CUT_RULES, SAVE_AL
 
 MAX_HULL_CUTS = 14
 PIECES = (2, 3, 4, 6, 8, 12, 16, 24, 32)
+"""Numbers of pieces into which checkpoints divide the forward."""
 ALLOWANCES = 24
+"""Steps between recomputing no node that does not fuse, and recomputing all of them."""
 MAX_NEIGHBOURS = 5
 NEIGHBOUR_ROUNDS = 3
 CHOICES_PER_ROUND = 8
-"""The number of choices that are examined before gaps are sorted again."""
+"""Number of choices whose neighbours are tried before the gaps are sorted again."""
 STEPS_TIMES_NODES = 40_000
 MIN_STEPS = 16
-"""Bounds on the number of sets that are tried between choices: on large graphs each takes longer."""
+"""Limits of the candidates that local search tries. On large graphs each candidate takes longer."""
 
 
 def frontier(facts: JointFacts, options: PartitionOptions) -> tuple[Choice, ...]:
-    """Return the choices that no other beats in both peak and cost, from highest to lowest peak."""
+    """Return the choices that no other choice beats in both peak and cost, from highest to lowest peak."""
     search = Search(facts, options)
     saving, cheap, priced = (
         PricedNetwork(facts, rules, options, search.costs)
@@ -56,21 +58,21 @@ def frontier(facts: JointFacts, options: PartitionOptions) -> tuple[Choice, ...]
         rates.append(rate)
         search.consider(f"rate {rate:g}", saved, priced.network)
     middle = sorted(rates)[len(rates) // 2]
-    _pieces(search, (cheap, priced), (0.0, middle))
-    _allowances(search, priced, (0.0, middle))
-    _descend(search, priced.network)
-    _between(search)
-    _fill(search, priced.network)
-    _step(search, priced.network)
+    _try_checkpoints(search, (cheap, priced), (0.0, middle))
+    _try_allowances(search, priced, (0.0, middle))
+    _try_giving_up(search, priced.network)
+    _try_between(search)
+    _try_filling(search, priced.network)
+    _try_neighbours(search, priced.network)
     return pareto_choices((*search.best, *search.product_choices), COSTS[options.cost])
 
 
-def _steps_for(graph: IndexGraph) -> int:
-    """Return the number of sets that may be tried between choices."""
+def _candidate_limit(graph: IndexGraph) -> int:
+    """Return the number of candidates that one local search may try."""
     return max(MIN_STEPS, STEPS_TIMES_NODES // max(1, graph.count))
 
 
-def _pieces(search: Search, networks: tuple[PricedNetwork, ...], rates: tuple[float, ...]) -> None:
+def _try_checkpoints(search: Search, networks: tuple[PricedNetwork, ...], rates: tuple[float, ...]) -> None:
     seen = set()
     segments = Segments(search.graph)
     for count in PIECES:
@@ -83,10 +85,10 @@ def _pieces(search: Search, networks: tuple[PricedNetwork, ...], rates: tuple[fl
                     search.consider(label, cuts.cut(rate, granted), cuts.network)
 
 
-def _allowances(search: Search, cuts: PricedNetwork, rates: tuple[float, ...]) -> None:
-    """Allow recomputation of more and more nodes that do not fuse, first those with few seconds per byte.
+def _try_allowances(search: Search, cuts: PricedNetwork, rates: tuple[float, ...]) -> None:
+    """Try cuts that may recompute a growing number of the nodes that do not fuse, cheapest nodes first.
 
-    A price treats nodes of equal cost equally; this search also finds sets between two prices.
+    At one price, nodes of equal cost are all saved or all recomputed; these cuts lie between two prices.
     """
     for nodes in cuts.rankings:
         step = max(1, -(-len(nodes) // ALLOWANCES))
@@ -96,14 +98,14 @@ def _allowances(search: Search, cuts: PricedNetwork, rates: tuple[float, ...]) -
                 search.consider(f"{count} allowed, rate {rate:g}", saved, cuts.network)
 
 
-def _between(search: Search) -> None:
-    """Try sets between neighbours, widest gap first, until the allowance is used or no gap is left."""
+def _try_between(search: Search) -> None:
+    """Try sets between neighbouring choices, widest gap first, until the limit of candidates."""
     graph, seconds = search.graph, search.seconds
     most, network = search.best[0].saved, search.best[-1].network
     tried: set[tuple[int, tuple[int, ...], tuple[int, ...], float]] = set()
-    for _ in range(_steps_for(graph)):
-        gaps = sorted(pairwise(search.best), key=_area)
-        ways = (
+    for _ in range(_candidate_limit(graph)):
+        gaps = sorted(pairwise(search.best), key=_area_of_gap)
+        candidates = (
             (way, low.saved, many, share)
             for share in SHARES
             for high, low in gaps
@@ -111,7 +113,7 @@ def _between(search: Search) -> None:
             for way in range(len(WAYS))
             if (way, low.saved, many, share) not in tried
         )
-        chosen = next(ways, None)
+        chosen = next(candidates, None)
         if chosen is None:
             return
         tried.add(chosen)
@@ -123,15 +125,18 @@ WAYS = (extend_choice, shrink_choice)
 SHARES = (0.5, 0.25, 0.75)
 
 
-def _area(gap: tuple[Choice, Choice]) -> float:
+def _area_of_gap(gap: tuple[Choice, Choice]) -> float:
     high, low = gap
     return (low.peak - high.peak) * (low.seconds - high.seconds)
 
 
-def _descend(search: Search, network: Network) -> None:
-    """Give up values one by one, beginning with the least recomputation: by seconds, then by products."""
+def _try_giving_up(search: Search, network: Network) -> None:
+    """From the choice with the least recomputation, give up saved values one by one, cheapest value first.
+
+    The first walk orders values by seconds, the second walk by products.
+    """
     graph = search.graph
-    most = _steps_for(graph)
+    most = _candidate_limit(graph)
     products_first = [p + s for p, s in zip(search.products, search.seconds, strict=True)]
     for weights in (search.seconds, products_first):
         saved = search.best[0].saved
@@ -145,22 +150,22 @@ def _descend(search: Search, network: Network) -> None:
             search.consider("descent", saved, network)
 
 
-def _step(search: Search, network: Network) -> None:
-    """Try neighbours of each choice with one saved value less or more, widest gaps first."""
+def _try_neighbours(search: Search, network: Network) -> None:
+    """Try each choice with one saved value less or more, choices at the widest gaps first."""
     graph, seconds = search.graph, search.seconds
-    allowance = NEIGHBOUR_ROUNDS * _steps_for(graph)
-    done: set[tuple[int, ...]] = set()
+    allowance = NEIGHBOUR_ROUNDS * _candidate_limit(graph)
+    tried: set[tuple[int, ...]] = set()
     while allowance > 0:
-        new = [choice for choice in _by_gaps(search) if choice.saved not in done]
+        new = [choice for choice in _choices_by_gaps(search) if choice.saved not in tried]
         if not new:
             return
         for choice in new[:CHOICES_PER_ROUND]:
             saved = choice.saved
-            done.add(saved)
-            again = make_plan(graph, saved).repeated(graph)
-            offered = [index for index in again if graph.nodes[index] in network.savable]
-            less = _unlike(search, rank_removals(graph, seconds, saved))
-            more = _unlike(search, rank_additions(graph, seconds, saved, offered))
+            tried.add(saved)
+            recomputed = make_plan(graph, saved).repeated(graph)
+            addable = [index for index in recomputed if graph.nodes[index] in network.savable]
+            less = _unlike_values(search, rank_removals(graph, seconds, saved))
+            more = _unlike_values(search, rank_additions(graph, seconds, saved, addable))
             for index in less:
                 search.consider("one less", drop_values(graph, saved, (index,)), network)
             for index in more:
@@ -168,34 +173,39 @@ def _step(search: Search, network: Network) -> None:
             allowance -= len(less) + len(more)
 
 
-def _by_gaps(search: Search) -> list[Choice]:
-    """Return the best choices, those at the widest gaps first, then the choices aside."""
-    gaps = sorted(pairwise(search.best), key=_area)
-    beside = dict.fromkeys(choice.saved for gap in gaps for choice in gap)
+def _choices_by_gaps(search: Search) -> list[Choice]:
+    """Return the best choices in order of the gaps beside them, widest first, then the product choices."""
+    gaps = sorted(pairwise(search.best), key=_area_of_gap)
+    ordered = dict.fromkeys(choice.saved for gap in gaps for choice in gap)
     by_saved = {choice.saved: choice for choice in search.best}
-    return [*(by_saved[saved] for saved in beside), *search.product_choices]
+    return [*(by_saved[saved] for saved in ordered), *search.product_choices]
 
 
-def _unlike(search: Search, indices: list[int]) -> list[int]:
-    """Return the first few of these values, one for each cost and size, because layers are alike."""
+def _unlike_values(search: Search, indices: list[int]) -> list[int]:
+    """Return the first few of these values, one value for each pair of cost and size.
+
+    Layers of a model are alike, so other values with the same cost and size would give similar choices.
+    """
     graph = search.graph
-    found: dict[tuple[int, float], int] = {}
+    values: dict[tuple[int, float], int] = {}
     for index in indices:
         storages = graph.saved_storages((index,))
-        found.setdefault((sum(graph.sizes[s] for s in storages), search.seconds[index]), index)
-        if len(found) == MAX_NEIGHBOURS:
+        values.setdefault((sum(graph.sizes[s] for s in storages), search.seconds[index]), index)
+        if len(values) == MAX_NEIGHBOURS:
             break
-    return list(found.values())
+    return list(values.values())
 
 
-def _fill(search: Search, network: Network) -> None:
-    """Save more values if the peak does not grow: a value that is not alive at the peak is free."""
+def _try_filling(search: Search, network: Network) -> None:
+    """Try each choice with more saved values at the same peak: saving is free for a value dead at the peak."""
     graph, seconds = search.graph, search.seconds
-    allowance = _steps_for(graph)
+    allowance = _candidate_limit(graph)
     for choice in search.best:
         saved, peak = choice.saved, choice.peak
-        again = make_plan(graph, saved).repeated(graph)
-        gains = rank_additions(graph, seconds, saved, [p for p in again if graph.nodes[p] in network.savable])
+        recomputed = make_plan(graph, saved).repeated(graph)
+        gains = rank_additions(
+            graph, seconds, saved, [p for p in recomputed if graph.nodes[p] in network.savable]
+        )
         for index in gains[: allowance // len(search.best)]:
             plan = make_plan(graph, (*saved, index))
             if peak_of_plan(graph, plan) <= peak:

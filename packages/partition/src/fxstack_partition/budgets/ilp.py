@@ -1,4 +1,4 @@
-"""``ilp``: the exact trade of recomputation against saved bytes, on small graphs, as a reference.
+"""The partitioner ``ilp``: exact minimal recomputation on small graphs, a reference for ``budget``.
 
 An integer program over saved and recomputed nodes minimises the estimated seconds of recomputation, while the
 bytes alive between forward and backward stay under a cap. The solution is simulated. While its peak exceeds
@@ -36,14 +36,14 @@ from fxstack_partition.registry import register
 # Limits: exact in saved bytes, not in the peak.
 
 MAX_NODES = 200
-"""The maximal number of forward nodes that take part. The solver is too slow for more."""
+"""Limit of forward nodes in the network. For more nodes the solver is too slow."""
 
 MAX_ROUNDS = 100
 
 
 @register("ilp")
 def ilp(joint: StageGraph, options: PartitionOptions) -> Partition:
-    """Recompute the least that ``options.budget`` allows, by an integer program.
+    """Recompute as little as ``options.budget`` allows, by an integer program.
 
     Raises:
         BudgetError: if no choice of saved values meets the budget. The text says by how much.
@@ -99,7 +99,10 @@ ILP: Final[tuple[Pass[Budgeting], ...]] = (
 def solve_by_lowering_cap(
     facts: JointFacts, network: Network, limit: int, costs: WorkModel
 ) -> tuple[int, ...] | None:
-    """Return the first point of the curve with a simulated peak of at most ``limit``; None if none has."""
+    """Return the saved values with the least recomputation and a simulated peak of at most ``limit``, or None.
+
+    The program bounds saved bytes, so its cap is lowered until the simulated peak fits.
+    """
     cap = limit
     for _ in range(MAX_ROUNDS):
         saved = cheapest_under(facts, network, costs, cap)
@@ -109,5 +112,5 @@ def solve_by_lowering_cap(
         if peak_of_plan(facts.index_graph, plan) <= limit:
             return plan.saved_values
         cap = min(cap, bytes_between(facts, plan.saved_values)) - grain_of(cap)
-    msg = f"nothing within the budget in {MAX_ROUNDS} rounds; use 'budget'"
+    msg = f"no solution within the budget in {MAX_ROUNDS} rounds; use 'budget'"
     raise PartitionError(msg)

@@ -1,4 +1,4 @@
-"""Choices between two choices: values that one choice saves and another recomputes are exchanged one by one.
+"""Local search between two choices: exchange, one by one, values that one saves and the other recomputes.
 
 A set of saved values stays valid if more values are saved. So a path of valid sets leads from a choice with
 few saved values to a choice with many. In this direction values that save most seconds per byte come first;
@@ -21,59 +21,59 @@ Saved = tuple[int, ...]
 def extend_choice(
     graph: IndexGraph, seconds: Sequence[float], few: Saved, many: Saved, share: float
 ) -> Saved:
-    """Return ``few`` with values of ``many`` that make up this share of the bytes of the difference."""
+    """Return ``few`` with the best values of ``many``, up to ``share`` of the bytes of their difference."""
     extra = rank_additions(graph, seconds, few, many)
-    return tuple(sorted({*few, *extra[: _reaching(graph, extra, share)]}))
+    return tuple(sorted({*few, *extra[: _count_for_share(graph, extra, share)]}))
 
 
 def shrink_choice(
     graph: IndexGraph, seconds: Sequence[float], few: Saved, many: Saved, share: float
 ) -> Saved:
-    """Return ``many`` without values that make up this share of the bytes of the difference."""
-    least, most = (sum(_bytes(graph, index) for index in saved) for saved in (few, many))
+    """Return ``many`` without its cheapest values, at least ``share`` of the bytes of their difference."""
+    least, most = (sum(_saved_bytes(graph, index) for index in saved) for saved in (few, many))
     spared = rank_removals(graph, seconds, many)
-    weights = list(accumulate(_bytes(graph, index) for index in spared))
+    weights = list(accumulate(_saved_bytes(graph, index) for index in spared))
     count = bisect_left(weights, share * (most - least)) + 1
     return drop_values(graph, many, spared[:count])
 
 
 def drop_values(graph: IndexGraph, saved: Saved, indices: Iterable[int]) -> Saved:
-    """Return ``saved`` without these values, and with the inputs from which they can be recomputed."""
+    """Return ``saved`` without the values ``indices``, and with all free inputs, which recomputation may read."""
     return tuple(sorted(graph.free_inputs.union(saved).difference(indices)))
 
 
-def _reaching(graph: IndexGraph, indices: Sequence[int], share: float) -> int:
-    """Return how many of these values (at least one) make up this share of their bytes."""
-    weights = list(accumulate(_bytes(graph, index) for index in indices))
+def _count_for_share(graph: IndexGraph, indices: Sequence[int], share: float) -> int:
+    """Return the number of leading values, at least one, that make up ``share`` of the bytes of all values."""
+    weights = list(accumulate(_saved_bytes(graph, index) for index in indices))
     return max(1, bisect_right(weights, share * weights[-1])) if weights else 0
 
 
-def _bytes(graph: IndexGraph, index: int) -> int:
+def _saved_bytes(graph: IndexGraph, index: int) -> int:
     return 1 + sum(graph.sizes[s] for s in graph.saved_storages((index,)))
 
 
 def rank_additions(graph: IndexGraph, seconds: Sequence[float], few: Saved, many: Sequence[int]) -> list[int]:
-    """Return the values of ``many`` that ``few`` lacks, most saved seconds per byte first."""
-    again = bytearray(graph.count)
+    """Return the values of ``many`` whose saving shortens the recomputation of ``few``, most seconds per byte first."""
+    recomputed = bytearray(graph.count)
     for index in make_plan(graph, few).repeated(graph):
-        again[index] = 1
-    known = set(few)
+        recomputed[index] = 1
+    already_saved = set(few)
     gains: dict[int, float] = {}
     for index in many:
-        if index not in known and again[index]:
-            spared = sum(seconds[p] for p in _chain(graph, index, again))
-            gains[index] = spared / _bytes(graph, index)
+        if index not in already_saved and recomputed[index]:
+            spared = sum(seconds[p] for p in _exclusive_ancestors(graph, index, recomputed))
+            gains[index] = spared / _saved_bytes(graph, index)
     return sorted(gains, key=lambda index: (-gains[index], index))
 
 
-def _chain(graph: IndexGraph, index: int, again: bytearray) -> list[int]:
-    """Return the value and the recomputed values before it that no other node needs."""
+def _exclusive_ancestors(graph: IndexGraph, index: int, recomputed: bytearray) -> list[int]:
+    """Return the value and the recomputed values that only it needs: saving the value saves them all."""
     chain = [index]
     inside = {index}
     for member in chain:
         for arg in graph.args[member]:
-            if again[arg] and arg not in inside:
-                readers = (user for user in graph.users[arg] if again[user])
+            if recomputed[arg] and arg not in inside:
+                readers = (user for user in graph.users[arg] if recomputed[user])
                 if all(user in inside for user in readers):
                     inside.add(arg)
                     chain.append(arg)
@@ -81,9 +81,9 @@ def _chain(graph: IndexGraph, index: int, again: bytearray) -> list[int]:
 
 
 def rank_removals(graph: IndexGraph, seconds: Sequence[float], many: Saved) -> list[int]:
-    """Return the values that ``many`` can give up, fewest seconds of recomputation per byte first.
+    """Return the values that ``many`` can recompute instead of save, fewest seconds per byte first.
 
-    Of equal values the earliest comes first: the backward needs it last, after the peak.
+    Of values with equal cost the earliest comes first: the backward needs it last, after the peak.
     """
     plan = make_plan(graph, many)
     stops = bytearray(plan.needed)
@@ -93,14 +93,14 @@ def rank_removals(graph: IndexGraph, seconds: Sequence[float], many: Saved) -> l
     for index in plan.saved_values:
         if index in graph.free_inputs:
             continue
-        before = _back_to(graph, index, stops)
-        if not any(graph.runs_once[p] for p in before):
-            losses[index] = sum(seconds[p] for p in before) / _bytes(graph, index)
+        ancestors = _ancestors(graph, index, stops)
+        if not any(graph.runs_once[p] for p in ancestors):
+            losses[index] = sum(seconds[p] for p in ancestors) / _saved_bytes(graph, index)
     return sorted(losses, key=lambda index: (losses[index], index))
 
 
-def _back_to(graph: IndexGraph, index: int, stops: bytearray) -> list[int]:
-    """Return the value and all values before it, back to available ones."""
+def _ancestors(graph: IndexGraph, index: int, stops: bytearray) -> list[int]:
+    """Return the value and its ancestors that the backward would recompute, up to the marked ``stops``."""
     chain = [index]
     inside = {index}
     for member in chain:

@@ -1,7 +1,7 @@
 """Build the forward and the backward graph of a plan.
 
-The forward computes its outputs and the saved values. The backward starts from saved values and tangents,
-recomputes other values that it needs, and returns the gradients. Nodes keep their names.
+The forward returns its outputs and the saved values. The backward gets the saved values and the tangents,
+recomputes the other values that it needs, and returns the gradients. Nodes keep the joint graph's names.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fxstack_partition.ordering.plan import Plan
 from fxstack_partition.torch_compat import LazyGraphModule as _LazyGraphModule
 
 _set = object.__setattr__
-"""Sets an attribute directly: ``Node.__setattr__`` would update the tables of the node's graph."""
+"""Set an attribute directly: ``Node.__setattr__`` would update the tables of the node's graph."""
 
 
 def copy_node(graph: Graph, node: Node, env: Mapping[Node, Node]) -> Node:
@@ -53,29 +53,32 @@ def _map(value: object, env: dict[Node, Node]) -> Any:
 
 
 class Form(Enum):
-    """The form in which the backward gets a value."""
+    """The form in which the forward saves a value."""
 
-    AS_IT_IS = "value"
+    UNCHANGED = "value"
     NARROW = "in a smaller dtype"
     STATE = "as the state of the generator that it is drawn from"
 
 
 @dataclass(frozen=True, slots=True)
 class SavedValue:
-    """One saved value: its node in the joint graph (None for a size), its names, its metadata, its form."""
+    """A saved value. ``node`` is its node in the joint graph; None for the size of an input.
+
+    ``name`` is the backward's name, ``forward_name`` the name of the forward's node that is returned.
+    """
 
     node: Node | None
     name: str
     forward_name: str
     meta: dict[str, Any]
-    form: Form = Form.AS_IT_IS
+    form: Form = Form.UNCHANGED
 
 
-def reasons_of(
+def extend_reasons(
     reasons: Iterable[tuple[str, str]], saved_values: tuple[SavedValue, ...]
 ) -> Iterable[tuple[str, str]]:
-    """Yield the reasons of the rules, extended by the form in which a value is saved."""
-    forms = {item.name: item for item in saved_values if item.form is not Form.AS_IT_IS}
+    """Yield the reasons of the rules, extended by the form of values that are not saved unchanged."""
+    forms = {item.name: item for item in saved_values if item.form is not Form.UNCHANGED}
     for name, reason in reasons:
         item = forms.get(name)
         if item is not None:
@@ -87,8 +90,12 @@ def reasons_of(
             yield item.name, f"drawn again: the generator's state before {item.node.name!r}"
 
 
-class _Forward:
-    """The forward graph while it is built: the copies of the joint graph's nodes, and their saved forms."""
+class _ForwardBuilder:
+    """A forward graph under construction.
+
+    By node of the joint graph: ``env`` has its copy, ``copies`` the clone of an updated value, ``states`` the
+    generator's state, ``narrow`` the value in a smaller dtype.
+    """
 
     def __init__(self, index_graph: IndexGraph, plan: Plan) -> None:
         self.graph = Graph()
@@ -102,6 +109,7 @@ class _Forward:
         self._narrow_nodes = {nodes[p] for p in plan.narrowed}
 
     def add(self, node: Node) -> None:
+        """Add a node of the joint graph, and the form in which it is saved."""
         env = self.env
         if node in self._replayed:
             env[node], self.states[node] = draw_and_save_state(self.graph, node, env)
@@ -114,7 +122,7 @@ class _Forward:
             self.copy_if_updated(node)
 
     def copy_if_updated(self, node: Node) -> None:
-        """Copy a saved value that lies in memory that changes before the backward."""
+        """Clone ``node`` if it is saved and its memory changes before the backward."""
         if node in self._updated_nodes and node not in self.copies:
             self.copies[node] = _copy(self.graph, self.env[node])
 
@@ -133,9 +141,12 @@ class _Forward:
 def forward_graph(
     index_graph: IndexGraph, plan: Plan, order: Iterable[int]
 ) -> tuple[StageGraph, tuple[SavedValue, ...]]:
-    """Build the forward. Also return its saved values: tensors, generator states, numbers."""
+    """Build the forward with nodes in ``order``. Return it and its saved values.
+
+    The saved values come in the order that ``StageGraph`` prescribes: tensors, generator states, numbers.
+    """
     facts, needed = index_graph.facts, plan.forward(index_graph)
-    builder = _Forward(index_graph, plan)
+    builder = _ForwardBuilder(index_graph, plan)
     graph, env = builder.graph, builder.env
     # Placeholders come first: the forward has all primals of the joint graph, used or not.
     for node in facts.primals:
@@ -205,7 +216,7 @@ def backward_graph(
         placeholder.meta = dict(item.meta)
         inputs.append(InputSpec(InputKind.SAVED, placeholder.name, item.forward_name))
         placeholders[item.node, item.form] = placeholder
-        if item.node is not None and item.form is Form.AS_IT_IS:
+        if item.node is not None and item.form is Form.UNCHANGED:
             env[item.node] = placeholder
     for node in facts.tangents:
         env[node] = copy_node(graph, node, env)

@@ -1,4 +1,7 @@
-"""The computation of a partition's node in the joint graph: unchanged, converted back, or drawn again."""
+"""Recognise the computations that a partition changes: narrow copies, replayed draws, added nodes.
+
+``check`` compares a partition with its joint graph, and looks through these changes.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ _CONVERT = torch.ops.aten._to_copy.default
 
 
 class Computation(NamedTuple):
-    """An operator with its arguments."""
+    """An operator with its arguments, as the joint graph calls it."""
 
     target: object
     args: tuple[Any, ...]
@@ -24,14 +27,14 @@ class Computation(NamedTuple):
 
     @property
     def reads(self) -> list[Node]:
-        """Return the nodes among the arguments, each once, in order."""
-        found: dict[Node, None] = {}
-        torch.fx.node.map_arg((self.args, self.kwargs), found.setdefault)
-        return list(found)
+        """Return the nodes among the arguments, without duplicates, in order."""
+        nodes: dict[Node, None] = {}
+        torch.fx.node.map_arg((self.args, self.kwargs), nodes.setdefault)
+        return list(nodes)
 
 
 def computation(node: Node) -> Computation:
-    """Return the computation of ``node``, without operators that save or set the generator's state."""
+    """Return the operator call of ``node`` without the wrappers that save or set the generator's state."""
     if node.target is RUN_WITH_STATE:
         return Computation(node.args[1], node.args[2:], node.kwargs)
     base = node.args[0] if node.args else None
@@ -41,7 +44,7 @@ def computation(node: Node) -> Computation:
 
 
 def is_added_by_cut(node: Node) -> bool:
-    """Whether a partition may add ``node``, which is not in the joint graph."""
+    """Whether ``node`` may be missing in the joint graph: a copy, a size, a conversion or a generator's state."""
     base = node.args[0] if node.args else None
     state = node.target is operator.getitem and isinstance(base, Node) and base.target is SAVE_STATE
     return state or node.target in (
@@ -53,15 +56,15 @@ def is_added_by_cut(node: Node) -> bool:
 
 
 def is_converted_back(node: Node, original: Node, sources: dict[str, Node]) -> bool:
-    """Whether ``node`` converts back a value that the forward converted from ``original``."""
-    given = node.args[0] if node.args else None
-    narrow = sources.get(given.name) if isinstance(given, Node) else None
+    """Whether ``node`` converts back a value that the forward converted from ``original`` to a narrower dtype."""
+    argument = node.args[0] if node.args else None
+    narrow = sources.get(argument.name) if isinstance(argument, Node) else None
     if node.target is not _CONVERT or narrow is None or narrow.target is not _CONVERT:
         return False
-    value, before = original.meta.get("val"), narrow.args[0]
+    value, source = original.meta.get("val"), narrow.args[0]
     return (
-        isinstance(before, Node)
-        and before.name == original.name
+        isinstance(source, Node)
+        and source.name == original.name
         and isinstance(value, torch.Tensor)
         and narrow.kwargs == {"dtype": narrow_dtype(original)}
         and node.kwargs == {"dtype": value.dtype}
@@ -69,20 +72,20 @@ def is_converted_back(node: Node, original: Node, sources: dict[str, Node]) -> b
 
 
 def replays_saved_state(node: Node, sources: dict[str, Node]) -> bool:
-    """Whether ``node`` draws from the state that the forward saved at the same draw."""
-    given = node.args[0] if node.target is RUN_WITH_STATE else None
-    state = sources.get(given.name) if isinstance(given, Node) else None
+    """Whether ``node`` replays a draw of the forward from the state that the forward saved before it."""
+    argument = node.args[0] if node.target is RUN_WITH_STATE else None
+    state = sources.get(argument.name) if isinstance(argument, Node) else None
     if state is None or state.target is not operator.getitem or state.args[1] != 0:
         return False
-    both: Any = state.args[0]
-    values = [user.name for user in both.users if user.args[1] == 1]
-    return both.target is SAVE_STATE and values == [node.name]
+    save_state: Any = state.args[0]
+    values = [user.name for user in save_state.users if user.args[1] == 1]
+    return save_state.target is SAVE_STATE and values == [node.name]
 
 
 def saved_sources(forward: StageGraph, backward: StageGraph) -> dict[str, Node]:
     """Map the names of the backward's inputs to the forward's nodes that they receive."""
-    made = {node.name: node for node in forward.graph_module.graph.nodes}
+    forward_nodes = {node.name: node for node in forward.graph_module.graph.nodes}
     inputs = backward.graph_module.graph.find_nodes(op="placeholder")
     pairs = zip(inputs, backward.signature.inputs, strict=False)
-    found = ((node.name, made.get(str(spec.target))) for node, spec in pairs)
-    return {name: source for name, source in found if source is not None}
+    sources = ((node.name, forward_nodes.get(str(spec.target))) for node, spec in pairs)
+    return {name: source for name, source in sources if source is not None}

@@ -15,7 +15,7 @@ from torch.fx import Node
 from fxstack_interchange import Partition, StageGraph
 from fxstack_interchange.format.show import show
 from fxstack_interchange.passes import NothingToDo, Pass
-from fxstack_partition.extraction.graphs import SavedValue, backward_graph, forward_graph, reasons_of
+from fxstack_partition.extraction.graphs import SavedValue, backward_graph, extend_reasons, forward_graph
 from fxstack_partition.extraction.merge import merge_repeated_nodes
 from fxstack_partition.joint.index_graph import IndexGraph
 from fxstack_partition.joint.joint import JointFacts, analyze
@@ -28,9 +28,9 @@ from fxstack_partition.ordering.plan import Plan, make_plan
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan on the numbers of a joint graph, with the order of the nodes in both stages.
+    """A plan of both stages, with the order of their nodes. An order of None means the program's order.
 
-    ``peak`` is the simulated peak of the backward in this order.
+    ``peak`` is the simulated peak of the backward in its order.
     """
 
     graph: IndexGraph
@@ -42,7 +42,10 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Cutting:
-    """A cut between two passes. ``network_of`` makes the flow network under the rules of a partitioner."""
+    """The state of a partitioner between two passes. Each pass fills further fields.
+
+    ``network_of`` builds the flow network under the rules of the partitioner.
+    """
 
     joint: StageGraph
     options: PartitionOptions | None
@@ -109,7 +112,7 @@ def merge_repetitions(state: C) -> C | NothingToDo:
 
 
 def build_network(state: C) -> C:
-    """Decide by rules which values must be saved or recomputed, and build the flow network of the others.
+    """Decide by rules which values must be saved or recomputed, and build the flow network of the other values.
 
     >>> example("build_network", lambda x: x.sin().cos())
     + # never recomputed (input): arg0_1
@@ -134,7 +137,7 @@ def cut_network(state: C) -> C:
 
 
 def plan_backward(state: C) -> C:
-    """Plan the backward: what it gets from the forward, and what it computes again.
+    """Plan the backward: the values that it gets from the forward, and the nodes that it recomputes.
 
     >>> example("plan_backward", lambda x: x.sin().cos())
     + # handed over: arg0_1
@@ -173,7 +176,7 @@ def order_forward(state: C) -> C:
 
 
 def extract_forward(state: C) -> C:
-    """Build the forward graph, which returns the saved values behind its results.
+    """Build the forward graph, which returns the saved values after its results.
 
     >>> example("extract_forward", lambda x: x.sin().cos())
     + # forward graph: 1 inputs, 2 operations, 2 outputs
@@ -213,7 +216,7 @@ def extract_backward(state: C) -> C:
         backward=backward,
         saved=tuple(item.name for item in saved_values),
         recomputed=tuple(n.name for n in _recomputed(graph, plan) if n.op != "get_attr"),
-        reasons=tuple(reasons_of(state.reasons, saved_values)),
+        reasons=tuple(extend_reasons(state.reasons, saved_values)),
     )
     return replace(state, result=result)
 
@@ -223,20 +226,20 @@ def _recomputed(graph: IndexGraph, plan: Plan) -> Iterator[Node]:
 
 
 def text(state: Cutting) -> str:
-    """Return the joint graph as text, with what is known of the cut as comments; then the finished graphs."""
+    """Return the state as text for observers of passes: the joint graph, decisions as comments, finished graphs."""
     joint = state.joint if state.facts is None else state.facts.graph
-    parts = [show(joint) + "".join(f"# {line}\n" for line in _known(state))]
-    done = state.result
-    forward = state.forward if done is None else done.forward
+    parts = [show(joint) + "".join(f"# {line}\n" for line in _decision_lines(state))]
+    result = state.result
+    forward = state.forward if result is None else result.forward
     parts += [
-        show(graph) for graph in (forward, None if done is None else done.backward) if graph is not None
+        show(graph) for graph in (forward, None if result is None else result.backward) if graph is not None
     ]
     return "\n".join(parts)
 
 
-def _known(state: Cutting) -> Iterator[str]:
+def _decision_lines(state: Cutting) -> Iterator[str]:
     if state.facts is not None:
-        yield from _sides(state.facts)
+        yield from _side_lines(state.facts)
     if state.network is not None:
         rules: dict[str, list[Node]] = {}
         for node, decision in state.network.decisions.items():
@@ -248,7 +251,7 @@ def _known(state: Cutting) -> Iterator[str]:
         yield from _plan_lines(state.planned)
 
 
-def _sides(facts: JointFacts) -> Iterator[str]:
+def _side_lines(facts: JointFacts) -> Iterator[str]:
     computed = [node for node in facts.nodes[:-1] if node.op == "call_function"]
     either = [node for node in computed if node not in facts.forward and node not in facts.backward]
     yield f"forward: {_names(node for node in computed if node in facts.forward)}"
@@ -277,7 +280,7 @@ EXTRACT: Final[tuple[Pass[Cutting], ...]] = (
     Pass("extract_forward", extract_forward),
     Pass("extract_backward", extract_backward),
 )
-"""The passes of ``extract``, which gets the saved values from any partitioner."""
+"""The passes of ``extract``, which follow the choice of saved values by any partitioner."""
 MIN_CUT: Final[tuple[Pass[Cutting], ...]] = (
     Pass("classify_nodes", classify_nodes),
     Pass("merge_repetitions", merge_repetitions),
