@@ -83,12 +83,12 @@ def test_an_exchanged_result():
     wrong(joint, part, "breaks rule 'results': is returned in the place of")
 
 
-def test_a_saved_value_that_is_not_handed_over():
+def test_an_input_that_the_forward_does_not_save():
     joint, part = case()
     signature = part.backward.signature
     inputs = (replace(signature.inputs[0], target="nowhere"), *signature.inputs[1:])
     backward = StageGraph(part.backward.graph_module, replace(signature, inputs=inputs))
-    wrong(joint, replace(part, backward=backward), "'nowhere' breaks rule 'saved': is received")
+    wrong(joint, replace(part, backward=backward), "'nowhere' breaks rule 'saved': is an input")
 
 
 def test_a_missing_output():
