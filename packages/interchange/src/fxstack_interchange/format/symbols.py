@@ -34,8 +34,8 @@ def describe_symbol(symbol: sympy.Symbol, shape_env: object) -> dict[str, Any]:
 
 
 def _hints(shape_env: object) -> dict[sympy.Symbol, Any]:
-    found = getattr(shape_env, "backed_var_to_val", None)
-    return found if found is not None else getattr(shape_env, "var_to_val", {})
+    backed = getattr(shape_env, "backed_var_to_val", None)
+    return backed if backed is not None else getattr(shape_env, "var_to_val", {})
 
 
 def _number(value: object) -> int | float | None:
@@ -101,11 +101,11 @@ class SymbolTable:
         return self.shape_env
 
     def _hint(self, expr: sympy.Expr, kind: type[int | float]) -> Any:
-        known = _hints(self.shape_env)
-        if not expr.free_symbols <= known.keys():
+        hints = _hints(self.shape_env)
+        if not expr.free_symbols <= hints.keys():
             return None
         try:
-            return kind(expr.xreplace(known))
+            return kind(expr.xreplace(hints))
         except (TypeError, ValueError) as error:
             raise LoadError(f"size expression {expr} has no value at the hints") from error
 

@@ -39,7 +39,7 @@ from fxstack_capture.torch_side.fakes.operator_cache import (
 from fxstack_capture.torch_side.fakes.size_checks import SIZE_RULES, check_sizes
 from fxstack_capture.torch_side.fakes.writes import OperatorMode, demand_accepted
 from fxstack_capture.trace.state import Args, Kwargs
-from fxstack_interchange.torch_facts.checks import RefusedArgumentsError, has_symbols, ranges, refuses
+from fxstack_interchange.torch_facts.checks import RefusedArgumentsError, has_symbols, refused_ranges, refuses
 from fxstack_interchange.torch_facts.dtypes import differ, eager_dtypes, in_dtypes
 from fxstack_interchange.torch_facts.layouts import as_said, eager_strides
 from fxstack_interchange.torch_facts.raising import refuses_data
@@ -189,7 +189,7 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
         """
         if not refuses(func, args, kwargs, result):
             if self.shape_env is not None and not self._asking:
-                for number, largest in ranges(func, args, kwargs, result):
+                for number, largest in refused_ranges(func, args, kwargs, result):
                     bool(number <= largest)  # a guard: the next call may have another number
                     bool(number >= -largest)
             return

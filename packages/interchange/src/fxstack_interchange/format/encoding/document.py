@@ -63,14 +63,14 @@ def _modules(module: GraphModule) -> Iterator[GraphModule]:
 
 def encode_symbols(module: GraphModule) -> list[dict[str, Any]]:
     """Return descriptions of the symbols of a graph and its subgraphs."""
-    found: dict[str, dict[str, Any]] = {}
+    descriptions: dict[str, dict[str, Any]] = {}
     for part in _modules(module):
         for node in part.graph.nodes:
             values = [node.meta.get("val"), node.args, node.kwargs]
             for symbol, shape_env in symbols_in(values):
-                if str(symbol) not in found:
-                    found[str(symbol)] = describe_symbol(symbol, shape_env)
-    return [found[name] for name in sorted(found)]
+                if str(symbol) not in descriptions:
+                    descriptions[str(symbol)] = describe_symbol(symbol, shape_env)
+    return [descriptions[name] for name in sorted(descriptions)]
 
 
 def encode_graph(module: GraphModule, constants: ConstantWriter) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def _encode_node(node: Node) -> dict[str, Any]:
         )
     target = name_of(node.target) if node.op == "call_function" else str(node.target)
     if node.op == "call_method" and not is_tensor_method(target):
-        raise SaveError(f"calls the method {target!r}, which is not one that files may name")
+        raise SaveError(f"calls the method {target!r}, which is not in the list of allowed methods")
     if node.target is getattr:
         check_attribute(node.args, node.kwargs)
     return {

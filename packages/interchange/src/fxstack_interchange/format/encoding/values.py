@@ -141,10 +141,10 @@ def _size(value: object, table: SymbolTable) -> Any:
 
 
 def parse_dtype(name: object) -> torch.dtype:
-    found = getattr(torch, name, None) if isinstance(name, str) else None
-    if not isinstance(found, torch.dtype):
+    dtype = getattr(torch, name, None) if isinstance(name, str) else None
+    if not isinstance(dtype, torch.dtype):
         raise LoadError(f"unknown dtype {name!r:.100}")
-    return found
+    return dtype
 
 
 def parse_device(name: object) -> torch.device:
