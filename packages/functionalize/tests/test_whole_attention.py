@@ -19,9 +19,9 @@ def mask(_b, h, m, n, at):
     return (m + at >= n) | (h == 1)
 
 
-def graphs(score, mask, buffers, places, numbers=0):
+def graphs(score, mask, buffers, operand_positions, numbers=0):
     return trace_attention(
-        score, mask, places=places, buffers=buffers, numbers=numbers,
+        score, mask, operand_positions=operand_positions, buffers=buffers, numbers=numbers,
         device=torch.device("cpu"), scale=SCALE, blocks=None, gradients=True,
     )  # fmt: skip
 

@@ -50,7 +50,7 @@ def held_signals() -> Iterator[None]:
     handlers: dict[int, object] = {}
     if current_thread() is main_thread():
         numbers = signal.valid_signals()
-        handlers = {number: found for number in numbers if callable(found := signal.getsignal(number))}
+        handlers = {number: handler for number in numbers if callable(handler := signal.getsignal(number))}
     arrived: dict[int, None] = {}
 
     def hold(number: int, frame: object) -> None:

@@ -96,7 +96,7 @@ def _whole(
         attention = trace_attention(
             score_mod,
             block_mask[-1],
-            places=(of_scores, of_mask),
+            operand_positions=(of_scores, of_mask),
             buffers=[Operand(x.dim(), x.dtype, _wants_gradient(x)) for x in tensors],
             numbers=len(numbers),
             device=query.device,

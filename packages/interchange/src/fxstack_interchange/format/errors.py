@@ -1,4 +1,4 @@
-"""The errors of the format. Each message says what is wrong, where it is, and how to correct it."""
+"""The errors of the format. Each message states the defect, its place and the correction."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class LoadError(InterchangeError):
 
 @contextmanager
 def checking(part: str, reraised: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Turn exceptions into a short ``LoadError`` that names the checked part, except those of ``reraised``."""
+    """Turn exceptions into a short ``LoadError`` that names the checked part, except exceptions of types in ``reraised``."""
     try:
         yield
     except reraised:

@@ -34,6 +34,7 @@ def describe_symbol(symbol: sympy.Symbol, shape_env: object) -> dict[str, Any]:
 
 
 def _hints(shape_env: object) -> dict[sympy.Symbol, Any]:
+    """Return the values of the symbols at capture. The attribute's name depends on the release of torch."""
     backed = getattr(shape_env, "backed_var_to_val", None)
     return backed if backed is not None else getattr(shape_env, "var_to_val", {})
 
@@ -89,10 +90,12 @@ class SymbolTable:
         return self._env().create_symintnode(expr, hint=self._hint(expr, int))
 
     def floating(self, text: object) -> Any:
+        """Return a SymFloat for the text of an expression."""
         expr = self.expression(text)
         return self._env().create_symfloatnode(expr, hint=self._hint(expr, float))
 
     def boolean(self, text: object) -> Any:
+        """Return a SymBool for the text of an expression."""
         return self._env().create_symboolnode(self.expression(text))
 
     def _env(self) -> ShapeEnv:

@@ -99,7 +99,7 @@ def trace_attention(
     score: Modifier,
     mask: Modifier,
     *,
-    places: tuple[Sequence[int], Sequence[int]],
+    operand_positions: tuple[Sequence[int], Sequence[int]],
     buffers: Sequence[Operand],
     numbers: int,
     device: torch.device,
@@ -109,20 +109,20 @@ def trace_attention(
 ) -> Attention:
     """Return the graphs of ``score(score, b, h, m, n, *own)`` and ``mask(b, h, m, n, *own)``.
 
-    ``places`` lists for each function the positions of its arguments ``own`` in ``(*buffers, *numbers)``.
+    ``operand_positions`` lists for each function the positions of its arguments ``own`` in ``(*buffers, *numbers)``.
     With ``gradients``, also trace the gradient graph.
 
     Raises:
-        NotSingleError: a function does not compute one number from numbers and elements of buffers.
+        UnsupportedModifierError: a function does not compute one number from numbers and elements of buffers.
     """
     tracer = _Tracer(buffers, numbers, device)
     results: list[Attention | BaseException] = []
 
     def trace() -> None:  # A separate thread has none of the tracing modes that surround this call.
         try:
-            score_graph = tracer.score(score, places[0])
-            mask_graph = tracer.mask(mask, places[1])
-            gradient, additions = tracer.gradient(score, places[0]) if gradients else (None, ())
+            score_graph = tracer.score(score, operand_positions[0])
+            mask_graph = tracer.mask(mask, operand_positions[1])
+            gradient, additions = tracer.gradient(score, operand_positions[0]) if gradients else (None, ())
             results.append(
                 Attention(score_graph, mask_graph, gradient, additions, scale, blocks if mask_graph else None)
             )
@@ -145,37 +145,41 @@ class _Tracer:
     numbers: int
     device: torch.device
 
-    def score(self, function: Modifier, places: Sequence[int]) -> GraphModule:
+    def score(self, function: Modifier, operand_positions: Sequence[int]) -> GraphModule:
         mode, (score, *rest) = self._examples()
 
         def call(score: object, *rest: object) -> Any:
             captured = rest[POSITIONS:]
-            return function(score, *rest[:POSITIONS], *(captured[k] for k in places))
+            return function(score, *rest[:POSITIONS], *(captured[k] for k in operand_positions))
 
         return _require_scalars(_trace(mode, call, (score.detach(), *rest)))
 
-    def mask(self, function: Modifier, places: Sequence[int]) -> GraphModule | None:
+    def mask(self, function: Modifier, operand_positions: Sequence[int]) -> GraphModule | None:
         mode, (_, *rest) = self._examples()
 
         def call(*rest: object) -> Any:
             captured = rest[POSITIONS:]
-            return function(*rest[:POSITIONS], *(captured[k] for k in places))
+            return function(*rest[:POSITIONS], *(captured[k] for k in operand_positions))
 
         module = _require_scalars(_trace(mode, call, rest))
         result = module.graph.output_node().args[0]
         always = getattr(result, "target", None) in TRUE_CONSTANTS
         return None if always else module
 
-    def gradient(self, function: Modifier, places: Sequence[int]) -> tuple[GraphModule, tuple[Addition, ...]]:
+    def gradient(
+        self, function: Modifier, operand_positions: Sequence[int]
+    ) -> tuple[GraphModule, tuple[Addition, ...]]:
         mode, examples = self._examples()
         with mode:
             grad = torch.zeros((), device=self.device)
-        differentiated = [k for k, buffer in enumerate(self.buffers) if buffer.gradient and k in places]
+        differentiated = [
+            k for k, buffer in enumerate(self.buffers) if buffer.gradient and k in operand_positions
+        ]
 
         def call(score: Any, *rest: Any) -> Any:
             positions, grad_output = rest[:POSITIONS], rest[POSITIONS]
             captured = rest[POSITIONS + 1 :]
-            value = function(score, *positions, *(captured[k] for k in places))
+            value = function(score, *positions, *(captured[k] for k in operand_positions))
             sources = [score, *(captured[k] for k in differentiated)]
             if not value.requires_grad:
                 return [torch.zeros_like(grad_output), *(None for _ in differentiated)]
@@ -212,7 +216,7 @@ def _require_scalars(module: GraphModule) -> GraphModule:
     """Return ``module`` unchanged. Every value in it must be a 0-d tensor.
 
     Raises:
-        NotSingleError: a value is not a 0-d tensor.
+        UnsupportedModifierError: a value is not a 0-d tensor.
     """
     for node in module.graph.nodes:
         value = node.meta.get("val")

@@ -205,6 +205,7 @@ def _is_functional(value: object) -> bool:
 
 
 def _inner(value: object) -> Any:
+    """Return the tensor inside a functional tensor wrapper, with pending updates applied; other values unchanged."""
     if not _is_functional(value):
         return value
     torch_compat.functional_sync(value)

@@ -107,8 +107,8 @@ def refused_ranges(
     largest = sorted(bound for dtype in dtypes if (bound := _largest(dtype)) < _LARGEST_FLOAT)
     for number in numbers:
         for bound in largest:
-            given, named = tree_map(partial(_replaced, number, 2 * bound), (tuple(args), kwargs))
-            if refuses(func, given, named, result):
+            positional, keywords = tree_map(partial(_replaced, number, 2 * bound), (tuple(args), kwargs))
+            if refuses(func, positional, keywords, result):
                 yield number, bound
                 break
 
@@ -154,10 +154,10 @@ def _elements(tensor: Tensor) -> int:
 
 
 def _full_size(size: Any) -> int:
-    known = size_in_call(size)
-    if known is None:
+    hint = size_in_call(size)
+    if hint is None:
         raise _UnknownSizeError
-    return known
+    return hint
 
 
 def _short_size(size: object) -> int:
@@ -203,10 +203,10 @@ def _attempt(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Except
 
 def _identity(sizes: list[int], dtype: torch.dtype) -> Tensor:
     """Return matrices with ones on their diagonals."""
-    made = ZEROS(sizes, dtype=dtype)
+    matrices = ZEROS(sizes, dtype=dtype)
     if len(sizes) > 1:
-        made.diagonal(dim1=-2, dim2=-1).fill_(1)
-    return made
+        matrices.diagonal(dim1=-2, dim2=-1).fill_(1)
+    return matrices
 
 
 _FILLS: tuple[Callable[..., Tensor], ...] = (ZEROS, torch.ops.aten.ones.default, _identity)

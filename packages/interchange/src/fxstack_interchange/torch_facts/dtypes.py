@@ -96,12 +96,12 @@ def eager_dtypes(func: object, args: Sequence[Any], kwargs: dict[str, Any]) -> D
         _describe((*args, *kwargs.values()), key)
     except _UnknownError:
         return None
-    known = tuple(key)
-    if known not in _ANSWERS:
+    cache_key = tuple(key)
+    if cache_key not in _ANSWERS:
         if len(_ANSWERS) >= _MAX_ANSWERS:
             _ANSWERS.clear()
-        _ANSWERS[known] = _run_on_zeros(func, args, kwargs)
-    answer = _ANSWERS[known]
+        _ANSWERS[cache_key] = _run_on_zeros(func, args, kwargs)
+    answer = _ANSWERS[cache_key]
     if isinstance(answer, Exception):
         refusal = type(answer)(*answer.args)
         refusal.__dict__[_REFUSAL_MARK] = True
@@ -322,17 +322,17 @@ class _SmallSizes:
     def size(self, size: int | torch.SymInt) -> int:
         if type(size) is int and size <= 2:
             return size
-        known = size.node.expr if isinstance(size, torch.SymInt) else size
-        return self._small_sizes.setdefault(known, 3 + len(self._small_sizes))
+        identity = size.node.expr if isinstance(size, torch.SymInt) else size
+        return self._small_sizes.setdefault(identity, 3 + len(self._small_sizes))
 
 
 def size_in_call(size: int | torch.SymInt) -> int | None:
     """Return the size in the present call, or None if it is unknown."""
-    known = size.node.hint if isinstance(size, torch.SymInt) else size
-    return known if type(known) is int else None
+    hint = size.node.hint if isinstance(size, torch.SymInt) else size
+    return hint if type(hint) is int else None
 
 
 def _size_or_limit(size: int | torch.SymInt) -> int:
     """Return the size in the present call; a size above ``_MAX_ELEMENTS`` if it is unknown."""
-    known = size_in_call(size)
-    return _MAX_ELEMENTS + 1 if known is None else known
+    hint = size_in_call(size)
+    return _MAX_ELEMENTS + 1 if hint is None else hint

@@ -1,4 +1,4 @@
-"""Operators with effects: no stage may drop, repeat or move a call of such an operator.
+"""Operators with effects: no stage may drop, repeat or move their calls.
 
 The graph itself defines the order: calls for which ``is_ordered`` is true run once each, in the order of
 their nodes. No effect tokens pass through the graph. Every stage asks this module.

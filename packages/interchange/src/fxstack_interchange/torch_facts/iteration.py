@@ -36,8 +36,8 @@ def hints(values: Sequence[Any]) -> tuple[int, ...] | None:
     """Return sizes or strides with symbols replaced by hints; None if a symbol has no hint."""
     if all(type(value) is int for value in values):
         return tuple(values)
-    known = [value if type(value) is int else value.node.hint for value in values]
-    return tuple(map(int, known)) if all(type(value) is int for value in known) else None
+    hinted = [value if type(value) is int else value.node.hint for value in values]
+    return tuple(map(int, hinted)) if all(type(value) is int for value in hinted) else None
 
 
 def is_packed(source: Operand, order: Sequence[int]) -> bool:
@@ -148,13 +148,13 @@ def _strides_of(result: Tensor, source: Operand) -> tuple[Any, ...] | None:
 
     If ``result`` has symbolic strides, keep each stride whose hint agrees.
     """
-    own = result.stride()
-    if all(type(stride) is int for stride in own):
+    fake_strides = result.stride()
+    if all(type(stride) is int for stride in fake_strides):
         return source.strides
-    known = hints(own)
-    if known is None:
+    hinted = hints(fake_strides)
+    if hinted is None:
         return None
-    pairs = zip(own, known, source.strides, strict=True)
+    pairs = zip(fake_strides, hinted, source.strides, strict=True)
     return tuple(mine if hint == theirs else theirs for mine, hint, theirs in pairs)
 
 
@@ -164,8 +164,10 @@ def _expanded(source: Operand, shape: Sequence[int]) -> tuple[int, ...]:
     The stride of a broadcast dimension is zero.
     """
     missing = len(shape) - len(source.sizes)
-    own = zip(source.sizes, source.strides, shape[missing:], strict=True)
-    return (0,) * missing + tuple(0 if size == 1 and size != whole else stride for size, stride, whole in own)
+    dimensions = zip(source.sizes, source.strides, shape[missing:], strict=True)
+    return (0,) * missing + tuple(
+        0 if size == 1 and size != whole else stride for size, stride, whole in dimensions
+    )
 
 
 def _order(shape: Sequence[int], operands: Sequence[tuple[int, ...]]) -> list[int]:
@@ -177,11 +179,11 @@ def _order(shape: Sequence[int], operands: Sequence[tuple[int, ...]]) -> list[in
     for start in range(1, len(shape)):
         position = start
         for other in reversed(range(start)):
-            found = _compare_dimensions(inner_first[other], inner_first[position], shape, operands)
-            if found > 0:
+            comparison = _compare_dimensions(inner_first[other], inner_first[position], shape, operands)
+            if comparison > 0:
                 inner_first[other], inner_first[position] = inner_first[position], inner_first[other]
                 position = other
-            elif found < 0:
+            elif comparison < 0:
                 break
     return inner_first[::-1]
 

@@ -58,10 +58,10 @@ def eager_strides(
     if not results or not _has_strides(results[0]):
         # A call on numbers alone also gives a 0-d result, for example torch.div(7, 2, rounding_mode="floor").
         return None
-    given: ResultStrides = [_if_different(results[0], _eager_strides_of(func, args, kwargs, results[0]))]
+    strides: ResultStrides = [_if_different(results[0], _eager_strides_of(func, args, kwargs, results[0]))]
     if func in _ALL_RESULTS:
-        given += [_if_different(x, _eager_strides_of(func, args, kwargs, x)) for x in results[1:]]
-    return None if given.count(None) == len(given) else given
+        strides += [_if_different(x, _eager_strides_of(func, args, kwargs, x)) for x in results[1:]]
+    return None if strides.count(None) == len(strides) else strides
 
 
 def _has_strides(value: object) -> bool:
@@ -156,9 +156,9 @@ def _operands(
     common = _common_dtype(values, first)
     kept = values[0] if func is _ATEN.where.self else None
     return [
-        given if common is None or x is kept or _dtype_of(x) in (common, None) else preserved_copy(given)
-        for x, given in zip(values, operands, strict=True)
-        if given is not None
+        source if common is None or x is kept or _dtype_of(x) in (common, None) else preserved_copy(source)
+        for x, source in zip(values, operands, strict=True)
+        if source is not None
     ]
 
 
@@ -218,11 +218,11 @@ def _same(fake: object, eager: object) -> bool:
     return bool(statically_known_true(fake == eager))
 
 
-def copy_with_strides(result: object, given: ResultStrides) -> Any:
-    """Return ``result`` with each tensor that has an entry in ``given`` copied to memory with these strides."""
+def copy_with_strides(result: object, strides: ResultStrides) -> Any:
+    """Return ``result`` with each tensor that has an entry in ``strides`` copied to memory with these strides."""
     if isinstance(result, (list, tuple)):
-        return (*map(_copy_with_strides, result, given), *result[len(given) :])
-    return _copy_with_strides(result, given[0])
+        return (*map(_copy_with_strides, result, strides), *result[len(strides) :])
+    return _copy_with_strides(result, strides[0])
 
 
 def _copy_with_strides(result: Any, strides: Strides | None) -> Any:
@@ -234,11 +234,11 @@ def _copy_with_strides(result: Any, strides: Strides | None) -> Any:
     return contiguous.permute([order.index(dim) for dim in range(result.dim())])
 
 
-def view_with_strides(result: object, given: ResultStrides) -> Any:
-    """Return fake tensors ``result`` with each tensor that has an entry in ``given`` viewed with these strides."""
+def view_with_strides(result: object, strides: ResultStrides) -> Any:
+    """Return fake tensors ``result`` with each tensor that has an entry in ``strides`` viewed with these strides."""
     if isinstance(result, (list, tuple)):
-        return (*map(_view_with_strides, result, given), *result[len(given) :])
-    return _view_with_strides(result, given[0])
+        return (*map(_view_with_strides, result, strides), *result[len(strides) :])
+    return _view_with_strides(result, strides[0])
 
 
 def _view_with_strides(result: Any, strides: Strides | None) -> Any:
@@ -261,8 +261,8 @@ def _preserves_layout_of(position: int) -> Rule:
     """Return a rule for results with the strides of ``empty_like`` of the argument at ``position``."""
 
     def rule(result: Tensor, args: Sequence[Any]) -> Strides | None:
-        given = operand(args[position])
-        return None if given is None else preserved_strides(result, given)
+        source = operand(args[position])
+        return None if source is None else preserved_strides(result, source)
 
     return rule
 
@@ -271,10 +271,10 @@ def _channels_last_if(position: int) -> Rule:
     """Return a rule for results that are channels last if the argument is, else contiguous."""
 
     def rule(result: Tensor, args: Sequence[Any]) -> Strides | None:
-        given = operand(args[position])
-        if given is None:
+        source = operand(args[position])
+        if source is None:
             return None
-        last = result.dim() == len(given.sizes) and is_channels_last(given)
+        last = result.dim() == len(source.sizes) and is_channels_last(source)
         return dense_strides(result.shape, channels_last(result.dim()) if last else range(result.dim()))
 
     return rule
@@ -282,19 +282,19 @@ def _channels_last_if(position: int) -> Rule:
 
 def _angle(result: Tensor, args: Sequence[Any]) -> Strides | None:
     """Return contiguous strides for a complex argument, because its angle is not computed in one pass."""
-    given = operand(args[0])
-    if args[0].is_complex() or given is None:
+    source = operand(args[0])
+    if args[0].is_complex() or source is None:
         return _contiguous(result, args)
-    return iterated_strides(result, [given])
+    return iterated_strides(result, [source])
 
 
 def _viewed(result: Tensor, args: Sequence[Any]) -> Strides | None:
     """Return the strides of a view with the sizes of ``result``, as ATen's ``computeStride`` does."""
-    given = operand(args[0])
+    source = operand(args[0])
     shape = hints(result.shape)
-    if given is None or shape is None or args[0]._has_symbolic_sizes_strides:
+    if source is None or shape is None or args[0]._has_symbolic_sizes_strides:
         return None
-    return viewed_strides(given, shape)
+    return viewed_strides(source, shape)
 
 
 def _elementwise(result: Tensor, args: Sequence[Any]) -> Strides | None:
@@ -316,22 +316,22 @@ def _indexed(result: Tensor, args: Sequence[Any]) -> Strides | None:
     at = [dim for dim, index in enumerate(indices) if index is not None]
     if any(indices[dim].dtype in (torch.bool, torch.uint8) for dim in at):
         return None
-    given = torch.broadcast_tensors(*(indices[dim] for dim in at))
+    broadcast_indices = torch.broadcast_tensors(*(indices[dim] for dim in at))
     before = list(range(at[0])) if at[-1] - at[0] + 1 == len(at) else []
     after = [dim for dim in range(source.dim()) if dim not in (*before, *at)]
     outer, inner = ([source.stride(dim) for dim in dims] for dims in (before, after))
     shape = hints(result.shape)
-    operands = [hints([*outer, *[0] * given[0].dim(), *inner])]
-    operands += [_index_strides(index, len(before), shape) for index in given]
+    operands = [hints([*outer, *[0] * broadcast_indices[0].dim(), *inner])]
+    operands += [_index_strides(index, len(before), shape) for index in broadcast_indices]
     if shape is None or None in operands:
         return None
-    own = tuple(result.stride())
+    fake_strides = tuple(result.stride())
     strides = iterated_strides(result, [Operand(shape, x) for x in operands if x is not None])
     if strides is None:
         return None
     return tuple(
         fake if type(size) is int and size == 1 else eager
-        for size, fake, eager in zip(result.shape, own, strides, strict=True)
+        for size, fake, eager in zip(result.shape, fake_strides, strides, strict=True)
     )
 
 
@@ -348,9 +348,9 @@ def _index_strides(index: Tensor, before: int, shape: Sequence[int] | None) -> t
         return None
     after = len(shape) - before - len(sizes)
     viewed = [*[1] * before, *sizes, *[1] * after]
-    own = [*[1] * before, *steps, *[1] * after]
+    viewed_steps = [*[1] * before, *steps, *[1] * after]
     over, strides = steps[-1] if steps else 1, []
-    for size, step, whole in zip(reversed(viewed), reversed(own), reversed(shape), strict=True):
+    for size, step, whole in zip(reversed(viewed), reversed(viewed_steps), reversed(shape), strict=True):
         if size != 1:
             strides.append(step)
             over = size * step

@@ -42,7 +42,7 @@ def _attention(arguments: dict[str, Any]) -> tuple[int, ...]:
 
 def _masked(arguments: dict[str, Any]) -> tuple[int, ...]:
     """Return the positions of the gradients that ``output_mask`` excludes."""
-    return tuple(k for k, wanted in enumerate(arguments["output_mask"]) if not wanted)
+    return tuple(k for k, is_needed in enumerate(arguments["output_mask"]) if not is_needed)
 
 
 _RULES: Mapping[Any, Callable[[dict[str, Any]], tuple[int, ...]]] = MappingProxyType(

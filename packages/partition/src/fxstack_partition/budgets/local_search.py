@@ -1,4 +1,4 @@
-"""Local search between two choices: exchange, one by one, values that one saves and the other recomputes.
+"""Local search between two choices: exchange values that the first saves and the second recomputes.
 
 A set of saved values stays valid if more values are saved. So a path of valid sets leads from a choice with
 few saved values to a choice with many. In this direction values that save most seconds per byte come first;

@@ -236,9 +236,9 @@ def backward_graph(
         replace(spec, name=value.name if isinstance(value, Node) else None)
         for spec, value in zip(facts.gradient_specs, values, strict=True)
     )
-    known = facts.graph.signature.symbols
-    values_met = (node.meta.get("val") for node in graph.nodes if known)
-    mentioned = {name for value in values_met for name in free_symbols(value)}
-    symbols = tuple(s for s in known if s.name in mentioned)
+    declared = facts.graph.signature.symbols
+    values = (node.meta.get("val") for node in graph.nodes if declared)
+    mentioned = {name for value in values for name in free_symbols(value)}
+    symbols = tuple(s for s in declared if s.name in mentioned)
     signature = GraphSignature(Stage.BACKWARD, tuple(inputs), outputs, symbols)
     return StageGraph(_LazyGraphModule(facts.graph.graph_module, graph, "Backward"), signature)

@@ -50,7 +50,7 @@ def merge_repeated_nodes(facts: JointFacts, options: PartitionOptions) -> JointF
 def find_repetitions(facts: JointFacts, options: PartitionOptions) -> dict[Node, Node]:
     """Map each node that repeats an earlier node to the first equal node, where merging saves memory.
 
-    A view, an element or a size is merged only if its base is.
+    A view, an element or a size is merged only if its base is merged.
     """
     groups = _groups(facts, options)
     allocating = [others for first, others in groups.items() if facts.kinds[first] not in _ALIASES]

@@ -1,4 +1,4 @@
-"""The passes that cut a joint graph: choose what is saved, then build the forward and the backward.
+"""The passes that cut a joint graph: choose the saved values, then build the forward and the backward.
 
 In the examples, ``example`` cuts the joint graph of a function and prints what the pass changed: the lines before
 (``-``) and after (``+``) the pass.
@@ -83,7 +83,7 @@ C = TypeVar("C", bound=Cutting)
 
 
 def classify_nodes(state: C) -> C:
-    """Find the nodes that the forward must run, those that only the backward can run, and the others.
+    """Find the nodes that must run in the forward, the nodes that must run in the backward, and the other nodes.
 
     >>> example("classify_nodes", lambda x: x.sin().cos())
     + # forward: sin, cos
@@ -152,7 +152,7 @@ def plan_backward(state: C) -> C:
 
 
 def order_backward(state: C) -> C:
-    """Order the nodes of the backward such that its simulated memory peak is low.
+    """Order the nodes of the backward for a low simulated memory peak.
 
     >>> example("order_backward", lambda x: x.sin().cos())
     - # order of the backward: the program's

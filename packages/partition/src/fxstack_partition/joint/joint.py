@@ -109,7 +109,7 @@ _NOT_COMPUTED = ("placeholder", "get_attr")
 def _backward_nodes(
     reads: dict[Node, tuple[Node, ...]], tangents: tuple[Node, ...], kinds: dict[Node, OpKind]
 ) -> frozenset[Node]:
-    """Return the nodes that depend on a tangent, or have effects after the first node that does."""
+    """Return the nodes that depend on a tangent, or have effects after the first node that depends on a tangent."""
     backward: set[Node] = set(tangents)
     started = False
     effects = (OpKind.RANDOM, OpKind.EFFECT)

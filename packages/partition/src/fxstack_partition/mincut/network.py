@@ -85,7 +85,7 @@ class Network:
 
     @cached_property
     def infinite(self) -> int:
-        """Return a capacity above that of any cut of finite edges."""
+        """Return a capacity that exceeds the capacity of every cut of finite edges."""
         return sum(edge.capacity for edge in self.edges if edge.capacity is not None) + 1
 
     @cached_property

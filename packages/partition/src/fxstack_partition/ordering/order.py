@@ -195,9 +195,9 @@ def forward_order(graph: IndexGraph, plan: Plan, stop_at: int = 0) -> tuple[list
     lowest peak among the candidates.
     """
     needed = plan.forward(graph)
-    given = graph.is_input
+    is_input = graph.is_input
     for index in range(graph.count):
-        needed[index] &= not given[index]
+        needed[index] &= not is_input[index]
     saved = plan.saved_storages(graph)
     copies = saved.intersection(graph.copy_storages.values())
     outputs = graph.storages_of(graph.forward_outputs)

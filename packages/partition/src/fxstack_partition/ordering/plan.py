@@ -55,8 +55,8 @@ class Plan:
 
     def repeated(self, graph: IndexGraph) -> list[int]:
         """Return the nodes that both forward and backward run: the recomputation of this plan."""
-        forward_nodes, backward_nodes, given = self.forward(graph), self.needed, graph.is_input
-        return [p for p in range(graph.count) if backward_nodes[p] and forward_nodes[p] and not given[p]]
+        forward_nodes, backward_nodes, is_input = self.forward(graph), self.needed, graph.is_input
+        return [p for p in range(graph.count) if backward_nodes[p] and forward_nodes[p] and not is_input[p]]
 
     def forward_memory(self, graph: IndexGraph) -> Memory:
         """Return the storages of the forward's nodes, with the narrow copies and generator states that it adds."""
@@ -81,9 +81,9 @@ class Plan:
         return Memory(allocated, touched)
 
 
-def closure(graph: IndexGraph, roots: Iterable[int], known: bytes = b"") -> bytearray:
-    """Return 1 for each of ``known``, of ``roots``, and of the nodes from which ``roots`` are computed."""
-    marks = bytearray(known or graph.count)
+def closure(graph: IndexGraph, roots: Iterable[int], marked: bytes = b"") -> bytearray:
+    """Return 1 for each node that is marked in ``marked``, is a root, or is an ancestor of a marked node."""
+    marks = bytearray(marked or graph.count)
     for root in roots:
         marks[root] = 1
     args = graph.args

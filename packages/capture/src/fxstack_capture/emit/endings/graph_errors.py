@@ -17,7 +17,7 @@ from fxstack_capture import native
 from fxstack_capture.emit.builder import Builder, call, load, store
 from fxstack_capture.emit.runtime import Continue
 from fxstack_capture.torch_side.global_state import state
-from fxstack_interchange.locations.located_errors import located, stack_traces
+from fxstack_interchange.locations.located_errors import locate_traceback, stack_traces
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def leave_by_error(traces: Mapping[str, str]) -> Callable[[Exception], Continue]
     """Return a function that ends the frame with an error. ``traces``: stack traces of nodes by their names."""
 
     def leave(error: Exception) -> Continue:
-        found = located(error.__traceback__, traces)
+        found = locate_traceback(error.__traceback__, traces)
         if found is not None:
             BaseException.__dict__["__traceback__"].__set__(error, found)
         return Continue((native.Disabled(tuple, error), ()))

@@ -141,6 +141,11 @@ def _size(value: object, table: SymbolTable) -> Any:
 
 
 def parse_dtype(name: object) -> torch.dtype:
+    """Return the dtype that ``dtype_name`` named.
+
+    Raises:
+        LoadError: torch has no such dtype.
+    """
     dtype = getattr(torch, name, None) if isinstance(name, str) else None
     if not isinstance(dtype, torch.dtype):
         raise LoadError(f"unknown dtype {name!r:.100}")
