@@ -44,8 +44,8 @@ def held_signals() -> Iterator[None]:
     """Defer the program's signal handlers to the end of the context.
 
     A handler that raises inside of torch's C++ ends the process, and inside of a compiler its exception would
-    look like the compiler's. A second Ctrl-C runs its handler at once. Python runs
-    handlers only in the main thread, so other threads defer nothing.
+    look like the compiler's. A second Ctrl-C runs its handler at once. Python runs handlers only in the main
+    thread, so other threads defer nothing.
     """
     handlers: dict[int, object] = {}
     if current_thread() is main_thread():

@@ -41,8 +41,7 @@ class Pass(Generic[State]):
 class PassDone:
     """One run of a pass. ``why``: the reason if the pass changed nothing, else None.
 
-    ``subject``: the function that is compiled, see
-    ``working_on``.
+    ``subject``: the function that is compiled, see ``working_on``.
 
     ``text`` returns the state after the pass as code. Call it in ``on_pass``: a later pass may change the graph.
     """

@@ -78,12 +78,14 @@ Violations = Iterator[tuple[Node | str | None, str]]
 
 
 def _names(facts: Facts) -> Violations:
+    """Check that no two nodes have the same name: files and specifications refer to nodes by name."""
     for name, count in Counter(node.name for node in facts.nodes).items():
         if count > 1:
             yield name, f"{count} nodes have this name"
 
 
 def _order(facts: Facts) -> Violations:
+    """Check that each node comes after its arguments."""
     seen: set[Node] = set()
     for node in facts.nodes:
         for arg in node.all_input_nodes:
@@ -93,6 +95,7 @@ def _order(facts: Facts) -> Violations:
 
 
 def _inputs(facts: Facts) -> Violations:
+    """Check that input specifications and placeholders correspond, in order."""
     specs = facts.signature.inputs
     if len(specs) != len(facts.placeholders):
         yield None, f"{len(facts.placeholders)} placeholders, {len(specs)} input specifications"
@@ -105,6 +108,7 @@ def _inputs(facts: Facts) -> Violations:
 
 
 def _output_specs(facts: Facts) -> Violations:
+    """Check that output specifications and the flat output tuple correspond, in order."""
     specs = facts.signature.outputs
     if facts.outputs is None:
         yield "output", "a graph ends in one output node that holds a flat tuple"
@@ -147,6 +151,7 @@ The key is the kind, and whether the target is ``"backward"``.
 
 
 def _kinds(facts: Facts) -> Violations:
+    """Check that the stage may have inputs and outputs of these kinds."""
     stage = facts.signature.stage
     for spec in facts.signature.inputs:
         if spec.kind not in _INPUT_KINDS[stage]:
@@ -212,6 +217,7 @@ def _is_number(value: object) -> bool:
 
 
 def _sorted(names: list[str | None], ranks: list[Any], order: str) -> Violations:
+    """Yield each name whose rank is lower than the rank before it. ``order`` describes the order in the message."""
     for name, before, after in zip(names[1:], ranks, ranks[1:], strict=False):
         if after < before:
             yield name, f"is out of order: the order must be {order}"
@@ -255,6 +261,7 @@ def _symbols(facts: Facts) -> Violations:
 
 
 def _metadata(facts: Facts) -> Violations:
+    """Check that metadata keys are documented and that recompute tags are known."""
     for node in facts.nodes:
         for key in node.meta:
             if key not in METADATA_KEYS:
@@ -265,12 +272,14 @@ def _metadata(facts: Facts) -> Violations:
 
 
 def _values(facts: Facts) -> Violations:
+    """Check that each node that computes a value has the value in its metadata."""
     for node in facts.nodes:
         if node.op in ("placeholder", "call_function", "call_method") and "val" not in node.meta:
             yield node, "has no value in its metadata ('val')"
 
 
 def _operators(facts: Facts) -> Violations:
+    """Check that each call is a call of an ATen operator or of arithmetic on sizes."""
     for node in facts.nodes:
         if node.op in ("call_method", "call_module"):
             yield node, f"{node.op} in a graph of ATen operators"

@@ -107,9 +107,9 @@ def trace_attention(
     blocks: tuple[int, int] | None,
     gradients: bool,
 ) -> Attention:
-    """Return the graphs of ``score(score, b, h, m, n, *own)`` and ``mask(b, h, m, n, *own)``.
+    """Return the graphs of ``score(score, b, h, m, n, *captured)`` and ``mask(b, h, m, n, *captured)``.
 
-    ``operand_positions`` lists for each function the positions of its arguments ``own`` in ``(*buffers, *numbers)``.
+    ``operand_positions`` lists for each function the positions of its arguments ``captured`` in ``(*buffers, *numbers)``.
     With ``gradients``, also trace the gradient graph.
 
     Raises:

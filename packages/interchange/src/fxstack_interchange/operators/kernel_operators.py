@@ -115,7 +115,7 @@ def _bump_versions(operator: OpOverload) -> Callable[..., None]:
 
 
 def functional_operator(launch: KernelLaunch, same: Same = ()) -> OpOverload:
-    """Return the overload that writes to no argument.
+    """Return the functional overload, which returns new values in place of writing to arguments. Define it if needed.
 
     The arguments of each group of ``same`` are one tensor.
     """

@@ -74,6 +74,7 @@ def check_partition(joint: StageGraph, part: Partition) -> None:
 
 
 def _stages(case: Case) -> Iterator[tuple[str, str]]:
+    """Check the stages of both graphs, and that signatures and graphs have equally many inputs and outputs."""
     pairs = ((case.part.forward, Stage.FORWARD), (case.part.backward, Stage.BACKWARD))
     for stage, expected in pairs:
         if stage.signature.stage is not expected:
@@ -94,6 +95,7 @@ def _outputs(stage: StageGraph) -> tuple[Any, ...]:
 
 
 def _results(case: Case) -> Iterator[tuple[str, str]]:
+    """Check that the graphs return the joint graph's results, in order."""
     facts, part = case.facts, case.part
     forward = [s for s in part.forward.signature.outputs if s.kind is not OutputKind.SAVED]
     for stage, specs, expected in (
@@ -234,6 +236,7 @@ def _through_copies(case: Case, specs: list[Any], names: dict[str, str]) -> dict
 
 
 def _direction(case: Case) -> Iterator[tuple[str, str]]:
+    """Check that the forward runs no node that depends on a tangent."""
     backward = {node.name for node in case.facts.backward}
     for node in case.computed(case.part.forward):
         if node.name in backward:
@@ -241,6 +244,7 @@ def _direction(case: Case) -> Iterator[tuple[str, str]]:
 
 
 def _never_twice(case: Case) -> Iterator[tuple[str, str]]:
+    """Check that no random draw or effect runs in both graphs, except replayed draws."""
     kinds = {node.name: kind for node, kind in case.facts.kinds.items()}
     forward_names = {node.name for node in case.computed(case.part.forward)}
     for node in case.computed(case.part.backward):
@@ -255,6 +259,7 @@ def _never_twice(case: Case) -> Iterator[tuple[str, str]]:
 
 
 def _tags(case: Case) -> Iterator[tuple[str, str]]:
+    """Check that the graphs respect ``must_save`` and ``must_recompute`` tags."""
     tags = {n.name: tag_of(n) for n in case.facts.nodes if n not in case.facts.backward}
     recomputed = {n.name for n in case.computed(case.part.backward) if not case.is_converted_back(n)}
     forward_names = {n.name for n in case.computed(case.part.forward)}

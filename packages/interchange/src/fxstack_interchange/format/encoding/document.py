@@ -213,6 +213,7 @@ def _path(path: str) -> str:
 def _decode_node(
     record: dict[str, Any], graph: Graph, nodes: dict[str, Node], root: dict[str, Any], table: SymbolTable
 ) -> None:
+    """Add the node that ``record`` describes to ``graph`` and to ``nodes``. Its arguments are in ``nodes`` already."""
     name = _identifier(record["name"], "node name")
     if name in nodes:
         raise LoadError("the name is used twice")
