@@ -60,6 +60,7 @@ def frontier(facts: JointFacts, options: PartitionOptions) -> tuple[Choice, ...]
     middle = sorted(rates)[len(rates) // 2]
     _try_checkpoints(search, (cheap, priced), (0.0, middle))
     _try_allowances(search, priced, (0.0, middle))
+    # Local search comes last, because it starts from the best choices of the cuts.
     _try_giving_up(search, priced.network)
     _try_between(search)
     _try_filling(search, priced.network)

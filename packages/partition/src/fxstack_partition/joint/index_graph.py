@@ -77,9 +77,11 @@ class IndexGraph:
                 readers[arg].append(index)
         self.users = [tuple(users) for users in readers]
         self.value_bytes = SizeModel(facts.graph, options).value_bytes
+        # Only these two options change sizes; ``facts.storages`` has their defaults.
         usual = (options.worst_case, options.unbacked_hint) == (False, _DEFAULTS.unbacked_hint)
         table = facts.storages if usual else storages(facts, options)
         self.sizes = list(table.sizes)
+        # The three tables add storages at the end of ``sizes``, so the numbers of the graph's storages stay valid.
         self.copy_storages = self._copy_storages(self.sizes)
         self.state_storages = self._state_storages() if options.redraw else {}
         self.allocated = [table.allocated[node] for node in nodes]
@@ -136,6 +138,7 @@ class IndexGraph:
 
     def _touched(self) -> list[tuple[int, ...]]:
         sizes, copy_storages = self.sizes, self.copy_storages
+        # Storages of 0 bytes (inputs) never change the live bytes.
         filled = [tuple([s for s in storages if sizes[s]]) for storages in self.occupied]
         if copy_storages:
             copied = {p: (s,) if sizes[s] else () for p, s in copy_storages.items()}

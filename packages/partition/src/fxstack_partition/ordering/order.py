@@ -41,6 +41,7 @@ def demand_order(
         stack = [root]
         while stack:
             index = stack.pop()
+            # ``~index`` marks the second visit, after all arguments.
             if index < 0:
                 for allocated in (~index, *elements.get(~index, ())):
                     if missing[allocated]:
@@ -204,6 +205,7 @@ def forward_order(graph: IndexGraph, plan: Plan, stop_at: int = 0) -> tuple[list
     kept = saved | outputs | set(graph.copy_storages.values())
     memory = plan.forward_memory(graph)
 
+    # A generator: the orders after the first order that is low enough are never computed.
     def orders() -> Iterator[list[int]]:
         program_order = [index for index in range(graph.count) if needed[index]]
         yield program_order

@@ -129,6 +129,7 @@ class _Memory:
         for node in self.forward[:-1]:
             table.add(node)
         self.inputs = {s for n in self.forward if n.op in _INPUT_OPS for s in table.occupied[n]}
+        # Inputs are in memory whatever the partition saves.
         for storage in self.inputs:
             table.sizes[storage] = 0
         outputs = _by_kind(partition.forward)

@@ -200,11 +200,13 @@ _DRAWN = rule_for_kinds(
 _VIEW = Rule("view", "is a view, which costs nothing to recompute", _view, (OpKind.VIEW,))
 
 MIN_CUT_RULES: tuple[Rule, ...] = (
+    # A tag of the program cannot overrule correctness, so the necessities come first.
     *NECESSITIES,
     *USER_TAGS,
     _CUSTOM,
     Rule("backward-only", "is used by the backward alone, so nothing is repeated", _first_in_backward),
     _HIGHER_ORDER,
+    # Only draws that can be replayed reach this rule.
     _DRAWN,
     rule_for_kinds("heavy", "is compute-heavy", OpKind.HEAVY, verdict=Verdict.KEEP),
     _VIEW,

@@ -65,6 +65,7 @@ def _encode_items(value: Any) -> list[Any]:
 
 
 def _encode_set(value: Any) -> list[Any]:
+    # The order of a set depends on hashes; the same graph must give the same bytes.
     return sorted((encode(item) for item in value), key=repr)
 
 
@@ -161,6 +162,7 @@ def encode(value: object) -> Any:
     """
     if value is None or isinstance(value, bool | str):
         return value
+    # A member of an IntEnum is an int too, but JSON would lose its class.
     if isinstance(value, int) and type(value).__module__ == "builtins":
         return value
     if isinstance(value, list):

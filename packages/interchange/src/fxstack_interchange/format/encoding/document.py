@@ -70,6 +70,7 @@ def encode_symbols(module: GraphModule) -> list[dict[str, Any]]:
             for symbol, shape_env in symbols_in(values):
                 if str(symbol) not in descriptions:
                     descriptions[str(symbol)] = describe_symbol(symbol, shape_env)
+    # Sorted, so that the same graph gives the same bytes.
     return [descriptions[name] for name in sorted(descriptions)]
 
 
@@ -231,6 +232,7 @@ def _decode_node(
     if op == "placeholder" and (len(args) > 1 or kwargs):
         raise LoadError("an input has no argument but a default value")
     node = graph.create_node(op, decoded, args, kwargs, name)
+    # Other records refer to the name in the file, so a changed name would break them.
     if node.name != name:
         raise LoadError(f"torch.fx does not accept this name and would change it to {node.name!r}")
     node.meta = decode_meta(record["meta"], table)

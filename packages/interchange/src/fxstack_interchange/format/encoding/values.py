@@ -119,6 +119,7 @@ def rebuild_tensor(record: Any, table: SymbolTable) -> torch.Tensor:
 def _meta_tensor(shape: list[Any], stride: list[Any], offset: Any, dtype: torch.dtype) -> torch.Tensor:
     if isinstance(offset, int) and offset == 0:
         return torch.empty_strided(shape, stride, dtype=dtype, device="meta")
+    # ``empty_strided`` has no offset, so the tensor becomes a view of enough memory.
     span = offset + 1
     for size, step in zip(shape, stride, strict=True):
         span = span + (size - 1) * step
