@@ -50,7 +50,7 @@ def held_signals() -> Iterator[None]:
     handlers: dict[int, object] = {}
     if current_thread() is main_thread():
         numbers = signal.valid_signals()
-        handlers = {number: handler for number in numbers if callable(handler := signal.getsignal(number))}
+        handlers = {number: current for number in numbers if callable(current := signal.getsignal(number))}
     arrived: dict[int, None] = {}
 
     def hold(number: int, frame: object) -> None:

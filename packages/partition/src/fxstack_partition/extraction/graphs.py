@@ -237,8 +237,8 @@ def backward_graph(
         for spec, value in zip(facts.gradient_specs, values, strict=True)
     )
     declared = facts.graph.signature.symbols
-    values = (node.meta.get("val") for node in graph.nodes if declared)
-    mentioned = {name for value in values for name in free_symbols(value)}
+    node_values = (node.meta.get("val") for node in graph.nodes if declared)
+    mentioned = {name for value in node_values for name in free_symbols(value)}
     symbols = tuple(s for s in declared if s.name in mentioned)
     signature = GraphSignature(Stage.BACKWARD, tuple(inputs), outputs, symbols)
     return StageGraph(_LazyGraphModule(facts.graph.graph_module, graph, "Backward"), signature)
