@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch._higher_order_ops.flex_attention import math_attention
 
-from fxstack_interchange.operators.attention import NotSingleError, Operand, single_graphs
+from fxstack_interchange.operators.attention import Operand, UnsupportedModifierError, trace_attention
 from fxstack_interchange.operators.attention_operators import attention_of, attention_operator
 
 look_up = torch.ops.aten.index
@@ -19,9 +19,9 @@ def mask(_b, h, m, n, at):
     return (m + at >= n) | (h == 1)
 
 
-def graphs(score, mask, buffers, places, numbers=0):
-    return single_graphs(
-        score, mask, places=places, buffers=buffers, numbers=numbers,
+def graphs(score, mask, buffers, operand_positions, numbers=0):
+    return trace_attention(
+        score, mask, operand_positions=operand_positions, buffers=buffers, numbers=numbers,
         device=torch.device("cpu"), scale=SCALE, blocks=None, gradients=True,
     )  # fmt: skip
 
@@ -83,5 +83,5 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_refuses_more_than_numbers(name):
     table = torch.zeros(4, 4, requires_grad=True)
-    with pytest.raises(NotSingleError):
+    with pytest.raises(UnsupportedModifierError):
         graphs(REFUSED[name], lambda b, h, m, n: m >= n, operands(table), ([0], []))

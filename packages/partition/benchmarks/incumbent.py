@@ -24,7 +24,7 @@ from fxstack_partition import PartitionOptions, compare, corpus, from_partition_
 from fxstack_partition.budgets.budget import partition_within
 from fxstack_partition.budgets.frontier import frontier
 from fxstack_partition.extraction.merge import analyze_merged
-from fxstack_partition.joint.work import WorkModel
+from fxstack_partition.joint.cost import WorkModel
 
 BUDGETS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 

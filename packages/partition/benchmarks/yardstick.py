@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from fxstack_partition import PartitionError, PartitionOptions, corpus, partition
-from fxstack_partition.joint.work import WorkModel
+from fxstack_partition.joint.cost import WorkModel
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[3] / "testing"))

@@ -11,7 +11,7 @@ from fxstack_interchange import verify
 from fxstack_partition import BudgetError, PartitionOptions, analyze, corpus, partition, simulate
 from fxstack_partition.budgets.budget import bytes_allowed, partition_within
 from fxstack_partition.budgets.frontier import frontier
-from fxstack_partition.joint.work import WorkModel
+from fxstack_partition.joint.cost import WorkModel
 
 OPTIONS = PartitionOptions()
 STEPS = [i / 8 for i in range(9)]

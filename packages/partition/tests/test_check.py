@@ -83,12 +83,12 @@ def test_an_exchanged_result():
     wrong(joint, part, "breaks rule 'results': is returned in the place of")
 
 
-def test_a_saved_value_that_is_not_handed_over():
+def test_an_input_that_the_forward_does_not_save():
     joint, part = case()
     signature = part.backward.signature
     inputs = (replace(signature.inputs[0], target="nowhere"), *signature.inputs[1:])
     backward = StageGraph(part.backward.graph_module, replace(signature, inputs=inputs))
-    wrong(joint, replace(part, backward=backward), "'nowhere' breaks rule 'saved': is received")
+    wrong(joint, replace(part, backward=backward), "'nowhere' breaks rule 'saved': is an input")
 
 
 def test_a_missing_output():
@@ -151,4 +151,4 @@ def test_an_updated_input_that_is_saved_without_a_copy():
     graph = part.forward.graph_module.graph
     copy = next(n for n in graph.nodes if n.target is torch.ops.aten.clone.default)
     copy.replace_all_uses_with(copy.all_input_nodes[0])
-    wrong(joint, part, "'arg0_1' breaks rule 'updated': is saved as it is, but its memory changes")
+    wrong(joint, part, "'arg0_1' breaks rule 'updated': is saved without a copy, but its memory changes")

@@ -29,7 +29,7 @@ def test_the_report_reads():
     joint = corpus.load("softmaxes")
     text = str(explain(partition(joint, "budget", PartitionOptions(budget=0.0))))
     assert text.startswith("saved: ")
-    assert "[priced: costs memory to save and time to make again]" in text
+    assert "[priced: costs memory to save and time to recompute]" in text
     assert "recomputed: " in text
     assert "us)" in text
     assert "make_corpus.py" in text

@@ -17,8 +17,8 @@ from fxstack_partition import (
     simulate,
 )
 from fxstack_partition.budgets.program import bytes_between, cheapest_under
-from fxstack_partition.joint.work import WorkModel
-from fxstack_partition.mincut.network import build
+from fxstack_partition.joint.cost import WorkModel
+from fxstack_partition.mincut.network import build_flow_network
 from fxstack_partition.ordering.plan import make_plan
 from fxstack_partition.policy.policy import BUDGET_RULES
 
@@ -26,7 +26,7 @@ OPTIONS = PartitionOptions()
 
 
 def seconds(facts, saved):
-    again = make_plan(facts.compact, saved).repeated(facts.compact)
+    again = make_plan(facts.index_graph, saved).repeated(facts.index_graph)
     return WorkModel(facts.graph, OPTIONS).seconds(facts.nodes[place] for place in again)
 
 
@@ -37,10 +37,10 @@ def by_trying(facts, network, cap):
     for count in range(len(nodes) + 1):
         for saved in combinations(nodes, count):
             try:
-                plan = make_plan(facts.compact, saved)
+                plan = make_plan(facts.index_graph, saved)
             except PartitionError:
                 continue
-            if bytes_between(facts, plan.handed) <= cap:
+            if bytes_between(facts, plan.saved_values) <= cap:
                 cost = seconds(facts, saved)
                 best = cost if best is None else min(best, cost)
     return best
@@ -50,8 +50,8 @@ def by_trying(facts, network, cap):
 def test_it_finds_what_trying_everything_finds(extra):
     joint = trace_joint(lambda x, w: (x @ w).sin().softmax(-1).exp() * x, rand(5, 5), rand(5, 5))
     facts = analyze(joint)
-    network = build(facts, BUDGET_RULES, OPTIONS)
-    cap = bytes_between(facts, facts.compact.places(facts.primals)) + extra
+    network = build_flow_network(facts, BUDGET_RULES, OPTIONS)
+    cap = bytes_between(facts, facts.index_graph.places(facts.primals)) + extra
     saved = cheapest_under(facts, network, WorkModel(joint, OPTIONS), cap)
     assert seconds(facts, saved) == pytest.approx(by_trying(facts, network, cap))
 

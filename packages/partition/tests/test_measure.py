@@ -23,8 +23,8 @@ def test_operators_have_seconds_and_inputs_have_none():
 def test_equal_calls_are_measured_once():
     nodes = nodes_of(lambda x: x.sin().sin().cos(), rand(8, 8))
     measured = Measured()
-    assert measured.of(nodes["sin"]) is measured.of(nodes["sin_1"])
-    assert measured.of(nodes["sin"]) is not measured.of(nodes["cos"])
+    assert measured.measure(nodes["sin"]) is measured.measure(nodes["sin_1"])
+    assert measured.measure(nodes["sin"]) is not measured.measure(nodes["cos"])
 
 
 def test_what_an_operator_only_returns_is_no_scratch():
@@ -44,7 +44,7 @@ def test_random_state_is_left_alone():
     wanted = torch.rand(1)
     torch.manual_seed(0)
     for node in nodes.values():
-        Measured().of(node)
+        Measured().measure(node)
     assert torch.equal(torch.rand(1), wanted)
 
 
@@ -52,7 +52,7 @@ def test_operators_that_made_up_arguments_do_not_suit_are_unknown():
     """Whole numbers are made up as zeros, by which nothing can be divided."""
     whole = torch.arange(1, 5)
     nodes = nodes_of(lambda x, n: x * torch.div(n, n, rounding_mode="floor"), rand(4), whole)
-    assert Measured().of(nodes["div"]) is None
+    assert Measured().measure(nodes["div"]) is None
 
 
 def test_a_simulation_counts_scratch_where_it_is_used():

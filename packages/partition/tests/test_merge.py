@@ -7,8 +7,8 @@ from joints import compare, trace_joint
 
 from fxstack_interchange import verify
 from fxstack_partition import PartitionOptions, analyze, corpus, extract, partition, simulate
-from fxstack_partition.extraction.merge import analyze_merged, repetitions
-from fxstack_partition.mincut.network import build
+from fxstack_partition.extraction.merge import analyze_merged, find_repetitions
+from fxstack_partition.mincut.network import build_flow_network
 from fxstack_partition.mincut.solve import minimum_cut
 from fxstack_partition.partitioners import cut_with_rules
 from fxstack_partition.policy.policy import MIN_CUT_RULES
@@ -16,15 +16,15 @@ from fxstack_partition.policy.policy import MIN_CUT_RULES
 OPTIONS = PartitionOptions()
 
 
-def merged(fn, *inputs, options=OPTIONS, **tags):
+def merge_repeated_nodes(fn, *inputs, options=OPTIONS, **tags):
     """The names of merged nodes that are no views, with those that stand for them."""
     joint = trace_joint(fn, *inputs)
     for node in joint.graph_module.graph.nodes:
         if node.name in tags:
             node.meta["recompute"] = tags[node.name]
     facts = analyze(joint)
-    same = repetitions(facts, options)
-    return {n.name: first.name for n, first in same.items() if facts.storages.made[n]}
+    same = find_repetitions(facts, options)
+    return {n.name: first.name for n, first in same.items() if facts.storages.allocated[n]}
 
 
 def twice(x, w):
@@ -41,18 +41,18 @@ def long_between(x):
 
 
 def test_what_frees_its_argument_is_merged():
-    assert merged(twice, rand(4, 4), rand(4, 4)) == {"add_1": "add"}
+    assert merge_repeated_nodes(twice, rand(4, 4), rand(4, 4)) == {"add_1": "add"}
 
 
 def test_what_would_only_live_longer_is_not():
-    assert "_to_copy_2" not in merged(long_between, rand(4, 4))
+    assert "_to_copy_2" not in merge_repeated_nodes(long_between, rand(4, 4))
 
 
 def test_tags_that_differ_keep_nodes_apart():
     inputs = rand(4, 4), rand(4, 4)
-    assert merged(twice, *inputs, add="must_save") == {}
+    assert merge_repeated_nodes(twice, *inputs, add="must_save") == {}
     policy = PartitionOptions(policy=lambda n: "must_save" if n.name == "add_1" else None)
-    assert merged(twice, *inputs, options=policy) == {}
+    assert merge_repeated_nodes(twice, *inputs, options=policy) == {}
 
 
 def test_two_results_stay_two_tensors():
@@ -60,12 +60,12 @@ def test_two_results_stay_two_tensors():
         h = x.exp()
         return h + 1, h + 1
 
-    assert merged(fn, rand(4)) == {}
+    assert merge_repeated_nodes(fn, rand(4)) == {}
 
 
 @pytest.mark.parametrize("other", [lambda h: h * 1, lambda h: h * True, lambda h: h * -0.0])
 def test_arguments_that_are_only_equal_are_not_the_same(other):
-    assert merged(lambda x: (x.exp() * 1.0, other(x.exp()).sin())[1], rand(4)) == {}
+    assert merge_repeated_nodes(lambda x: (x.exp() * 1.0, other(x.exp()).sin())[1], rand(4)) == {}
 
 
 def test_random_numbers_are_not_merged():
@@ -73,7 +73,7 @@ def test_random_numbers_are_not_merged():
         h = x.exp()
         return (torch.rand_like(h) + torch.rand_like(h) * h).sin()
 
-    assert merged(fn, rand(4)) == {}
+    assert merge_repeated_nodes(fn, rand(4)) == {}
 
 
 def test_reads_on_both_sides_of_a_write_are_not_merged():
@@ -88,7 +88,7 @@ def test_reads_on_both_sides_of_a_write_are_not_merged():
     write.append(made[1])
     for node in nodes.nodes:
         node.meta.setdefault("val", value)
-    assert not repetitions(analyze(joint), OPTIONS)
+    assert not find_repetitions(analyze(joint), OPTIONS)
 
 
 @pytest.mark.parametrize("name", ["save_all", "min_cut", "budget", "sac", "ilp"])
@@ -106,7 +106,7 @@ def test_partitions_of_merged_graphs_are_the_joint_graphs(name):
 def test_merging_lowers_the_peak():
     joint = corpus.load("mlp_symbolic")
     peak = simulate(cut_with_rules(joint, MIN_CUT_RULES, OPTIONS)).peak
-    saved = minimum_cut(build(analyze(joint), MIN_CUT_RULES, OPTIONS), "scipy")
+    saved = minimum_cut(build_flow_network(analyze(joint), MIN_CUT_RULES, OPTIONS), "scipy")
     assert peak < simulate(extract(analyze(joint), saved)).peak
 
 

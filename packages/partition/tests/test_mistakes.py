@@ -35,7 +35,7 @@ def test_options(wrong, error, text):
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0])
 def test_seconds(seconds):
     options = PartitionOptions(seconds=lambda node: seconds if node.name == "sin" else None)
-    with pytest.raises(ValueError, match=f"says that 'sin' takes {seconds!r} seconds"):
+    with pytest.raises(ValueError, match=f"returned {seconds!r} for 'sin'"):
         partition(joint(), "budget", options)
 
 
@@ -52,7 +52,7 @@ def test_graphs():
 
 @pytest.mark.parametrize("result", [None, (1, 2)])
 def test_results(result):
-    with pytest.raises(PartitionError, match="returned .*, which is no Partition; see extract"):
+    with pytest.raises(PartitionError, match="returned .*, which is no Partition; build one"):
         partition(joint(), lambda _joint, _options: result)
 
 
@@ -67,7 +67,7 @@ def test_what_a_partitioner_raises_is_raised():
 @pytest.mark.parametrize(
     ("saved", "text"),
     [
-        (("nowhere",), "'nowhere' breaks rule 'saved': is named as saved and is no value"),
+        (("nowhere",), "'nowhere' breaks rule 'saved': is in Partition.saved, but is no value"),
         ((), "'backward' breaks rule 'saved': receives 2 saved values, of which 0 are named"),
     ],
 )

@@ -32,8 +32,8 @@ def test_recomputation_comes_just_before_its_use():
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_every_candidate_is_topological_and_complete(program):
     fn, inputs = PROGRAMS[program]
-    graph = analyze(trace_joint(fn, *inputs())).compact
-    needed = bytes(not given for given in graph.given)
+    graph = analyze(trace_joint(fn, *inputs())).index_graph
+    needed = bytes(not given for given in graph.is_input)
     order = demand_order(graph, range(graph.count), needed)
     freed = eager_frees(graph, order, ())
     for candidate in (order, freed):
@@ -44,8 +44,8 @@ def test_every_candidate_is_topological_and_complete(program):
 def test_what_frees_memory_runs_early():
     """Sums of large tensors come before further large tensors are made."""
     facts = analyze(trace_joint(lambda x: x.sin().sum() + x.cos().sum() + x.exp().sum(), rand(999)))
-    graph = facts.compact
-    work = [p for p in range(graph.count) if graph.forward[p] and not graph.given[p]]
+    graph = facts.index_graph
+    work = [p for p in range(graph.count) if graph.forward[p] and not graph.is_input[p]]
     worst = [p for p in work if graph.nodes[p].name in ("sin", "cos", "exp")]
     worst += [p for p in work if p not in worst]
     better = eager_frees(graph, worst, ())
@@ -63,7 +63,7 @@ def test_the_chosen_order_is_no_worse_than_the_joint_graphs(name):
     joint = corpus.load(name)
     facts = analyze(joint)
     part = partition(joint)
-    graph = facts.compact
+    graph = facts.index_graph
     mine = {n.name: place for place, n in enumerate(graph.nodes)}
     order = [mine[n.name] for n in part.backward.graph_module.graph.nodes if n.op == "call_function"]
     saved = [mine[name] for name in part.saved if name in mine]

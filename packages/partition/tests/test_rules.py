@@ -11,7 +11,7 @@ from joints import check, compare, demand_values_before_the_update, mutating_joi
 from fxstack_partition import PartitionError, PartitionOptions, analyze, extract, partition
 from fxstack_partition.joint.joint import JointGraphError
 from fxstack_partition.joint.ops import OpKind, kind_of, written_arguments
-from fxstack_partition.mincut.network import SOURCE, Edge, build
+from fxstack_partition.mincut.network import SOURCE, Edge, build_flow_network
 from fxstack_partition.mincut.solve import InfeasibleError, minimum_cut
 from fxstack_partition.policy.policy import Rule, Verdict
 
@@ -96,7 +96,7 @@ def test_contradicting_rules_are_an_error_that_names_the_nodes():
 
     joint = trace_joint(lambda x: x.sin().exp(), rand(3))
     rules = (Rule("odd", "for the test", recompute_inputs_too),)
-    network = build(analyze(joint), rules, OPTIONS)
+    network = build_flow_network(analyze(joint), rules, OPTIONS)
     source = Edge(SOURCE, network.names.index("arg0_1"), None)
     network = replace(network, edges=(source, *network.edges))
     with pytest.raises(InfeasibleError, match="impossible to save and impossible to recompute"):

@@ -12,7 +12,7 @@ from joint_programs import PROGRAMS
 from joints import trace_joint
 
 from fxstack_partition import PartitionOptions, analyze, corpus
-from fxstack_partition.mincut.network import SINK, SOURCE, Edge, Network, build
+from fxstack_partition.mincut.network import SINK, SOURCE, Edge, Network, build_flow_network
 from fxstack_partition.mincut.solve import SOLVERS, InfeasibleError
 from fxstack_partition.policy.policy import MIN_CUT_RULES
 
@@ -76,14 +76,14 @@ def test_a_contradiction_names_its_path(solver):
 
 @pytest.mark.parametrize("name", ["mlp", "unet_symbolic", "softmaxes"])
 def test_solvers_agree_on_the_corpus(name):
-    network = build(analyze(corpus.load(name)), MIN_CUT_RULES, PartitionOptions())
+    network = build_flow_network(analyze(corpus.load(name)), MIN_CUT_RULES, PartitionOptions())
     assert SOLVERS["scipy"](network) == SOLVERS["networkx"](network)
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_solvers_agree_with_networkx_on_joint_graphs(program):
     fn, inputs = PROGRAMS[program]
-    network = build(analyze(trace_joint(fn, *inputs())), MIN_CUT_RULES, PartitionOptions())
+    network = build_flow_network(analyze(trace_joint(fn, *inputs())), MIN_CUT_RULES, PartitionOptions())
     expected = SOLVERS["networkx"](network)
     assert all(solver(network) == expected for solver in SOLVERS.values())
 

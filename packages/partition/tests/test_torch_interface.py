@@ -24,7 +24,7 @@ from fxstack_partition import (
 from fxstack_partition.budgets.frontier import frontier
 from fxstack_partition.budgets.search import COSTS
 from fxstack_partition.extraction.merge import analyze_merged
-from fxstack_partition.joint.work import WorkModel
+from fxstack_partition.joint.cost import WorkModel
 
 UNCHECKED = {
     "default": from_partition_fn(default_partition, check=False),

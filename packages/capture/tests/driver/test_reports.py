@@ -6,7 +6,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fxstack_capture import capture, explain
 from fxstack_capture.driver.errors import GuardError
-from fxstack_interchange.format.show import MOST_LINES, first_lines
+from fxstack_interchange.format.show import MAX_LINES, first_lines
 
 SCREEN = 2000
 X = torch.randn(4)
@@ -45,7 +45,7 @@ def test_an_explanation_fits_on_a_screen(fn, args):
     assert len(repr(found)) <= SCREEN
     assert len(repr(found.frames[0])) <= 2 * SCREEN
     assert str(found) == first_lines(found.details())
-    assert len(str(found).splitlines()) <= MOST_LINES
+    assert len(str(found).splitlines()) <= MAX_LINES
     assert found.frames[-1].code in found.details().replace("\n    ", "\n")
 
 

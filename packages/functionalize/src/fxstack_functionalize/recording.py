@@ -28,8 +28,8 @@ from fxstack_functionalize.torch_compat import (
 from fxstack_functionalize.torch_compat import ProxyTensor as _ProxyTensor
 from fxstack_functionalize.torch_state import with_explicit_dtype
 from fxstack_functionalize.tracer.aten_tracer import AtenTracer
-from fxstack_interchange.torch_facts.dtypes import differ, in_dtypes, returned_dtypes
-from fxstack_interchange.torch_facts.layouts import as_said, eager_strides, in_layout
+from fxstack_interchange.torch_facts.dtypes import convert_dtypes, have_other_dtypes, returned_dtypes
+from fxstack_interchange.torch_facts.layouts import copy_with_strides, eager_strides, view_with_strides
 from fxstack_interchange.torch_facts.undefined import with_undefined
 
 View = tuple[OpOverload, tuple[Any, ...]]
@@ -143,14 +143,14 @@ class RecordingMode(ProxyTorchDispatchMode):
                 args = (torch.ops.aten.detach.default(args[0]), *args[1:])
         result = self._run_operator(func, types, args, kwargs)
         dtypes = returned_dtypes(func, args, kwargs)
-        if dtypes is not None and differ(result, dtypes):
+        if dtypes is not None and have_other_dtypes(result, dtypes):
             with self:
-                result = in_dtypes(result, dtypes)
+                result = convert_dtypes(result, dtypes)
         strides = eager_strides(func, args, kwargs, result)
         if strides is None or func.is_view:
             return result
         with self:
-            return in_layout(result, strides)
+            return copy_with_strides(result, strides)
 
     def _run_operator(
         self, func: OpOverload, types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -229,11 +229,11 @@ class RecordingMode(ProxyTorchDispatchMode):
         """Run the call on fake tensors, give the results eager's dtypes and strides, and add its node."""
         result = with_undefined(func, args, kwargs, func(*args, **kwargs))
         dtypes = returned_dtypes(func, args, kwargs)
-        if dtypes is not None and differ(result, dtypes):
-            result = in_dtypes(result, dtypes)
+        if dtypes is not None and have_other_dtypes(result, dtypes):
+            result = convert_dtypes(result, dtypes)
         strides = eager_strides(func, args, kwargs, result)
         if strides is not None:
-            result = as_said(result, strides)
+            result = view_with_strides(result, strides)
         tracer = self.tracer
         if func in VIEWS_OF_RESULTS:
             self._record_views_lazily(func, nodes, result)

@@ -27,7 +27,7 @@ from fxstack_inductor.runtime import triton_runtime
 from fxstack_inductor.runtime.cubins import request_entry
 from fxstack_inductor.runtime.triton_worker import compile_kernel
 from fxstack_inductor.targets.triton.lower import lower_triton
-from fxstack_interchange.operators.attention import Operand, single_graphs
+from fxstack_interchange.operators.attention import Operand, trace_attention
 from fxstack_interchange.operators.attention_operators import attention_operator
 
 MOST_SHARED = {80: 163, 86: 99, 89: 99, 90: 227}
@@ -38,10 +38,10 @@ BLOCK = 128
 def graph_of(dtype, depth, queries, keys, *, train):
     """A graph of one attention with a causal mask and a bias for each head, and of its backward."""
     slopes = Operand(1, torch.float32, gradient=False)
-    attention = single_graphs(
+    attention = trace_attention(
         lambda s, b, h, m, n, slope: s + torch.ops.aten.index(slope, [h]) * (m - n),
         lambda b, h, m, n: m + (keys - queries) >= n,
-        places=([0], []), buffers=[slopes], numbers=0, device=torch.device("cpu"),
+        operand_positions=([0], []), buffers=[slopes], numbers=0, device=torch.device("cpu"),
         scale=depth**-0.5, blocks=(BLOCK, BLOCK), gradients=train,
     )  # fmt: skip
     operator = attention_operator(attention)

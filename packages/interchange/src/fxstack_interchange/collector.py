@@ -41,15 +41,16 @@ def paused_collector() -> Iterator[None]:
 
 @contextmanager
 def held_signals() -> Iterator[None]:
-    """Hold back the program's signal handlers, and run them at the end for the signals that arrived.
+    """Defer the program's signal handlers to the end of the context.
 
     A handler that raises inside of torch's C++ ends the process, and inside of a compiler its exception would
-    look like the compiler's. A second Ctrl-C is not held back. Python runs handlers in the main thread alone.
+    look like the compiler's. A second Ctrl-C runs its handler at once. Python runs handlers only in the main
+    thread, so other threads defer nothing.
     """
     handlers: dict[int, object] = {}
     if current_thread() is main_thread():
         numbers = signal.valid_signals()
-        handlers = {number: found for number in numbers if callable(found := signal.getsignal(number))}
+        handlers = {number: current for number in numbers if callable(current := signal.getsignal(number))}
     arrived: dict[int, None] = {}
 
     def hold(number: int, frame: object) -> None:

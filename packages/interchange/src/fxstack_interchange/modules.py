@@ -22,14 +22,14 @@ from fxstack_interchange import torch_compat
 def make_graph_module(
     root: Module | dict[str, Any], graph: Graph, class_name: str = "GraphModule"
 ) -> GraphModule:
-    """Return ``GraphModule(root, graph, class_name)``.
+    """Return ``GraphModule(root, graph, class_name)`` whose source text is freed with its code object.
 
-    Its source text is removed together with its code object.
+    Packages call this in place of the constructor.
     """
-    made = GraphModule(root, graph, class_name)
-    code = type(made).forward.__code__
+    module = GraphModule(root, graph, class_name)
+    code = type(module).forward.__code__
     weakref.finalize(code, _forget, code.co_filename).atexit = False
-    return made
+    return module
 
 
 def _forget(name: str) -> None:

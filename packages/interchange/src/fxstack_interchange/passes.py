@@ -15,7 +15,7 @@ State = TypeVar("State")
 
 @dataclass(frozen=True, slots=True)
 class NothingToDo:
-    """The result of a pass that leaves the state as it is, with the reason."""
+    """The result of a pass that does not change the state, with the reason."""
 
     why: str
 
@@ -39,7 +39,9 @@ class Pass(Generic[State]):
 
 @dataclass(frozen=True, slots=True)
 class PassDone:
-    """One run of a pass. ``why`` is the reason if it did nothing. ``subject``: what is compiled, see ``working_on``.
+    """One run of a pass. ``why``: the reason if the pass changed nothing, else None.
+
+    ``subject``: the function that is compiled, see ``working_on``.
 
     ``text`` returns the state after the pass as code. Call it in ``on_pass``: a later pass may change the graph.
     """
@@ -53,20 +55,20 @@ class PassDone:
 
 
 class PassObserver(Protocol):
-    """Gets each pass that has run. It may raise ``StoppedAfterPass``."""
+    """An object whose ``on_pass`` is called after each pass. It may raise ``StoppedAfterPass``."""
 
     def on_pass(self, done: PassDone) -> None: ...
 
 
 @runtime_checkable
 class StageObserver(PassObserver, Protocol):
-    """Gets the state in front of the first pass of each stage, too."""
+    """An observer whose ``on_stage`` is also called before the first pass of each stage."""
 
     def on_stage(self, stage: str, text: Callable[[], str]) -> None: ...
 
 
-class StoppedAfterPass(Exception):  # noqa: N818 - no error: somebody has asked for it
-    """An observer has ended a stage after a pass. The rest of the pipeline does not run; eager torch does."""
+class StoppedAfterPass(Exception):  # noqa: N818 - no error: an observer requested it
+    """An observer has ended a stage after a pass. The rest of the pipeline is skipped, and the call runs in eager."""
 
 
 _OBSERVERS: Final[list[PassObserver]] = []
@@ -75,7 +77,7 @@ _CURRENT: Final = threading.local()
 
 @contextmanager
 def working_on(subject: str) -> Iterator[None]:
-    """Name what the passes in the context compile: a function, with its file and line. Contexts may be nested."""
+    """Set the subject of the passes in the context: the compiled function, with its file and line."""
     before = getattr(_CURRENT, "subject", "")
     _CURRENT.subject = subject
     try:
@@ -117,15 +119,15 @@ def run_passes(
         state = state if isinstance(after, NothingToDo) else after
         if _OBSERVERS:
             seconds, subject = perf_counter() - start, getattr(_CURRENT, "subject", "")
-            _tell(PassDone(subject, stage, step.name, seconds, why, _text(text, state)))
+            _notify(PassDone(subject, stage, step.name, seconds, why, _text(text, state)))
     return state
 
 
 def _text(text: Callable[[State], str], state: State) -> Callable[[], str]:
-    """Return a function of no arguments: the state of this moment, not that at the end of the loop."""
+    """Return a function that prints the present ``state``. A lambda in the loop would print the last state."""
     return lambda: text(state)
 
 
-def _tell(done: PassDone) -> None:
+def _notify(done: PassDone) -> None:
     for observer in tuple(_OBSERVERS):
         observer.on_pass(done)

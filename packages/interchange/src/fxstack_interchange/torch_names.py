@@ -97,10 +97,10 @@ def _is_importing() -> bool:
 
 
 def bind(namespace: dict[str, Any], names: Names) -> None:
-    """Bind each of ``names`` in ``namespace``, without its leading underscores or as ``name=alias`` says."""
+    """Bind each of ``names`` in ``namespace``, without leading underscores, or as ``alias`` for an entry ``name=alias``."""
     for path, alias, feature in entries(names):
-        found = find(path)
-        namespace[alias] = absent(path, feature) if found is _NOTHING else found
+        value = find(path)
+        namespace[alias] = absent(path, feature) if value is _NOTHING else value
 
 
 def entries(names: Names) -> Iterator[tuple[str, str, str]]:
@@ -123,8 +123,8 @@ def find(path: str) -> Any:
     value: Any = torch
     for end in range(2, len(holders) + 1):
         value = _module(value, ".".join(holders[:end])) or getattr(value, holders[end - 1], _NOTHING)
-    found = getattr(value, last, _NOTHING)
-    return (_module(value, path) or _NOTHING) if found is _NOTHING else found
+    attribute = getattr(value, last, _NOTHING)
+    return (_module(value, path) or _NOTHING) if attribute is _NOTHING else attribute
 
 
 def _module(package: object, path: str) -> Any:

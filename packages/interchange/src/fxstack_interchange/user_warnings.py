@@ -22,7 +22,7 @@ OWN_PACKAGES: Final = frozenset(
 )
 _TORCH: Final = str(Path(torch.__file__).parent)
 _GENERATED: Final = ("<fxstack", "<eval_with_key>")
-"""How the files of generated code are called."""
+"""Prefixes of the file names of generated code."""
 
 
 def warn_user(text: str, category: type[Warning]) -> None:
@@ -34,7 +34,7 @@ def warn_user(text: str, category: type[Warning]) -> None:
 
 
 def user_frame() -> FrameType:
-    """Return the innermost frame that belongs neither to fxstack nor to torch; the outermost one if all do."""
+    """Return the innermost frame that belongs neither to fxstack nor to torch; the outermost frame if all do."""
     frame = sys._getframe(1)
     while frame.f_back is not None and _is_inside(frame):
         frame = frame.f_back

@@ -1,7 +1,7 @@
 """Cut joint graphs into forward and backward: decide which values a training step saves or recomputes.
 
-``api.partition`` is the call, ``registry`` finds partitioners by name, ``partitioners`` holds the two
-simplest. The package imports ``fxstack_interchange``, networkx, and on demand SciPy and matplotlib. Begin
+``api.partition`` runs a partitioner, ``registry`` finds partitioners by name, and ``partitioners`` holds the
+simplest partitioners. The package imports ``fxstack_interchange``, networkx, and on demand SciPy and matplotlib. Begin
 with ``api``.
 """
 

@@ -35,7 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     table.add_argument("--budgets", nargs="+", type=_budget, default=[0.2, 0.5])
     table.add_argument("--html", type=Path, help="write one page with tables and plots")
     table.add_argument("--png", type=Path, help="write plots into this directory")
-    reasons = commands.add_parser("explain", help="what is saved and why")
+    reasons = commands.add_parser("explain", help="saved values with reasons")
     reasons.add_argument("graph")
     reasons.add_argument("--partitioner", default="min_cut")
     reasons.add_argument("--budget", type=_budget)
@@ -48,17 +48,17 @@ def read(name: str) -> StageGraph:
     return corpus.load_any(name) if Path(name).exists() else corpus.load(name)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Return the exit status."""
-    given = _parser().parse_args(arguments)
+    arguments = _parser().parse_args(argv)
     try:
-        if given.command == "corpus":
+        if arguments.command == "corpus":
             _print("\n".join(corpus.names()))
-        elif given.command == "explain":
-            options = replace(PartitionOptions(), budget=given.budget)
-            _print(str(explain(partition(read(given.graph), given.partitioner, options))))
+        elif arguments.command == "explain":
+            options = replace(PartitionOptions(), budget=arguments.budget)
+            _print(str(explain(partition(read(arguments.graph), arguments.partitioner, options))))
         else:
-            _compare(given)
+            _compare(arguments)
     except (LookupError, ValueError, ImportError, OSError, LZMAError) as error:
         text = error if isinstance(error, OSError) else error.args[0] if error.args else error
         sys.stderr.write(f"fxstack_partition: {text}\n")
@@ -66,30 +66,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _compare(given: argparse.Namespace) -> None:
-    graphs = {name: read(name) for name in given.graphs}
+def _compare(arguments: argparse.Namespace) -> None:
+    graphs = {name: read(name) for name in arguments.graphs}
     for graph in graphs.values():
         analyze(graph)
-    for name in given.partitioners:
+    for name in arguments.partitioners:
         REGISTRY.get(name)
-    # What cannot be written is found before the graphs are compared, which may take minutes.
-    if given.html is not None:
-        given.html.parent.mkdir(parents=True, exist_ok=True)
-        given.html.open("a").close()
-    if given.png is not None:
-        given.png.mkdir(parents=True, exist_ok=True)
+    # Find output paths that cannot be written before the comparison, which may take minutes.
+    if arguments.html is not None:
+        arguments.html.parent.mkdir(parents=True, exist_ok=True)
+        arguments.html.open("a").close()
+    if arguments.png is not None:
+        arguments.png.mkdir(parents=True, exist_ok=True)
         matplotlib_figure((1, 1))
     results: dict[str, Comparison] = {}
     for name, graph in graphs.items():
-        results[name] = compare(graph, given.partitioners, given.budgets)
+        results[name] = compare(graph, arguments.partitioners, arguments.budgets)
         _print(f"{name}: {results[name]}\n")
-    if given.html is not None:
-        given.html.write_text(to_html(results), encoding="utf-8")
-    if given.png is not None:
+    if arguments.html is not None:
+        arguments.html.write_text(to_html(results), encoding="utf-8")
+    if arguments.png is not None:
         for name, comparison in results.items():
             stem = Path(name).name.partition(".")[0]
             for kind, plot in (("timeline", plot_timeline), ("pareto", plot_pareto)):
-                plot(comparison, stem).savefig(given.png / f"{stem}-{kind}.png", dpi=100)
+                plot(comparison, stem).savefig(arguments.png / f"{stem}-{kind}.png", dpi=100)
 
 
 def _print(text: str) -> None:

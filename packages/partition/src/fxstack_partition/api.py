@@ -1,4 +1,4 @@
-"""``partition``: the one call that cuts a joint graph."""
+"""``partition`` cuts a joint graph with a partitioner, and checks the result of a partitioner from outside the package."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def partition(
             partition of ``joint``. The text names the node and the rule.
     """
     if not isinstance(joint, StageGraph):
-        msg = f"expected a joint StageGraph, got {type(joint).__name__}; JointGraph.from_aot takes in torch's"
+        msg = f"expected a joint StageGraph, got {type(joint).__name__}; JointGraph.from_aot converts torch's joint graph"
         raise TypeError(msg)
     chosen = REGISTRY.get(name) if isinstance(name, str) else name
     if not callable(chosen):
@@ -38,7 +38,7 @@ def partition(
         part = chosen(joint, options)
     if not str(getattr(chosen, "__module__", "")).startswith("fxstack_partition."):
         if not isinstance(part, Partition):
-            msg = f"the partitioner {chosen!r} returned {part!r}, which is no Partition; see extract"
+            msg = f"the partitioner {chosen!r} returned {part!r}, which is no Partition; build one with fxstack_partition.extract"
             raise PartitionError(msg)
         check_partition(joint, part)
     return part

@@ -8,7 +8,7 @@ from fxstack_interchange import Partition, StageGraph
 from fxstack_interchange.passes import run_passes
 from fxstack_partition.extraction.passes import MIN_CUT, Cutting, text
 from fxstack_partition.joint.joint import JointFacts
-from fxstack_partition.mincut.network import Network, Weights, build
+from fxstack_partition.mincut.network import Network, Weights, build_flow_network
 from fxstack_partition.options import PartitionOptions
 from fxstack_partition.policy.policy import (
     MIN_CUT_RULES,
@@ -17,14 +17,14 @@ from fxstack_partition.policy.policy import (
     SELECTIVE_TAGS,
     USER_TAGS,
     Rule,
-    wanted_tag,
+    effective_tag,
 )
 from fxstack_partition.registry import register
 
 
 def cut_with_rules(joint: StageGraph, rules: tuple[Rule, ...], options: PartitionOptions) -> Partition:
     """Partition by the cheapest cut that ``rules`` allow."""
-    state = Cutting(joint, options, lambda facts, options: build(facts, rules, options))
+    state = Cutting(joint, options, lambda facts, options: build_flow_network(facts, rules, options))
     return run_passes("partition", MIN_CUT, state, text).partition
 
 
@@ -66,13 +66,13 @@ def sac(joint: StageGraph, options: PartitionOptions) -> Partition:
 
 
 def _sac_network(facts: JointFacts, options: PartitionOptions) -> Network:
-    tags = {node: wanted_tag(node, options) for node in facts.nodes[:-1]}
+    tags = {node: effective_tag(node, options) for node in facts.nodes[:-1]}
     weights = Weights(facts, options)
 
     def penalty(node: Node) -> int:
-        return WEIGHT * weights.of(node) if tags[node] == "prefer_save" else 0
+        return WEIGHT * weights.save_cost(node) if tags[node] == "prefer_save" else 0
 
     def dearer(node: Node) -> int:
         return WEIGHT if tags[node] == "prefer_recompute" else 1
 
-    return build(facts, SAC_RULES, options, penalty, factor=dearer)
+    return build_flow_network(facts, SAC_RULES, options, penalty, factor=dearer)

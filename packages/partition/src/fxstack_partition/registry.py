@@ -1,4 +1,4 @@
-"""Partitioners by name: those of this package, of the program, and of installed packages.
+"""Partitioners by name: from this package, from the program, and from installed packages.
 
 An installed package registers a partitioner through the entry-point group ``fxstack.partitioners``, a program
 or notebook through ``@register("name")``.

@@ -29,7 +29,7 @@ from fxstack_capture.torch_side.global_state import state
 from fxstack_capture.torch_side.subclasses.suspended_modes import without_classes, without_modes
 from fxstack_capture.trace.records import CapturedCode
 from fxstack_interchange.passes import StoppedAfterPass
-from fxstack_interchange.torch_facts.torch_errors import found
+from fxstack_interchange.torch_facts.torch_errors import torch_error_types
 
 Backend = Callable[[Any, list[Any]], Callable[..., Any]]
 
@@ -127,7 +127,7 @@ def compile_graph(
             compiled = backend(captured.graph_module, example_inputs)
     except StoppedAfterPass:
         raise
-    except (SkipFrame, *found("SkipFrame")) as reason:
+    except (SkipFrame, *torch_error_types("SkipFrame")) as reason:
         raise graph_break("skipped-by-backend", str(reason)) from None
     except _DECLINING as error:
         detail = f"{name_of(backend)} on the graph captured from {where}: {type(error).__name__}: {error}"

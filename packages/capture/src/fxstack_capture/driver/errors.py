@@ -7,7 +7,7 @@ from typing import Final
 from fxstack_capture.breaks import READS_DATA, BreakRecord, graph_break
 from fxstack_capture.guards.explain import GuardFailure
 from fxstack_capture.guards.records import TorchStateIs
-from fxstack_interchange.torch_facts.torch_errors import CompilerError, found
+from fxstack_interchange.torch_facts.torch_errors import CompilerError, torch_error_types
 
 
 class Unsupported(CompilerError, of_torch="Unsupported"):  # noqa: N818 - the name that users of torch.compile know
@@ -36,7 +36,7 @@ class DataDependentError(Unsupported, of_torch="UserError"):
     @property
     def error_type(self) -> object:
         """The member of torch's enumeration, or None as long as it is not loaded."""
-        return next((kinds.DYNAMIC_CONTROL_FLOW for kinds in found("UserErrorType")), None)
+        return next((kinds.DYNAMIC_CONTROL_FLOW for kinds in torch_error_types("UserErrorType")), None)
 
 
 class OperatorError(Unsupported, of_torch="UncapturedHigherOrderOpError"):

@@ -19,9 +19,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from fxstack_functionalize.tracer.aten_tracer import AtenTracer
-from fxstack_interchange.operators.attention import Attention, NotSingleError, Operand, single_graphs
-from fxstack_interchange.operators.attention_operators import attention_operator, changed
-from fxstack_interchange.operators.dense_attention import dense_attention, over_all
+from fxstack_interchange.operators.attention import (
+    Attention,
+    Operand,
+    UnsupportedModifierError,
+    trace_attention,
+)
+from fxstack_interchange.operators.attention_operators import attention_operator, buffers_with_gradients
+from fxstack_interchange.operators.dense_attention import dense_attention, vectorize_over_scores
 
 Modifier = Callable[..., Tensor]
 
@@ -55,8 +60,8 @@ def flex_attention(  # noqa: PLR0917 - the operator's own signature
         if results is not None:
             return results
     tracer.tag(RECOMPUTE_TAG)
-    score = over_all(score_mod, 1, len(score_buffers))
-    mask = over_all(block_mask[-1], 0, len(mask_buffers))
+    score = vectorize_over_scores(score_mod, 1, len(score_buffers))
+    mask = vectorize_over_scores(block_mask[-1], 0, len(mask_buffers))
     with torch.autocast(query.device.type, enabled=False):
         return dense_attention(
             query,
@@ -88,10 +93,10 @@ def _whole(
     of_scores, of_mask = ([order[id(x)] for x in of_function] for of_function in buffers)
     tables, blocks = _tables(block_mask)
     try:
-        attention = single_graphs(
+        attention = trace_attention(
             score_mod,
             block_mask[-1],
-            places=(of_scores, of_mask),
+            operand_positions=(of_scores, of_mask),
             buffers=[Operand(x.dim(), x.dtype, _wants_gradient(x)) for x in tensors],
             numbers=len(numbers),
             device=query.device,
@@ -99,7 +104,7 @@ def _whole(
             blocks=blocks,
             gradients=any(_wants_gradient(x) for x in (*inputs, *tensors)),
         )
-    except NotSingleError:
+    except UnsupportedModifierError:
         return None
     tables = tables if attention.blocks else []
     results: tuple[Tensor, Tensor, Tensor]
@@ -159,6 +164,6 @@ class _Attention(torch.autograd.Function):
             torch.zeros_like(out) if grad_out is None else grad_out,
             [] if grad_sums is None else [grad_sums],
         )
-        gradient_of = dict(zip(changed(ctx.attention), gradients[3:], strict=True))
+        gradient_of = dict(zip(buffers_with_gradients(ctx.attention), gradients[3:], strict=True))
         of_buffers = [gradient_of.get(k) for k in range(len(buffers))]
         return (None, None, None, *gradients[:3], *of_buffers)

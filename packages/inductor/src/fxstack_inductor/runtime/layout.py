@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from fxstack_inductor.errors import NotFiniteError, UnexpectedResult, WrongFakeError
-from fxstack_interchange.operators.custom_operators import described
+from fxstack_interchange.operators.custom_operators import describe_fake_function
 from fxstack_interchange.user_warnings import warn_user
 
 
@@ -111,7 +111,7 @@ def _checked(value: object, operator: str, plan: Plan) -> torch.Tensor:
 
 def _text(operator: str, returned: str, declared: str) -> str:
     return (
-        f"{described(operator)} is wrong: the operator {returned}, the fake function says {declared}. Compiled code "
+        f"{describe_fake_function(operator)} is wrong: the operator {returned}, the fake function says {declared}. Compiled code "
         "relies on the fake function. Correct it; torch.library.opcheck tests it."
     )
 

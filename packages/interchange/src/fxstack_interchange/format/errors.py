@@ -1,4 +1,4 @@
-"""The errors of the format. Each message says what is wrong, where it is, and how to correct it."""
+"""The errors of the format. Each message states the defect, its place and the correction."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-MOST_CHARACTERS = 500
-"""The longest message of ``load``: a damaged file must not decide its length."""
+MAX_MESSAGE_LENGTH = 500
+"""Limit of characters in a message of ``load``, which a damaged file must not make longer."""
 
 
 class InterchangeError(ValueError):
@@ -23,17 +23,17 @@ class LoadError(InterchangeError):
 
 
 @contextmanager
-def checking(what: str, passing: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Turn exceptions into a short ``LoadError`` that names the checked part, except those of ``passing``."""
+def checking(part: str, reraised: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Turn exceptions into a short ``LoadError`` that names the checked part, except exceptions of types in ``reraised``."""
     try:
         yield
-    except passing:
+    except reraised:
         raise
     except Exception as error:
         text = str(error) if isinstance(error, LoadError) else f"{type(error).__name__}: {error}"
-        text = f"{what}: {text}"
-        short = text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 3]}..."
-        raise LoadError(short) from error
+        text = f"{part}: {text}"
+        shortened = text if len(text) <= MAX_MESSAGE_LENGTH else f"{text[: MAX_MESSAGE_LENGTH - 3]}..."
+        raise LoadError(shortened) from error
 
 
 @dataclass(frozen=True, slots=True)

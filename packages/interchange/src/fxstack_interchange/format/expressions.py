@@ -109,15 +109,15 @@ class _Reader:
         self._at = 0
 
     def _split(self, text: str) -> list[tuple[str, str]]:
-        found: list[tuple[str, str]] = []
+        tokens: list[tuple[str, str]] = []
         at = 0
         while at < len(text.rstrip()):
             match = _TOKEN.match(text, at)
             if match is None or match.lastgroup is None:
                 raise self.error(f"unexpected {text[at : at + 10]!r}")
-            found.append((match.lastgroup, match[match.lastgroup]))
+            tokens.append((match.lastgroup, match[match.lastgroup]))
             at = match.end()
-        return found
+        return tokens
 
     def error(self, why: str) -> LoadError:
         return LoadError(f"malformed size expression {self._text[:200]!r}: {why}")

@@ -9,13 +9,13 @@ from torch.fx import Node
 
 METADATA_KEYS: dict[str, str] = {
     "val": "the node's value: a fake tensor, a symbolic or plain number, or a nest of them",
-    "stack_trace": "where in the user's program the node comes from, in the form of a traceback",
+    "stack_trace": "the line of the user's program that the node comes from, as a traceback",
     "nn_module_stack": "the modules around the call: an ordered map from path to (qualified name, class)",
     "source_fn_stack": "the torch functions the node was decomposed from: pairs of (name, target)",
     "original_name": "the name of the captured node that this node comes from",
     "recompute": "must_save, prefer_save, must_recompute or prefer_recompute",
-    "custom": "what torch.fx.traceback.annotate says of the node; never saved",
-    "unbacked_bindings": "which part of the value defines which data-dependent symbol",
+    "custom": "annotations by torch.fx.traceback.annotate; never saved",
+    "unbacked_bindings": "for each data-dependent symbol, the part of the value that defines it",
     "example_value": "the same as val, for backends in the style of torch.compile; never saved",
 }
 
@@ -29,8 +29,8 @@ _FRAME = re.compile(r'File "(?P<file>.*)", line (?P<line>\d+)(?:, in (?P<functio
 def user_stack(node: Node) -> list[tuple[str, int, str]]:
     """Return file, line and function of each frame in the node's stack trace, outermost first."""
     trace = node.meta.get("stack_trace")
-    found = _FRAME.finditer(trace) if isinstance(trace, str) else ()
-    return [(match["file"], int(match["line"]), match["function"] or "") for match in found]
+    matches = _FRAME.finditer(trace) if isinstance(trace, str) else ()
+    return [(match["file"], int(match["line"]), match["function"] or "") for match in matches]
 
 
 def user_line(node: Node) -> str | None:
@@ -38,10 +38,10 @@ def user_line(node: Node) -> str | None:
 
     Return None if there is none.
     """
-    found = user_frame(node)
-    if found is None:
+    frame = user_frame(node)
+    if frame is None:
         return None
-    file, line, text = found
+    file, line, text = frame
     return f"{file}:{line}: {text}" if text else f"{file}:{line}"
 
 
@@ -54,7 +54,7 @@ def user_frame(node: Node) -> tuple[str, int, str] | None:
 
 
 def frames(node: Node) -> Iterator[tuple[str, int, str]]:
-    """Return file, line and source text of the frames in the node's stack trace, the innermost first."""
+    """Yield file, line and source text of the frames in the node's stack trace, innermost first."""
     trace = node.meta.get("stack_trace")
     lines = trace.rstrip().splitlines() if isinstance(trace, str) else []
     for index in range(len(lines) - 1, -1, -1):

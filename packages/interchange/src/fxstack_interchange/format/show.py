@@ -30,8 +30,8 @@ _DTYPES = {
 }
 
 
-MOST_LINES: Final = 25
-"""The most lines that ``str`` and ``repr`` of a public object have."""
+MAX_LINES: Final = 25
+"""Limit of lines in ``str`` and ``repr`` of a public object."""
 _WIDTH: Final = 160
 _SHORT: Final = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 60
@@ -39,11 +39,11 @@ _SHORT.maxlevel = 2
 
 
 def first_lines(text: str) -> str:
-    """Return ``text``, or its beginning with the number of lines that are left out."""
+    """Return ``text``, or its first lines and the number of omitted lines. For ``__str__``."""
     lines = text.splitlines()
-    if len(lines) <= MOST_LINES:
+    if len(lines) <= MAX_LINES:
         return text
-    kept = [line if len(line) <= _WIDTH else f"{line[: _WIDTH - 3]}..." for line in lines[: MOST_LINES - 1]]
+    kept = [line if len(line) <= _WIDTH else f"{line[: _WIDTH - 3]}..." for line in lines[: MAX_LINES - 1]]
     return "\n".join([*kept, f"... {len(lines) - len(kept)} more lines; .details() has all"])
 
 

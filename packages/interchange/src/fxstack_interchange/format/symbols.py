@@ -34,8 +34,9 @@ def describe_symbol(symbol: sympy.Symbol, shape_env: object) -> dict[str, Any]:
 
 
 def _hints(shape_env: object) -> dict[sympy.Symbol, Any]:
-    found = getattr(shape_env, "backed_var_to_val", None)
-    return found if found is not None else getattr(shape_env, "var_to_val", {})
+    """Return the values of the symbols at capture. The attribute's name depends on the release of torch."""
+    backed = getattr(shape_env, "backed_var_to_val", None)
+    return backed if backed is not None else getattr(shape_env, "var_to_val", {})
 
 
 def _number(value: object) -> int | float | None:
@@ -89,10 +90,12 @@ class SymbolTable:
         return self._env().create_symintnode(expr, hint=self._hint(expr, int))
 
     def floating(self, text: object) -> Any:
+        """Return a SymFloat for the text of an expression."""
         expr = self.expression(text)
         return self._env().create_symfloatnode(expr, hint=self._hint(expr, float))
 
     def boolean(self, text: object) -> Any:
+        """Return a SymBool for the text of an expression."""
         return self._env().create_symboolnode(self.expression(text))
 
     def _env(self) -> ShapeEnv:
@@ -101,11 +104,11 @@ class SymbolTable:
         return self.shape_env
 
     def _hint(self, expr: sympy.Expr, kind: type[int | float]) -> Any:
-        known = _hints(self.shape_env)
-        if not expr.free_symbols <= known.keys():
+        hints = _hints(self.shape_env)
+        if not expr.free_symbols <= hints.keys():
             return None
         try:
-            return kind(expr.xreplace(known))
+            return kind(expr.xreplace(hints))
         except (TypeError, ValueError) as error:
             raise LoadError(f"size expression {expr} has no value at the hints") from error
 

@@ -49,9 +49,9 @@ def verify(graph: StageGraph, rules: tuple[Rule, ...] | None = None) -> None:
     Raises:
         VerificationError: lists every violation with node, rule and the user's source line.
     """
-    found = tuple(violations(graph, RULES if rules is None else rules))
-    if found:
-        raise VerificationError(graph.signature.stage.value, found)
+    broken = tuple(violations(graph, RULES if rules is None else rules))
+    if broken:
+        raise VerificationError(graph.signature.stage.value, broken)
 
 
 def violations(graph: StageGraph, rules: tuple[Rule, ...]) -> Iterator[Violation]:
@@ -74,16 +74,18 @@ def _outputs(nodes: tuple[Node, ...]) -> tuple[Any, ...] | None:
     return tuple(values) if isinstance(values, tuple | list) else None
 
 
-Found = Iterator[tuple[Node | str | None, str]]
+Violations = Iterator[tuple[Node | str | None, str]]
 
 
-def _names(facts: Facts) -> Found:
+def _names(facts: Facts) -> Violations:
+    """Check that no two nodes have the same name: files and specifications refer to nodes by name."""
     for name, count in Counter(node.name for node in facts.nodes).items():
         if count > 1:
             yield name, f"{count} nodes have this name"
 
 
-def _order(facts: Facts) -> Found:
+def _order(facts: Facts) -> Violations:
+    """Check that each node comes after its arguments."""
     seen: set[Node] = set()
     for node in facts.nodes:
         for arg in node.all_input_nodes:
@@ -92,7 +94,8 @@ def _order(facts: Facts) -> Found:
         seen.add(node)
 
 
-def _inputs(facts: Facts) -> Found:
+def _inputs(facts: Facts) -> Violations:
+    """Check that input specifications and placeholders correspond, in order."""
     specs = facts.signature.inputs
     if len(specs) != len(facts.placeholders):
         yield None, f"{len(facts.placeholders)} placeholders, {len(specs)} input specifications"
@@ -104,7 +107,8 @@ def _inputs(facts: Facts) -> Found:
             )
 
 
-def _output_specs(facts: Facts) -> Found:
+def _output_specs(facts: Facts) -> Violations:
+    """Check that output specifications and the flat output tuple correspond, in order."""
     specs = facts.signature.outputs
     if facts.outputs is None:
         yield "output", "a graph ends in one output node that holds a flat tuple"
@@ -139,14 +143,15 @@ _OUTPUT_KINDS: dict[Stage, frozenset[OutputKind]] = {
 }
 
 
-_LATE = {(_IN.TANGENT, True): 2, (_IN.TANGENT, False): 2, (_IN.RNG_STATE, True): 3}
+_BACKWARD_INPUT_RANKS = {(_IN.TANGENT, True): 2, (_IN.TANGENT, False): 2, (_IN.RNG_STATE, True): 3}
 """Sort rank of the inputs that the backward of a joint graph receives when it runs.
 
 The key is the kind, and whether the target is ``"backward"``.
 """
 
 
-def _kinds(facts: Facts) -> Found:
+def _kinds(facts: Facts) -> Violations:
+    """Check that the stage may have inputs and outputs of these kinds."""
     stage = facts.signature.stage
     for spec in facts.signature.inputs:
         if spec.kind not in _INPUT_KINDS[stage]:
@@ -156,7 +161,7 @@ def _kinds(facts: Facts) -> Found:
             yield item.name, f"a {stage.value} graph has no {item.kind.value} outputs"
 
 
-def _targets(facts: Facts) -> Found:
+def _targets(facts: Facts) -> Violations:
     """Check that each input or output that a specification refers to exists."""
     inputs = {s.name for s in facts.signature.inputs} | {s.target for s in facts.signature.inputs}
     outputs = {s.name for s in facts.signature.outputs}
@@ -177,7 +182,7 @@ def _targets(facts: Facts) -> Found:
             yield spec.name, f"the tangent of {spec.target!r}, which is not an output"
 
 
-def _groups(facts: Facts) -> Found:
+def _groups(facts: Facts) -> Violations:
     """Check the order of inputs and outputs that ``StageGraph`` prescribes."""
     inputs = facts.signature.inputs
     outputs = facts.signature.outputs
@@ -185,7 +190,7 @@ def _groups(facts: Facts) -> Found:
     if stage is Stage.JOINT:
         yield from _sorted(
             [s.name for s in inputs],
-            [_LATE.get((s.kind, s.target == "backward"), 0) for s in inputs],
+            [_BACKWARD_INPUT_RANKS.get((s.kind, s.target == "backward"), 0) for s in inputs],
             "primals, tangents, random states of the backward",
         )
         ranks = [int(s.kind is _OUT.GRADIENT) for s in outputs]
@@ -198,7 +203,7 @@ def _groups(facts: Facts) -> Found:
         yield from _sorted([s.name for s in outputs], ranks, "outputs, saved tensors, saved numbers")
     if stage is Stage.BACKWARD:
         ranks = [
-            _LATE.get((s.kind, True), int(_is_number(node)))
+            _BACKWARD_INPUT_RANKS.get((s.kind, True), int(_is_number(node)))
             for s, node in zip(inputs, facts.placeholders, strict=False)
         ]
         yield from _sorted(
@@ -207,17 +212,18 @@ def _groups(facts: Facts) -> Found:
 
 
 def _is_number(value: object) -> bool:
-    held = value.meta.get("val") if isinstance(value, Node) else value
-    return not isinstance(held, torch.Tensor)
+    tensor_or_number = value.meta.get("val") if isinstance(value, Node) else value
+    return not isinstance(tensor_or_number, torch.Tensor)
 
 
-def _sorted(names: list[str | None], ranks: list[Any], order: str) -> Found:
+def _sorted(names: list[str | None], ranks: list[Any], order: str) -> Violations:
+    """Yield each name whose rank is lower than the rank before it. ``order`` describes the order in the message."""
     for name, before, after in zip(names[1:], ranks, ranks[1:], strict=False):
         if after < before:
             yield name, f"is out of order: the order must be {order}"
 
 
-def _declared(facts: Facts) -> Found:
+def _declared(facts: Facts) -> Violations:
     """Check that the signature describes each symbol once, with a range that is not empty."""
     declared = Counter(spec.name for spec in facts.signature.symbols)
     for name, count in declared.items():
@@ -228,11 +234,13 @@ def _declared(facts: Facts) -> Found:
             yield spec.name, f"the symbol's range {spec.lower}..{spec.upper} is empty"
 
 
-def _symbols(facts: Facts) -> Found:
+def _symbols(facts: Facts) -> Violations:
     """Check that an explicit input, or a node with a data-dependent result, binds every symbol."""
     bound: set[str] = set()
     tangents = {spec.name for spec in facts.signature.inputs_of(_IN.TANGENT)}
-    found_later = {str(symbol) for node in facts.nodes for symbol in node.meta.get("unbacked_bindings") or ()}
+    data_dependent = {
+        str(symbol) for node in facts.nodes for symbol in node.meta.get("unbacked_bindings") or ()
+    }
     for spec, node in zip(facts.signature.inputs, facts.placeholders, strict=False):
         if spec.kind is _IN.SYMBOL:
             bound.add(str(spec.target))
@@ -245,14 +253,15 @@ def _symbols(facts: Facts) -> Found:
         for symbol, _ in symbols_in(node.meta.get("val")):
             name = str(symbol)
             # The size of a tangent may be an unbacked symbol that the forward computes from data.
-            if node.name in tangents and name in found_later:
+            if node.name in tangents and name in data_dependent:
                 continue
             if name not in bound and name not in reported:
                 reported.add(name)
                 yield node, f"its size contains the symbol {name}, which no symbol input defines"
 
 
-def _metadata(facts: Facts) -> Found:
+def _metadata(facts: Facts) -> Violations:
+    """Check that metadata keys are documented and that recompute tags are known."""
     for node in facts.nodes:
         for key in node.meta:
             if key not in METADATA_KEYS:
@@ -262,18 +271,20 @@ def _metadata(facts: Facts) -> Found:
             yield node, f"recompute is {tag!r}, must be one of {', '.join(RECOMPUTE_TAGS)}"
 
 
-def _values(facts: Facts) -> Found:
+def _values(facts: Facts) -> Violations:
+    """Check that each node that computes a value has the value in its metadata."""
     for node in facts.nodes:
         if node.op in ("placeholder", "call_function", "call_method") and "val" not in node.meta:
             yield node, "has no value in its metadata ('val')"
 
 
-def _operators(facts: Facts) -> Found:
+def _operators(facts: Facts) -> Violations:
+    """Check that each call is a call of an ATen operator or of arithmetic on sizes."""
     for node in facts.nodes:
         if node.op in ("call_method", "call_module"):
             yield node, f"{node.op} in a graph of ATen operators"
         elif node.op == "call_function" and not _is_low_level(node.target):
-            yield (node, f"calls {_shown(node.target)}, which is not an ATen operator or size arithmetic")
+            yield (node, f"calls {_name_of(node.target)}, which is not an ATen operator or size arithmetic")
 
 
 def _is_low_level(target: object) -> bool:
@@ -283,11 +294,11 @@ def _is_low_level(target: object) -> bool:
     return module in ("_operator", "operator", "math", "builtins", "torch")
 
 
-def _shown(target: object) -> str:
+def _name_of(target: object) -> str:
     return str(getattr(target, "__qualname__", target))
 
 
-def _functional(facts: Facts) -> Found:
+def _functional(facts: Facts) -> Violations:
     """Check that a graph mutates only inputs, by ``copy_``, after every other node that reads the input."""
     for index, node in enumerate(facts.nodes):
         if not isinstance(node.target, OpOverload) or not node.target._schema.is_mutable:

@@ -1,1 +1,1 @@
-"""Where an error of a compiled graph comes from: the lines of the program in place of those of generated code."""
+"""Tracebacks that show the program's lines in place of generated code, for errors of compiled graphs."""

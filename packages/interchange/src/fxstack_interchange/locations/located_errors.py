@@ -14,14 +14,17 @@ from fxstack_interchange.operators.origins import ORIGIN, SOURCE
 
 
 def stack_traces(graph: fx.Graph) -> dict[str, str]:
-    """Return the stack traces of the nodes of ``graph``, by the names of the nodes and of the captured nodes."""
+    """Return the stack traces of the nodes of ``graph``, by node name and by name of the captured node."""
     nodes = [(node, trace) for node in graph.nodes if (trace := node.meta.get("stack_trace"))]
     captured = {node.meta.get("original_name", node.name): trace for node, trace in nodes}
     return captured | {node.name: trace for node, trace in nodes}
 
 
-def located(traceback: TracebackType | None, traces: Mapping[str, str]) -> TracebackType | None:
-    """Return the traceback with the frames of the program, or None if the operator is unknown."""
+def locate_traceback(traceback: TracebackType | None, traces: Mapping[str, str]) -> TracebackType | None:
+    """Return a traceback with the program's frames in place of generated frames.
+
+    ``traces`` are the ``stack_traces`` of the graph. Return None if no frame runs a node of the graph.
+    """
     while traceback is not None:
         trace = _trace_at(traceback.tb_frame, traceback.tb_lineno, traces)
         if trace:
@@ -51,7 +54,7 @@ _ENTRY = re.compile(r'File "(?P<file>.*)", line (?P<line>\d+), in (?P<name>.*)')
 
 
 def _frames(trace: str) -> Iterator[tuple[CodeType, int]]:
-    """Yield a code object with the names of each frame of a stack trace, and its line."""
+    """Yield, for each frame of a stack trace, a code object with the frame's names, and its line."""
     for entry in _ENTRY.finditer(trace):
         name = entry["name"]
         code = _empty.__code__.replace(

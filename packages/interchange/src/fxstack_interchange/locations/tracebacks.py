@@ -21,9 +21,7 @@ def _never_started() -> Generator[None]:
 
 
 class TracebackStub:
-    """Makes, once, the frame that stands for all frames of one code object. Does not keep the code
-    alive.
-    """
+    """Creates one frame that stands for all frames of a code object. It does not keep the code object alive."""
 
     __slots__ = ("_generator", "_names")
 
@@ -33,7 +31,7 @@ class TracebackStub:
 
     @property
     def frame(self) -> FrameType:
-        """The frame; made anew when ``traceback.clear_frames`` has finished it."""
+        """Return the frame. Create a new frame if ``traceback.clear_frames`` has finished the old one."""
         frame = None if self._generator is None else self._generator.gi_frame
         if frame is not None:
             return frame
@@ -46,10 +44,10 @@ class TracebackStub:
 
 
 def is_stub(frame: FrameType) -> bool:
-    """Whether a frame was made for a traceback of interpreted code."""
+    """Whether ``frame`` is the frame of a ``TracebackStub``."""
     return frame.f_code.co_code == _never_started.__code__.co_code
 
 
 def add_entry(following: TracebackType | None, stub: TracebackStub, line: int) -> TracebackType:
-    """A traceback whose first entry is the frame of ``stub`` at ``line``."""
+    """Return a traceback whose first entry is the frame of ``stub`` at ``line``."""
     return TracebackType(following, stub.frame, -1, line)

@@ -26,8 +26,8 @@ from fxstack_interchange.torch_compat import FakeTensorMode
 Modifier = Callable[..., torch.Tensor]
 
 aten = torch.ops.aten
-CONSTANTS_OF_TRUE = frozenset({aten.ones.default, aten.new_ones.default, aten.ones_like.default})
-PUTS = frozenset(
+TRUE_CONSTANTS = frozenset({aten.ones.default, aten.new_ones.default, aten.ones_like.default})
+INDEX_PUTS = frozenset(
     {
         aten.index_put.default,
         aten.index_put_.default,
@@ -38,8 +38,11 @@ PUTS = frozenset(
 NOTHING = frozenset({aten.new_zeros.default, aten.zeros.default, aten.zeros_like.default})
 
 
-class NotSingleError(Exception):
-    """A function does more than compute one number from numbers, or it has no gradient of this form."""
+class UnsupportedModifierError(Exception):
+    """A score or mask function cannot be inlined: it does not compute one number, or its gradient is not additions.
+
+    The caller then uses ordinary operators on all scores.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,7 @@ class Attention:
 
     @property
     def key(self) -> str:
-        """A key that is equal for attentions that compute the same."""
+        """Return a key that is equal for attentions with equal graphs and options. It becomes the operator's name."""
         graphs = [None if g is None else _text(g) for g in (self.score, self.mask, self.gradient)]
         text = repr((graphs, self.additions, self.scale, self.blocks))
         return hashlib.sha256(text.encode()).hexdigest()[:24]
@@ -78,25 +81,25 @@ def _text(module: GraphModule) -> str:
 
     The code refers to constants only by generated names, so it does not distinguish their values.
     """
-    found = (n for n in module.graph.nodes if n.op == "get_attr")
-    constants = [(str(n.target), repr(getattr(module, str(n.target)))) for n in found]
+    constants_read = (n for n in module.graph.nodes if n.op == "get_attr")
+    constants = [(str(n.target), repr(getattr(module, str(n.target)))) for n in constants_read]
     return f"{module.code}{constants}"
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """The properties of a buffer that the graphs depend on."""
+    """A buffer of a score or mask function. ``gradient``: the buffer requires a gradient."""
 
     rank: int
     dtype: torch.dtype
     gradient: bool
 
 
-def single_graphs(
+def trace_attention(
     score: Modifier,
     mask: Modifier,
     *,
-    places: tuple[Sequence[int], Sequence[int]],
+    operand_positions: tuple[Sequence[int], Sequence[int]],
     buffers: Sequence[Operand],
     numbers: int,
     device: torch.device,
@@ -104,80 +107,88 @@ def single_graphs(
     blocks: tuple[int, int] | None,
     gradients: bool,
 ) -> Attention:
-    """Return the graphs of ``score(score, b, h, m, n, *own)`` and ``mask(b, h, m, n, *own)``.
+    """Return the graphs of ``score(score, b, h, m, n, *captured)`` and ``mask(b, h, m, n, *captured)``.
 
-    ``places`` lists for each function the positions of its arguments ``own`` in ``(*buffers, *numbers)``.
-    ``gradients`` says whether to make the gradient graph.
+    ``operand_positions`` lists for each function the positions of its arguments ``captured`` in ``(*buffers, *numbers)``.
+    With ``gradients``, also trace the gradient graph.
 
     Raises:
-        NotSingleError: a function does not compute one number from numbers and elements of buffers.
+        UnsupportedModifierError: a function does not compute one number from numbers and elements of buffers.
     """
     tracer = _Tracer(buffers, numbers, device)
-    found: list[Attention | BaseException] = []
+    results: list[Attention | BaseException] = []
 
     def trace() -> None:  # A separate thread has none of the tracing modes that surround this call.
         try:
-            plain = tracer.score(score, places[0])
-            seen = tracer.mask(mask, places[1])
-            gradient, additions = tracer.gradient(score, places[0]) if gradients else (None, ())
-            found.append(Attention(plain, seen, gradient, additions, scale, blocks if seen else None))
+            score_graph = tracer.score(score, operand_positions[0])
+            mask_graph = tracer.mask(mask, operand_positions[1])
+            gradient, additions = tracer.gradient(score, operand_positions[0]) if gradients else (None, ())
+            results.append(
+                Attention(score_graph, mask_graph, gradient, additions, scale, blocks if mask_graph else None)
+            )
         except Exception as error:
-            found.append(error)
+            results.append(error)
 
     thread = Thread(target=trace)
     thread.start()
     thread.join()
-    if isinstance(made := found[0], Attention):
-        return made
-    raise NotSingleError(str(made)) from made
+    if isinstance(outcome := results[0], Attention):
+        return outcome
+    raise UnsupportedModifierError(str(outcome)) from outcome
 
 
 @dataclass(frozen=True, slots=True)
 class _Tracer:
+    """Traces score and mask functions on 0-d fake tensors."""
+
     buffers: Sequence[Operand]
     numbers: int
     device: torch.device
 
-    def score(self, function: Modifier, places: Sequence[int]) -> GraphModule:
+    def score(self, function: Modifier, operand_positions: Sequence[int]) -> GraphModule:
         mode, (score, *rest) = self._examples()
 
         def call(score: object, *rest: object) -> Any:
-            own = rest[POSITIONS:]
-            return function(score, *rest[:POSITIONS], *(own[k] for k in places))
+            captured = rest[POSITIONS:]
+            return function(score, *rest[:POSITIONS], *(captured[k] for k in operand_positions))
 
-        return _checked(_traced(mode, call, (score.detach(), *rest)))
+        return _require_scalars(_trace(mode, call, (score.detach(), *rest)))
 
-    def mask(self, function: Modifier, places: Sequence[int]) -> GraphModule | None:
+    def mask(self, function: Modifier, operand_positions: Sequence[int]) -> GraphModule | None:
         mode, (_, *rest) = self._examples()
 
         def call(*rest: object) -> Any:
-            own = rest[POSITIONS:]
-            return function(*rest[:POSITIONS], *(own[k] for k in places))
+            captured = rest[POSITIONS:]
+            return function(*rest[:POSITIONS], *(captured[k] for k in operand_positions))
 
-        made = _checked(_traced(mode, call, rest))
-        result = made.graph.output_node().args[0]
-        always = getattr(result, "target", None) in CONSTANTS_OF_TRUE
-        return None if always else made
+        module = _require_scalars(_trace(mode, call, rest))
+        result = module.graph.output_node().args[0]
+        always = getattr(result, "target", None) in TRUE_CONSTANTS
+        return None if always else module
 
-    def gradient(self, function: Modifier, places: Sequence[int]) -> tuple[GraphModule, tuple[Addition, ...]]:
+    def gradient(
+        self, function: Modifier, operand_positions: Sequence[int]
+    ) -> tuple[GraphModule, tuple[Addition, ...]]:
         mode, examples = self._examples()
         with mode:
             grad = torch.zeros((), device=self.device)
-        wanted = [k for k, buffer in enumerate(self.buffers) if buffer.gradient and k in places]
+        differentiated = [
+            k for k, buffer in enumerate(self.buffers) if buffer.gradient and k in operand_positions
+        ]
 
         def call(score: Any, *rest: Any) -> Any:
-            positions, given = rest[:POSITIONS], rest[POSITIONS]
-            own = rest[POSITIONS + 1 :]
-            made = function(score, *positions, *(own[k] for k in places))
-            sources = [score, *(own[k] for k in wanted)]
-            if not made.requires_grad:
-                return [torch.zeros_like(given), *(None for _ in wanted)]
-            found = torch.autograd.grad(made, sources, given.to(made.dtype), allow_unused=True)
-            first = torch.zeros_like(given) if found[0] is None else found[0]
-            return [first, *found[1:]]
+            positions, grad_output = rest[:POSITIONS], rest[POSITIONS]
+            captured = rest[POSITIONS + 1 :]
+            value = function(score, *positions, *(captured[k] for k in operand_positions))
+            sources = [score, *(captured[k] for k in differentiated)]
+            if not value.requires_grad:
+                return [torch.zeros_like(grad_output), *(None for _ in differentiated)]
+            gradients = torch.autograd.grad(value, sources, grad_output.to(value.dtype), allow_unused=True)
+            score_gradient = torch.zeros_like(grad_output) if gradients[0] is None else gradients[0]
+            return [score_gradient, *gradients[1:]]
 
         arguments = (*examples[: POSITIONS + 1], grad, *examples[POSITIONS + 1 :])
-        return _with_additions(_traced(mode, call, arguments), wanted, self.buffers)
+        return _replace_by_additions(_trace(mode, call, arguments), differentiated, self.buffers)
 
     def _examples(self) -> tuple[FakeTensorMode, list[torch.Tensor]]:
         mode = make_fake_mode()
@@ -193,24 +204,24 @@ class _Tracer:
         return mode, [score, *positions, *buffers, *numbers]
 
 
-def _traced(mode: FakeTensorMode, call: Callable[..., Any], arguments: Sequence[Any]) -> GraphModule:
+def _trace(mode: FakeTensorMode, call: Callable[..., Any], arguments: Sequence[Any]) -> GraphModule:
     with mode:
-        made: GraphModule = make_fx(call)(*arguments)
-    made.graph.eliminate_dead_code()
-    made.recompile()
-    return made
+        module: GraphModule = make_fx(call)(*arguments)
+    module.graph.eliminate_dead_code()
+    module.recompile()
+    return module
 
 
-def _checked(module: GraphModule) -> GraphModule:
-    """Return ``module`` if every value in it is a 0-d tensor.
+def _require_scalars(module: GraphModule) -> GraphModule:
+    """Return ``module`` unchanged. Every value in it must be a 0-d tensor.
 
     Raises:
-        NotSingleError: a value is not a 0-d tensor.
+        UnsupportedModifierError: a value is not a 0-d tensor.
     """
     for node in module.graph.nodes:
         value = node.meta.get("val")
         if node.op == "call_function" and not _is_number(value):
-            raise NotSingleError(f"{node.target} returns a value that is not a 0-d tensor")
+            raise UnsupportedModifierError(f"{node.target} returns a value that is not a 0-d tensor")
     return module
 
 
@@ -218,15 +229,15 @@ def _is_number(value: object) -> bool:
     return isinstance(value, torch.Tensor) and not value.dim()
 
 
-def _with_additions(
-    module: GraphModule, wanted: Sequence[int], buffers: Sequence[Operand]
+def _replace_by_additions(
+    module: GraphModule, differentiated: Sequence[int], buffers: Sequence[Operand]
 ) -> tuple[GraphModule, tuple[Addition, ...]]:
     """Return ``module`` with each buffer gradient replaced by the single-element additions that form it."""
     output = module.graph.output_node()
     first, *rest = cast("list[Any]", output.args[0])
     results, additions = [first], []
-    for buffer, gradient in zip(wanted, rest, strict=True):
-        for indices, value in _parts(gradient, buffers[buffer].rank):
+    for buffer, gradient in zip(differentiated, rest, strict=True):
+        for indices, value in _additions_of(gradient, buffers[buffer].rank):
             results += [*indices, value]
             additions.append(Addition(buffer, len(indices)))
     output.args = (tuple(results),)
@@ -235,23 +246,27 @@ def _with_additions(
         if node.op == "call_function" and not node.users:
             module.graph.erase_node(node)
     module.recompile()
-    return _checked(module), tuple(additions)
+    return _require_scalars(module), tuple(additions)
 
 
-def _parts(gradient: Any, rank: int) -> list[tuple[list[Node], Node]]:
-    """Return indices and values of the additions whose sum is ``gradient``."""
+def _additions_of(gradient: Any, rank: int) -> list[tuple[list[Node], Node]]:
+    """Return (indices, value) of each single-element addition whose sum is ``gradient``.
+
+    Raises:
+        UnsupportedModifierError: another operator computes the gradient.
+    """
     if gradient is None:
         return []
     if gradient.target is aten.add.Tensor and len(gradient.args) == 2 and not gradient.kwargs:
-        return [part for arg in gradient.args for part in _parts(arg, rank)]
+        return [part for arg in gradient.args for part in _additions_of(arg, rank)]
     if rank == 0:
         return [([], gradient)]
     args = gradient.args
-    put = gradient.target in PUTS and len(args) >= 4 and args[3] is True
-    if put and getattr(args[0], "target", None) in NOTHING:
+    is_accumulation = gradient.target in INDEX_PUTS and len(args) >= 4 and args[3] is True
+    if is_accumulation and getattr(args[0], "target", None) in NOTHING:
         indices = [index for index in args[1] if index is not None]
         if len(indices) == rank:
             return [(indices, args[2])]
-    raise NotSingleError(
+    raise UnsupportedModifierError(
         f"the gradient of a buffer is computed by {gradient.target}, not by additions to single elements"
     )

@@ -1,6 +1,6 @@
-"""The operators of attentions.
+"""One operator for each attention (``Attention``).
 
-The default overload computes the results, the overload ``backward`` the gradients.
+The default overload computes the results. The overload ``backward`` computes the gradients.
 
 A compiler that has attention kernels calls ``attention_of`` to get the graphs of an operator. If torch runs
 the operator itself, the operator computes all scores, as eager does.
@@ -20,9 +20,9 @@ from fxstack_interchange.operators.dense_attention import (
     dense_attention,
     dense_scores,
     for_each_query,
-    laid_out,
-    over_all,
     ranges,
+    vectorize_over_scores,
+    with_attention_strides,
 )
 from fxstack_interchange.operators.flex import POSITIONS
 from fxstack_interchange.torch_compat import OpOverload
@@ -61,19 +61,19 @@ def attention_of(target: object) -> tuple[Attention, bool] | None:
     Return None for every other callable.
     """
     schema = getattr(target, "_schema", None)
-    found = None if schema is None else _ATTENTIONS.get(schema.name)
-    return None if found is None else (found, str(target).endswith(".backward"))
+    attention = None if schema is None else _ATTENTIONS.get(schema.name)
+    return None if attention is None else (attention, str(target).endswith(".backward"))
 
 
 def _define(attention: Attention, name: str) -> OpOverload:
-    tensors = ", ".join(["Tensor"] * (3 + len(changed(attention))))
+    tensors = ", ".join(["Tensor"] * (3 + len(buffers_with_gradients(attention))))
     _LIBRARY.define(f"{name}({SCHEMA}) -> (Tensor, Tensor, Tensor)")
     _LIBRARY.define(f"{name}.backward({SCHEMA}, {BACKWARD}) -> ({tensors})")
     _ATTENTIONS[f"{NAMESPACE}::{name}"] = attention
     _implement(name, _fake, _forward(attention))
     _implement(f"{name}.backward", _fake_backward(attention), _backward(attention))
-    found: OpOverload = getattr(getattr(torch.ops, NAMESPACE), name).default
-    return found
+    operator: OpOverload = getattr(getattr(torch.ops, NAMESPACE), name).default
+    return operator
 
 
 def _implement(name: str, fake: Callable[..., Any], real: Callable[..., Any]) -> None:
@@ -81,7 +81,7 @@ def _implement(name: str, fake: Callable[..., Any], real: Callable[..., Any]) ->
     _LIBRARY.impl(name, real, "CompositeExplicitAutograd")
 
 
-def changed(attention: Attention) -> tuple[int, ...]:
+def buffers_with_gradients(attention: Attention) -> tuple[int, ...]:
     """Return the positions of the buffers that have gradients."""
     return tuple(sorted({addition.buffer for addition in attention.additions}))
 
@@ -93,15 +93,18 @@ def _fake(
     query: Tensor, _key: Tensor, value: Tensor, _blocks: object, _buffers: object, _numbers: object
 ) -> tuple[Tensor, Tensor, Tensor]:
     shape = (*query.shape[:-1], value.size(-1))
-    out = laid_out(query.new_empty(shape), query)
+    out = with_attention_strides(query.new_empty(shape), query)
     sums, largest = (query.new_empty(shape[:-1], dtype=torch.float32) for _ in range(2))
     return out, sums, largest
 
 
 def _fake_backward(attention: Attention) -> Callable[..., tuple[Tensor, ...]]:
     def fake(query: Tensor, key: Tensor, value: Tensor, _blocks: object, buffers: Any, *_: object) -> Any:
-        made = [laid_out(x.new_empty(x.shape), x) for x in (query, key, value)]
-        return (*made, *(buffers[k].new_empty(buffers[k].shape) for k in changed(attention)))
+        gradients = [with_attention_strides(x.new_empty(x.shape), x) for x in (query, key, value)]
+        return (
+            *gradients,
+            *(buffers[k].new_empty(buffers[k].shape) for k in buffers_with_gradients(attention)),
+        )
 
     return fake
 
@@ -113,17 +116,17 @@ def _forward(attention: Attention) -> Callable[..., tuple[Tensor, Tensor, Tensor
     def run(
         query: Tensor, key: Tensor, value: Tensor, _blocks: Any, buffers: Any, numbers: Any
     ) -> tuple[Tensor, Tensor, Tensor]:
-        functions = _functions(attention, _shared(query, buffers, numbers))
+        functions = _vectorized_modifiers(attention, _shared(query, buffers, numbers))
         return dense_attention(query, key, value, *functions, attention.scale)
 
     return run
 
 
-def _functions(attention: Attention, shared: Sequence[Tensor]) -> tuple[Any, Any]:
-    score = over_all(attention.score, 1, len(shared))
-    mask = None if attention.mask is None else over_all(attention.mask, 0, len(shared))
-    seen = None if mask is None else (lambda *where: mask(*where, *shared))
-    return (lambda scores, *where: score(scores, *where, *shared)), seen
+def _vectorized_modifiers(attention: Attention, shared: Sequence[Tensor]) -> tuple[Any, Any]:
+    score = vectorize_over_scores(attention.score, 1, len(shared))
+    mask = None if attention.mask is None else vectorize_over_scores(attention.mask, 0, len(shared))
+    masked = None if mask is None else (lambda *where: mask(*where, *shared))
+    return (lambda scores, *where: score(scores, *where, *shared)), masked
 
 
 def _shared(query: Tensor, buffers: Sequence[Tensor], numbers: Sequence[int]) -> list[Tensor]:
@@ -136,9 +139,9 @@ def _backward(attention: Attention) -> Callable[..., tuple[Tensor, ...]]:
         out: Tensor, sums: Tensor, grad_out: Tensor, grad_sums: Sequence[Tensor],
     ) -> tuple[Tensor, ...]:  # fmt: skip
         shared = _shared(query, buffers, numbers)
-        score_mod, mask_mod = _functions(attention, shared)
-        scores, changed_ = dense_scores(query, key, score_mod, mask_mod, attention.scale)
-        weights = torch.exp(changed_ - (sums * math.log(2)).unsqueeze(-1))
+        score_mod, mask_mod = _vectorized_modifiers(attention, shared)
+        scores, modified_scores = dense_scores(query, key, score_mod, mask_mod, attention.scale)
+        weights = torch.exp(modified_scores - (sums * math.log(2)).unsqueeze(-1))
         weights = torch.where((sums == -math.inf).unsqueeze(-1), 0, weights)
         values = for_each_query(value, query).float()
         delta = (out.float() * grad_out.float()).sum(-1, keepdim=True)
@@ -146,16 +149,18 @@ def _backward(attention: Attention) -> Callable[..., tuple[Tensor, ...]]:
             delta = delta - grad.unsqueeze(-1) / math.log(2)
         inner = weights * (grad_out.float() @ values.transpose(-2, -1) - delta)
         first, *parts = _gradients(attention, scores, inner, shared)
-        of_scores = (first * attention.scale).to(query.dtype)
+        score_gradients = (first * attention.scale).to(query.dtype)
         if mask_mod is not None:
-            of_scores = torch.where(mask_mod(*ranges(scores)), of_scores, 0)
-        made = (
-            of_scores @ for_each_query(key, query),
-            _collected(of_scores.transpose(-2, -1) @ query, key),
-            _collected(weights.to(query.dtype).transpose(-2, -1) @ grad_out, value),
+            score_gradients = torch.where(mask_mod(*ranges(scores)), score_gradients, 0)
+        gradients = (
+            score_gradients @ for_each_query(key, query),
+            _sum_to_shape(score_gradients.transpose(-2, -1) @ query, key),
+            _sum_to_shape(weights.to(query.dtype).transpose(-2, -1) @ grad_out, value),
         )
-        laid = (laid_out(x, like) for x, like in zip(made, (query, key, value), strict=True))
-        return (*laid, *_added(attention, parts, buffers))
+        results = (
+            with_attention_strides(x, like) for x, like in zip(gradients, (query, key, value), strict=True)
+        )
+        return (*results, *_apply_additions(attention, parts, buffers))
 
     return run
 
@@ -166,31 +171,36 @@ def _gradients(
     graph = attention.gradient
     assert graph is not None
 
-    def of_both(score: Tensor, grad: Tensor, *rest: Tensor) -> Any:
+    def gradient_of_score(score: Tensor, grad: Tensor, *rest: Tensor) -> Any:
         return graph(score, *rest[:POSITIONS], grad, *rest[POSITIONS:])
 
-    found = over_all(of_both, 2, len(shared))(scores, inner, *ranges(scores), *shared)
-    return tuple(found)
+    results = vectorize_over_scores(gradient_of_score, 2, len(shared))(
+        scores, inner, *ranges(scores), *shared
+    )
+    return tuple(results)
 
 
-def _collected(grad: Tensor, like: Tensor) -> Tensor:
+def _sum_to_shape(grad: Tensor, like: Tensor) -> Tensor:
     """Sum the gradients of query heads and batches to the heads and batches of the keys or values."""
     batch, heads = like.shape[:2]
     grad = grad.view(grad.size(0), heads, -1, *grad.shape[2:]).sum(2)
     return grad.sum(0, keepdim=True) if batch != grad.size(0) else grad
 
 
-def _added(attention: Attention, parts: Sequence[Tensor], buffers: Sequence[Tensor]) -> list[Tensor]:
-    made = {
-        k: torch.zeros_like(buffers[k], memory_format=torch.contiguous_format) for k in changed(attention)
+def _apply_additions(
+    attention: Attention, parts: Sequence[Tensor], buffers: Sequence[Tensor]
+) -> list[Tensor]:
+    gradients = {
+        k: torch.zeros_like(buffers[k], memory_format=torch.contiguous_format)
+        for k in buffers_with_gradients(attention)
     }
     remaining = iter(parts)
     for addition in attention.additions:
         indices = [next(remaining) for _ in range(addition.indices)]
-        value = next(remaining).to(made[addition.buffer].dtype)
-        target = made[addition.buffer]
+        value = next(remaining).to(gradients[addition.buffer].dtype)
+        target = gradients[addition.buffer]
         if indices:
             target.index_put_(tuple(indices), value, accumulate=True)
         else:
             target.add_(value.sum())
-    return list(made.values())
+    return list(gradients.values())

@@ -17,7 +17,7 @@ _TORCH = str(Path(torch.__file__).parent) + "/"
 
 
 def operator_of(fn: object) -> OpOverload | None:
-    """Return the operator that a call of ``fn`` runs, or None. None also for a packet of overloads."""
+    """Return the operator that a call of ``fn`` runs. Return None for a packet of several overloads."""
     if isinstance(fn, CustomOpDef):
         return fn._opoverload
     if isinstance(fn, OpOverloadPacket):
@@ -27,7 +27,10 @@ def operator_of(fn: object) -> OpOverload | None:
 
 
 def fake_function(operator: OpOverload) -> tuple[Any, str] | None:
-    """Return the program's fake function of an operator, and where the program registered it, or None."""
+    """Return the program's fake function of an operator and the place of its registration, or None.
+
+    Operators of torch and of fxstack have no fake function of the program.
+    """
     name = operator.name()
     definition = torch_compat.OPDEFS.get(name.removesuffix(".default"))
     if definition is not None:
@@ -42,26 +45,26 @@ def fake_function(operator: OpOverload) -> tuple[Any, str] | None:
 def _registered(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function that the program gave to ``torch.library``, which wraps it in a closure."""
     if isinstance(function, FunctionType) and function.__module__ == "torch.library":
-        given = inspect.getclosurevars(function).nonlocals.get("func")
-        return given if callable(given) else function
+        function_of_user = inspect.getclosurevars(function).nonlocals.get("func")
+        return function_of_user if callable(function_of_user) else function
     return function
 
 
 def custom_operator(fn: object) -> str:
-    """Return the name of an operator of the program with a fake function, "" for any other callable."""
+    """Return the name of the program's operator that ``fn`` calls, if it has a fake function, else ""."""
     operator = operator_of(fn)
     if operator is None or operator.namespace == "aten" or fake_function(operator) is None:
         return ""
     return str(operator.name()).removesuffix(".default")
 
 
-def described(name: str) -> str:
-    """Return the operator and its fake function as text, with the file and line of the function."""
+def describe_fake_function(name: str) -> str:
+    """Return a text for error messages: the operator, its fake function, and the function's file and line."""
     namespace, _, rest = name.partition("::")
     packet, _, overload = rest.partition(".")
     operator = getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default")
-    function, place = fake_function(operator) or (None, "")
+    function, location = fake_function(operator) or (None, "")
     code = getattr(function, "__code__", None)
-    place = f"{code.co_filename}:{code.co_firstlineno}" if code is not None else place
+    location = f"{code.co_filename}:{code.co_firstlineno}" if code is not None else location
     label = getattr(function, "__qualname__", None) or repr(function)
-    return f"the fake function {label}{f' ({place})' if place else ''} of the operator {name}"
+    return f"the fake function {label}{f' ({location})' if location else ''} of the operator {name}"

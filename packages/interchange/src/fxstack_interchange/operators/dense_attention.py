@@ -26,12 +26,12 @@ def dense_attention(  # noqa: PLR0917 - the operator's own order
 
     ``query``: (B, Hq, L, E); ``key``: (B or 1, Hkv, S, E) with Hkv a divisor of Hq; ``value``: (B or 1, Hkv,
     S, Ev). ``score_mod(scores, b, h, m, n)`` and ``mask_mod(b, h, m, n)`` take all scores and positions at
-    once (see ``over_all``).
+    once (see ``vectorize_over_scores``).
     """
     _, scores = dense_scores(query, key, score_mod, mask_mod, scale)
     weights = torch_compat.safe_softmax(scores, dim=-1)
     out = weights.to(query.dtype) @ for_each_query(value, query).to(query.dtype)
-    return laid_out(out, query), *_statistics(scores)
+    return with_attention_strides(out, query), *_statistics(scores)
 
 
 def dense_scores(
@@ -42,11 +42,11 @@ def dense_scores(
     key = for_each_query(key, query)
     scores = (query.to(precise) @ key.to(precise).transpose(-2, -1) * scale).to(precise)
     positions = ranges(scores)
-    changed = score_mod(scores, *positions)
+    modified = score_mod(scores, *positions)
     if mask_mod is None:
-        return scores, changed
-    nothing = torch.full((), -math.inf, dtype=precise, device=scores.device)
-    return scores, torch.where(mask_mod(*positions), changed, nothing)
+        return scores, modified
+    minus_infinity = torch.full((), -math.inf, dtype=precise, device=scores.device)
+    return scores, torch.where(mask_mod(*positions), modified, minus_infinity)
 
 
 def ranges(scores: Tensor) -> list[Tensor]:
@@ -54,16 +54,16 @@ def ranges(scores: Tensor) -> list[Tensor]:
     return [torch.arange(size, device=scores.device) for size in scores.shape]
 
 
-def over_all(fn: Modifier, leading: int, trailing: int) -> Modifier:
-    """Vectorise ``fn``, a function of numbers, over all batches, heads, queries and keys.
+def vectorize_over_scores(fn: Modifier, leading: int, trailing: int) -> Modifier:
+    """Return ``fn``, a function of numbers, vectorised over all batches, heads, queries and keys.
 
     The result takes ``leading`` tensors of shape (B, H, L, S), then the four ranges of positions, then
     ``trailing`` tensors that all elements share.
     """
     for dim in reversed(range(POSITIONS)):
-        where: list[int | None] = [None] * POSITIONS
-        where[dim] = 0
-        fn = torch.vmap(fn, in_dims=((0,) * leading + tuple(where) + (None,) * trailing))
+        in_dims: list[int | None] = [None] * POSITIONS
+        in_dims[dim] = 0
+        fn = torch.vmap(fn, in_dims=((0,) * leading + tuple(in_dims) + (None,) * trailing))
     return fn
 
 
@@ -82,7 +82,8 @@ def _statistics(scores: Tensor) -> tuple[Tensor, Tensor]:
     return sums / math.log(2), torch.max(scores, dim=-1)[0] / math.log(2)
 
 
-def laid_out(out: Tensor, query: Tensor) -> Tensor:
+def with_attention_strides(out: Tensor, query: Tensor) -> Tensor:
+    """Return ``out`` with the strides that eager's operator gives the result. Copy only if necessary."""
     strides = attention_strides(tuple(out.shape), _hints(query.stride()))
     if strides == out.stride():
         return out

@@ -37,8 +37,8 @@ class FunctionalLaunch:
     def in_place(self, *args: object) -> Any:
         """Launch the kernel on ``args`` without copying. Return the written tensors."""
         run(self.launch, args)
-        made = tuple(args[place] for place in self.places)
-        return made[0] if len(made) == 1 else made
+        results = tuple(args[place] for place in self.places)
+        return results[0] if len(results) == 1 else results
 
 
 # Registrations stay for the life of the process, as torch.library's registrations do, because graphs refer to
@@ -71,8 +71,8 @@ def _define(launch: KernelLaunch) -> OpOverload:
     _LAUNCHES[f"{NAMESPACE}::{name}"] = launch
     _implement(name, lambda *_args: None, lambda *args: run(launch, args))
     operator = _overload(name, "default")
-    _LIBRARY.impl(name, _noting_writes(operator), "ADInplaceOrView", with_keyset=True)
-    _LIBRARY.impl(name, _functionalizing(launch, operator), "Functionalize")
+    _LIBRARY.impl(name, _bump_versions(operator), "ADInplaceOrView", with_keyset=True)
+    _LIBRARY.impl(name, _functionalize_kernel(launch, operator), "Functionalize")
     return operator
 
 
@@ -85,8 +85,8 @@ def _implement(name: str, fake: Callable[..., Any], real: Callable[..., Any]) ->
 
 
 def _overload(name: str, overload: str) -> OpOverload:
-    found: OpOverload = getattr(getattr(getattr(torch.ops, NAMESPACE), name), overload)
-    return found
+    operator: OpOverload = getattr(getattr(getattr(torch.ops, NAMESPACE), name), overload)
+    return operator
 
 
 def written_places(operator: OpOverload) -> tuple[int, ...]:
@@ -95,27 +95,27 @@ def written_places(operator: OpOverload) -> tuple[int, ...]:
     return tuple(k for k, a in enumerate(arguments) if a.alias_info and a.alias_info.is_write)
 
 
-def _noting_writes(operator: OpOverload) -> Callable[..., None]:
+def _bump_versions(operator: OpOverload) -> Callable[..., None]:
     """Return a kernel for ADInplaceOrView that increments the version counters of the written arguments.
 
     Tracers detect mutation by version counters.
     """
     places = written_places(operator)
 
-    def note(keyset: object, *args: object) -> None:
+    def bump_versions(keyset: object, *args: object) -> None:
         for place in places:
             torch.autograd.graph.increment_version(args[place])
         with torch_compat.AutoDispatchBelowADInplaceOrView():
             operator.redispatch(keyset & torch_compat.after_ADInplaceOrView_keyset, *args)
 
-    return note
+    return bump_versions
 
 
 # --- functional launches -------------------------------------------------------------------------
 
 
 def functional_operator(launch: KernelLaunch, same: Same = ()) -> OpOverload:
-    """Return the overload that writes to no argument.
+    """Return the functional overload, which returns new values in place of writing to arguments. Define it if needed.
 
     The arguments of each group of ``same`` are one tensor.
     """
@@ -128,71 +128,71 @@ def functional_operator(launch: KernelLaunch, same: Same = ()) -> OpOverload:
         returns = "Tensor" if len(places) == 1 else f"({', '.join(['Tensor'] * len(places))})"
         arguments = schema_arguments(launch, functional=True)
         _LIBRARY.define(f"{name}.{overload}({arguments}) -> {returns}")
-        fake = _copying(lambda _args: None, places, same, like)
-        real = _copying(lambda args: run(launch, args), places, same, copy)
+        fake = _run_on_copies(lambda _args: None, places, same, empty_like_strided)
+        real = _run_on_copies(lambda args: run(launch, args), places, same, copy_strided)
         _implement(f"{name}.{overload}", fake, real)
         _FUNCTIONAL[qualified, overload] = FunctionalLaunch(launch, places, same)
     return _overload(name, overload)
 
 
-def _copying(
+def _run_on_copies(
     act: Callable[[list[Any]], None], places: tuple[int, ...], same: Same, duplicate: Any
 ) -> Callable[..., Any]:
     def call(*args: Any) -> Any:
-        own = list(args)
+        copies = list(args)
         for place in places:
-            own[place] = duplicate(args[place])
+            copies[place] = duplicate(args[place])
         for group in same:
-            shared = next(own[place] for place in group if place in places)
+            shared = next(copies[place] for place in group if place in places)
             for place in group:
-                own[place] = shared
-        act(own)
-        made: list[Any] = []
+                copies[place] = shared
+        act(copies)
+        results: list[Any] = []
         # Results of an operator must not share memory, so a tensor that occurs twice is duplicated.
         for place in places:
-            taken = any(own[place] is other for other in made)
-            made.append(duplicate(own[place]) if taken else own[place])
-        return made[0] if len(made) == 1 else tuple(made)
+            is_duplicate = any(copies[place] is other for other in results)
+            results.append(duplicate(copies[place]) if is_duplicate else copies[place])
+        return results[0] if len(results) == 1 else tuple(results)
 
     return call
 
 
-def copy(tensor: torch.Tensor) -> torch.Tensor:
+def copy_strided(tensor: torch.Tensor) -> torch.Tensor:
     """Return a copy with the same strides, even if they are not dense.
 
     Kernels compute addresses themselves, so the strides must not change.
     """
     if not tensor.numel():
-        return like(tensor)
+        return empty_like_strided(tensor)
     pairs = zip(tensor.size(), tensor.stride(), strict=True)
     extent = 1 + sum((size - 1) * stride for size, stride in pairs)
     memory = tensor.as_strided((extent,), (1,)).clone()
     return memory.as_strided(tensor.size(), tensor.stride(), 0)
 
 
-def like(tensor: torch.Tensor) -> torch.Tensor:
+def empty_like_strided(tensor: torch.Tensor) -> torch.Tensor:
     """Return uninitialised memory with the same sizes and strides."""
     return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=tensor.device)
 
 
-def _functionalizing(launch: KernelLaunch, operator: OpOverload) -> Callable[..., None]:
+def _functionalize_kernel(launch: KernelLaunch, operator: OpOverload) -> Callable[..., None]:
     """Return the Functionalize kernel of the mutating overload.
 
     The kernel replaces the written arguments by the results of the functional overload.
     """
     places = written_places(operator)
-    below = torch_compat.DispatchKeySet(torch_compat.DispatchKey.Functionalize)
+    functionalize_key = torch_compat.DispatchKeySet(torch_compat.DispatchKey.Functionalize)
 
     def functionalize(*args: object) -> None:
         plain = [_inner(value) for value in args]
         wrapped = any(_is_functional(args[place]) for place in places)
-        same = _shared(args, places)
-        with torch_compat.ExcludeDispatchKeyGuard(below):
+        same = _shared_arguments(args, places)
+        with torch_compat.ExcludeDispatchKeyGuard(functionalize_key):
             if not wrapped:
                 operator(*plain)
                 return
-            made = functional_operator(launch, same)(*plain)
-        for place, new in zip(places, made if len(places) > 1 else (made,), strict=True):
+            results = functional_operator(launch, same)(*plain)
+        for place, new in zip(places, results if len(places) > 1 else (results,), strict=True):
             torch_compat.functionalize_replace(args[place], new)
             torch_compat.functionalize_commit_update(args[place])
             torch_compat.functional_sync(args[place])
@@ -205,13 +205,14 @@ def _is_functional(value: object) -> bool:
 
 
 def _inner(value: object) -> Any:
+    """Return the tensor inside a functional tensor wrapper, with pending updates applied; other values unchanged."""
     if not _is_functional(value):
         return value
     torch_compat.functional_sync(value)
     return torch_compat.from_functional_tensor(value)
 
 
-def _shared(args: Sequence[Any], places: tuple[int, ...]) -> Same:
+def _shared_arguments(args: Sequence[Any], places: tuple[int, ...]) -> Same:
     """Return the groups of arguments that are one tensor.
 
     Raises:
@@ -231,5 +232,5 @@ def _shared(args: Sequence[Any], places: tuple[int, ...]) -> Same:
             raise NotImplementedError(
                 f"a Triton kernel writes to its argument {place}, which is a view of another argument's memory"
             )
-    found = groups.values()
-    return tuple(tuple(g) for g in found if len(g) > 1 and not set(places).isdisjoint(g))
+    shared_groups = groups.values()
+    return tuple(tuple(g) for g in shared_groups if len(g) > 1 and not set(places).isdisjoint(g))

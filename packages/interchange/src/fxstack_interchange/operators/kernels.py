@@ -61,12 +61,12 @@ class KernelLaunch:
 
     @property
     def passed(self) -> tuple[KernelArgument, ...]:
-        """The launch arguments that are also arguments of the operator."""
+        """Return the launch arguments that are also arguments of the operator: all but constants."""
         return tuple(argument for argument in self.arguments if argument.kind != "constant")
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """A key that is equal for launches that may share an operator."""
+        """Return a key that is equal for launches that may share an operator."""
         arguments = tuple((a.name, a.kind, _identity(a.value)) for a in self.arguments)
         options = tuple((name, _identity(value)) for name, value in self.options)
         configs = tuple(tuple((n, _identity(v)) for n, v in c.items()) for c in self.configs)
@@ -96,8 +96,8 @@ def schema_arguments(launch: KernelLaunch, *, functional: bool = False) -> str:
 
 def run(launch: KernelLaunch, args: Sequence[Any]) -> None:
     """Launch the kernel as the program does. ``args`` are the arguments of the operator."""
-    *given, grids = args
-    values = iter(given)
+    *operands, grids = args
+    values = iter(operands)
     passed = [(argument.name, _value(argument, values)) for argument in launch.arguments]
     named = dict(passed[launch.positional :])
     positional = [value for _, value in passed[: launch.positional]]
@@ -114,18 +114,18 @@ def _value(argument: KernelArgument, values: Any) -> Any:
 
 
 def _grid(launch: KernelLaunch, grids: Sequence[int]) -> Any:
-    """Return the grid of the configuration that the autotuner chooses."""
+    """Return the launch grid, or a function that returns the grid of the autotuner's configuration."""
     triples = [tuple(grids[k : k + 3]) for k in range(0, len(grids), 3)]
     if len(triples) == 1:
         return triples[0]
 
-    def chosen(meta: Mapping[str, Any]) -> tuple[int, ...]:
+    def select_grid(meta: Mapping[str, Any]) -> tuple[int, ...]:
         for config, triple in zip(launch.configs, triples, strict=True):
             if all(_identity(meta.get(name)) == _identity(v) for name, v in config.items()):
                 return triple
         raise RuntimeError(
             f"kernel {launch.name}: the autotuner chose a configuration that it did not have when the program was "
-            "compiled (early_config_prune made a new one); list it in @triton.autotune"
+            "compiled (early_config_prune created it); list it in @triton.autotune"
         )
 
-    return chosen
+    return select_grid

@@ -1,4 +1,4 @@
-"""How generated code names the captured nodes that it runs, so that an error can name the line of the program."""
+"""Comments by which generated code names the captured nodes, so that errors can name the program's line."""
 
 from typing import Final
 
@@ -6,4 +6,4 @@ ORIGIN: Final = "# captured node "
 """The comment at the end of a line, before the name of the node."""
 
 SOURCE: Final = "__fxstack_source__"
-"""The name of the text in the namespace of the generated code."""
+"""Global variable of generated code that holds the code's source text."""

@@ -23,8 +23,8 @@ def _define(schema: str, real: Callable[..., Any], fake: Callable[..., Any]) -> 
     _LIBRARY.define(schema, tags=(torch.Tag.nondeterministic_seeded,))
     torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=_LIBRARY)
     _LIBRARY.impl(name, real, "CompositeExplicitAutograd")
-    found: OpOverload = getattr(getattr(torch.ops, NAMESPACE), name).default
-    return found
+    operator: OpOverload = getattr(getattr(torch.ops, NAMESPACE), name).default
+    return operator
 
 
 def _manual_seed(seed: int) -> None:

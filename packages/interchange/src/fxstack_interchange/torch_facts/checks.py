@@ -1,8 +1,8 @@
 """Whether eager's CPU kernels refuse arguments that torch's fake kernels accept.
 
-This module runs the kernels to find out. It calls the operator for real, with made-up tensor elements instead
-of the program's data; sizes and all other arguments are the program's. A call with more than ``_FEW``
-elements does not run directly; a call with more than ``_MANY`` elements never runs. If a call in between has
+This module runs the real operator to find out, with placeholder tensor elements instead of the program's data; sizes
+and all other arguments are the program's. A call with more than ``_MAX_DIRECT_ELEMENTS``
+elements does not run directly; a call with more than ``_MAX_ELEMENTS`` elements never runs. If a call in between has
 arguments other than tensors, the module first calls the operator on short tensors, and repeats the call with
 the full sizes only if eager refuses the short call.
 """
@@ -31,30 +31,30 @@ _SKIPPED_NAMES = ("backward", "lstm", "rnn", "gru", "miopen", "cudnn", "mkldnn",
 """Kernels that do not check their arguments, or that are expensive."""
 _CHECKING = frozenset({"_softmax_backward_data", "_log_softmax_backward_data"})
 """Gradient kernels that compare sizes and dtypes before they read any element."""
-_UNANSWERABLE = frozenset({"linalg_ldl_solve", "segment_reduce"})
-"""Operators whose tensors must have consistent elements. Made-up elements do not satisfy this condition."""
-_FEW = 1 << 14
+_NEEDS_CONSISTENT_DATA = frozenset({"linalg_ldl_solve", "segment_reduce"})
+"""Operators whose tensors must have consistent elements. Placeholder elements do not satisfy this condition."""
+_MAX_DIRECT_ELEMENTS = 1 << 14
 """Maximum number of elements of a call that runs with its own sizes at once."""
-_MANY = 1 << 22
-_SHORT = 4
+_MAX_ELEMENTS = 1 << 22
+_MAX_SHORT_SIZE = 4
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
-_BEYOND = torch.finfo(torch.float64).max
+_LARGEST_FLOAT = torch.finfo(torch.float64).max
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _PLAIN: tuple[type, ...] = (
     *(int, float, bool, complex, str, type(None)),
     *(torch.dtype, torch.memory_format, torch.device, torch.layout),
     *_SYMBOLIC,
 )
-_ASKED: dict[Any, bool] = {}
+_CHECKABLE: dict[Any, bool] = {}
 _ERRORS = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, ZeroDivisionError)
 
 
 class RefusedArgumentsError(RuntimeError):
-    """Eager refuses this call. The exception has no message; eager raises the error with a message."""
+    """Eager refuses this call. The exception has no message: the call runs in eager, whose error has one."""
 
 
 def has_symbols(values: object) -> bool:
-    """Whether any number in ``values``, or any size of a tensor, is symbolic."""
+    """Whether ``values`` contain a symbolic number, or a tensor with a symbolic size."""
     return any(
         isinstance(leaf, _SYMBOLIC)
         or (isinstance(leaf, Tensor) and any(isinstance(n, torch.SymInt) for n in leaf.shape))
@@ -67,10 +67,10 @@ def refuses(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: obje
 
     Fake kernels return ``result`` for the same call.
     """
-    asked = _ASKED.get(func)
-    if asked is None:
-        asked = _ASKED[func] = _may_be_asked(func)
-    if not asked:
+    is_checkable = _CHECKABLE.get(func)
+    if is_checkable is None:
+        is_checkable = _CHECKABLE[func] = _is_checkable(func)
+    if not is_checkable:
         return False
     leaves = tree_leaves((args, kwargs))
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
@@ -78,36 +78,37 @@ def refuses(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: obje
         return False
     try:
         elements = max(map(_elements, (*tensors, *_tensors(result))), default=0)
-        if elements <= _FEW:
-            return _is_refused(func, args, kwargs, _as_it_is)
+        if elements <= _MAX_DIRECT_ELEMENTS:
+            return _is_refused(func, args, kwargs, _full_size)
         # A backward kernel does not check its arguments. It may read out of bounds of tensors that do not
         # fit.
-        believes = "backward" in func._opname
-        if believes or elements > _MANY or all(isinstance(leaf, Tensor) for leaf in leaves):
+        is_backward = "backward" in func._opname
+        if is_backward or elements > _MAX_ELEMENTS or all(isinstance(leaf, Tensor) for leaf in leaves):
             return False
-        short = _is_refused(func, args, kwargs, _short)
-        return short and _is_refused(func, args, kwargs, _as_it_is)
+        is_short_refused = _is_refused(func, args, kwargs, _short_size)
+        return is_short_refused and _is_refused(func, args, kwargs, _full_size)
     except _UnknownSizeError:
         return False
 
 
-def ranges(
+def refused_ranges(
     func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: object
 ) -> Iterator[tuple[torch.SymFloat, float]]:
-    """Yield each symbolic float that eager refuses beyond the range of a dtype, with the largest number of it.
+    """Yield (symbolic float, bound) for each float that eager refuses if it exceeds the range of a dtype.
 
-    A number that becomes a tensor's element, or a factor in a dtype, must be within the range of this dtype.
+    A number that becomes a tensor's element must be within the range of the tensor's dtype. The caller guards the
+    bound.
     """
     leaves = tree_leaves((args, kwargs))
     numbers = [leaf for leaf in leaves if type(leaf) is torch.SymFloat and leaf.node.hint is not None]
     if not numbers:
         return
     dtypes = {tensor.dtype for tensor in _tensors((args, kwargs, result))} | {torch.float32}
-    largest = sorted(bound for dtype in dtypes if (bound := _largest(dtype)) < _BEYOND)
+    largest = sorted(bound for dtype in dtypes if (bound := _largest(dtype)) < _LARGEST_FLOAT)
     for number in numbers:
         for bound in largest:
-            given, named = tree_map(partial(_replaced, number, 2 * bound), (tuple(args), kwargs))
-            if refuses(func, given, named, result):
+            positional, keywords = tree_map(partial(_replaced, number, 2 * bound), (tuple(args), kwargs))
+            if refuses(func, positional, keywords, result):
                 yield number, bound
                 break
 
@@ -115,7 +116,7 @@ def ranges(
 def _largest(dtype: torch.dtype) -> float:
     if dtype.is_floating_point or dtype.is_complex:
         return float(torch.finfo(dtype).max)
-    return float(torch.iinfo(dtype).max) if dtype in _INTEGERS else _BEYOND
+    return float(torch.iinfo(dtype).max) if dtype in _INTEGERS else _LARGEST_FLOAT
 
 
 def _replaced(number: object, by: float, value: object) -> object:
@@ -126,14 +127,14 @@ class _UnknownSizeError(Exception):
     """A size depends on data, so it has no hint."""
 
 
-def _may_be_asked(func: object) -> bool:
+def _is_checkable(func: object) -> bool:
     return (
         isinstance(func, OpOverload)
         and func.namespace == "aten"
         and not func.is_view
         and not SKIPPED_TAGS.intersection(func.tags)
         and (func._opname in _CHECKING or not any(name in func._opname for name in _SKIPPED_NAMES))
-        and func._opname not in _UNANSWERABLE
+        and func._opname not in _NEEDS_CONSISTENT_DATA
         and len(func._schema.returns) > 0
     )
 
@@ -149,34 +150,34 @@ def _tensors(result: object) -> list[Tensor]:
 
 
 def _elements(tensor: Tensor) -> int:
-    return math.prod(map(_as_it_is, tensor.shape))
+    return math.prod(map(_full_size, tensor.shape))
 
 
-def _as_it_is(size: Any) -> int:
-    known = size_in_call(size)
-    if known is None:
+def _full_size(size: Any) -> int:
+    hint = size_in_call(size)
+    if hint is None:
         raise _UnknownSizeError
-    return known
+    return hint
 
 
-def _short(size: object) -> int:
-    return min(_as_it_is(size), _SHORT)
+def _short_size(size: object) -> int:
+    return min(_full_size(size), _MAX_SHORT_SIZE)
 
 
 def _is_refused(func: Any, args: Sequence[Any], kwargs: dict[str, Any], size: Callable[[Any], int]) -> bool:
-    """Whether the call raises.
+    """Whether the call raises with sizes changed by ``size``.
 
-    An operator of ``DATA_CHECKS`` also refuses some elements. For such an operator the call must raise the
-    same error for every fill in ``_FILLS``.
+    An operator of ``DATA_CHECKS`` also refuses some elements. For such an operator, the arguments are refused only
+    if the call raises the same error for every fill in ``_FILLS``.
     """
     fills = _FILLS if func._opname.removesuffix("_") in DATA_CHECKS else _FILLS[:1]
-    words: set[str] = set()
+    messages: set[str] = set()
     for fill in fills:
         error = _attempt(func, *_real((tuple(args), kwargs), size, fill))
         if error is None:
             return False
-        words.add(f"{type(error)} {error}")
-    return len(words) == 1
+        messages.add(f"{type(error)} {error}")
+    return len(messages) == 1
 
 
 def _attempt(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
@@ -202,14 +203,14 @@ def _attempt(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Except
 
 def _identity(sizes: list[int], dtype: torch.dtype) -> Tensor:
     """Return matrices with ones on their diagonals."""
-    made = ZEROS(sizes, dtype=dtype)
+    matrices = ZEROS(sizes, dtype=dtype)
     if len(sizes) > 1:
-        made.diagonal(dim1=-2, dim2=-1).fill_(1)
-    return made
+        matrices.diagonal(dim1=-2, dim2=-1).fill_(1)
+    return matrices
 
 
 _FILLS: tuple[Callable[..., Tensor], ...] = (ZEROS, torch.ops.aten.ones.default, _identity)
-"""The functions that make the elements of the test calls."""
+"""Functions that return the placeholder elements of the test calls."""
 
 
 def _real(values: object, size: Callable[[Any], int], fill: Callable[..., Tensor]) -> Any:

@@ -1,8 +1,8 @@
-"""torch's compiled autograd, which may be on while something is compiled.
+"""Suspend torch's compiled autograd during a compilation.
 
-It is a mode of torch's autograd engine: a backward pass becomes a graph that a compiler gets. Gradients that a
-compiler computes itself, of fake tensors, must not become such graphs. The module of torch is read only if the
-program has loaded it.
+Compiled autograd is a mode of torch's autograd engine: it records each backward pass as a graph for a compiler.
+Gradients of fake tensors, which a compiler computes while it traces, must not be recorded. The module of torch is
+read only if the program has loaded it.
 """
 
 from __future__ import annotations
@@ -18,5 +18,5 @@ def without_compiled_autograd() -> AbstractContextManager[Any]:
     """Turn compiled autograd off inside the context."""
     module = sys.modules.get(MODULE)
     is_on = getattr(module, "compiled_autograd_enabled", False)
-    found: AbstractContextManager[Any] = vars(module)["_disable"]() if is_on else nullcontext()
-    return found
+    context: AbstractContextManager[Any] = vars(module)["_disable"]() if is_on else nullcontext()
+    return context

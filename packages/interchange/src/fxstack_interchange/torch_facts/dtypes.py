@@ -31,7 +31,7 @@ SKIPPED_TAGS = frozenset(
     {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view}
 )
 _PLAIN = (int, float, bool, complex, str, type(None), torch.dtype, torch.memory_format)
-_CHECKED = frozenset(
+_CHECKS_SIZES = frozenset(
     """_native_batch_norm_legit _native_batch_norm_legit_no_training _batch_norm_with_update native_batch_norm
     _native_batch_norm_legit_functional _batch_norm_with_update_functional
     native_layer_norm native_layer_norm_backward native_group_norm
@@ -49,33 +49,33 @@ _CHECKED = frozenset(
 
 Pointwise operators and reductions are not listed.
 """
-_WRONG_IN_HALVES = frozenset(
+_WRONG_STATISTICS_DTYPE = frozenset(
     {
         torch.ops.aten._native_batch_norm_legit_functional.default,
         torch.ops.aten._batch_norm_with_update_functional.default,
     }
 )
 """Operators for which torch's fake kernels give the new statistics another dtype than the old statistics."""
-_NAME_SIZES = frozenset({"native_group_norm", "native_layer_norm_backward"})
+_TRUSTS_SIZES = frozenset({"native_group_norm", "native_layer_norm_backward"})
 """Operators that take the sizes of tensors from other arguments without checking them.
 
 They are called only with the program's sizes.
 """
-_MARK = "refused by eager"
-_ORDINARY = ({torch.float32}, {torch.float64}, {torch.bfloat16})
-_ENOUGH = 1 << 16
+_REFUSAL_MARK = "refused by eager"
+_UNMIXED_DTYPES = ({torch.float32}, {torch.float64}, {torch.bfloat16})
+_MAX_ELEMENTS = 1 << 16
 """Maximum number of elements of a call with the program's sizes."""
 
 Dtypes = tuple[torch.dtype | None, ...]
-"""None stands for a result whose dtype is not needed."""
+"""The dtypes of an operator's results. None stands for an undefined result."""
 Answer = Dtypes | Exception | None
 _ANSWERS: dict[tuple[Any, ...], Answer] = {}
-_CAPACITY = 1 << 14
-_ASKED: dict[Any, bool] = {}
+_MAX_ANSWERS = 1 << 14
+_CHECKABLE: dict[Any, bool] = {}
 
 
 class _UnknownError(Exception):
-    """A call has arguments that ``_describe`` does not support."""
+    """The call has an argument that ``_describe`` does not support, so its dtypes stay unknown."""
 
 
 def without_autocast() -> AbstractContextManager[None]:
@@ -89,33 +89,33 @@ def eager_dtypes(func: object, args: Sequence[Any], kwargs: dict[str, Any]) -> D
 
     Raises eager's exception if eager refuses the dtypes.
     """
-    if not _is_asked(func):
+    if not _is_checkable_cached(func):
         return None
     key: list[Any] = [func, torch.get_default_dtype(), *kwargs]
     try:
         _describe((*args, *kwargs.values()), key)
     except _UnknownError:
         return None
-    known = tuple(key)
-    if known not in _ANSWERS:
-        if len(_ANSWERS) >= _CAPACITY:
+    cache_key = tuple(key)
+    if cache_key not in _ANSWERS:
+        if len(_ANSWERS) >= _MAX_ANSWERS:
             _ANSWERS.clear()
-        _ANSWERS[known] = _ask(func, args, kwargs)
-    answer = _ANSWERS[known]
+        _ANSWERS[cache_key] = _run_on_zeros(func, args, kwargs)
+    answer = _ANSWERS[cache_key]
     if isinstance(answer, Exception):
         refusal = type(answer)(*answer.args)
-        refusal.__dict__[_MARK] = True
+        refusal.__dict__[_REFUSAL_MARK] = True
         raise refusal
     return answer
 
 
 def is_refusal(error: BaseException) -> bool:
     """Whether ``eager_dtypes`` raised ``error``."""
-    return _MARK in error.__dict__
+    return _REFUSAL_MARK in error.__dict__
 
 
 def returned_dtypes(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Dtypes | None:
-    """Return ``eager_dtypes`` if the call mixes floating-point dtypes or ``func`` is in ``_WRONG_IN_HALVES``.
+    """Return ``eager_dtypes`` if the call mixes floating-point dtypes or ``func`` is in ``_WRONG_STATISTICS_DTYPE``.
 
     For all other calls, return None. If ``func`` is a backward operator and eager refuses the dtypes, the
     exception propagates.
@@ -127,7 +127,7 @@ def returned_dtypes(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> D
             if arg.dtype is not first:
                 break
     else:
-        if func not in _WRONG_IN_HALVES:
+        if func not in _WRONG_STATISTICS_DTYPE:
             return None
     try:
         return eager_dtypes(func, args, kwargs)
@@ -138,7 +138,7 @@ def returned_dtypes(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> D
         return None
 
 
-def in_dtypes(result: Any, dtypes: Dtypes) -> Any:
+def convert_dtypes(result: Any, dtypes: Dtypes) -> Any:
     """Return ``result`` with its tensors converted to ``dtypes``."""
     if isinstance(result, Tensor):
         return result if result.dtype is dtypes[0] else result.to(dtypes[0])
@@ -148,10 +148,10 @@ def in_dtypes(result: Any, dtypes: Dtypes) -> Any:
     return converted if isinstance(result, list) else tuple(converted)
 
 
-def differ(result: Any, dtypes: Dtypes) -> bool:
-    """Whether any tensor in ``result`` (one tensor or a sequence) has another dtype than ``dtypes`` says.
+def have_other_dtypes(result: Any, dtypes: Dtypes) -> bool:
+    """Whether a tensor in ``result`` (one tensor or a sequence) has another dtype than its entry in ``dtypes``.
 
-    The answer is False if a kernel returned NotImplemented.
+    Return False if a kernel returned NotImplemented.
     """
     results = (result,) if isinstance(result, Tensor) else result
     if results is NotImplemented:
@@ -162,14 +162,14 @@ def differ(result: Any, dtypes: Dtypes) -> bool:
     )
 
 
-def _is_asked(func: object) -> bool:
-    asked = _ASKED.get(func)
-    if asked is None:
-        asked = _ASKED[func] = _may_be_asked(func)
-    return asked
+def _is_checkable_cached(func: object) -> bool:
+    is_checkable = _CHECKABLE.get(func)
+    if is_checkable is None:
+        is_checkable = _CHECKABLE[func] = _is_checkable(func)
+    return is_checkable
 
 
-def _may_be_asked(func: object) -> bool:
+def _is_checkable(func: object) -> bool:
     """Whether a call on small zeros is harmless.
 
     The operator must compute from its arguments alone, and it must check sizes.
@@ -196,7 +196,7 @@ def _takes_generator(func: OpOverload) -> bool:
 
 def _checks_sizes(func: OpOverload) -> bool:
     name = func._opname.removesuffix("_")
-    if name in _CHECKED:
+    if name in _CHECKS_SIZES:
         return True
     # In-place overloads lack some tags of the functional overloads.
     packet = getattr(torch.ops.aten, name, func.overloadpacket)
@@ -207,7 +207,7 @@ def _checks_sizes(func: OpOverload) -> bool:
 
 
 def _describe(values: Iterable[Any], key: list[Any]) -> None:
-    """Append to ``key`` everything that decides the result dtypes.
+    """Append to ``key`` the properties of ``values`` that decide the result dtypes.
 
     The key contains the dtypes of the tensors, the kinds of their dimensions, and the types of the other
     arguments.
@@ -241,20 +241,20 @@ def _kind(size: int | torch.SymInt, stride: int | torch.SymInt) -> str:
     return "expanded" if type(stride) is int and stride == 0 else "some"
 
 
-def _ask(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Answer:
+def _run_on_zeros(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Answer:
     answer = None
-    if func._opname not in _NAME_SIZES:
-        answer = _call(func, args, kwargs, _Small().size)
+    if func._opname not in _TRUSTS_SIZES:
+        answer = _call(func, args, kwargs, _SmallSizes().size)
     tensors = [arg for arg in args if isinstance(arg, Tensor)]
-    ordinary = {tensor.dtype for tensor in tensors} in _ORDINARY
-    if answer is None and not ordinary and _total_elements(tensors) <= _ENOUGH:
-        answer = _call(func, args, kwargs, _itself)
+    is_unmixed = {tensor.dtype for tensor in tensors} in _UNMIXED_DTYPES
+    if answer is None and not is_unmixed and _total_elements(tensors) <= _MAX_ELEMENTS:
+        answer = _call(func, args, kwargs, _size_or_limit)
     return answer
 
 
 def _total_elements(tensors: Sequence[Tensor]) -> int:
-    """Return the total number of elements of ``tensors``; a number above ``_ENOUGH`` if a size is unknown."""
-    sizes = [[_itself(n) for n in tensor.shape] for tensor in tensors]
+    """Return the total number of elements of ``tensors``; a number above ``_MAX_ELEMENTS`` if a size is unknown."""
+    sizes = [[_size_or_limit(n) for n in tensor.shape] for tensor in tensors]
     return sum(map(math.prod, sizes))
 
 
@@ -295,8 +295,8 @@ def _replica(value: object, size: Callable[[Any], int]) -> Any:
     if isinstance(value, Tensor):
         sizes = [size(n) for n in value.shape]
         kinds = _shape_class(value)
-        held = [1 if kind == "expanded" else n for n, kind in zip(sizes, kinds, strict=True)]
-        return ZEROS(held, dtype=value.dtype).expand(sizes)
+        stored = [1 if kind == "expanded" else n for n, kind in zip(sizes, kinds, strict=True)]
+        return ZEROS(stored, dtype=value.dtype).expand(sizes)
     if isinstance(value, (list, tuple)):
         return type(value)([size(x) if _is_size(x) else _replica(x, size) for x in value])
     return _replaced(value)
@@ -313,26 +313,26 @@ def _replaced(value: object) -> Any:
     return 1.0 if isinstance(value, torch.SymFloat) else value
 
 
-class _Small:
+class _SmallSizes:
     """Maps sizes to small sizes. Equal sizes map to equal sizes, different sizes to different sizes."""
 
     def __init__(self) -> None:
-        self._given: dict[Any, int] = {}
+        self._small_sizes: dict[Any, int] = {}
 
     def size(self, size: int | torch.SymInt) -> int:
         if type(size) is int and size <= 2:
             return size
-        known = size.node.expr if isinstance(size, torch.SymInt) else size
-        return self._given.setdefault(known, 3 + len(self._given))
+        identity = size.node.expr if isinstance(size, torch.SymInt) else size
+        return self._small_sizes.setdefault(identity, 3 + len(self._small_sizes))
 
 
 def size_in_call(size: int | torch.SymInt) -> int | None:
     """Return the size in the present call, or None if it is unknown."""
-    known = size.node.hint if isinstance(size, torch.SymInt) else size
-    return known if type(known) is int else None
+    hint = size.node.hint if isinstance(size, torch.SymInt) else size
+    return hint if type(hint) is int else None
 
 
-def _itself(size: int | torch.SymInt) -> int:
-    """Return the size in the present call; a size above ``_ENOUGH`` if it is unknown."""
-    known = size_in_call(size)
-    return _ENOUGH + 1 if known is None else known
+def _size_or_limit(size: int | torch.SymInt) -> int:
+    """Return the size in the present call; a size above ``_MAX_ELEMENTS`` if it is unknown."""
+    hint = size_in_call(size)
+    return _MAX_ELEMENTS + 1 if hint is None else hint

@@ -1,4 +1,4 @@
-"""Operators with effects: no stage may drop, repeat or move a call of such an operator.
+"""Operators with effects: no stage may drop, repeat or move their calls.
 
 The graph itself defines the order: calls for which ``is_ordered`` is true run once each, in the order of
 their nodes. No effect tokens pass through the graph. Every stage asks this module.
@@ -23,18 +23,18 @@ from fxstack_interchange.torch_facts.raising import can_raise
 BEGIN_RANGE = torch.ops.profiler._record_function_enter_new.default
 END_RANGE = torch.ops.profiler._record_function_exit._RecordFunction
 RANGES = frozenset({BEGIN_RANGE, END_RANGE})
-"""Operators that begin and end a range of torch's profiler; no kernel has operators of both sides of such a call.
+"""Operators that begin and end a range of torch's profiler; no kernel may join operators from both sides of a boundary.
 
-The end takes the result of the beginning.
+The end operator takes the result of the begin operator.
 """
 
 BUILTIN = frozenset({"aten", "prim", "prims"})
-"""Namespaces whose operators return nothing only if they check something.
+"""Namespaces of torch, in which an operator without results only checks its arguments.
 
-Operators with an effect that torch has registered are an exception.
+Exceptions are operators for which torch has registered an effect.
 """
 
-_KNOWN = BUILTIN | {
+_NAMESPACES_WITHOUT_EFFECTS = BUILTIN | {
     *(
         "fxstack_triton",
         "fxstack_attention",
@@ -67,7 +67,7 @@ _BATCH_NORMS = frozenset(
 
 
 def is_ordered(target: object) -> bool:
-    """Whether calls of ``target`` have effects.
+    """Whether calls of ``target`` must each run once, in the order of the program.
 
     Either torch has registered an effect for ``target``, or ``target`` is a custom operator that returns
     nothing.
@@ -76,22 +76,24 @@ def is_ordered(target: object) -> bool:
         return False
     if target in RANGES:
         return True
-    return has_effects(target) or (isinstance(target, OpOverload) and _only_acts(target))
+    return has_effects(target) or (isinstance(target, OpOverload) and _returns_nothing(target))
 
 
 def open_range(graph: Graph) -> Node | None:
-    """Return the node that begins the innermost range that has no end."""
+    """Return the node that begins the innermost profiler range without an end, or None."""
     started = graph.find_nodes(op="call_function", target=BEGIN_RANGE)
     return next((node for node in reversed(started) if not node.users), None)
 
 
 def is_check(target: object) -> bool:
-    """Whether ``target`` is an operator of torch that raises or does nothing."""
+    """Whether ``target`` is an operator of torch that only checks its arguments: it raises or does nothing."""
     # torch registers some checks as operators with effects, because their order is fixed.
     if not isinstance(target, OpOverload) or target.namespace not in BUILTIN:
         return False
-    acts = target._schema.returns or target._schema.is_mutable or target is torch.ops.aten._print.default
-    return not acts
+    has_effect = (
+        target._schema.returns or target._schema.is_mutable or target is torch.ops.aten._print.default
+    )
+    return not has_effect
 
 
 def may_act(node: Node) -> bool:
@@ -102,7 +104,7 @@ def may_act(node: Node) -> bool:
     target = node.target
     if target in _FUNCTIONAL_FORMS:
         target = node.args[0]
-    return isinstance(target, OpOverload) and target.namespace not in _KNOWN
+    return isinstance(target, OpOverload) and target.namespace not in _NAMESPACES_WITHOUT_EFFECTS
 
 
 def must_run(node: Node) -> bool:
@@ -121,12 +123,12 @@ def _updates_statistics(node: Node) -> bool:
     if node.target not in _BATCH_NORMS:
         return False
     mean, training = (
-        node.args[at] if at < len(node.args) else node.kwargs.get(name)
-        for at, name in ((3, "running_mean"), (5, "training"))
+        node.args[position] if position < len(node.args) else node.kwargs.get(name)
+        for position, name in ((3, "running_mean"), (5, "training"))
     )
     return mean is not None and training is not False
 
 
-def _only_acts(operator: OpOverload[..., Any]) -> bool:
+def _returns_nothing(operator: OpOverload[..., Any]) -> bool:
     schema = operator._schema
     return not schema.returns and not schema.is_mutable and operator.namespace not in BUILTIN

@@ -19,12 +19,12 @@ from fxstack_interchange.torch_compat import OpOverload
 from fxstack_interchange.torch_facts.iteration import (
     Operand,
     channels_last,
-    copied,
-    dense,
+    dense_strides,
     hints,
     is_channels_last,
     iterated_strides,
     operand,
+    preserved_copy,
     preserved_strides,
     viewed_strides,
 )
@@ -38,14 +38,16 @@ _ATEN = torch.ops.aten
 
 
 Strides = tuple[Any, ...]
-Given = list[Strides | None]
+ResultStrides = list[Strides | None]
 """The strides that eager gives each result of an operator.
 
 None means that the result already has these strides.
 """
 
 
-def eager_strides(func: object, args: Sequence[Any], kwargs: dict[str, Any], result: object) -> Given | None:
+def eager_strides(
+    func: object, args: Sequence[Any], kwargs: dict[str, Any], result: object
+) -> ResultStrides | None:
     """Return the strides that eager's kernel gives the results of ``func``.
 
     Return None if ``result`` has these strides.
@@ -56,17 +58,19 @@ def eager_strides(func: object, args: Sequence[Any], kwargs: dict[str, Any], res
     if not results or not _has_strides(results[0]):
         # A call on numbers alone also gives a 0-d result, for example torch.div(7, 2, rounding_mode="floor").
         return None
-    given: Given = [_differing(results[0], _stated(func, args, kwargs, results[0]))]
+    strides: ResultStrides = [_if_different(results[0], _eager_strides_of(func, args, kwargs, results[0]))]
     if func in _ALL_RESULTS:
-        given += [_differing(x, _stated(func, args, kwargs, x)) for x in results[1:]]
-    return None if given.count(None) == len(given) else given
+        strides += [_if_different(x, _eager_strides_of(func, args, kwargs, x)) for x in results[1:]]
+    return None if strides.count(None) == len(strides) else strides
 
 
 def _has_strides(value: object) -> bool:
     return isinstance(value, Tensor) and value.dim() > 0 and value.layout is torch.strided
 
 
-def _stated(func: object, args: Sequence[Any], kwargs: dict[str, Any], first: Tensor) -> Strides | None:
+def _eager_strides_of(
+    func: object, args: Sequence[Any], kwargs: dict[str, Any], first: Tensor
+) -> Strides | None:
     """Return the strides of ``first`` by the rule of ``func``.
 
     Return None if there is no rule or the rule does not decide.
@@ -81,23 +85,23 @@ def _stated(func: object, args: Sequence[Any], kwargs: dict[str, Any], first: Te
     ones = [type(size) is int and size == 1 for size in first.shape]
     if not any(ones) and _is_plain(first, args):
         return None
-    strides = _whole(func, args, kwargs, first)
+    strides = _strides_by_rule(func, args, kwargs, first)
     if strides is None or not first._has_symbolic_sizes_strides:
         return strides
-    return _with_symbols(first.stride(), strides, ones)
+    return _keep_symbols(first.stride(), strides, ones)
 
 
-def _with_symbols(mine: Strides, theirs: Strides, ones: list[bool]) -> Strides:
-    """Return ``theirs`` if the hints differ in a dimension with several elements.
+def _keep_symbols(fake: Strides, eager: Strides, ones: list[bool]) -> Strides:
+    """Return ``eager`` if the hints differ in a dimension with several elements.
 
-    Otherwise return ``mine``, with the strides of ``theirs`` in dimensions with one element. Torch's fake
+    Otherwise return ``fake``, with the strides of ``eager`` in dimensions with one element. Torch's fake
     kernels add guards for their comparisons; this module does not.
     """
-    known, wanted = hints(mine), hints(theirs)
-    triples = list(zip(known or (), wanted or (), ones, strict=False))
-    if any(a != b for a, b, one in triples if not one):
-        return theirs
-    return tuple(b if one else a for a, b, one in zip(mine, theirs, ones, strict=True))
+    fake_hints, eager_hints = hints(fake), hints(eager)
+    triples = list(zip(fake_hints or (), eager_hints or (), ones, strict=False))
+    if any(a != b for a, b, is_one in triples if not is_one):
+        return eager
+    return tuple(b if is_one else a for a, b, is_one in zip(fake, eager, ones, strict=True))
 
 
 def _is_plain(first: Tensor, args: Sequence[Any]) -> bool:
@@ -111,19 +115,19 @@ def _is_plain(first: Tensor, args: Sequence[Any]) -> bool:
     return first.is_contiguous() and all(x.shape == first.shape and x.is_contiguous() for x in others)
 
 
-def _differing(first: Any, strides: Strides | None) -> Strides | None:
+def _if_different(first: Any, strides: Strides | None) -> Strides | None:
     if strides is None:
         return None
     pairs = zip(first.stride(), strides, strict=True)
-    return None if all(mine is theirs or _same(mine, theirs) for mine, theirs in pairs) else strides
+    return None if all(fake is eager or _same(fake, eager) for fake, eager in pairs) else strides
 
 
-def _whole(
+def _strides_by_rule(
     func: object, args: Sequence[Any], kwargs: dict[str, Any], first: Tensor
 ) -> tuple[Any, ...] | None:
     """Return the strides of all dimensions by the rule of ``func``; None if there is no rule."""
     if func in _CONTIGUOUS:
-        return dense(first.shape, range(first.dim()))
+        return dense_strides(first.shape, range(first.dim()))
     operands = _operands(func, args, kwargs, first)
     if not operands:
         return None
@@ -135,26 +139,26 @@ def _whole(
 def _operands(
     func: object, args: Sequence[Any], kwargs: dict[str, Any], first: Tensor
 ) -> list[Operand] | None:
-    """Return the operands that decide the layout of ``first``; None if they are unknown."""
+    """Return the operands that decide the layout of ``first``; None if the operator has no rule."""
     if func in _COPIES:
         preserves = kwargs.get("memory_format") in (None, torch.preserve_format)
         values: list[Any] = [args[0]] if preserves else []
-    elif _is_one_pass(func):
-        numbers = _numbers(func)
+    elif _is_single_iteration(func):
+        numbers = _wrapped_scalar_positions(func)
         values = [x for k, x in enumerate(args) if isinstance(x, Tensor) or (k in numbers and x is not None)]
     else:
         return None
     if any(isinstance(x, Tensor) and x.layout is not torch.strided for x in values):
         return None
-    operands = [operand(x) if isinstance(x, Tensor) else _NUMBER for x in values]
+    operands = [operand(x) if isinstance(x, Tensor) else _SCALAR_OPERAND for x in values]
     if None in operands:
         return None
     common = _common_dtype(values, first)
     kept = values[0] if func is _ATEN.where.self else None
     return [
-        given if common is None or x is kept or _dtype_of(x) in (common, None) else copied(given)
-        for x, given in zip(values, operands, strict=True)
-        if given is not None
+        source if common is None or x is kept or _dtype_of(x) in (common, None) else preserved_copy(source)
+        for x, source in zip(values, operands, strict=True)
+        if source is not None
     ]
 
 
@@ -186,64 +190,58 @@ def _promoted(tensors: list[Tensor]) -> torch.dtype | None:
 
 
 @cache
-def _is_one_pass(func: object) -> bool:
+def _is_single_iteration(func: object) -> bool:
     """Whether ``func`` computes a new tensor by one ``TensorIterator`` over its tensors."""
     return (
         isinstance(func, OpOverload)
         and func.namespace == "aten"
         and torch.Tag.pointwise in func.tags
         and not any(argument.alias_info for argument in func._schema.arguments)
-        and func not in _NOT_ONE_PASS
+        and func not in _NOT_SINGLE_ITERATION
     )
 
 
 @cache
-def _numbers(func: Any) -> frozenset[int]:
+def _wrapped_scalar_positions(func: Any) -> frozenset[int]:
     """Return the positions at which a number becomes a 0-d tensor."""
-    wraps = "calar" in func._overloadname and func not in _SCALARS_AS_THEY_ARE
+    wraps = "calar" in func._overloadname and func not in _UNWRAPPED_SCALARS
     types = [str(argument.type) for argument in func._schema.arguments]
     return frozenset(
         k for k, kind in enumerate(types) if kind == "Tensor" or (wraps and k < 2 and kind == "number")
     )
 
 
-def _same(mine: object, theirs: object) -> bool:
+def _same(fake: object, eager: object) -> bool:
     """Whether two strides are known to be equal without a new guard."""
-    if type(mine) is int and type(theirs) is int:
-        return mine == theirs
-    return bool(statically_known_true(mine == theirs))
+    if type(fake) is int and type(eager) is int:
+        return fake == eager
+    return bool(statically_known_true(fake == eager))
 
 
-def in_layout(result: object, given: Given) -> Any:
-    """Return ``result``.
-
-    Tensors with an entry in ``given`` are copied to dense memory with the given strides.
-    """
+def copy_with_strides(result: object, strides: ResultStrides) -> Any:
+    """Return ``result`` with each tensor that has an entry in ``strides`` copied to memory with these strides."""
     if isinstance(result, (list, tuple)):
-        return (*map(_in_layout, result, given), *result[len(given) :])
-    return _in_layout(result, given[0])
+        return (*map(_copy_with_strides, result, strides), *result[len(strides) :])
+    return _copy_with_strides(result, strides[0])
 
 
-def _in_layout(result: Any, strides: Strides | None) -> Any:
+def _copy_with_strides(result: Any, strides: Strides | None) -> Any:
     if strides is None:
         return result
-    known = hints(strides) or strides
-    order = sorted(range(result.dim()), key=lambda dim: -known[dim])
-    copied = result.permute(order).clone(memory_format=torch.contiguous_format)
-    return copied.permute([order.index(dim) for dim in range(result.dim())])
+    order_key = hints(strides) or strides
+    order = sorted(range(result.dim()), key=lambda dim: -order_key[dim])
+    contiguous = result.permute(order).clone(memory_format=torch.contiguous_format)
+    return contiguous.permute([order.index(dim) for dim in range(result.dim())])
 
 
-def as_said(result: object, given: Given) -> Any:
-    """Return ``result``, which consists of fake tensors.
-
-    Tensors with an entry in ``given`` become views with the given strides.
-    """
+def view_with_strides(result: object, strides: ResultStrides) -> Any:
+    """Return fake tensors ``result`` with each tensor that has an entry in ``strides`` viewed with these strides."""
     if isinstance(result, (list, tuple)):
-        return (*map(_as_said, result, given), *result[len(given) :])
-    return _as_said(result, given[0])
+        return (*map(_view_with_strides, result, strides), *result[len(strides) :])
+    return _view_with_strides(result, strides[0])
 
 
-def _as_said(result: Any, strides: Strides | None) -> Any:
+def _view_with_strides(result: Any, strides: Strides | None) -> Any:
     if strides is None:
         return result
     return _AS_STRIDED(result, result.shape, strides, result.storage_offset())
@@ -256,47 +254,47 @@ def _tensors(args: Sequence[Any]) -> list[Tensor]:
 
 
 def _contiguous(result: Tensor, _args: Sequence[Any]) -> Strides:
-    return dense(result.shape, range(result.dim()))
+    return dense_strides(result.shape, range(result.dim()))
 
 
-def _like(position: int) -> Rule:
-    """Return a rule: the strides are those of ``empty_like`` of an argument."""
+def _preserves_layout_of(position: int) -> Rule:
+    """Return a rule for results with the strides of ``empty_like`` of the argument at ``position``."""
 
     def rule(result: Tensor, args: Sequence[Any]) -> Strides | None:
-        given = operand(args[position])
-        return None if given is None else preserved_strides(result, given)
+        source = operand(args[position])
+        return None if source is None else preserved_strides(result, source)
 
     return rule
 
 
-def _suggested(position: int) -> Rule:
-    """Return a rule: the strides are channels last if the argument is channels last, otherwise contiguous."""
+def _channels_last_if(position: int) -> Rule:
+    """Return a rule for results that are channels last if the argument is, else contiguous."""
 
     def rule(result: Tensor, args: Sequence[Any]) -> Strides | None:
-        given = operand(args[position])
-        if given is None:
+        source = operand(args[position])
+        if source is None:
             return None
-        last = result.dim() == len(given.sizes) and is_channels_last(given)
-        return dense(result.shape, channels_last(result.dim()) if last else range(result.dim()))
+        last = result.dim() == len(source.sizes) and is_channels_last(source)
+        return dense_strides(result.shape, channels_last(result.dim()) if last else range(result.dim()))
 
     return rule
 
 
 def _angle(result: Tensor, args: Sequence[Any]) -> Strides | None:
     """Return contiguous strides for a complex argument, because its angle is not computed in one pass."""
-    given = operand(args[0])
-    if args[0].is_complex() or given is None:
+    source = operand(args[0])
+    if args[0].is_complex() or source is None:
         return _contiguous(result, args)
-    return iterated_strides(result, [given])
+    return iterated_strides(result, [source])
 
 
 def _viewed(result: Tensor, args: Sequence[Any]) -> Strides | None:
     """Return the strides of a view with the sizes of ``result``, as ATen's ``computeStride`` does."""
-    given = operand(args[0])
+    source = operand(args[0])
     shape = hints(result.shape)
-    if given is None or shape is None or args[0]._has_symbolic_sizes_strides:
+    if source is None or shape is None or args[0]._has_symbolic_sizes_strides:
         return None
-    return viewed_strides(given, shape)
+    return viewed_strides(source, shape)
 
 
 def _elementwise(result: Tensor, args: Sequence[Any]) -> Strides | None:
@@ -318,26 +316,26 @@ def _indexed(result: Tensor, args: Sequence[Any]) -> Strides | None:
     at = [dim for dim, index in enumerate(indices) if index is not None]
     if any(indices[dim].dtype in (torch.bool, torch.uint8) for dim in at):
         return None
-    given = torch.broadcast_tensors(*(indices[dim] for dim in at))
+    broadcast_indices = torch.broadcast_tensors(*(indices[dim] for dim in at))
     before = list(range(at[0])) if at[-1] - at[0] + 1 == len(at) else []
     after = [dim for dim in range(source.dim()) if dim not in (*before, *at)]
     outer, inner = ([source.stride(dim) for dim in dims] for dims in (before, after))
     shape = hints(result.shape)
-    operands = [hints([*outer, *[0] * given[0].dim(), *inner])]
-    operands += [_beside(index, len(before), shape) for index in given]
+    operands = [hints([*outer, *[0] * broadcast_indices[0].dim(), *inner])]
+    operands += [_index_strides(index, len(before), shape) for index in broadcast_indices]
     if shape is None or None in operands:
         return None
-    own = tuple(result.stride())
+    fake_strides = tuple(result.stride())
     strides = iterated_strides(result, [Operand(shape, x) for x in operands if x is not None])
     if strides is None:
         return None
     return tuple(
-        mine if type(size) is int and size == 1 else theirs
-        for size, mine, theirs in zip(result.shape, own, strides, strict=True)
+        fake if type(size) is int and size == 1 else eager
+        for size, fake, eager in zip(result.shape, fake_strides, strides, strict=True)
     )
 
 
-def _beside(index: Tensor, before: int, shape: Sequence[int] | None) -> tuple[int, ...] | None:
+def _index_strides(index: Tensor, before: int, shape: Sequence[int] | None) -> tuple[int, ...] | None:
     """Return the strides of an index that is viewed with the rank of the result.
 
     Added dimensions have one element.
@@ -350,9 +348,9 @@ def _beside(index: Tensor, before: int, shape: Sequence[int] | None) -> tuple[in
         return None
     after = len(shape) - before - len(sizes)
     viewed = [*[1] * before, *sizes, *[1] * after]
-    own = [*[1] * before, *steps, *[1] * after]
+    viewed_steps = [*[1] * before, *steps, *[1] * after]
     over, strides = steps[-1] if steps else 1, []
-    for size, step, whole in zip(reversed(viewed), reversed(own), reversed(shape), strict=True):
+    for size, step, whole in zip(reversed(viewed), reversed(viewed_steps), reversed(shape), strict=True):
         if size != 1:
             strides.append(step)
             over = size * step
@@ -361,7 +359,7 @@ def _beside(index: Tensor, before: int, shape: Sequence[int] | None) -> tuple[in
     return tuple(reversed(strides))
 
 
-_NUMBER = Operand((), ())
+_SCALAR_OPERAND = Operand((), ())
 _COPIES = frozenset(
     {
         _ATEN.clone.default,
@@ -377,9 +375,9 @@ _COPIES = frozenset(
 )
 """Operators whose result preserves the memory format of their first argument."""
 _CONTIGUOUS = frozenset({_ATEN.tril.default, _ATEN.triu.default})
-_NOT_ONE_PASS = frozenset({_ATEN.masked_fill.Scalar})
-_SCALARS_AS_THEY_ARE = frozenset({_ATEN.pow.Tensor_Scalar, _ATEN.lerp.Scalar})
-"""Overloads for numbers that do not convert the number to a tensor."""
+_NOT_SINGLE_ITERATION = frozenset({_ATEN.masked_fill.Scalar})
+_UNWRAPPED_SCALARS = frozenset({_ATEN.pow.Tensor_Scalar, _ATEN.lerp.Scalar})
+"""Overloads for numbers that do not convert the number to a 0-d tensor before the iteration."""
 
 
 _VIEW = _ATEN.view.default
@@ -391,8 +389,8 @@ _RULES: dict[Any, Rule] = {
     _ATEN.angle.default: _angle,
     _VIEW: _viewed,
     **dict.fromkeys((_ATEN.floor_divide.default, _ATEN.native_dropout_backward.default), _elementwise),
-    **dict.fromkeys((_ATEN.index_fill.int_Scalar, _ATEN.index_fill.int_Tensor), _like(0)),
-    _ATEN.binary_cross_entropy_backward.default: _like(1),
+    **dict.fromkeys((_ATEN.index_fill.int_Scalar, _ATEN.index_fill.int_Tensor), _preserves_layout_of(0)),
+    _ATEN.binary_cross_entropy_backward.default: _preserves_layout_of(1),
     **dict.fromkeys(
         (
             _ATEN._batch_norm_with_update.default,
@@ -410,7 +408,7 @@ _RULES: dict[Any, Rule] = {
             _ATEN.replication_pad3d.default,
             _ATEN.roll.default,
         ),
-        _suggested(0),
+        _channels_last_if(0),
     ),
     **dict.fromkeys(
         (
@@ -419,7 +417,7 @@ _RULES: dict[Any, Rule] = {
             _ATEN.replication_pad2d_backward.default,
             _ATEN.replication_pad3d_backward.default,
         ),
-        _suggested(1),
+        _channels_last_if(1),
     ),
     **dict.fromkeys(
         (

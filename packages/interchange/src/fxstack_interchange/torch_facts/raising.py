@@ -64,7 +64,7 @@ def refused_kinds(target: object) -> frozenset[str] | None:
 
 
 def _divides_by_a_number(target: object, args: object) -> bool:
-    """Whether the call divides by a number that is known to be non-zero."""
+    """Whether the call divides by a Python number other than zero, so it never raises."""
     name = target._opname.removesuffix("_") if isinstance(target, OpOverload) else ""
     if name not in _DIVISIONS or not isinstance(args, tuple) or len(args) < 2:
         return False

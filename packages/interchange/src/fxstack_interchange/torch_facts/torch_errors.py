@@ -1,8 +1,8 @@
-"""Errors that a program written for ``torch.compile`` catches by the names of torch's classes.
+"""Errors that a program written for ``torch.compile`` can catch by the names of torch's classes.
 
-``except torch._dynamo.exc.Unsupported`` looks at the bases of the class of an error. A class of ours names its
-counterpart in ``torch._dynamo.exc``, and has it as a base as soon as that module is loaded. No package of ours
-loads it; a program that has not loaded it cannot name its classes either.
+``except torch._dynamo.exc.Unsupported`` looks at the bases of an error's class. An error class of fxstack names its
+counterpart in ``torch._dynamo.exc``, and derives from the counterpart as soon as the program has loaded that module.
+fxstack never loads the module; a program that has not loaded it cannot name its classes either.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from typing import Any, Final, Self
 
 MODULE: Final = "torch._dynamo.exc"
 
-_WAITING: Final[dict[type[CompilerError], str]] = {}
-"""The classes that do not have their counterpart as a base yet, with its name."""
+_UNDERIVED: Final[dict[type[CompilerError], str]] = {}
+"""Error classes that do not derive from their counterpart yet, with the counterpart's name."""
 
 
 class CompilerError(RuntimeError):
     """The base of errors with a counterpart in torch's compiler: ``class Mine(CompilerError, of_torch="Name")``.
 
-    Changing the bases of a class needs a base that is written in Python, which this class is.
+    CPython changes the bases of a class only if a base is written in Python; this class is that base.
     """
 
     first_useful_frame: Final = None
-    """What torch reads of its errors when one passes through a function that torch has compiled."""
+    """Attribute that torch reads from its errors when an error passes through a function that torch compiled."""
 
     def __init_subclass__(cls, *, of_torch: str = "", **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
         if of_torch:
-            _WAITING[cls] = of_torch
+            _UNDERIVED[cls] = of_torch
 
     def __new__(cls, *args: Any, **_keywords: Any) -> Self:
         derive_from_torch()
@@ -39,27 +39,30 @@ class CompilerError(RuntimeError):
         RuntimeError.__init__(self, *args)  # the initialisers of torch's classes have other parameters
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-        return _copied, (type(self), self.args), self.__dict__
+        return _restore_error, (type(self), self.args), self.__dict__
 
 
-def _copied(cls: type[CompilerError], args: tuple[Any, ...]) -> CompilerError:
+def _restore_error(cls: type[CompilerError], args: tuple[Any, ...]) -> CompilerError:
     error = cls.__new__(cls)
     RuntimeError.__init__(error, *args)
     return error
 
 
 def derive_from_torch() -> None:
-    """Let the classes of ours derive from their counterparts, if the module of these is loaded."""
+    """Let fxstack's error classes derive from their counterparts, if the program has loaded torch's module.
+
+    Called when an error is created and when the drop-in sees the import of that module.
+    """
     module = sys.modules.get(MODULE)
     if module is None:
         return
-    for cls, name in tuple(_WAITING.items()):
+    for cls, name in tuple(_UNDERIVED.items()):
         counterpart = getattr(module, name, None)
-        if counterpart is not None and _WAITING.pop(cls, ""):
+        if counterpart is not None and _UNDERIVED.pop(cls, ""):
             cls.__bases__ = (*cls.__bases__, counterpart)
 
 
-def found(name: str) -> tuple[Any, ...]:
-    """What torch's module calls ``name``, as the operand of ``except``; nothing as long as it is not loaded."""
+def torch_error_types(name: str) -> tuple[Any, ...]:
+    """Return torch's error class ``name`` in a tuple, for ``except``; an empty tuple if its module is not loaded."""
     value = getattr(sys.modules.get(MODULE), name, None)
     return () if value is None else (value,)

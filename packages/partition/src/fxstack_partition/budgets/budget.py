@@ -1,6 +1,6 @@
-"""``budget``: the least recomputation that keeps a step's simulated peak within a bound.
+"""The partitioner ``budget``: the least recomputation that keeps a step's simulated peak within a bound.
 
-All budgets choose from one frontier (see ``frontier``), so a smaller budget never has a higher peak, and a
+All budgets choose from one frontier (see ``frontier``). So a smaller budget never gives a higher peak, and a
 larger budget never recomputes longer.
 """
 
@@ -15,8 +15,8 @@ from fxstack_partition.budgets.frontier import frontier
 from fxstack_partition.budgets.search import Choice
 from fxstack_partition.extraction.extract import PartitionError, extract
 from fxstack_partition.extraction.passes import Cutting, classify_nodes, merge_repetitions, text
+from fxstack_partition.joint.cost import WorkModel
 from fxstack_partition.joint.joint import JointFacts
-from fxstack_partition.joint.work import WorkModel
 from fxstack_partition.options import PartitionOptions
 from fxstack_partition.ordering.simulate import simulate
 from fxstack_partition.registry import register
@@ -28,7 +28,9 @@ class BudgetError(PartitionError):
 
 @register("budget")
 def budget(joint: StageGraph, options: PartitionOptions) -> Partition:
-    """Recompute as little as ``options.budget`` or ``options.time_overhead`` allow (default: budget 0.5).
+    """Recompute as little as ``options.budget`` allows, or use the memory that ``options.time_overhead`` allows.
+
+    Without either option the budget is 0.5.
 
     Raises:
         BudgetError: if no partition fits the budget. The text says by how much.
@@ -38,7 +40,7 @@ def budget(joint: StageGraph, options: PartitionOptions) -> Partition:
 
 @dataclass(frozen=True, slots=True)
 class Budgeting(Cutting):
-    """A cut within a budget, between two passes."""
+    """The state of the partitioners ``budget`` and ``ilp`` between two passes."""
 
     choices: tuple[Choice, ...] = ()
 
@@ -50,7 +52,7 @@ def find_frontier(state: Budgeting) -> Budgeting:
     + # save_all: peak 72 bytes, recomputes 0.0e+00 seconds
     + # descent: peak 60 bytes, recomputes 6.0e-10 seconds
     """
-    return replace(state, choices=frontier(state.dissected, state.given))
+    return replace(state, choices=frontier(state.joint_facts, state.effective_options))
 
 
 def fit_budget(state: Budgeting) -> Budgeting:
@@ -65,11 +67,11 @@ def fit_budget(state: Budgeting) -> Budgeting:
     ...
     + mul_3,  # gradient of arg0_1
     """
-    return replace(state, result=partition_within(state.dissected, state.choices, state.given))
+    return replace(state, result=partition_within(state.joint_facts, state.choices, state.effective_options))
 
 
 def budget_text(state: Budgeting) -> str:
-    """Return the joint graph as text, with the choices as comments; then the finished graphs."""
+    """Return the state as text for observers of passes: as ``state_text``, with the choices as comments."""
     choices = (
         f"# {choice.label}: peak {choice.peak} bytes, recomputes {choice.seconds:.1e} seconds\n"
         for choice in state.choices
@@ -86,15 +88,18 @@ BUDGET: Final[tuple[Pass[Budgeting], ...]] = (
 
 
 def partition_within(facts: JointFacts, choices: tuple[Choice, ...], options: PartitionOptions) -> Partition:
-    """Extract the choice that fits. ``choices`` is a frontier, which may serve many budgets."""
+    """Extract the choice with the least recomputation that fits the options.
+
+    ``choices`` is a frontier. ``compare`` computes it once and calls this function for each budget.
+    """
     if options.time_overhead is not None:
-        choice = _within_time(facts, choices, options)
-        return _extracted(facts, choice, options)
+        choice = _choice_within_time(facts, choices, options)
+        return _extract_choice(facts, choice, options)
     limit = bytes_allowed(choices, options.budget)
     peaks = []
     for choice in choices:
         if choice.peak <= limit:
-            part = _extracted(facts, choice, options)
+            part = _extract_choice(facts, choice, options)
             # ``worst_case`` gives symbols other values than their hints: only a simulation of the graphs sees
             # them.
             peaks.append(simulate(part, options).peak)
@@ -108,21 +113,24 @@ def partition_within(facts: JointFacts, choices: tuple[Choice, ...], options: Pa
     raise BudgetError(msg)
 
 
-def _extracted(facts: JointFacts, choice: Choice, options: PartitionOptions) -> Partition:
-    saved = (facts.nodes[place] for place in choice.saved)
+def _extract_choice(facts: JointFacts, choice: Choice, options: PartitionOptions) -> Partition:
+    saved = (facts.nodes[index] for index in choice.saved)
     return extract(facts, saved, choice.reasons, options)
 
 
-def bytes_allowed(choices: tuple[Choice, ...], wanted: float | None) -> int:
-    """Return the bound on the simulated peak in bytes."""
-    wanted = 0.5 if wanted is None else wanted
-    if isinstance(wanted, int):
-        return wanted
+def bytes_allowed(choices: tuple[Choice, ...], fraction_or_bytes: float | None) -> int:
+    """Return the bound on the simulated peak in bytes.
+
+    A fraction counts from the lowest peak of the choices (0.0) to the highest (1.0).
+    """
+    bound = 0.5 if fraction_or_bytes is None else fraction_or_bytes
+    if isinstance(bound, int):
+        return bound
     low, high = choices[-1].peak, choices[0].peak
-    return low + int(wanted * (high - low))
+    return low + int(bound * (high - low))
 
 
-def _within_time(facts: JointFacts, choices: tuple[Choice, ...], options: PartitionOptions) -> Choice:
+def _choice_within_time(facts: JointFacts, choices: tuple[Choice, ...], options: PartitionOptions) -> Choice:
     bound = options.time_overhead or 0.0
     step = WorkModel(facts.graph, options).seconds(facts.nodes[:-1])
     allowed = bound * step

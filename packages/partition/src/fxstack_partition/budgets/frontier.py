@@ -1,21 +1,27 @@
-"""The trade between memory and recomputation: a family of partitions, the best of them at each peak.
+"""The frontier of memory against recomputation: the choices of saved values that no other choice beats.
 
-The family does not depend on a budget, so that budgets are monotone. Its members are minimum cuts in which
-recomputation has a price (each is optimal for one exchange rate of seconds and bytes), alone and with
-checkpoints after which the forward is recomputed in pieces (Chen et al., Training Deep Nets with Sublinear
-Memory Cost, 2016), and sets between these. Each member is simulated, with the order of its backward, unless a
-bound already shows that another member is better.
+The candidates do not depend on a budget, so budgets are monotone. They are minimum cuts in which recomputation has a
+price (each cut is optimal for one exchange rate of seconds and bytes), the same cuts with checkpoints between which
+the forward is recomputed piece by piece (Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016), and sets
+between these choices. Each candidate is simulated with the order of its backward, unless a bound already shows that
+another choice is better.
 """
 
 from __future__ import annotations
 
 from itertools import pairwise
 
-from fxstack_partition.budgets.lagrangian_sweep import PricedNetwork, hull
-from fxstack_partition.budgets.local_search import adding, by_gain, by_loss, giving_up, without
-from fxstack_partition.budgets.search import COSTS, Choice, Search, falling, peak_of_plan
+from fxstack_partition.budgets.lagrangian_sweep import PricedNetwork, sweep_rates
+from fxstack_partition.budgets.local_search import (
+    drop_values,
+    extend_choice,
+    rank_additions,
+    rank_removals,
+    shrink_choice,
+)
+from fxstack_partition.budgets.search import COSTS, Choice, Search, pareto_choices, peak_of_plan
 from fxstack_partition.budgets.segments import Segments
-from fxstack_partition.joint.compact import Compact
+from fxstack_partition.joint.index_graph import IndexGraph
 from fxstack_partition.joint.joint import JointFacts
 from fxstack_partition.mincut.network import Network
 from fxstack_partition.options import PartitionOptions
@@ -24,20 +30,22 @@ from fxstack_partition.policy.policy import BUDGET_RULES, MIN_CUT_RULES, SAVE_AL
 
 # Limits: peaks are kept and monotone, not proven lowest.
 
-HULL_CUTS = 14
+MAX_HULL_CUTS = 14
 PIECES = (2, 3, 4, 6, 8, 12, 16, 24, 32)
+"""Numbers of pieces into which checkpoints divide the forward."""
 ALLOWANCES = 24
-NEIGHBOURS = 5
-TRIES = 3
-ROUND = 8
-"""The number of choices that are examined before gaps are sorted again."""
+"""Steps between recomputing no node that does not fuse, and recomputing all of them."""
+MAX_NEIGHBOURS = 5
+NEIGHBOUR_ROUNDS = 3
+CHOICES_PER_ROUND = 8
+"""Number of choices whose neighbours are tried before the gaps are sorted again."""
 STEPS_TIMES_NODES = 40_000
-LEAST_STEPS = 16
-"""Bounds on the number of sets that are tried between choices: on large graphs each takes longer."""
+MIN_STEPS = 16
+"""Limits of the candidates that local search tries. On large graphs each candidate takes longer."""
 
 
 def frontier(facts: JointFacts, options: PartitionOptions) -> tuple[Choice, ...]:
-    """Return the choices that no other beats in both peak and cost, from highest to lowest peak."""
+    """Return the choices that no other choice beats in both peak and cost, from highest to lowest peak."""
     search = Search(facts, options)
     saving, cheap, priced = (
         PricedNetwork(facts, rules, options, search.costs)
@@ -46,25 +54,26 @@ def frontier(facts: JointFacts, options: PartitionOptions) -> tuple[Choice, ...]
     for label, ends in (("save_all", saving), ("min_cut", cheap)):
         search.consider(label, ends.cut(0.0), ends.network)
     rates = []
-    for rate, saved in hull(priced, search.weigh, HULL_CUTS):
+    for rate, saved in sweep_rates(priced, search.weigh, MAX_HULL_CUTS):
         rates.append(rate)
         search.consider(f"rate {rate:g}", saved, priced.network)
     middle = sorted(rates)[len(rates) // 2]
-    _pieces(search, (cheap, priced), (0.0, middle))
-    _allowances(search, priced, (0.0, middle))
-    _descend(search, priced.network)
-    _between(search)
-    _fill(search, priced.network)
-    _step(search, priced.network)
-    return falling((*search.best, *search.aside), COSTS[options.cost])
+    _try_checkpoints(search, (cheap, priced), (0.0, middle))
+    _try_allowances(search, priced, (0.0, middle))
+    # Local search comes last, because it starts from the best choices of the cuts.
+    _try_giving_up(search, priced.network)
+    _try_between(search)
+    _try_filling(search, priced.network)
+    _try_neighbours(search, priced.network)
+    return pareto_choices((*search.best, *search.product_choices), COSTS[options.cost])
 
 
-def _steps_for(graph: Compact) -> int:
-    """Return the number of sets that may be tried between choices."""
-    return max(LEAST_STEPS, STEPS_TIMES_NODES // max(1, graph.count))
+def _candidate_limit(graph: IndexGraph) -> int:
+    """Return the number of candidates that one local search may try."""
+    return max(MIN_STEPS, STEPS_TIMES_NODES // max(1, graph.count))
 
 
-def _pieces(search: Search, networks: tuple[PricedNetwork, ...], rates: tuple[float, ...]) -> None:
+def _try_checkpoints(search: Search, networks: tuple[PricedNetwork, ...], rates: tuple[float, ...]) -> None:
     seen = set()
     segments = Segments(search.graph)
     for count in PIECES:
@@ -77,10 +86,10 @@ def _pieces(search: Search, networks: tuple[PricedNetwork, ...], rates: tuple[fl
                     search.consider(label, cuts.cut(rate, granted), cuts.network)
 
 
-def _allowances(search: Search, cuts: PricedNetwork, rates: tuple[float, ...]) -> None:
-    """Allow recomputation of more and more nodes that do not fuse, first those with few seconds per byte.
+def _try_allowances(search: Search, cuts: PricedNetwork, rates: tuple[float, ...]) -> None:
+    """Try cuts that may recompute a growing number of the nodes that do not fuse, cheapest nodes first.
 
-    A price treats nodes of equal cost equally; this search also finds sets between two prices.
+    At one price, nodes of equal cost are all saved or all recomputed; these cuts lie between two prices.
     """
     for nodes in cuts.rankings:
         step = max(1, -(-len(nodes) // ALLOWANCES))
@@ -90,14 +99,14 @@ def _allowances(search: Search, cuts: PricedNetwork, rates: tuple[float, ...]) -
                 search.consider(f"{count} allowed, rate {rate:g}", saved, cuts.network)
 
 
-def _between(search: Search) -> None:
-    """Try sets between neighbours, widest gap first, until the allowance is used or no gap is left."""
+def _try_between(search: Search) -> None:
+    """Try sets between neighbouring choices, widest gap first, until the limit of candidates."""
     graph, seconds = search.graph, search.seconds
     most, network = search.best[0].saved, search.best[-1].network
     tried: set[tuple[int, tuple[int, ...], tuple[int, ...], float]] = set()
-    for _ in range(_steps_for(graph)):
-        gaps = sorted(pairwise(search.best), key=_area)
-        ways = (
+    for _ in range(_candidate_limit(graph)):
+        gaps = sorted(pairwise(search.best), key=_area_of_gap)
+        candidates = (
             (way, low.saved, many, share)
             for share in SHARES
             for high, low in gaps
@@ -105,7 +114,7 @@ def _between(search: Search) -> None:
             for way in range(len(WAYS))
             if (way, low.saved, many, share) not in tried
         )
-        chosen = next(ways, None)
+        chosen = next(candidates, None)
         if chosen is None:
             return
         tried.add(chosen)
@@ -113,86 +122,94 @@ def _between(search: Search) -> None:
         search.consider("between", WAYS[way](graph, seconds, few, many, share), network)
 
 
-WAYS = (adding, giving_up)
+WAYS = (extend_choice, shrink_choice)
 SHARES = (0.5, 0.25, 0.75)
 
 
-def _area(gap: tuple[Choice, Choice]) -> float:
+def _area_of_gap(gap: tuple[Choice, Choice]) -> float:
     high, low = gap
     return (low.peak - high.peak) * (low.seconds - high.seconds)
 
 
-def _descend(search: Search, network: Network) -> None:
-    """Give up values one by one, beginning with the least recomputation: by seconds, then by products."""
+def _try_giving_up(search: Search, network: Network) -> None:
+    """From the choice with the least recomputation, give up saved values one by one, cheapest value first.
+
+    The first walk orders values by seconds, the second walk by products.
+    """
     graph = search.graph
-    most = _steps_for(graph)
+    most = _candidate_limit(graph)
     products_first = [p + s for p, s in zip(search.products, search.seconds, strict=True)]
     for weights in (search.seconds, products_first):
         saved = search.best[0].saved
         step = 0
         for _ in range(most):
-            places = by_loss(graph, weights, saved)
-            step = step or -(-len(places) // most)
-            if not places:
+            indices = rank_removals(graph, weights, saved)
+            step = step or -(-len(indices) // most)
+            if not indices:
                 break
-            saved = without(graph, saved, places[:step])
+            saved = drop_values(graph, saved, indices[:step])
             search.consider("descent", saved, network)
 
 
-def _step(search: Search, network: Network) -> None:
-    """Try neighbours of each choice with one saved value less or more, widest gaps first."""
+def _try_neighbours(search: Search, network: Network) -> None:
+    """Try each choice with one saved value less or more, choices at the widest gaps first."""
     graph, seconds = search.graph, search.seconds
-    allowance = TRIES * _steps_for(graph)
-    done: set[tuple[int, ...]] = set()
+    allowance = NEIGHBOUR_ROUNDS * _candidate_limit(graph)
+    tried: set[tuple[int, ...]] = set()
     while allowance > 0:
-        new = [choice for choice in _by_gaps(search) if choice.saved not in done]
+        new = [choice for choice in _choices_by_gaps(search) if choice.saved not in tried]
         if not new:
             return
-        for choice in new[:ROUND]:
+        for choice in new[:CHOICES_PER_ROUND]:
             saved = choice.saved
-            done.add(saved)
-            again = make_plan(graph, saved).repeated(graph)
-            offered = [place for place in again if graph.nodes[place] in network.savable]
-            less = _unlike(search, by_loss(graph, seconds, saved))
-            more = _unlike(search, by_gain(graph, seconds, saved, offered))
-            for place in less:
-                search.consider("one less", without(graph, saved, (place,)), network)
-            for place in more:
-                search.consider("one more", (*saved, place), network)
+            tried.add(saved)
+            recomputed = make_plan(graph, saved).repeated(graph)
+            addable = [index for index in recomputed if graph.nodes[index] in network.savable]
+            less = _unlike_values(search, rank_removals(graph, seconds, saved))
+            more = _unlike_values(search, rank_additions(graph, seconds, saved, addable))
+            for index in less:
+                search.consider("one less", drop_values(graph, saved, (index,)), network)
+            for index in more:
+                search.consider("one more", (*saved, index), network)
             allowance -= len(less) + len(more)
 
 
-def _by_gaps(search: Search) -> list[Choice]:
-    """Return the best choices, those at the widest gaps first, then the choices aside."""
-    gaps = sorted(pairwise(search.best), key=_area)
-    beside = dict.fromkeys(choice.saved for gap in gaps for choice in gap)
+def _choices_by_gaps(search: Search) -> list[Choice]:
+    """Return the best choices in order of the gaps beside them, widest first, then the product choices."""
+    gaps = sorted(pairwise(search.best), key=_area_of_gap)
+    ordered = dict.fromkeys(choice.saved for gap in gaps for choice in gap)
     by_saved = {choice.saved: choice for choice in search.best}
-    return [*(by_saved[saved] for saved in beside), *search.aside]
+    return [*(by_saved[saved] for saved in ordered), *search.product_choices]
 
 
-def _unlike(search: Search, places: list[int]) -> list[int]:
-    """Return the first few of these values, one for each cost and size, because layers are alike."""
+def _unlike_values(search: Search, indices: list[int]) -> list[int]:
+    """Return the first few of these values, one value for each pair of cost and size.
+
+    Layers of a model are alike, so other values with the same cost and size would give similar choices.
+    """
     graph = search.graph
-    found: dict[tuple[int, float], int] = {}
-    for place in places:
-        storages = graph.handed_storages((place,))
-        found.setdefault((sum(graph.sizes[s] for s in storages), search.seconds[place]), place)
-        if len(found) == NEIGHBOURS:
+    values: dict[tuple[int, float], int] = {}
+    for index in indices:
+        storages = graph.saved_storages((index,))
+        values.setdefault((sum(graph.sizes[s] for s in storages), search.seconds[index]), index)
+        if len(values) == MAX_NEIGHBOURS:
             break
-    return list(found.values())
+    return list(values.values())
 
 
-def _fill(search: Search, network: Network) -> None:
-    """Save more values if the peak does not grow: a value that is not alive at the peak is free."""
+def _try_filling(search: Search, network: Network) -> None:
+    """Try each choice with more saved values at the same peak: saving is free for a value dead at the peak."""
     graph, seconds = search.graph, search.seconds
-    allowance = _steps_for(graph)
+    allowance = _candidate_limit(graph)
     for choice in search.best:
         saved, peak = choice.saved, choice.peak
-        again = make_plan(graph, saved).repeated(graph)
-        gains = by_gain(graph, seconds, saved, [p for p in again if graph.nodes[p] in network.savable])
-        for place in gains[: allowance // len(search.best)]:
-            plan = make_plan(graph, (*saved, place))
+        recomputed = make_plan(graph, saved).repeated(graph)
+        gains = rank_additions(
+            graph, seconds, saved, [p for p in recomputed if graph.nodes[p] in network.savable]
+        )
+        for index in gains[: allowance // len(search.best)]:
+            plan = make_plan(graph, (*saved, index))
             if peak_of_plan(graph, plan) <= peak:
-                saved = plan.handed
+                saved = plan.saved_values
         if saved != choice.saved:
             search.consider("filled", saved, choice.network)

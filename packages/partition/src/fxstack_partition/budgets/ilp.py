@@ -1,4 +1,4 @@
-"""``ilp``: the exact trade of recomputation against saved bytes, on small graphs, as a reference.
+"""The partitioner ``ilp``: exact minimal recomputation on small graphs, a reference for ``budget``.
 
 An integer program over saved and recomputed nodes minimises the estimated seconds of recomputation, while the
 bytes alive between forward and backward stay under a cap. The solution is simulated. While its peak exceeds
@@ -25,9 +25,9 @@ from fxstack_partition.budgets.program import bytes_between, cheapest_under, gra
 from fxstack_partition.budgets.search import peak_of_plan
 from fxstack_partition.extraction.extract import extract
 from fxstack_partition.extraction.passes import build_network, classify_nodes, merge_repetitions
+from fxstack_partition.joint.cost import WorkModel
 from fxstack_partition.joint.joint import JointFacts
-from fxstack_partition.joint.work import WorkModel
-from fxstack_partition.mincut.network import Network, build
+from fxstack_partition.mincut.network import Network, build_flow_network
 from fxstack_partition.options import PartitionOptions
 from fxstack_partition.ordering.plan import PartitionError, complete_plan
 from fxstack_partition.policy.policy import BUDGET_RULES
@@ -35,15 +35,15 @@ from fxstack_partition.registry import register
 
 # Limits: exact in saved bytes, not in the peak.
 
-MOST_NODES = 200
-"""The maximal number of forward nodes that take part. The solver is too slow for more."""
+MAX_NODES = 200
+"""Limit of forward nodes in the network. For more nodes the solver is too slow."""
 
-MOST_ROUNDS = 100
+MAX_ROUNDS = 100
 
 
 @register("ilp")
 def ilp(joint: StageGraph, options: PartitionOptions) -> Partition:
-    """Recompute the least that ``options.budget`` allows, by an integer program.
+    """Recompute as little as ``options.budget`` allows, by an integer program.
 
     Raises:
         BudgetError: if no choice of saved values meets the budget. The text says by how much.
@@ -54,11 +54,11 @@ def ilp(joint: StageGraph, options: PartitionOptions) -> Partition:
 
 
 def _small_network(facts: JointFacts, options: PartitionOptions) -> Network:
-    network = build(facts, BUDGET_RULES, options)
-    if len(network.decisions) > MOST_NODES:
+    network = build_flow_network(facts, BUDGET_RULES, options)
+    if len(network.decisions) > MAX_NODES:
         msg = (
             f"'ilp' is for small graphs: this one decides about {len(network.decisions)} nodes, "
-            f"more than {MOST_NODES}; use 'budget'"
+            f"more than {MAX_NODES}; use 'budget'"
         )
         raise PartitionError(msg)
     return network
@@ -76,14 +76,14 @@ def solve_program(state: Budgeting) -> Budgeting:
     ...
     + mul_3,  # gradient of arg0_1
     """
-    facts, network, options = state.dissected, state.network, state.given
+    facts, network, options = state.joint_facts, state.network, state.effective_options
     assert network is not None
     limit = bytes_allowed(state.choices, options.budget)
-    saved = optimal(facts, network, limit, WorkModel(state.joint, options))
+    saved = solve_by_lowering_cap(facts, network, limit, WorkModel(state.joint, options))
     if saved is None:
         # The program bounds saved bytes, not the peak: another set of equal bytes may fit.
         return replace(state, result=partition_within(facts, state.choices, options))
-    chosen = (facts.nodes[place] for place in saved)
+    chosen = (facts.nodes[index] for index in saved)
     return replace(state, result=extract(facts, chosen, network.reasons, options))
 
 
@@ -96,16 +96,21 @@ ILP: Final[tuple[Pass[Budgeting], ...]] = (
 )
 
 
-def optimal(facts: JointFacts, network: Network, limit: int, costs: WorkModel) -> tuple[int, ...] | None:
-    """Return the first point of the curve with a simulated peak of at most ``limit``; None if none has."""
+def solve_by_lowering_cap(
+    facts: JointFacts, network: Network, limit: int, costs: WorkModel
+) -> tuple[int, ...] | None:
+    """Return the saved values with the least recomputation and a simulated peak of at most ``limit``, or None.
+
+    The program bounds saved bytes, so its cap is lowered until the simulated peak fits.
+    """
     cap = limit
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_ROUNDS):
         saved = cheapest_under(facts, network, costs, cap)
         if saved is None:
             return None
-        plan = complete_plan(facts.compact, saved, network.savable)
-        if peak_of_plan(facts.compact, plan) <= limit:
-            return plan.handed
-        cap = min(cap, bytes_between(facts, plan.handed)) - grain_of(cap)
-    msg = f"nothing within the budget in {MOST_ROUNDS} rounds; use 'budget'"
+        plan = complete_plan(facts.index_graph, saved, network.savable)
+        if peak_of_plan(facts.index_graph, plan) <= limit:
+            return plan.saved_values
+        cap = min(cap, bytes_between(facts, plan.saved_values)) - grain_of(cap)
+    msg = f"no solution within the budget in {MAX_ROUNDS} rounds; use 'budget'"
     raise PartitionError(msg)

@@ -13,21 +13,21 @@ from functools import cached_property
 
 from torch.fx import Node
 
+from fxstack_partition.joint.cost import WorkModel
 from fxstack_partition.joint.joint import JointFacts
 from fxstack_partition.joint.ops import OpKind
 from fxstack_partition.joint.rng_replay import STATE_BYTES
-from fxstack_partition.joint.work import WorkModel
-from fxstack_partition.mincut.network import BYTE, FUSIBLE, Edge, build
+from fxstack_partition.mincut.network import BYTE, FUSIBLE, Edge, build_flow_network
 from fxstack_partition.mincut.solve import minimum_cut
 from fxstack_partition.options import PartitionOptions
 from fxstack_partition.policy.policy import Rule, Verdict
 
-_TOTAL = 1 << 28
+_CAPACITY_SUM = 1 << 28
 """Capacities are scaled to this sum, so that solvers with 32-bit numbers need one round."""
 
 
 class PricedNetwork:
-    """The cuts that ``rules`` allow, at any exchange rate."""
+    """A flow network that is built once and cut at many exchange rates of seconds and bytes."""
 
     def __init__(
         self, facts: JointFacts, rules: tuple[Rule, ...], options: PartitionOptions, costs: WorkModel
@@ -35,67 +35,71 @@ class PricedNetwork:
         self._facts = facts
         self._solver = options.solver
         self._costs = costs
-        self.network = build(facts, rules, options, lambda node: int(node in facts.forward), traffic=False)
+        self.network = build_flow_network(
+            facts, rules, options, lambda node: int(node in facts.forward), traffic=False
+        )
 
     @cached_property
     def rankings(self) -> tuple[tuple[Node, ...], ...]:
-        """Return the recomputable nodes that do not fuse, by seconds per byte, and by seconds."""
+        """Return two orders of the nodes that may be recomputed and do not fuse: by seconds per byte, and by seconds."""
         facts = self._facts
-        graph, decisions = facts.compact, self.network.decisions
-        weighed = []
+        graph, decisions = facts.index_graph, self.network.decisions
+        ranked = []
         for node in self.network.charged.values():
             if facts.kinds[node] in FUSIBLE or decisions[node].verdict is not Verdict.EITHER:
                 continue
-            place = facts.position[node]
-            seconds = self._costs.of(node).seconds
-            weighed.append((seconds / (graph.made_bytes[place] + 1), seconds, place))
-        by_seconds = sorted(weighed, key=lambda item: item[1:])
-        return tuple(tuple(graph.nodes[item[-1]] for item in each) for each in (sorted(weighed), by_seconds))
+            index = facts.position[node]
+            seconds = self._costs.cost(node).seconds
+            ranked.append((seconds / (graph.allocated_bytes[index] + 1), seconds, index))
+        by_seconds = sorted(ranked, key=lambda item: item[1:])
+        return tuple(tuple(graph.nodes[item[-1]] for item in each) for each in (sorted(ranked), by_seconds))
 
     def cut(
         self, rate: float, granted: Collection[int] = (), barred: Collection[Node] = ()
     ) -> tuple[int, ...]:
-        """Return the values to save if a second is worth ``rate`` bytes.
+        """Return the values to save if one second of recomputation costs as much as ``rate`` saved bytes.
 
-        ``granted`` values are always saved; ``barred`` nodes are never recomputed.
+        ``granted``: values that cost almost nothing to save (checkpoints). ``barred``: nodes that must not be
+        recomputed.
         """
         network, costs = self.network, self._costs
         multipliers: dict[int, int] = {}
-        fixed = []
+        uncuttable = []
         for index, node in network.charged.items():
             if node in barred:
-                fixed.append(index)
+                uncuttable.append(index)
                 continue
-            # A node that is drawn again needs the saved state of the generator.
-            kept = STATE_BYTES * (self._facts.kinds[node] is OpKind.RANDOM)
-            multipliers[index] = int(BYTE * (rate * costs.of(node).seconds + kept))
+            # The replay of a random node needs the saved state of the generator.
+            state_bytes = STATE_BYTES * (self._facts.kinds[node] is OpKind.RANDOM)
+            multipliers[index] = int(BYTE * (rate * costs.cost(node).seconds + state_bytes))
         for index, node in network.cuttable.items():
-            free = self._facts.position[node] in granted
-            multipliers[index] = 1 if free else network.edges[index].capacity or 1
+            is_granted = self._facts.position[node] in granted
+            multipliers[index] = 1 if is_granted else network.edges[index].capacity or 1
         total = sum(multipliers.values())
-        scale = max(1, -(-total // _TOTAL))
+        scale = max(1, -(-total // _CAPACITY_SUM))
         edges = list(network.edges)
         for index, price in multipliers.items():
             start, end, _ = edges[index]
             edges[index] = Edge(start, end, max(price // scale, 1 if price else 0))
-        for index in fixed:
+        for index in uncuttable:
             edges[index] = Edge(*edges[index][:2], None)
         saved = minimum_cut(replace(network, edges=tuple(edges)), self._solver)
         return tuple(self._facts.position[node] for node in saved)
 
 
-def hull(
-    network: PricedNetwork, weigh: Callable[[tuple[int, ...]], tuple[float, float]], most: int
+def sweep_rates(
+    network: PricedNetwork, weigh: Callable[[tuple[int, ...]], tuple[float, float]], max_cuts: int
 ) -> Iterator[tuple[float, tuple[int, ...]]]:
-    """Yield (rate, saved values) from both ends of the trade inwards, at most ``most`` cuts.
+    """Yield at most ``max_cuts`` pairs (rate, saved values) along the convex hull of bytes and seconds.
 
-    ``weigh`` returns the bytes and the seconds of a choice.
+    The first two rates are the extremes; then the widest gap is divided. ``weigh`` returns the bytes and the seconds
+    of a choice.
     """
-    ends = [(rate, network.cut(rate)) for rate in (0.0, _NOTHING_AGAIN)]
+    ends = [(rate, network.cut(rate)) for rate in (0.0, _NO_RECOMPUTATION_RATE)]
     yield from ends
     points = [(*weigh(saved), saved) for _, saved in ends]
     gaps = [(points[0], points[1])]
-    for _ in range(most - len(ends)):
+    for _ in range(max_cuts - len(ends)):
         if not gaps:
             return
         low, high = gaps.pop(0)
@@ -112,5 +116,5 @@ def hull(
         gaps.sort(key=lambda gap: -abs((gap[1][0] - gap[0][0]) * (gap[0][1] - gap[1][1])))
 
 
-_NOTHING_AGAIN = 1e13
-"""Bytes for a second. At this rate only nodes without cost are recomputed."""
+_NO_RECOMPUTATION_RATE = 1e13
+"""Exchange rate in bytes per second at which only nodes without cost are recomputed."""

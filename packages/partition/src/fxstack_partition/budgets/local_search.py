@@ -1,4 +1,4 @@
-"""Choices between two choices: values that one choice saves and another recomputes are exchanged one by one.
+"""Local search between two choices: exchange values that the first saves and the second recomputes.
 
 A set of saved values stays valid if more values are saved. So a path of valid sets leads from a choice with
 few saved values to a choice with many. In this direction values that save most seconds per byte come first;
@@ -12,93 +12,97 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-from fxstack_partition.joint.compact import Compact
+from fxstack_partition.joint.index_graph import IndexGraph
 from fxstack_partition.ordering.plan import make_plan
 
 Saved = tuple[int, ...]
 
 
-def adding(graph: Compact, seconds: Sequence[float], few: Saved, many: Saved, share: float) -> Saved:
-    """Return ``few`` with values of ``many`` that make up this share of the bytes of the difference."""
-    extra = by_gain(graph, seconds, few, many)
-    return tuple(sorted({*few, *extra[: _reaching(graph, extra, share)]}))
+def extend_choice(
+    graph: IndexGraph, seconds: Sequence[float], few: Saved, many: Saved, share: float
+) -> Saved:
+    """Return ``few`` with the best values of ``many``, up to ``share`` of the bytes of their difference."""
+    extra = rank_additions(graph, seconds, few, many)
+    return tuple(sorted({*few, *extra[: _count_for_share(graph, extra, share)]}))
 
 
-def giving_up(graph: Compact, seconds: Sequence[float], few: Saved, many: Saved, share: float) -> Saved:
-    """Return ``many`` without values that make up this share of the bytes of the difference."""
-    least, most = (sum(_bytes(graph, place) for place in saved) for saved in (few, many))
-    spared = by_loss(graph, seconds, many)
-    weights = list(accumulate(_bytes(graph, place) for place in spared))
+def shrink_choice(
+    graph: IndexGraph, seconds: Sequence[float], few: Saved, many: Saved, share: float
+) -> Saved:
+    """Return ``many`` without its cheapest values, at least ``share`` of the bytes of their difference."""
+    least, most = (sum(_saved_bytes(graph, index) for index in saved) for saved in (few, many))
+    spared = rank_removals(graph, seconds, many)
+    weights = list(accumulate(_saved_bytes(graph, index) for index in spared))
     count = bisect_left(weights, share * (most - least)) + 1
-    return without(graph, many, spared[:count])
+    return drop_values(graph, many, spared[:count])
 
 
-def without(graph: Compact, saved: Saved, places: Iterable[int]) -> Saved:
-    """Return ``saved`` without these values, and with the inputs from which they can be recomputed."""
-    return tuple(sorted(graph.free.union(saved).difference(places)))
+def drop_values(graph: IndexGraph, saved: Saved, indices: Iterable[int]) -> Saved:
+    """Return ``saved`` without the values ``indices``, and with all free inputs, which recomputation may read."""
+    return tuple(sorted(graph.free_inputs.union(saved).difference(indices)))
 
 
-def _reaching(graph: Compact, places: Sequence[int], share: float) -> int:
-    """Return how many of these values (at least one) make up this share of their bytes."""
-    weights = list(accumulate(_bytes(graph, place) for place in places))
+def _count_for_share(graph: IndexGraph, indices: Sequence[int], share: float) -> int:
+    """Return the number of leading values, at least one, that make up ``share`` of the bytes of all values."""
+    weights = list(accumulate(_saved_bytes(graph, index) for index in indices))
     return max(1, bisect_right(weights, share * weights[-1])) if weights else 0
 
 
-def _bytes(graph: Compact, place: int) -> int:
-    return 1 + sum(graph.sizes[s] for s in graph.handed_storages((place,)))
+def _saved_bytes(graph: IndexGraph, index: int) -> int:
+    return 1 + sum(graph.sizes[s] for s in graph.saved_storages((index,)))
 
 
-def by_gain(graph: Compact, seconds: Sequence[float], few: Saved, many: Sequence[int]) -> list[int]:
-    """Return the values of ``many`` that ``few`` lacks, most saved seconds per byte first."""
-    again = bytearray(graph.count)
-    for place in make_plan(graph, few).repeated(graph):
-        again[place] = 1
-    known = set(few)
+def rank_additions(graph: IndexGraph, seconds: Sequence[float], few: Saved, many: Sequence[int]) -> list[int]:
+    """Return the values of ``many`` whose saving shortens the recomputation of ``few``, most seconds per byte first."""
+    recomputed = bytearray(graph.count)
+    for index in make_plan(graph, few).repeated(graph):
+        recomputed[index] = 1
+    already_saved = set(few)
     gains: dict[int, float] = {}
-    for place in many:
-        if place not in known and again[place]:
-            spared = sum(seconds[p] for p in _chain(graph, place, again))
-            gains[place] = spared / _bytes(graph, place)
-    return sorted(gains, key=lambda place: (-gains[place], place))
+    for index in many:
+        if index not in already_saved and recomputed[index]:
+            spared = sum(seconds[p] for p in _exclusive_ancestors(graph, index, recomputed))
+            gains[index] = spared / _saved_bytes(graph, index)
+    return sorted(gains, key=lambda index: (-gains[index], index))
 
 
-def _chain(graph: Compact, place: int, again: bytearray) -> list[int]:
-    """Return the value and the recomputed values before it that no other node needs."""
-    chain = [place]
-    inside = {place}
+def _exclusive_ancestors(graph: IndexGraph, index: int, recomputed: bytearray) -> list[int]:
+    """Return the value and the recomputed values that only it needs: saving the value saves them all."""
+    chain = [index]
+    inside = {index}
     for member in chain:
         for arg in graph.args[member]:
-            if again[arg] and arg not in inside:
-                readers = (user for user in graph.users[arg] if again[user])
+            if recomputed[arg] and arg not in inside:
+                readers = (user for user in graph.users[arg] if recomputed[user])
                 if all(user in inside for user in readers):
                     inside.add(arg)
                     chain.append(arg)
     return chain
 
 
-def by_loss(graph: Compact, seconds: Sequence[float], many: Saved) -> list[int]:
-    """Return the values that ``many`` can give up, fewest seconds of recomputation per byte first.
+def rank_removals(graph: IndexGraph, seconds: Sequence[float], many: Saved) -> list[int]:
+    """Return the values that ``many`` can recompute instead of save, fewest seconds per byte first.
 
-    Of equal values the earliest comes first: the backward needs it last, after the peak.
+    Of values with equal cost the earliest comes first: the backward needs it last, after the peak.
     """
     plan = make_plan(graph, many)
     stops = bytearray(plan.needed)
-    for place in (*plan.handed, *graph.free):
-        stops[place] = 1
+    for index in (*plan.saved_values, *graph.free_inputs):
+        stops[index] = 1
     losses: dict[int, float] = {}
-    for place in plan.handed:
-        if place in graph.free:
+    for index in plan.saved_values:
+        if index in graph.free_inputs:
             continue
-        before = _back_to(graph, place, stops)
-        if not any(graph.once[p] for p in before):
-            losses[place] = sum(seconds[p] for p in before) / _bytes(graph, place)
-    return sorted(losses, key=lambda place: (losses[place], place))
+        ancestors = _ancestors(graph, index, stops)
+        if not any(graph.runs_once[p] for p in ancestors):
+            losses[index] = sum(seconds[p] for p in ancestors) / _saved_bytes(graph, index)
+    return sorted(losses, key=lambda index: (losses[index], index))
 
 
-def _back_to(graph: Compact, place: int, stops: bytearray) -> list[int]:
-    """Return the value and all values before it, back to available ones."""
-    chain = [place]
-    inside = {place}
+def _ancestors(graph: IndexGraph, index: int, stops: bytearray) -> list[int]:
+    """Return the value and its ancestors that the backward would recompute, up to the marked ``stops``."""
+    chain = [index]
+    inside = {index}
     for member in chain:
         for arg in graph.args[member]:
             if not stops[arg] and arg not in inside:

@@ -1,4 +1,4 @@
-"""Measure operators on this machine: seconds and internal memory, once for each kind of call.
+"""Measure operators on the present machine: seconds and internal memory, once for each distinct call.
 
 ``Measured()`` runs a node's operator on artificial arguments with its shapes, dtypes and strides.
 ``PartitionOptions.seconds`` and ``PartitionOptions.scratch`` take its methods:
@@ -20,7 +20,7 @@ from torch.fx.node import map_arg
 from fxstack_partition.joint.ops import OpKind, kind_of
 from fxstack_partition.torch_compat import OpOverload, tree_leaves
 
-_UNFIT = (
+_UNMEASURED_KINDS = (
     OpKind.INPUT,
     OpKind.CONSTANT,
     OpKind.SYMBOLIC,
@@ -34,14 +34,14 @@ _UNFIT = (
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One call: the minimal seconds of several runs, and the internal bytes beyond the results."""
+    """The measurement of one call: minimal seconds of several runs, and bytes allocated beyond the results."""
 
     seconds: float
     scratch: int
 
 
 class Measured:
-    """Measurements by operator, shapes, strides, dtypes and other arguments. Each is taken once.
+    """Measures operators, once for each combination of operator, shapes, strides, dtypes and other arguments.
 
     ``unbacked``: the value of a symbolic size without a hint.
     """
@@ -49,30 +49,30 @@ class Measured:
     def __init__(self, runs: int = 3, unbacked: int = 64) -> None:
         self._runs = runs
         self._unbacked = unbacked
-        self._known: dict[str, Sample | None] = {}
+        self._samples: dict[str, Sample | None] = {}
 
     def seconds(self, node: Node) -> float | None:
         """Return the seconds of one run; None if the node cannot run alone."""
-        sample = self.of(node)
+        sample = self.measure(node)
         return None if sample is None else sample.seconds
 
     def scratch(self, node: Node) -> int:
-        """Return the bytes that the operator allocates and frees inside."""
-        sample = self.of(node)
+        """Return the bytes that the operator allocates beyond its results; 0 if the operator cannot run alone."""
+        sample = self.measure(node)
         return 0 if sample is None else sample.scratch
 
-    def of(self, node: Node) -> Sample | None:
-        """Return the measurement of a node's operator; None if it cannot run alone."""
-        if not isinstance(node.target, OpOverload) or kind_of(node) in _UNFIT:
+    def measure(self, node: Node) -> Sample | None:
+        """Return the measurement of a node's operator; None if the operator cannot run alone."""
+        if not isinstance(node.target, OpOverload) or kind_of(node) in _UNMEASURED_KINDS:
             return None
         args, kwargs = map_arg((node.args, node.kwargs), lambda n: self._concrete(n.meta.get("val")))
         key = f"{node.target}{map_tensors(args)}{map_tensors(kwargs)}"
-        if key not in self._known:
-            self._known[key] = self._sample(node.target, args, kwargs)
-        return self._known[key]
+        if key not in self._samples:
+            self._samples[key] = self._sample(node.target, args, kwargs)
+        return self._samples[key]
 
     def _concrete(self, value: object) -> Any:
-        """Return a tensor on the meta device with sizes at their hints, or a number."""
+        """Return a concrete value for metadata: (meta tensor with sizes at their hints, device), or a number."""
         if isinstance(value, torch.Tensor):
             shape = [self._concrete(size) for size in value.shape]
             stride = [self._concrete(step) for step in value.stride()]
@@ -86,16 +86,16 @@ class Measured:
     def _sample(self, target: OpOverload[..., Any], args: object, kwargs: object) -> Sample | None:
         try:
             with torch.no_grad(), torch.random.fork_rng():
-                real = [_real(part) for part in (args, kwargs)]
-                target(*real[0], **real[1])
-                seconds = min(_timed(target, *real) for _ in range(self._runs))
-                return Sample(seconds, _inside(target, *real))
+                arguments = [_real(part) for part in (args, kwargs)]
+                target(*arguments[0], **arguments[1])
+                seconds = min(_timed(target, *arguments) for _ in range(self._runs))
+                return Sample(seconds, _inside(target, *arguments))
         except (RuntimeError, IndexError, TypeError, ValueError):  # the operator refuses the artificial data
             return None
 
 
 def map_tensors(value: Any) -> str:
-    """Return a text that is equal for arguments of equal cost."""
+    """Return a cache key for arguments: tensors of equal dtype, sizes, strides and device have equal text."""
     if _is_tensor(value):
         tensor, device = value
         return f"{tensor.dtype}{tuple(tensor.shape)}{tensor.stride()}{device}"
@@ -111,7 +111,7 @@ def _is_tensor(value: object) -> bool:
 
 
 def _real(value: Any) -> Any:
-    """Replace descriptions by tensors of ones, which suit logarithms and divisions, or zeros as indices."""
+    """Replace (meta tensor, device) by a real tensor: ones, which suit logarithms, or zeros, which suit indices."""
     if _is_tensor(value):
         tensor, device = value
         data = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
@@ -130,19 +130,19 @@ def _timed(target: OpOverload[..., Any], args: tuple[Any, ...], kwargs: dict[str
 
 
 def _inside(target: OpOverload[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    """Return the peak of the allocator's events during one call, beyond the results."""
+    """Return the peak of the allocated bytes during one call, minus the bytes of new results."""
     activities = [torch.profiler.ProfilerActivity.CPU]
     with torch.profiler.profile(activities=activities, profile_memory=True) as profiler:
         results = target(*args, **kwargs)
-    given, made = (_storages(values) for values in ((args, kwargs), results))
-    return max(0, peak_of_events(profiler) - sum(made[p] for p in made.keys() - given.keys()))
+    before, after = (_storages(values) for values in ((args, kwargs), results))
+    return max(0, peak_of_events(profiler) - sum(after[p] for p in after.keys() - before.keys()))
 
 
 def _storages(values: object) -> dict[int, int]:
     """Return the addresses and bytes of the tensors' memory."""
     tensors = (leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor))
-    found = (tensor.untyped_storage() for tensor in tensors)
-    return {storage.data_ptr(): storage.nbytes() for storage in found}
+    storages = (tensor.untyped_storage() for tensor in tensors)
+    return {storage.data_ptr(): storage.nbytes() for storage in storages}
 
 
 def peak_of_events(profiler: torch.profiler.profile) -> int:

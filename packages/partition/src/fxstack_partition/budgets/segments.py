@@ -1,57 +1,59 @@
-"""Positions at which a forward can be cut into pieces that are each recomputed from few values.
+"""Checkpoints: positions that divide a forward into pieces which can be recomputed from few saved values.
 
-A position is good if few bytes are alive there. The forward is divided by allocated bytes, and near each
-division the position with the fewest live bytes is taken.
+The forward is divided into pieces of equal allocated bytes. Near each division the position with the fewest live
+bytes becomes the checkpoint.
 """
 
 from __future__ import annotations
 
 from itertools import accumulate
 
-from fxstack_partition.joint.compact import Compact
+from fxstack_partition.joint.index_graph import IndexGraph
 from fxstack_partition.joint.ops import OpKind
 
-_NOT_KEPT = (OpKind.INPUT, OpKind.CONSTANT, OpKind.SYMBOLIC)
+_NOT_SAVED = (OpKind.INPUT, OpKind.CONSTANT, OpKind.SYMBOLIC)
 
 
 class Segments:
     """The forward in order, with the bytes allocated up to each node and the bytes alive after it."""
 
-    def __init__(self, graph: Compact) -> None:
+    def __init__(self, graph: IndexGraph) -> None:
         self._graph = graph
-        self._order = [p for p in range(graph.count) if graph.forward[p] and not graph.given[p]]
-        self._made = list(accumulate(graph.made_bytes[place] for place in self._order))
-        self._last = {arg: place for place in self._order for arg in graph.args[place]}
+        self._order = [p for p in range(graph.count) if graph.forward[p] and not graph.is_input[p]]
+        self._allocated_so_far = list(accumulate(graph.allocated_bytes[index] for index in self._order))
+        self._last = {arg: index for index in self._order for arg in graph.args[index]}
         self._alive = self._alive_after()
 
     def checkpoints(self, count: int) -> frozenset[int]:
         """Return the values alive at the ``count - 1`` positions between ``count`` pieces of the forward."""
-        total = self._made[-1] if self._made else 0
-        found: set[int] = set()
+        total = self._allocated_so_far[-1] if self._allocated_so_far else 0
+        values: set[int] = set()
         for part in range(1, count):
             low, high = ((part + side) * total / count for side in (-0.5, 0.5))
-            window = [i for i, so_far in enumerate(self._made) if low <= so_far <= high]
+            window = [i for i, so_far in enumerate(self._allocated_so_far) if low <= so_far <= high]
             if window:
-                found.update(self._values_at(min(window, key=lambda i: (self._alive[i], i))))
-        return frozenset(found)
+                values.update(self._values_at(min(window, key=lambda i: (self._alive[i], i))))
+        return frozenset(values)
 
     def _alive_after(self) -> list[int]:
         """Return the bytes alive after each node: allocated up to it, and read after it."""
         graph = self._graph
-        last = {s: i for i, place in enumerate(self._order) for s in graph.touched[place]}
+        last = {s: i for i, index in enumerate(self._order) for s in graph.touched[index]}
         change = [0] * (len(self._order) + 1)
-        for index, place in enumerate(self._order):
-            change[index] += graph.made_bytes[place]
-        made = {s for place in self._order for s in graph.made[place]}
-        for storage, index in last.items():
-            change[index] -= graph.sizes[storage] if storage in made else 0
+        for rank, index in enumerate(self._order):
+            change[rank] += graph.allocated_bytes[index]
+        allocated = {s for index in self._order for s in graph.allocated[index]}
+        for storage, rank in last.items():
+            change[rank] -= graph.sizes[storage] if storage in allocated else 0
         return list(accumulate(change[:-1]))
 
-    def _values_at(self, index: int) -> list[int]:
-        graph, place = self._graph, self._order[index]
+    def _values_at(self, rank: int) -> list[int]:
+        graph, index = self._graph, self._order[rank]
         nodes, kinds = graph.nodes, graph.facts.kinds
         return [
             p
-            for p in self._order[: index + 1]
-            if self._last.get(p, -1) > place and kinds[nodes[p]] not in _NOT_KEPT and p not in graph.multiple
+            for p in self._order[: rank + 1]
+            if self._last.get(p, -1) > index
+            and kinds[nodes[p]] not in _NOT_SAVED
+            and p not in graph.multi_output
         ]

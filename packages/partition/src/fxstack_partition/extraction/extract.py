@@ -1,4 +1,4 @@
-"""Cut a joint graph into two graphs, given the saved values."""
+"""Cut a joint graph into two graphs, when the saved values are known."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def extract(
     reasons: Iterable[tuple[str, str]] = (),
     options: PartitionOptions | None = None,
 ) -> Partition:
-    """Build the two graphs that hand over exactly ``saved`` and the symbols that the backward needs.
+    """Build the two graphs of a partition that saves ``saved`` and the symbols that the backward needs.
 
-    The order of nodes minimises the simulated memory: as ``options`` describe it, else with symbols at their
-    hints.
+    The nodes are ordered for a low simulated peak, under ``options`` or else under default options. ``reasons`` are
+    (node name, reason), for ``explain``.
 
     Raises:
         PartitionError: if the backward would recompute a node that must not run twice, or lacks an input.
@@ -35,7 +35,7 @@ def extract(
 
 
 def extract_quietly(facts: JointFacts, saved: Iterable[Node], options: PartitionOptions) -> Partition:
-    """Do the same for one of many choices of a search, which observers of passes do not see."""
+    """Extract one of many choices of a search. Observers of passes do not see it."""
     state = Cutting(facts.graph, options, facts=facts, saved=tuple(saved))
     for step in EXTRACT:
         after = step.run(state)

@@ -1,18 +1,19 @@
 """Build the forward and the backward graph of a plan.
 
-The forward computes its outputs and the saved values. The backward starts from saved values and tangents,
-recomputes other values that it needs, and returns the gradients. Nodes keep their names.
+The forward returns its outputs and the saved values. The backward gets the saved values and the tangents,
+recomputes the other values that it needs, and returns the gradients. Nodes keep the joint graph's names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
 import torch
 from torch.fx import Graph, Node
+from torch.fx.node import map_arg
 
 from fxstack_interchange import (
     GraphSignature,
@@ -23,14 +24,28 @@ from fxstack_interchange import (
     Stage,
     StageGraph,
 )
-from fxstack_partition.extraction.copying import copy_node
-from fxstack_partition.joint.compact import Compact
+from fxstack_partition.joint.index_graph import IndexGraph, SizeOf, free_symbols
 from fxstack_partition.joint.joint import JointFacts
 from fxstack_partition.joint.narrow import narrow_dtype
-from fxstack_partition.joint.rng_replay import draw_again, draw_and_keep
-from fxstack_partition.joint.symbols import SizeOf, free_symbols
+from fxstack_partition.joint.rng_replay import draw_and_save_state, replay_draw
 from fxstack_partition.ordering.plan import Plan
 from fxstack_partition.torch_compat import LazyGraphModule as _LazyGraphModule
+
+_set = object.__setattr__
+"""Set an attribute directly: ``Node.__setattr__`` would update the tables of the node's graph."""
+
+
+def copy_node(graph: Graph, node: Node, env: Mapping[Node, Node]) -> Node:
+    """Add a copy of ``node`` to the end of ``graph``, with arguments replaced by ``env``."""
+    # ``Graph.node_copy`` would take most of a partition's time: it searches the arguments for raw symbols, and updates
+    # tables for each attribute. The original's arguments were checked before.
+    copy = graph.create_node(node.op, node.target, None, None, node.name, node.type)
+    find = env.__getitem__
+    _set(copy, "args", map_arg(node.args, find))
+    if node.kwargs:
+        _set(copy, "kwargs", map_arg(node.kwargs, find))
+    copy.meta.update(node.meta)
+    return copy
 
 
 def _map(value: object, env: dict[Node, Node]) -> Any:
@@ -38,119 +53,132 @@ def _map(value: object, env: dict[Node, Node]) -> Any:
 
 
 class Form(Enum):
-    """The form in which the backward gets a value."""
+    """The form in which the forward saves a value."""
 
-    AS_IT_IS = "value"
+    UNCHANGED = "value"
     NARROW = "in a smaller dtype"
     STATE = "as the state of the generator that it is drawn from"
 
 
 @dataclass(frozen=True, slots=True)
-class HandedOver:
-    """One saved value: its node in the joint graph (None for a size), its names, its metadata, its form."""
+class SavedValue:
+    """A saved value. ``node`` is its node in the joint graph; None for the size of an input.
+
+    ``name`` is the backward's name, ``forward_name`` the name of the forward's node that is returned.
+    """
 
     node: Node | None
     name: str
     forward_name: str
     meta: dict[str, Any]
-    form: Form = Form.AS_IT_IS
+    form: Form = Form.UNCHANGED
 
 
-def reasons_of(given: Iterable[tuple[str, str]], handed: tuple[HandedOver, ...]) -> Iterable[tuple[str, str]]:
-    """Yield the reasons of the rules, extended by the form in which a value is saved."""
-    forms = {item.name: item for item in handed if item.form is not Form.AS_IT_IS}
-    for name, reason in given:
+def extend_reasons(
+    reasons: Iterable[tuple[str, str]], saved_values: tuple[SavedValue, ...]
+) -> Iterable[tuple[str, str]]:
+    """Yield the reasons of the rules, extended by the form of values that are not saved unchanged."""
+    forms = {item.name: item for item in saved_values if item.form is not Form.UNCHANGED}
+    for name, reason in reasons:
         item = forms.get(name)
         if item is not None:
             dtype = str(item.meta["val"].dtype).removeprefix("torch.")
             reason = f"{reason}; narrow: saved as {dtype}, which holds its values exactly"  # noqa: PLW2901
         yield name, reason
-    for item in handed:
+    for item in saved_values:
         if item.form is Form.STATE and item.node is not None:
             yield item.name, f"drawn again: the generator's state before {item.node.name!r}"
 
 
-class _Forward:
-    """The forward graph while it is built: the copies of the joint graph's nodes, and their saved forms."""
+class _ForwardBuilder:
+    """A forward graph under construction.
 
-    def __init__(self, compact: Compact, plan: Plan) -> None:
+    By node of the joint graph: ``env`` has its copy, ``copies`` the clone of an updated value, ``states`` the
+    generator's state, ``narrow`` the value in a smaller dtype.
+    """
+
+    def __init__(self, index_graph: IndexGraph, plan: Plan) -> None:
         self.graph = Graph()
         self.env: dict[Node, Node] = {}
-        self.shields: dict[Node, Node] = {}
+        self.copies: dict[Node, Node] = {}
         self.states: dict[Node, Node] = {}
         self.narrow: dict[Node, Node] = {}
-        nodes = compact.nodes
-        self._shielded = {nodes[p] for p in plan.handed if p in compact.shields}
-        self._redrawn = {nodes[p] for p in plan.redrawn}
-        self._widened = {nodes[p] for p in plan.widened}
+        nodes = index_graph.nodes
+        self._updated_nodes = {nodes[p] for p in plan.saved_values if p in index_graph.copy_storages}
+        self._replayed = {nodes[p] for p in plan.replayed}
+        self._narrow_nodes = {nodes[p] for p in plan.narrowed}
 
     def add(self, node: Node) -> None:
+        """Add a node of the joint graph, and the form in which it is saved."""
         env = self.env
-        if node in self._redrawn:
-            env[node], self.states[node] = draw_and_keep(self.graph, node, env)
+        if node in self._replayed:
+            env[node], self.states[node] = draw_and_save_state(self.graph, node, env)
         else:
             env[node] = copy_node(self.graph, node, env)
-        if node in self._widened:
+        if node in self._narrow_nodes:
             dtype = narrow_dtype(node)
-            self.narrow[node] = _converted(self.graph, env[node], dtype, f"{node.name}_narrow")
+            self.narrow[node] = _convert(self.graph, env[node], dtype, f"{node.name}_narrow")
         if node.op != "placeholder":
-            self.shield(node)
+            self.copy_if_updated(node)
 
-    def shield(self, node: Node) -> None:
-        """Copy a saved value that lies in memory that changes before the backward."""
-        if node in self._shielded and node not in self.shields:
-            self.shields[node] = _shield(self.graph, self.env[node])
+    def copy_if_updated(self, node: Node) -> None:
+        """Clone ``node`` if it is saved and its memory changes before the backward."""
+        if node in self._updated_nodes and node not in self.copies:
+            self.copies[node] = _copy(self.graph, self.env[node])
 
-    def over(self, node: Node) -> HandedOver:
+    def saved_value(self, node: Node) -> SavedValue:
         if node in self.narrow:
             value = self.narrow[node]
-            return HandedOver(node, node.name, value.name, value.meta, Form.NARROW)
-        value = self.shields.get(node, self.env[node])
-        return HandedOver(node, node.name, value.name, node.meta)
+            return SavedValue(node, node.name, value.name, value.meta, Form.NARROW)
+        value = self.copies.get(node, self.env[node])
+        return SavedValue(node, node.name, value.name, node.meta)
 
-    def state(self, node: Node) -> HandedOver:
+    def state(self, node: Node) -> SavedValue:
         value = self.states[node]
-        return HandedOver(node, value.name, value.name, value.meta, Form.STATE)
+        return SavedValue(node, value.name, value.name, value.meta, Form.STATE)
 
 
 def forward_graph(
-    compact: Compact, plan: Plan, order: Iterable[int]
-) -> tuple[StageGraph, tuple[HandedOver, ...]]:
-    """Build the forward. Also return its saved values: tensors, generator states, numbers."""
-    facts, needed = compact.facts, plan.forward(compact)
-    made = _Forward(compact, plan)
-    graph, env = made.graph, made.env
+    index_graph: IndexGraph, plan: Plan, order: Iterable[int]
+) -> tuple[StageGraph, tuple[SavedValue, ...]]:
+    """Build the forward with nodes in ``order``. Return it and its saved values.
+
+    The saved values come in the order that ``StageGraph`` prescribes: tensors, generator states, numbers.
+    """
+    facts, needed = index_graph.facts, plan.forward(index_graph)
+    builder = _ForwardBuilder(index_graph, plan)
+    graph, env = builder.graph, builder.env
     # Placeholders come first: the forward has all primals of the joint graph, used or not.
     for node in facts.primals:
-        made.add(node)
+        builder.add(node)
     # Copies of inputs come before any node that can update the inputs.
     for node in facts.primals:
-        made.shield(node)
-    nodes = compact.nodes
-    for place, node in enumerate(nodes):
-        if needed[place] and node.op == "get_attr":
-            made.add(node)
-    for place in order:
-        made.add(nodes[place])
-    handed = [made.over(compact.nodes[place]) for place in plan.handed]
-    tensors = [item for item in handed if isinstance(item.meta.get("val"), torch.Tensor)]
-    states = [made.state(compact.nodes[place]) for place in plan.redrawn]
-    numbers = [item for item in handed if not isinstance(item.meta.get("val"), torch.Tensor)]
-    read = [_read_size(graph, size, env) for size in plan.sizes]
-    over = [*tensors, *states, *numbers]
-    over += [HandedOver(None, value.name, value.name, value.meta) for value in read]
+        builder.copy_if_updated(node)
+    nodes = index_graph.nodes
+    for index, node in enumerate(nodes):
+        if needed[index] and node.op == "get_attr":
+            builder.add(node)
+    for index in order:
+        builder.add(nodes[index])
+    saved_values = [builder.saved_value(index_graph.nodes[index]) for index in plan.saved_values]
+    tensors = [item for item in saved_values if isinstance(item.meta.get("val"), torch.Tensor)]
+    states = [builder.state(index_graph.nodes[index]) for index in plan.replayed]
+    numbers = [item for item in saved_values if not isinstance(item.meta.get("val"), torch.Tensor)]
+    sizes = [_read_size(graph, size, env) for size in plan.sizes]
+    items = [*tensors, *states, *numbers]
+    items += [SavedValue(None, value.name, value.name, value.meta) for value in sizes]
     outputs = [_map(value, env) for value in facts.forward_outputs]
     by_name = {node.name: node for node in graph.nodes}
-    graph.output((*outputs, *(by_name[item.forward_name] for item in over)))
-    specs = [OutputSpec(OutputKind.SAVED, item.forward_name) for item in over]
+    graph.output((*outputs, *(by_name[item.forward_name] for item in items)))
+    specs = [OutputSpec(OutputKind.SAVED, item.forward_name) for item in items]
     inputs = tuple(facts.input_specs[node] for node in facts.primals)
     symbols = facts.graph.signature.symbols
     stage = GraphSignature(Stage.FORWARD, inputs, (*facts.forward_specs, *specs), symbols)
     module = _LazyGraphModule(facts.graph.graph_module, graph, "Forward")
-    return StageGraph(module, stage), tuple(over)
+    return StageGraph(module, stage), tuple(items)
 
 
-def _converted(graph: Graph, node: Node, dtype: object, name: str) -> Node:
+def _convert(graph: Graph, node: Node, dtype: object, name: str) -> Node:
     copy = graph.create_node(
         "call_function", torch.ops.aten._to_copy.default, (node,), {"dtype": dtype}, name
     )
@@ -166,7 +194,7 @@ def _read_size(graph: Graph, size: SizeOf, env: dict[Node, Node]) -> Node:
     return node
 
 
-def _shield(graph: Graph, node: Node) -> Node:
+def _copy(graph: Graph, node: Node) -> Node:
     copy = graph.call_function(torch.ops.aten.clone.default, (node,))
     copy.meta = dict(node.meta)
     value = node.meta.get("val")
@@ -175,28 +203,30 @@ def _shield(graph: Graph, node: Node) -> Node:
     return copy
 
 
-def backward_graph(facts: JointFacts, order: Iterable[Node], handed: tuple[HandedOver, ...]) -> StageGraph:
+def backward_graph(
+    facts: JointFacts, order: Iterable[Node], saved_values: tuple[SavedValue, ...]
+) -> StageGraph:
     graph = Graph()
     env: dict[Node, Node] = {}
-    given: dict[tuple[Node | None, Form], Node] = {}
+    placeholders: dict[tuple[Node | None, Form], Node] = {}
     inputs: list[InputSpec] = []
-    for item in handed:
+    for item in saved_values:
         name = item.forward_name if item.form is Form.NARROW else item.name
         placeholder = graph.placeholder(name)
         placeholder.meta = dict(item.meta)
         inputs.append(InputSpec(InputKind.SAVED, placeholder.name, item.forward_name))
-        given[item.node, item.form] = placeholder
-        if item.node is not None and item.form is Form.AS_IT_IS:
+        placeholders[item.node, item.form] = placeholder
+        if item.node is not None and item.form is Form.UNCHANGED:
             env[item.node] = placeholder
     for node in facts.tangents:
         env[node] = copy_node(graph, node, env)
         inputs.append(replace(facts.input_specs[node], name=env[node].name))
     for node in order:
-        state, narrow = (given.get((node, form)) for form in (Form.STATE, Form.NARROW))
+        state, narrow = (placeholders.get((node, form)) for form in (Form.STATE, Form.NARROW))
         if state is not None:
-            env[node] = draw_again(graph, node, state, env)
+            env[node] = replay_draw(graph, node, state, env)
         elif narrow is not None:
-            env[node] = _converted(graph, narrow, node.meta["val"].dtype, node.name)
+            env[node] = _convert(graph, narrow, node.meta["val"].dtype, node.name)
             env[node].meta = dict(node.meta)
         else:
             env[node] = copy_node(graph, node, env)
@@ -206,9 +236,9 @@ def backward_graph(facts: JointFacts, order: Iterable[Node], handed: tuple[Hande
         replace(spec, name=value.name if isinstance(value, Node) else None)
         for spec, value in zip(facts.gradient_specs, values, strict=True)
     )
-    known = facts.graph.signature.symbols
-    met = (node.meta.get("val") for node in graph.nodes if known)
-    mentioned = {name for value in met for name in free_symbols(value)}
-    symbols = tuple(s for s in known if s.name in mentioned)
+    declared = facts.graph.signature.symbols
+    node_values = (node.meta.get("val") for node in graph.nodes if declared)
+    mentioned = {name for value in node_values for name in free_symbols(value)}
+    symbols = tuple(s for s in declared if s.name in mentioned)
     signature = GraphSignature(Stage.BACKWARD, tuple(inputs), outputs, symbols)
     return StageGraph(_LazyGraphModule(facts.graph.graph_module, graph, "Backward"), signature)

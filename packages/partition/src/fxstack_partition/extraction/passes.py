@@ -1,4 +1,4 @@
-"""The passes that cut a joint graph: choose what is saved, then build the forward and the backward.
+"""The passes that cut a joint graph: choose the saved values, then build the forward and the backward.
 
 In the examples, ``example`` cuts the joint graph of a function and prints what the pass changed: the lines before
 (``-``) and after (``+``) the pass.
@@ -15,9 +15,9 @@ from torch.fx import Node
 from fxstack_interchange import Partition, StageGraph
 from fxstack_interchange.format.show import show
 from fxstack_interchange.passes import NothingToDo, Pass
-from fxstack_partition.extraction.graphs import HandedOver, backward_graph, forward_graph, reasons_of
-from fxstack_partition.extraction.merge import merged
-from fxstack_partition.joint.compact import Compact
+from fxstack_partition.extraction.graphs import SavedValue, backward_graph, extend_reasons, forward_graph
+from fxstack_partition.extraction.merge import merge_repeated_nodes
+from fxstack_partition.joint.index_graph import IndexGraph
 from fxstack_partition.joint.joint import JointFacts, analyze
 from fxstack_partition.mincut.network import Network
 from fxstack_partition.mincut.solve import minimum_cut
@@ -28,12 +28,12 @@ from fxstack_partition.ordering.plan import Plan, make_plan
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan on the numbers of a joint graph, with the order of the nodes in both stages.
+    """A plan of both stages, with the order of their nodes. An order of None means the program's order.
 
-    ``peak`` is the simulated peak of the backward in this order.
+    ``peak`` is the simulated peak of the backward in its order.
     """
 
-    graph: Compact
+    graph: IndexGraph
     plan: Plan
     backward: tuple[int, ...] | None = None
     forward: tuple[int, ...] | None = None
@@ -42,7 +42,10 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Cutting:
-    """A cut between two passes. ``network_of`` makes the flow network under the rules of a partitioner."""
+    """The state of a partitioner between two passes. Each pass fills further fields.
+
+    ``network_of`` builds the flow network under the rules of the partitioner.
+    """
 
     joint: StageGraph
     options: PartitionOptions | None
@@ -53,16 +56,16 @@ class Cutting:
     reasons: tuple[tuple[str, str], ...] = ()
     planned: Planned | None = None
     forward: StageGraph | None = None
-    handed: tuple[HandedOver, ...] = ()
+    saved_values: tuple[SavedValue, ...] = ()
     result: Partition | None = None
 
     @property
-    def dissected(self) -> JointFacts:
+    def joint_facts(self) -> JointFacts:
         assert self.facts is not None
         return self.facts
 
     @property
-    def given(self) -> PartitionOptions:
+    def effective_options(self) -> PartitionOptions:
         return PartitionOptions() if self.options is None else self.options
 
     @property
@@ -80,7 +83,7 @@ C = TypeVar("C", bound=Cutting)
 
 
 def classify_nodes(state: C) -> C:
-    """Find the nodes that the forward must run, those that only the backward can run, and the others.
+    """Find the nodes that must run in the forward, the nodes that must run in the backward, and the other nodes.
 
     >>> example("classify_nodes", lambda x: x.sin().cos())
     + # forward: sin, cos
@@ -102,14 +105,14 @@ def merge_repetitions(state: C) -> C | NothingToDo:
     - # backward: expand, mul_1, mul_2, mul_3, mul_4, add
     + # backward: expand, mul_1, mul_2, mul_3, add
     """
-    facts = merged(state.dissected, state.given)
+    facts = merge_repeated_nodes(state.joint_facts, state.effective_options)
     if facts is None:
         return NothingToDo("no repeated node keeps memory alive")
     return replace(state, facts=facts)
 
 
 def build_network(state: C) -> C:
-    """Decide by rules which values must be saved or recomputed, and build the flow network of the others.
+    """Decide by rules which values must be saved or recomputed, and build the flow network of the other values.
 
     >>> example("build_network", lambda x: x.sin().cos())
     + # never recomputed (input): arg0_1
@@ -117,7 +120,7 @@ def build_network(state: C) -> C:
     + # saved or recomputed, whichever is cheaper (backward-only): sin_1, neg, cos_1
     """
     assert state.network_of is not None
-    network = state.network_of(state.dissected, state.given)
+    network = state.network_of(state.joint_facts, state.effective_options)
     return replace(state, network=network, reasons=network.reasons)
 
 
@@ -130,11 +133,11 @@ def cut_network(state: C) -> C:
     + # saved: cumsum_1
     """
     assert state.network is not None
-    return replace(state, saved=minimum_cut(state.network, state.given.solver))
+    return replace(state, saved=minimum_cut(state.network, state.effective_options.solver))
 
 
 def plan_backward(state: C) -> C:
-    """Plan the backward: what it gets from the forward, and what it computes again.
+    """Plan the backward: the values that it gets from the forward, and the nodes that it recomputes.
 
     >>> example("plan_backward", lambda x: x.sin().cos())
     + # handed over: arg0_1
@@ -142,14 +145,14 @@ def plan_backward(state: C) -> C:
     + # order of the backward: the program's
     + # order of the forward: the program's
     """
-    facts = state.dissected
-    graph = facts.compact if state.options is None else Compact(facts, state.options)
+    facts = state.joint_facts
+    graph = facts.index_graph if state.options is None else IndexGraph(facts, state.options)
     plan = make_plan(graph, (facts.position[node] for node in state.saved or ()))
     return replace(state, planned=Planned(graph, plan))
 
 
 def order_backward(state: C) -> C:
-    """Order the nodes of the backward such that its simulated memory peak is low.
+    """Order the nodes of the backward for a low simulated memory peak.
 
     >>> example("order_backward", lambda x: x.sin().cos())
     - # order of the backward: the program's
@@ -168,12 +171,12 @@ def order_forward(state: C) -> C:
     + # order of the forward: sin, cos
     """
     planned = state.plan
-    order, _ = forward_order(planned.graph, planned.plan, enough=planned.peak)
+    order, _ = forward_order(planned.graph, planned.plan, stop_at=planned.peak)
     return replace(state, planned=replace(planned, forward=tuple(order)))
 
 
 def extract_forward(state: C) -> C:
-    """Build the forward graph, which returns the saved values behind its results.
+    """Build the forward graph, which returns the saved values after its results.
 
     >>> example("extract_forward", lambda x: x.sin().cos())
     + # forward graph: 1 inputs, 2 operations, 2 outputs
@@ -185,8 +188,8 @@ def extract_forward(state: C) -> C:
     """
     planned = state.plan
     assert planned.forward is not None
-    forward, handed = forward_graph(planned.graph, planned.plan, planned.forward)
-    return replace(state, forward=forward, handed=handed)
+    forward, saved_values = forward_graph(planned.graph, planned.plan, planned.forward)
+    return replace(state, forward=forward, saved_values=saved_values)
 
 
 def extract_backward(state: C) -> C:
@@ -201,40 +204,42 @@ def extract_backward(state: C) -> C:
     ...
     + mul_1,  # gradient of arg0_1
     """
-    planned, handed = state.plan, state.handed
+    planned, saved_values = state.plan, state.saved_values
     assert planned.backward is not None
     assert state.forward is not None
     graph, plan = planned.graph, planned.plan
-    backward = backward_graph(state.dissected, [graph.nodes[place] for place in planned.backward], handed)
+    backward = backward_graph(
+        state.joint_facts, [graph.nodes[index] for index in planned.backward], saved_values
+    )
     result = Partition(
         forward=state.forward,
         backward=backward,
-        saved=tuple(item.name for item in handed),
+        saved=tuple(item.name for item in saved_values),
         recomputed=tuple(n.name for n in _recomputed(graph, plan) if n.op != "get_attr"),
-        reasons=tuple(reasons_of(state.reasons, handed)),
+        reasons=tuple(extend_reasons(state.reasons, saved_values)),
     )
     return replace(state, result=result)
 
 
-def _recomputed(graph: Compact, plan: Plan) -> Iterator[Node]:
+def _recomputed(graph: IndexGraph, plan: Plan) -> Iterator[Node]:
     return (n for p, n in enumerate(graph.nodes) if plan.needed[p] and not graph.backward[p])
 
 
 def text(state: Cutting) -> str:
-    """Return the joint graph as text, with what is known of the cut as comments; then the finished graphs."""
+    """Return the state as text for observers of passes: the joint graph, decisions as comments, finished graphs."""
     joint = state.joint if state.facts is None else state.facts.graph
-    parts = [show(joint) + "".join(f"# {line}\n" for line in _known(state))]
-    done = state.result
-    forward = state.forward if done is None else done.forward
+    parts = [show(joint) + "".join(f"# {line}\n" for line in _decision_lines(state))]
+    result = state.result
+    forward = state.forward if result is None else result.forward
     parts += [
-        show(graph) for graph in (forward, None if done is None else done.backward) if graph is not None
+        show(graph) for graph in (forward, None if result is None else result.backward) if graph is not None
     ]
     return "\n".join(parts)
 
 
-def _known(state: Cutting) -> Iterator[str]:
+def _decision_lines(state: Cutting) -> Iterator[str]:
     if state.facts is not None:
-        yield from _sides(state.facts)
+        yield from _side_lines(state.facts)
     if state.network is not None:
         rules: dict[str, list[Node]] = {}
         for node, decision in state.network.decisions.items():
@@ -246,7 +251,7 @@ def _known(state: Cutting) -> Iterator[str]:
         yield from _plan_lines(state.planned)
 
 
-def _sides(facts: JointFacts) -> Iterator[str]:
+def _side_lines(facts: JointFacts) -> Iterator[str]:
     computed = [node for node in facts.nodes[:-1] if node.op == "call_function"]
     either = [node for node in computed if node not in facts.forward and node not in facts.backward]
     yield f"forward: {_names(node for node in computed if node in facts.forward)}"
@@ -257,10 +262,10 @@ def _sides(facts: JointFacts) -> Iterator[str]:
 def _plan_lines(planned: Planned) -> Iterator[str]:
     graph, plan = planned.graph, planned.plan
     nodes = graph.nodes
-    yield f"handed over: {_names(nodes[place] for place in plan.handed)}"
+    yield f"handed over: {_names(nodes[index] for index in plan.saved_values)}"
     yield f"recomputed: {_names(_recomputed(graph, plan))}"
     for label, order in (("backward", planned.backward), ("forward", planned.forward)):
-        names = "the program's" if order is None else _names(nodes[place] for place in order)
+        names = "the program's" if order is None else _names(nodes[index] for index in order)
         yield f"order of the {label}: {names}"
 
 
@@ -275,7 +280,7 @@ EXTRACT: Final[tuple[Pass[Cutting], ...]] = (
     Pass("extract_forward", extract_forward),
     Pass("extract_backward", extract_backward),
 )
-"""The passes of ``extract``, which gets the saved values from any partitioner."""
+"""The passes of ``extract``, which follow the choice of saved values by any partitioner."""
 MIN_CUT: Final[tuple[Pass[Cutting], ...]] = (
     Pass("classify_nodes", classify_nodes),
     Pass("merge_repetitions", merge_repetitions),

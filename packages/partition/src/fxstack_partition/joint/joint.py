@@ -13,9 +13,9 @@ from torch.fx import Node
 
 from fxstack_interchange import InputKind, InputSpec, OutputKind, OutputSpec, Stage, StageGraph
 from fxstack_interchange.format.show import short_repr
-from fxstack_partition.joint.compact import Compact
-from fxstack_partition.joint.dissected import DissectedGraph, alias_root
+from fxstack_partition.joint.index_graph import IndexGraph
 from fxstack_partition.joint.ops import OpKind, base_name, kind_of, written_arguments
+from fxstack_partition.joint.record import JointRecord, alias_root
 from fxstack_partition.options import PartitionOptions
 
 
@@ -24,19 +24,19 @@ class JointGraphError(ValueError):
 
 
 @dataclass(frozen=True, repr=False)
-class JointFacts(DissectedGraph):
-    """A dissected joint graph with its compact form, computed at the first read."""
+class JointFacts(JointRecord):
+    """A joint graph with its ``IndexGraph``, computed at the first read."""
 
     __repr__ = short_repr
 
     @cached_property
-    def compact(self) -> Compact:
-        """Return the graph as arrays of numbers, with symbols at their hints."""
-        return Compact(self, PartitionOptions())
+    def index_graph(self) -> IndexGraph:
+        """Return the graph as lists of integers, with symbols at their hints and default options."""
+        return IndexGraph(self, PartitionOptions())
 
 
 def analyze(joint: StageGraph) -> JointFacts:
-    """Dissect ``joint``.
+    """Find the sides, the inputs and the outputs of ``joint``'s nodes. Every partitioner calls this first.
 
     Raises:
         JointGraphError: if the stage is wrong, or signature and graph differ.
@@ -51,7 +51,7 @@ def analyze(joint: StageGraph) -> JointFacts:
     _match("placeholders", len(placeholders), len(specs))
     _match("outputs", len(outputs), len(joint.signature.outputs))
     input_specs = dict(zip(placeholders, specs, strict=True))
-    tangents = tuple(n for n in placeholders if is_given_late(input_specs[n]))
+    tangents = tuple(n for n in placeholders if is_backward_input(input_specs[n]))
     pairs = tuple(zip(outputs, joint.signature.outputs, strict=True))
     forward = tuple(pair for pair in pairs if pair[1].kind is not OutputKind.GRADIENT)
     gradients = tuple(pair for pair in pairs if pair[1].kind is OutputKind.GRADIENT)
@@ -80,13 +80,13 @@ def analyze(joint: StageGraph) -> JointFacts:
     )
 
 
-LATE = "backward"
-"""The target of random-state inputs that belong to the backward."""
+BACKWARD_STATE = "backward"
+"""``InputSpec.target`` of a random state that the backward receives when it runs."""
 
 
-def is_given_late(spec: InputSpec) -> bool:
-    """Whether an input is available only in the backward: a tangent, or the backward's own random state."""
-    is_state = spec.kind is InputKind.RNG_STATE and spec.target == LATE
+def is_backward_input(spec: InputSpec) -> bool:
+    """Whether only the backward receives the input: a tangent, or the backward's own random state."""
+    is_state = spec.kind is InputKind.RNG_STATE and spec.target == BACKWARD_STATE
     return is_state or spec.kind is InputKind.TANGENT
 
 
@@ -97,9 +97,9 @@ def _outputs(node: Node) -> tuple[object, ...]:
     return tuple(node.args[0])
 
 
-def _match(what: str, found: int, declared: int) -> None:
-    if found != declared:
-        msg = f"the graph has {found} {what}, its signature describes {declared}"
+def _match(noun: str, count: int, declared: int) -> None:
+    if count != declared:
+        msg = f"the graph has {count} {noun}, its signature describes {declared}"
         raise JointGraphError(msg)
 
 
@@ -109,20 +109,20 @@ _NOT_COMPUTED = ("placeholder", "get_attr")
 def _backward_nodes(
     reads: dict[Node, tuple[Node, ...]], tangents: tuple[Node, ...], kinds: dict[Node, OpKind]
 ) -> frozenset[Node]:
-    """Return the nodes that depend on a tangent, or have effects after the first such node."""
-    found: set[Node] = set(tangents)
+    """Return the nodes that depend on a tangent, or have effects after the first node that depends on a tangent."""
+    backward: set[Node] = set(tangents)
     started = False
     effects = (OpKind.RANDOM, OpKind.EFFECT)
     for node, kind in kinds.items():
         if node.op in _NOT_COMPUTED:
             continue
-        depends = not found.isdisjoint(reads[node])
+        depends = not backward.isdisjoint(reads[node])
         started = started or depends
         # The joint trace runs the forward first, so a node that draws random numbers or has effects after the
         # backward has begun belongs to the backward. Trailing updates of forward inputs are the exception.
         if depends or (started and kind in effects and not _is_input_update(node)):
-            found.add(node)
-    return frozenset(found)
+            backward.add(node)
+    return frozenset(backward)
 
 
 def _is_input_update(node: Node) -> bool:
@@ -137,7 +137,7 @@ def _forward_nodes(
     kinds: dict[Node, OpKind],
     backward: frozenset[Node],
 ) -> frozenset[Node]:
-    """Return the ancestors of the forward's outputs and effects."""
+    """Return the nodes that the forward's outputs and effects need."""
     needed = {value for value in outputs if isinstance(value, Node)}
     for value in needed & backward:
         msg = f"forward output {value.name!r} depends on a tangent"
@@ -157,14 +157,14 @@ def _mutated_inputs(
     kinds: dict[Node, OpKind],
     backward: frozenset[Node],
 ) -> frozenset[Node]:
-    """Return the inputs that the forward updates in place, in its graph or through its caller."""
+    """Return the inputs that change before the backward: the forward or its caller updates them in place."""
     targets = {s.target for _, s in forward if s.kind is OutputKind.MUTATED_INPUT}
-    found = {
+    mutated = {
         node
         for node, spec in input_specs.items()
         if spec.name in targets or (spec.target is not None and spec.target in targets)
     }
     for node in nodes[:-1]:
         if kinds[node] is OpKind.EFFECT and node not in backward:
-            found.update(written_arguments(node))
-    return frozenset(found)
+            mutated.update(written_arguments(node))
+    return frozenset(mutated)

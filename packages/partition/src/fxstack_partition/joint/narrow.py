@@ -25,32 +25,32 @@ def _zero_or_one(_node: Node, _index: int) -> torch.dtype:
 
 
 def _positions(result: int, size: Callable[[Node], int | None]) -> Callable[..., Any]:
-    """Return a rule for a result that holds positions from 0 to ``size`` - 1."""
+    """Return a rule for operators whose result number ``result`` holds positions from 0 to ``size(node)`` - 1."""
 
     def dtype(node: Node, index: int) -> torch.dtype | None:
-        most = size(node) if index == result else None
-        return None if most is None else _smallest(most)
+        count = size(node) if index == result else None
+        return None if count is None else _smallest_dtype(count)
 
     return dtype
 
 
-def _smallest(count: int) -> torch.dtype | None:
+def _smallest_dtype(count: int) -> torch.dtype | None:
     return next((d for d in _INTEGERS if count - 1 <= torch.iinfo(d).max), None)
 
 
-def _plane(dimensions: int) -> Callable[[Node], int | None]:
-    """Return the number of positions in the last dimensions of the first argument."""
+def _plane_size(dimensions: int) -> Callable[[Node], int | None]:
+    """Return a function from a node to the number of positions in the last dimensions of its first argument."""
     return lambda node: _static(_shape(node)[-dimensions:])
 
 
-def _along(node: Node) -> int | None:
-    """Return the size of the operator's dimension (its argument ``dim``)."""
+def _dim_size(node: Node) -> int | None:
+    """Return the size of the dimension that the operator's argument ``dim`` names; None if it is not static."""
     schema = getattr(node.target, "_schema", None)
     arguments = list(schema.arguments) if schema is not None else []
-    for place, argument in enumerate(arguments):
+    for index, argument in enumerate(arguments):
         if argument.name == "dim":
-            given = node.kwargs.get("dim", argument.default_value)
-            dim = node.args[place] if place < len(node.args) else given
+            keyword = node.kwargs.get("dim", argument.default_value)
+            dim = node.args[index] if index < len(node.args) else keyword
             shape = _shape(node)
             if isinstance(dim, int) and -len(shape) <= dim < len(shape):
                 return _static((shape[dim],))
@@ -66,28 +66,28 @@ def _static(sizes: tuple[Any, ...]) -> int | None:
     return prod(sizes) if sizes and all(isinstance(size, int) for size in sizes) else None
 
 
-_ONLY = 0
+_ONLY_RESULT = 0
 """The index of the result of an operator with one result."""
 
 RULES: dict[str, Callable[[Node, int], torch.dtype | None]] = {
     "bernoulli": _zero_or_one,
-    "max_pool2d_with_indices": _positions(1, _plane(2)),
-    "max_pool3d_with_indices": _positions(1, _plane(3)),
-    "adaptive_max_pool2d": _positions(1, _plane(2)),
-    "adaptive_max_pool3d": _positions(1, _plane(3)),
-    "sort": _positions(1, _along),
-    "topk": _positions(1, _along),
-    "max": _positions(1, _along),
-    "min": _positions(1, _along),
-    "argmax": _positions(_ONLY, _along),
-    "argmin": _positions(_ONLY, _along),
+    "max_pool2d_with_indices": _positions(1, _plane_size(2)),
+    "max_pool3d_with_indices": _positions(1, _plane_size(3)),
+    "adaptive_max_pool2d": _positions(1, _plane_size(2)),
+    "adaptive_max_pool3d": _positions(1, _plane_size(3)),
+    "sort": _positions(1, _dim_size),
+    "topk": _positions(1, _dim_size),
+    "max": _positions(1, _dim_size),
+    "min": _positions(1, _dim_size),
+    "argmax": _positions(_ONLY_RESULT, _dim_size),
+    "argmin": _positions(_ONLY_RESULT, _dim_size),
 }
-"""By operator: the function from a node and the index of a result to the dtype that holds it, or None."""
+"""By operator name: a function of a node and the index of a result. It returns the smaller dtype, or None."""
 
 
 def narrow_dtype(node: Node) -> torch.dtype | None:
     """Return a smaller dtype in which the value of ``node`` can be saved without loss, or None."""
-    base, index = node, _ONLY
+    base, index = node, _ONLY_RESULT
     if node.target is operator.getitem and isinstance(node.args[0], Node):
         base, index = node.args[0], node.args[1]
     rule = RULES.get(base_name(base.target)) if base.op == "call_function" else None

@@ -40,7 +40,7 @@ class OpKind(Enum):
 
 
 NEVER_TWICE = (OpKind.RANDOM, OpKind.EFFECT, OpKind.DATA_DEPENDENT, OpKind.COLLECTIVE)
-"""Kinds whose second run would give another result, or would be observable."""
+"""Kinds that must not run twice: the second run would give another result, or the user could observe it."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -90,30 +90,29 @@ _HIDDEN_WRITES = {
     "cudnn_batch_norm": ("running_mean", "running_var"),
     "miopen_batch_norm": ("running_mean", "running_var"),
 }
-"""Operators that update arguments although their schemas do not declare it."""
+"""Arguments that operators update in place although the schemas do not declare the update."""
 
-_OPERATORS = 4096
-"""The number of operators whose facts are cached."""
+_MAX_CACHED_OPERATORS = 4096
 
 T = TypeVar("T")
 
 
-def _once(function: Callable[[OpOverload[..., Any]], T]) -> Callable[[OpOverload[..., Any]], T]:
+def _cached_by_identity(function: Callable[[OpOverload[..., Any]], T]) -> Callable[[OpOverload[..., Any]], T]:
     """Cache the results of ``function`` by the operator's identity: hashing takes as long as most functions.
 
     The cache keeps the operator alive, so that no other operator gets its identity.
     """
-    known: dict[int, tuple[OpOverload[..., Any], T]] = {}
+    results: dict[int, tuple[OpOverload[..., Any], T]] = {}
 
-    def remembered(op: OpOverload[..., Any]) -> T:
-        found = known.get(id(op))
-        if found is None:
-            if len(known) >= _OPERATORS:
-                known.clear()
-            found = known[id(op)] = (op, function(op))
-        return found[1]
+    def cached(op: OpOverload[..., Any]) -> T:
+        entry = results.get(id(op))
+        if entry is None:
+            if len(results) >= _MAX_CACHED_OPERATORS:
+                results.clear()
+            entry = results[id(op)] = (op, function(op))
+        return entry[1]
 
-    return remembered
+    return cached
 
 
 _ALIASING_WITHOUT_SCHEMA = frozenset({"_unsafe_view"})
@@ -121,13 +120,13 @@ _COLLECTIVE_NAMESPACES = frozenset({"_c10d_functional", "c10d_functional", "c10d
 
 
 def base_name(target: object) -> str:
-    """Return the base name: ``add`` for ``aten.add.Tensor``; the name of a Python function."""
+    """Return the operator's name without namespace and overload: ``add`` for ``aten.add.Tensor``."""
     if isinstance(target, OpOverload):
         return _overload_name(target)
     return str(getattr(target, "__name__", target))
 
 
-@_once
+@_cached_by_identity
 def _overload_name(op: OpOverload[..., Any]) -> str:
     return str(op._schema.name).split("::")[-1]
 
@@ -138,14 +137,14 @@ def is_symbolic_value(value: object) -> bool:
 
 
 def is_view(node: Node) -> bool:
-    """Whether the result shares the storage of the first argument (also for elements of a split)."""
+    """Whether the result shares the storage of the first argument. An element of ``split`` is a view too."""
     if node.target is operator.getitem:
         parent = node.args[0]
         return isinstance(parent, torch.fx.Node) and is_view(parent)
     return isinstance(node.target, OpOverload) and _returns_view(node.target)
 
 
-@_once
+@_cached_by_identity
 def _returns_view(op: OpOverload[..., Any]) -> bool:
     if base_name(op) in _ALIASING_WITHOUT_SCHEMA:
         return True
@@ -155,19 +154,19 @@ def _returns_view(op: OpOverload[..., Any]) -> bool:
 
 def written_arguments(node: Node) -> tuple[Node, ...]:
     """Return the arguments that ``node`` updates in place."""
-    written = _written(node.target) if isinstance(node.target, OpOverload) else ()
+    written = _written_positions(node.target) if isinstance(node.target, OpOverload) else ()
     if not written:
         return ()
-    found: list[Node] = []
+    nodes: list[Node] = []
     for index, name in written:
-        given = node.args[index] if index < len(node.args) else node.kwargs.get(name)
-        items = given if isinstance(given, tuple | list) else (given,)
-        found += [item for item in items if isinstance(item, torch.fx.Node)]
-    return tuple(found)
+        value = node.args[index] if index < len(node.args) else node.kwargs.get(name)
+        items = value if isinstance(value, tuple | list) else (value,)
+        nodes += [item for item in items if isinstance(item, torch.fx.Node)]
+    return tuple(nodes)
 
 
-@_once
-def _written(op: OpOverload[..., Any]) -> tuple[tuple[int, str], ...]:
+@_cached_by_identity
+def _written_positions(op: OpOverload[..., Any]) -> tuple[tuple[int, str], ...]:
     """Return the positions and names of the arguments that an operator updates."""
     hidden = _HIDDEN_WRITES.get(base_name(op), ())
     return tuple(
@@ -220,10 +219,13 @@ _KINDS: tuple[tuple[OpKind, Callable[[OpOverload[..., Any]], bool]], ...] = (
     (OpKind.REDUCTION, _has_tag(torch.Tag.reduction)),
     (OpKind.REDUCTION, _named(_REDUCTION)),
 )
-"""Tried in order; the first match gives the kind. ``philox_rand`` is a function of its seed and offset."""
+"""Rows are tried in order; the first match gives the kind.
+
+``philox_rand`` is not random for a partition: it computes its result from its arguments seed and offset.
+"""
 
 
-@_once
+@_cached_by_identity
 def _kind_of_overload(op: OpOverload[..., Any]) -> OpKind | None:
     return next((kind for kind, holds in _KINDS if holds(op)), None)
 
@@ -236,19 +238,20 @@ def kind_of(node: Node) -> OpKind:
         return OpKind.CONSTANT
     if node.target is operator.getitem and not is_symbolic_value(node.meta.get("val")):
         return OpKind.GETITEM
+    # Nobody reads the result, so the call is in the graph for its effect (a check that may raise).
     if must_run(node) and not any(item.users for item in _results(node)):
         return OpKind.EFFECT
     if isinstance(node.target, HigherOrderOperator):
         return OpKind.HIGHER_ORDER
-    known = _kind_of_overload(node.target) if isinstance(node.target, OpOverload) else None
-    if known is not None:
-        return known
+    kind = _kind_of_overload(node.target) if isinstance(node.target, OpOverload) else None
+    if kind is not None:
+        return kind
     if node.is_impure():
         return OpKind.EFFECT
     return OpKind.SYMBOLIC if is_symbolic_value(node.meta.get("val")) else OpKind.OTHER
 
 
 def _results(node: Node) -> tuple[Node, ...]:
-    """Return the getitem nodes of ``node``, or ``node``. A call without used results runs for its effect."""
+    """Return the ``getitem`` nodes of ``node`` if only they read it, else ``node`` itself."""
     items = tuple(user for user in node.users if user.target is operator.getitem)
     return items if len(items) == len(node.users) and items else (node,)

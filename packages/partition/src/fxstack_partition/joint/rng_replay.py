@@ -1,4 +1,4 @@
-"""Draw random numbers again in the backward: save the generator's state instead of the numbers.
+"""Replay random draws in the backward: save the generator's state instead of the random numbers.
 
 The forward runs torch's ``run_and_save_rng_state``, which returns the generator's state before the draw with
 the operator's result. The backward runs torch's ``run_with_rng_state``, which draws from this state and
@@ -20,15 +20,15 @@ from fxstack_partition.torch_compat import OpOverload, run_and_save_rng_state, r
 # Limits: only on CPU, from the default generator, and for operators that take a tensor (torch.rand(shape) is
 # saved). Numbers from a generator of the program are inputs of captured graphs, and saved in other graphs.
 
-SAVING = run_and_save_rng_state
-DRAWING = run_with_rng_state
+SAVE_STATE = run_and_save_rng_state
+RUN_WITH_STATE = run_with_rng_state
 
 STATE_BYTES = int(torch.Generator().get_state().numel())
 """The bytes of the CPU generator's state."""
 
 
-def can_be_redrawn(node: Node, kind: OpKind) -> bool:
-    """Whether ``node`` draws from the default CPU generator, and has no other effect.
+def can_replay_draw(node: Node, kind: OpKind) -> bool:
+    """Whether the backward can replay ``node``: it draws from the default CPU generator, and has no other effect.
 
     On other devices the state belongs to the current device, which may differ when the backward runs.
     """
@@ -40,25 +40,30 @@ def can_be_redrawn(node: Node, kind: OpKind) -> bool:
     leaves = [leaf for leaf in tree_leaves(values) if not is_symbolic_value(leaf)]
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     on_cpu = all(tensor.device.type == "cpu" for tensor in tensors)
-    # torch finds the device from the arguments, so one of them must be a tensor.
-    given = any(isinstance(arg.meta.get("val"), torch.Tensor) for arg in node.all_input_nodes)
-    return on_cpu and given and len(tensors) == len(leaves)
+    # torch finds the device from the arguments, so one argument must be a tensor.
+    has_tensor = any(isinstance(arg.meta.get("val"), torch.Tensor) for arg in node.all_input_nodes)
+    return on_cpu and has_tensor and len(tensors) == len(leaves)
 
 
-def draw_and_keep(graph: Graph, node: Node, env: dict[Node, Node]) -> tuple[Node, Node]:
-    """Add ``node`` to a forward, and save the generator's state. Return its value and the state."""
+def draw_and_save_state(graph: Graph, node: Node, env: dict[Node, Node]) -> tuple[Node, Node]:
+    """Add ``node`` to a forward graph together with the generator's state before the draw.
+
+    Return the nodes of the value and of the state.
+    """
     args, kwargs = _mapped(node, env)
-    both = graph.create_node("call_function", SAVING, (node.target, *args), kwargs, f"{node.name}_with_state")
+    both = graph.create_node(
+        "call_function", SAVE_STATE, (node.target, *args), kwargs, f"{node.name}_with_state"
+    )
     value = node.meta["val"]
     both.meta = {**node.meta, "val": (_state_like(value), value)}
     state = _element(graph, both, 0, f"{node.name}_state")
     return _element(graph, both, 1, node.name), state
 
 
-def draw_again(graph: Graph, node: Node, state: Node, env: dict[Node, Node]) -> Node:
-    """Add ``node`` to a backward, drawing from ``state``."""
+def replay_draw(graph: Graph, node: Node, state: Node, env: dict[Node, Node]) -> Node:
+    """Add ``node`` to a backward graph so that it draws the forward's numbers again, from ``state``."""
     args, kwargs = _mapped(node, env)
-    drawn = graph.create_node("call_function", DRAWING, (state, node.target, *args), kwargs, node.name)
+    drawn = graph.create_node("call_function", RUN_WITH_STATE, (state, node.target, *args), kwargs, node.name)
     drawn.meta = dict(node.meta)
     return drawn
 

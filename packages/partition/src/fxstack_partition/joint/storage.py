@@ -1,4 +1,4 @@
-"""The storages that each node makes and reads. Views share; elements of multiple results have their own."""
+"""The storages that each node allocates and reads. A view shares its base's; each result of a node has its own."""
 
 from __future__ import annotations
 
@@ -16,39 +16,43 @@ from fxstack_partition.joint.ops import is_view, written_arguments
 class StorageTable:
     """The storages of a graph's nodes, numbered in the order of allocation.
 
-    ``sizes``: the bytes of each storage. ``made``: the storages that a node allocates. ``of``: all storages
-    that a node's value occupies.
+    ``sizes``: the bytes of each storage. ``allocated``: the storages that a node allocates. ``occupied``: the
+    storages in which a node's value lies.
     """
 
     def __init__(self, sizes: SizeModel) -> None:
         self.sizes: list[int] = []
-        self.made: dict[Node, tuple[int, ...]] = {}
-        self.of: dict[Node, tuple[int, ...]] = {}
+        self.allocated: dict[Node, tuple[int, ...]] = {}
+        self.occupied: dict[Node, tuple[int, ...]] = {}
         self._parts: dict[Node, Any] = {}
         self._model = sizes
 
     def add(self, node: Node) -> None:
-        """Add a node. Its arguments must have been added."""
+        """Add a node after its arguments."""
         before = len(self.sizes)
         if node.target is operator.getitem:
             parts = self._element(node)
         else:
             shared = _shared_argument(node)
-            known = shared is not None and shared in self.of
-            parts = self.of[shared] if shared is not None and known else self._new(node.meta.get("val"))
+            has_storage = shared is not None and shared in self.occupied
+            parts = (
+                self.occupied[shared]
+                if shared is not None and has_storage
+                else self._new(node.meta.get("val"))
+            )
         self._parts[node] = parts
-        self.made[node] = tuple(range(before, len(self.sizes)))
-        self.of[node] = (parts,) if isinstance(parts, int) else tuple(dict.fromkeys(_flat(parts)))
+        self.allocated[node] = tuple(range(before, len(self.sizes)))
+        self.occupied[node] = (parts,) if isinstance(parts, int) else tuple(dict.fromkeys(_flat(parts)))
 
     def alias(self, node: Node, storages: Iterable[int]) -> None:
-        """Add a node whose value lies in existing storages."""
-        self._parts[node] = self.of[node] = tuple(storages)
-        self.made[node] = ()
+        """Add a node whose value lies in existing storages, such as a backward's saved input."""
+        self._parts[node] = self.occupied[node] = tuple(storages)
+        self.allocated[node] = ()
 
     def reads(self, node: Node) -> tuple[int, ...]:
         """Return the storages that ``node`` reads."""
-        of = self.of
-        return tuple(dict.fromkeys(s for arg in node.all_input_nodes for s in of.get(arg, ())))
+        occupied = self.occupied
+        return tuple(dict.fromkeys(s for arg in node.all_input_nodes for s in occupied.get(arg, ())))
 
     def _new(self, value: object) -> Any:
         if isinstance(value, torch.Tensor):
@@ -66,11 +70,11 @@ class StorageTable:
         is_split = isinstance(base.meta.get("val"), tuple | list) and not is_view(base)
         if is_split and isinstance(index, int) and isinstance(parts, tuple):
             return parts[index]
-        return self.of[base]
+        return self.occupied[base]
 
 
 def _shared_argument(node: Node) -> Node | None:
-    """Return the argument that owns the result's storage: the base of a view, the target of an update."""
+    """Return the argument whose storage the result has: the base of a view, the target of an in-place update."""
     written = written_arguments(node) if _returns_one(node) else ()
     base = node.args[0] if is_view(node) and node.args else (written or (None,))[0]
     return base if isinstance(base, Node) else None

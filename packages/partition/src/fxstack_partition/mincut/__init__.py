@@ -1,5 +1,5 @@
 """The minimum cut that chooses the saved values.
 
-``network`` makes the flow network of a joint graph, ``solve`` holds the solvers by name. The folder imports
+``network`` builds the flow network of a joint graph, ``solve`` cuts the network with one of several solvers. The folder imports
 ``joint`` and ``policy``; networkx is the reference solver. Begin with ``network``.
 """

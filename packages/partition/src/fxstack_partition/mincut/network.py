@@ -20,10 +20,10 @@ from torch.fx import Node
 
 from fxstack_interchange import InputKind
 from fxstack_partition.joint.cost import SizeModel
-from fxstack_partition.joint.dissected import alias_root
 from fxstack_partition.joint.joint import JointFacts
 from fxstack_partition.joint.narrow import narrow_dtype
 from fxstack_partition.joint.ops import OpKind, is_symbolic_value
+from fxstack_partition.joint.record import alias_root
 from fxstack_partition.optional import networkx
 from fxstack_partition.options import PartitionOptions
 from fxstack_partition.policy.policy import Decision, Policy, Rule, Verdict
@@ -41,13 +41,13 @@ BYTE = 16
 """The capacity of one byte. Smaller units break ties between cuts of equal bytes."""
 
 FUSIBLE = (OpKind.POINTWISE, OpKind.CREATION, OpKind.VIEW, OpKind.GETITEM, OpKind.SYMBOLIC, OpKind.GATHER)
-"""Kinds that fuse with their users and take hardly any time of their own."""
+"""Kinds that fuse with their users, so that recomputation adds hardly any time."""
 
-_PASSING = (OpKind.VIEW, OpKind.GETITEM)
+_ALIASING = (OpKind.VIEW, OpKind.GETITEM)
 
 
 class Edge(NamedTuple):
-    """An edge between two vertices. An edge without ``capacity`` cannot be cut."""
+    """An edge between two vertices. An edge whose ``capacity`` is None cannot be cut."""
 
     start: int
     end: int
@@ -58,9 +58,10 @@ class Edge(NamedTuple):
 class Network:
     """A flow network and the relation of its edges to the joint graph.
 
-    Vertices are numbers; ``names`` has their names, ``SOURCE`` is 0, ``SINK`` is 1. No two edges have the
-    same ends. ``cuttable`` maps the index of an edge in ``edges`` to the node that is saved if the edge is
-    cut. ``charged`` maps the index of an edge that is cut if a node is recomputed to this node.
+    Vertices are integers; ``names`` has their names, ``SOURCE`` is 0, ``SINK`` is 1. No two edges have the
+    same ends. ``cuttable`` and ``charged`` map an index in ``edges`` to a node: a cut of the edge saves the node in
+    ``cuttable``, and recomputes the node in ``charged``. ``decisions`` has the verdict about each node that could
+    be in the network.
     """
 
     names: tuple[str, ...]
@@ -76,7 +77,7 @@ class Network:
 
     @cached_property
     def reasons(self) -> tuple[tuple[str, str], ...]:
-        """Return the name of each node with the rule that decided about it."""
+        """Return (node name, "rule: reason") for each node about which a rule decided."""
         return tuple(
             (node.name, f"{decision.rule.name}: {decision.rule.reason}")
             for node, decision in self.decisions.items()
@@ -84,7 +85,7 @@ class Network:
 
     @cached_property
     def infinite(self) -> int:
-        """Return a capacity above that of any cut of finite edges."""
+        """Return a capacity that exceeds the capacity of every cut of finite edges."""
         return sum(edge.capacity for edge in self.edges if edge.capacity is not None) + 1
 
     @cached_property
@@ -98,7 +99,7 @@ class Network:
 
 
 class _Builder:
-    """Collects vertices and edges. Parallel edges become one edge."""
+    """Collects vertices and edges of a network. Edges with the same ends become one edge with the summed capacity."""
 
     def __init__(self) -> None:
         self.names = ["source", "sink"]
@@ -106,16 +107,17 @@ class _Builder:
         self.cuttable: dict[tuple[int, int], Node] = {}
         self.charged: dict[tuple[int, int], Node] = {}
 
-    def vertex(self, name: str) -> int:
+    def add_vertex(self, name: str) -> int:
         self.names.append(name)
         return len(self.names) - 1
 
-    def fixed(self, start: int, end: int) -> None:
+    def add_uncuttable(self, start: int, end: int) -> None:
         self.edges[start, end] = None
 
-    def priced(self, start: int, end: int, capacity: int) -> None:
-        known = self.edges.get((start, end), 0)
-        self.edges[start, end] = None if known is None else known + capacity
+    def add_edge(self, start: int, end: int, capacity: int) -> None:
+        # An edge that cannot be cut stays so: the other capacity adds nothing to infinity.
+        before = self.edges.get((start, end), 0)
+        self.edges[start, end] = None if before is None else before + capacity
 
     def finish(self, decisions: dict[Node, Decision]) -> Network:
         edges = tuple([Edge(start, end, capacity) for (start, end), capacity in self.edges.items()])
@@ -126,7 +128,7 @@ class _Builder:
         return Network(tuple(self.names), edges, cuttable, decisions, charged)
 
 
-def build(
+def build_flow_network(
     facts: JointFacts,
     rules: tuple[Rule, ...],
     options: PartitionOptions,
@@ -137,9 +139,10 @@ def build(
 ) -> Network:
     """Build the network of a joint graph under a policy.
 
-    ``penalty``: the cost of recomputing a node, in units of ``1 / BYTE`` bytes; 0 if absent. ``factor``
-    multiplies the cost of saving a value. Without ``traffic`` this cost is the value's bytes. With it, a
-    value that a fusing compiler would not write in the forward counts twice, because saving adds a write.
+    ``penalty`` returns the cost of recomputing a node, in units of ``1 / BYTE`` bytes; without ``penalty``
+    recomputation is free. ``factor`` multiplies the cost of saving a value. With ``traffic``, a value that a fusing
+    compiler would not write to memory in the forward costs twice its bytes, because saving adds a write; without
+    ``traffic`` each value costs its bytes.
     """
     users = _backward_users(facts)
     decisions = _decide(facts, Policy(rules, facts, options), users)
@@ -149,30 +152,33 @@ def build(
     for node, decision in decisions.items():
         keep = decision.verdict is Verdict.KEEP
         cut = decision.verdict is not Verdict.RECOMPUTE and _is_single(node)
-        entry = SOURCE if keep else builder.vertex(f"{node.name}:in" if cut else node.name)
-        leave = builder.vertex(f"{node.name}:out") if cut or keep else entry
+        entry = SOURCE if keep else builder.add_vertex(f"{node.name}:in" if cut else node.name)
+        leave = builder.add_vertex(f"{node.name}:out") if cut or keep else entry
         leaves[node] = leave
         if cut:
-            price = weights.of(node) * (factor(node) if factor is not None else 1)
-            builder.priced(entry, leave, price)
+            price = weights.save_cost(node) * (factor(node) if factor is not None else 1)
+            builder.add_edge(entry, leave, price)
             builder.cuttable[entry, leave] = node
         elif keep:
-            builder.fixed(entry, leave)
+            builder.add_uncuttable(entry, leave)
         if not keep:
             for arg in facts.inputs[node]:
                 if arg in leaves:
-                    builder.fixed(leaves[arg], entry)
-            again = penalty(node) if penalty is not None else 0
-            if again:
-                builder.priced(SOURCE, entry, again)
+                    builder.add_uncuttable(leaves[arg], entry)
+            price = penalty(node) if penalty is not None else 0
+            if price:
+                builder.add_edge(SOURCE, entry, price)
                 builder.charged[SOURCE, entry] = node
         if users[node]:
-            builder.fixed(leave, SINK)
+            builder.add_uncuttable(leave, SINK)
     return builder.finish(decisions)
 
 
 def _backward_users(facts: JointFacts) -> dict[Node, bool]:
-    """Map each node with a path to the backward to whether the backward reads it directly."""
+    """Return the nodes with a path to the backward, each with whether the backward reads it directly.
+
+    A gradient that the forward computes counts as a direct read.
+    """
     direct: set[Node] = set()
     gradients = [value for value in facts.gradients if isinstance(value, Node)]
     direct.update(value for value in gradients if value not in facts.backward)
@@ -187,27 +193,31 @@ def _backward_users(facts: JointFacts) -> dict[Node, bool]:
 
 
 def _decide(facts: JointFacts, policy: Policy, users: dict[Node, bool]) -> dict[Node, Decision]:
-    """Apply the policy. Elements and views of a value that must be recomputed must be recomputed too."""
+    """Return the policy's decision about each node, without nodes that both graphs hold anyway.
+
+    An element or a view of a value that must be recomputed must be recomputed too: saving it would save the same
+    memory.
+    """
     decisions: dict[Node, Decision] = {}
     for node in users:
         decision = policy.decide(node)
         if facts.kinds[node] in (OpKind.VIEW, OpKind.GETITEM):
             base = node.args[0]
-            above = decisions.get(base) if isinstance(base, Node) else None
-            if above is not None and above.verdict is Verdict.RECOMPUTE:
-                decision = above
+            base_decision = decisions.get(base) if isinstance(base, Node) else None
+            if base_decision is not None and base_decision.verdict is Verdict.RECOMPUTE:
+                decision = base_decision
         if decision.verdict is not Verdict.FREE:
             decisions[node] = decision
     return decisions
 
 
 def _is_single(node: Node) -> bool:
-    """Whether the value can be saved as one. Multiple results are saved one by one."""
+    """Whether the node has a single result. The elements of several results are saved one by one."""
     return not isinstance(node.meta.get("val"), tuple | list)
 
 
 class Weights:
-    """The cost of saving a node: bytes written and read, in units that leave room for ties."""
+    """The cost of saving each node, in units of ``1 / BYTE`` bytes. The units below a byte break ties."""
 
     def __init__(self, facts: JointFacts, options: PartitionOptions, *, traffic: bool = True) -> None:
         self._facts = facts
@@ -217,7 +227,8 @@ class Weights:
         self._traffic = traffic
         self._written = _materialized(facts) if traffic else frozenset(facts.nodes)
 
-    def of(self, node: Node) -> int:
+    def save_cost(self, node: Node) -> int:
+        """Return the cost of saving ``node``: 1 for numbers and for inputs that stay in memory anyway."""
         value: Any = node.meta.get("val")
         if value is None or is_symbolic_value(value):
             return 1
@@ -230,26 +241,29 @@ class Weights:
         written = node in self._written and not is_copied
         dtype = narrow_dtype(node) if self._options.narrow else None
         if dtype is not None:
-            # The narrow copy is a further write.
+            # The narrow copy is written in addition to the value itself.
             size, written = size // value.dtype.itemsize * dtype.itemsize, not self._traffic
         tie = 2 if self._facts.kinds[node] is OpKind.VIEW else 1
         return size * BYTE * (1 if written else 2) + tie
 
 
 def _materialized(facts: JointFacts) -> frozenset[Node]:
-    """Return the nodes whose values a fusing compiler writes to memory in the forward anyway."""
-    found = {value for value in facts.forward_outputs if isinstance(value, Node)}
-    found.update(facts.primals)
+    """Return the nodes whose values a fusing compiler writes to memory in the forward, saved or not.
+
+    These are outputs, results of operators that do not fuse, and their arguments.
+    """
+    written = {value for value in facts.forward_outputs if isinstance(value, Node)}
+    written.update(facts.primals)
     for node in reversed(facts.nodes[:-1]):
         if node not in facts.forward:
             continue
         fusible = facts.kinds[node] in FUSIBLE
         if not fusible:
-            found.add(node)
-        if not fusible or (facts.kinds[node] in _PASSING and node in found):
-            found.update(facts.inputs[node])
+            written.add(node)
+        if not fusible or (facts.kinds[node] in _ALIASING and node in written):
+            written.update(facts.inputs[node])
     for node in facts.nodes[:-1]:
         # An element or a view of a written value (or of a number, ``3j.conj()``) needs no write.
-        if facts.kinds[node] in _PASSING and found.issuperset(facts.inputs[node][:1]):
-            found.add(node)
-    return frozenset(found)
+        if facts.kinds[node] in _ALIASING and written.issuperset(facts.inputs[node][:1]):
+            written.add(node)
+    return frozenset(written)

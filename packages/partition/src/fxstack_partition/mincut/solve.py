@@ -1,7 +1,7 @@
-"""Minimum-cut solvers by name.
+"""Minimum-cut solvers, registered by name.
 
 Every solver returns the minimum cut nearest to the sink (the smallest sink side). This cut is unique, so
-equal networks give equal cuts for all algorithms, processes and hash seeds. It also recomputes least.
+equal networks give equal cuts for all algorithms, processes and hash seeds. This cut also recomputes the fewest nodes.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from fxstack_partition.mincut.network import SINK, SOURCE, Network
 from fxstack_partition.optional import networkx, scipy
 
 Solver = Callable[[Network], frozenset[int]]
-"""Takes a network. Returns the vertices on the sink side of the minimum cut nearest to the sink."""
+"""A function from a network to the vertices on the sink side of the minimum cut nearest to the sink."""
 
 
 class InfeasibleError(ValueError):
-    """The rules contradict each other: some value can be neither saved nor recomputed."""
+    """The rules contradict each other: a value on the path can be neither saved nor recomputed."""
 
 
 def networkx_solver(network: Network) -> frozenset[int]:
-    """Solve with networkx's preflow-push: the reference for other solvers."""
+    """Solve with networkx's preflow-push. Tests compare other solvers with this one."""
     nx = networkx()
     bounded = nx.DiGraph()
     for start, end, capacity in network.edges:
@@ -37,20 +37,20 @@ def networkx_solver(network: Network) -> frozenset[int]:
 
 
 def _sink_side(residual: Any) -> frozenset[int]:
-    """Return every vertex from which unsaturated edges lead to the sink."""
-    found = {SINK}
+    """Return every vertex from which a path of unsaturated edges leads to the sink."""
+    reached = {SINK}
     pending = [SINK]
     while pending:
         vertex = pending.pop()
-        for before, edge in residual.pred[vertex].items():
-            if before not in found and edge["flow"] < edge["capacity"]:
-                found.add(before)
-                pending.append(before)
-    return frozenset(found)
+        for predecessor, edge in residual.pred[vertex].items():
+            if predecessor not in reached and edge["flow"] < edge["capacity"]:
+                reached.add(predecessor)
+                pending.append(predecessor)
+    return frozenset(reached)
 
 
 def scipy_solver(network: Network) -> frozenset[int]:
-    """Solve with SciPy's Dinic, whose capacities have 32 bits: larger ones need rounds of scaled residuals.
+    """Solve with SciPy's Dinic algorithm. Its capacities have 32 bits, so larger capacities need several rounds.
 
     A round routes the residual capacities in units of ``2**shift``. Afterwards at most one unit per edge
     remains, so the next, finer round has small numbers again. The result is exact. (Capacity scaling: Ahuja,
@@ -84,7 +84,7 @@ def scipy_solver(network: Network) -> frozenset[int]:
 
 
 _ROUND_BITS = 29
-"""A capacity is at most ``2**29`` in a round, so that residuals fit into SciPy's 32 bits."""
+"""Bits of a capacity in one round, so that sums of residuals fit into SciPy's 32 bits."""
 
 
 def _reaches_sink(edges: Any) -> bool:
@@ -110,7 +110,7 @@ SOLVERS: dict[str, Solver] = {"networkx": networkx_solver, "scipy": scipy_solver
 
 
 def minimum_cut(network: Network, solver: str) -> tuple[Node, ...]:
-    """Return the nodes to save, in the order of the joint graph.
+    """Return the nodes that the cut saves, in the order of the joint graph.
 
     Raises:
         LookupError: if no solver has this name.

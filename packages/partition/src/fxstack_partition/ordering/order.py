@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
-from fxstack_partition.joint.compact import Compact, Memory
+from fxstack_partition.joint.index_graph import IndexGraph, Memory
 from fxstack_partition.joint.ops import OpKind
 from fxstack_partition.ordering.plan import Plan
 
@@ -26,63 +26,65 @@ Arguments = Sequence[tuple[int, ...]]
 
 
 def demand_order(
-    graph: Compact, roots: Iterable[int], needed: Sequence[int], drawn: Sequence[int] = ()
+    graph: IndexGraph, roots: Iterable[int], needed: Sequence[int], drawn: Sequence[int] = ()
 ) -> list[int]:
-    """Order the nodes that are ``needed`` (1 for each) such that each comes just before its first user.
+    """Order the nodes whose entry in ``needed`` is 1, such that each node comes just before its first user.
 
-    ``roots`` are visited in the given order, so recomputed values come as late as possible. The elements of a
-    multiple result follow it directly, because unread elements live until the last one is taken. The nodes
-    ``drawn`` keep their order among themselves.
+    The walk goes depth first from ``roots``, in their order, so recomputation comes as late as possible. The
+    ``getitem`` nodes of a node with several results follow the node directly: results that are not taken yet stay
+    alive. The random nodes ``drawn`` keep their order, because a generator's numbers depend on the order.
     """
-    args, elements = _chained(graph.args_backwards, drawn), graph.elements
+    args, elements = _chained(graph.reversed_args, drawn), graph.elements
     missing = bytearray(needed)
     order: list[int] = []
     for root in roots:
         stack = [root]
         while stack:
-            place = stack.pop()
-            if place < 0:
-                for made in (~place, *elements.get(~place, ())):
-                    if missing[made]:
-                        missing[made] = 0
-                        order.append(made)
-            elif missing[place]:
-                stack.append(~place)
-                stack += [arg for arg in args[place] if missing[arg]]
+            index = stack.pop()
+            # ``~index`` marks the second visit, after all arguments.
+            if index < 0:
+                for allocated in (~index, *elements.get(~index, ())):
+                    if missing[allocated]:
+                        missing[allocated] = 0
+                        order.append(allocated)
+            elif missing[index]:
+                stack.append(~index)
+                stack += [arg for arg in args[index] if missing[arg]]
     return order
 
 
 def _chained(args: Arguments, drawn: Sequence[int]) -> Arguments:
-    """Return the arguments of each node; each node of ``drawn`` also has the one before it as argument."""
+    """Return the arguments of each node, with the preceding random node added to each node of ``drawn``."""
     if len(drawn) < 2:
         return args
     chained = list(args)
-    for before, place in pairwise(drawn):
-        chained[place] = (*args[place], before)
+    for previous, index in pairwise(drawn):
+        chained[index] = (*args[index], previous)
     return chained
 
 
 _MANY = 1 << 60
+"""Readers of a storage that lives to the end: the count never reaches one."""
 
 
 def eager_frees(
-    graph: Compact,
+    graph: IndexGraph,
     order: Sequence[int],
     kept: Iterable[int],
     memory: Memory | None = None,
     drawn: Sequence[int] = (),
 ) -> list[int]:
-    """Reorder: a node that frees at least as much as it allocates runs as soon as possible.
+    """Reorder nodes: a node that frees at least as much as it allocates runs as soon as its arguments exist.
 
-    Nodes are known by their rank in ``order``. ``growth``: the bytes that running a node now would add to the
-    live bytes. ``memory``: the storages that nodes make and touch, if different from the joint graph's. The
-    nodes ``drawn`` keep their order among themselves.
+    In the body, a node's rank is its position in ``order``, and ``growth`` has the bytes that running a node now
+    would add to the live bytes. ``kept``: storages that live to the end. ``memory``: the storages of each node, if
+    the plan changes them. The random nodes ``drawn`` keep their order.
     """
     count, sizes = len(order), graph.sizes
-    made, touches = memory or graph.memory
-    touched = [touches[place] for place in order]
+    allocated, touches = memory or graph.memory
+    touched = [touches[index] for index in order]
     readers, mix = _readers_ahead(touched, len(sizes), kept)
-    growth = [sum(sizes[s] for s in made[place]) for place in order]
+    growth = [sum(sizes[s] for s in allocated[index]) for index in order]
     for storage, ahead in enumerate(readers):
         if ahead == 1:
             growth[mix[storage]] -= sizes[storage]
@@ -115,7 +117,10 @@ def eager_frees(
 def _readers_ahead(
     touched: Sequence[Iterable[int]], count: int, kept: Iterable[int]
 ) -> tuple[list[int], list[int]]:
-    """Return for each storage the number of ranks that touch it, and the xor of these ranks."""
+    """Return for each storage the number of ranks that touch it, and the xor of these ranks.
+
+    When one reader is left, the xor is its rank: no list of readers is needed.
+    """
     readers, mix = [0] * count, [0] * count
     for storage in kept:
         readers[storage] = _MANY
@@ -127,23 +132,23 @@ def _readers_ahead(
 
 
 def _among(args: Arguments, order: Sequence[int]) -> tuple[list[list[int]], list[int]]:
-    """Return for each rank the ranks that read it, and the number of its arguments with a rank."""
+    """Return for each rank the ranks of its readers, and the number of its arguments that are in ``order``."""
     rank_of = [-1] * len(args)
-    for rank, place in enumerate(order):
-        rank_of[place] = rank
+    for rank, index in enumerate(order):
+        rank_of[index] = rank
     users: list[list[int]] = [[] for _ in order]
     missing = [0] * len(order)
-    for rank, place in enumerate(order):
-        for arg in args[place]:
-            before = rank_of[arg]
-            if before >= 0:
-                users[before].append(rank)
+    for rank, index in enumerate(order):
+        for arg in args[index]:
+            producer = rank_of[arg]
+            if producer >= 0:
+                users[producer].append(rank)
                 missing[rank] += 1
     return users, missing
 
 
 def peak_bytes(
-    graph: Compact,
+    graph: IndexGraph,
     order: Sequence[int],
     held: Iterable[int],
     kept: Iterable[int],
@@ -151,11 +156,11 @@ def peak_bytes(
 ) -> int:
     """Return the largest number of bytes alive at once if nodes run in this order.
 
-    ``held``: the storages alive before. ``kept``: storages that live to the end; others live to their last
-    reader. ``memory``: the storages that nodes make and touch, if different from the joint graph's.
+    ``held``: storages alive before the first node. ``kept``: storages that live to the end; other storages live to
+    their last reader. ``memory``: the storages of each node, if the plan changes them.
     """
     sizes = graph.sizes
-    made, touched = memory or graph.memory
+    allocated, touched = memory or graph.memory
     ends = bytearray(len(sizes))
     for storage in kept:
         ends[storage] = 1
@@ -170,98 +175,103 @@ def peak_bytes(
     for storage in held:
         early[storage] = 1
         current += sizes[storage] if ends[storage] else 0
-    most = 0
-    for rank, place in enumerate(order):
-        for storage in made[place]:
+    peak = 0
+    for rank, index in enumerate(order):
+        for storage in allocated[index]:
             if not early[storage]:
                 current += sizes[storage]
-        most = max(most, current)
+        peak = max(peak, current)
         current -= ending[rank]
-    return most
+    return peak
 
 
 _FIXED = (OpKind.EFFECT, OpKind.COLLECTIVE)
-"""Kinds that fix the whole order: effects write to memory, communication overlaps computation."""
+"""Kinds for which a stage keeps the program's order: effects are observable, communication overlaps computation."""
 
 
-def forward_order(graph: Compact, plan: Plan, enough: int = 0) -> tuple[list[int], int]:
-    """Return the forward's order and its simulated peak: the program's, or the best if over ``enough``."""
+def forward_order(graph: IndexGraph, plan: Plan, stop_at: int = 0) -> tuple[list[int], int]:
+    """Return the forward's order with its simulated peak.
+
+    This is the program's order if its peak is at most ``stop_at`` (the backward's peak), else the order with the
+    lowest peak among the candidates.
+    """
     needed = plan.forward(graph)
-    given = graph.given
-    for place in range(graph.count):
-        needed[place] &= not given[place]
-    handed = plan.over(graph)
-    copies = handed.intersection(graph.shields.values())
-    leaving = graph.storages_of(graph.leaving)
-    kept = handed | leaving | set(graph.shields.values())
-    memory = plan.in_forward(graph)
+    is_input = graph.is_input
+    for index in range(graph.count):
+        needed[index] &= not is_input[index]
+    saved = plan.saved_storages(graph)
+    copies = saved.intersection(graph.copy_storages.values())
+    outputs = graph.storages_of(graph.forward_outputs)
+    kept = saved | outputs | set(graph.copy_storages.values())
+    memory = plan.forward_memory(graph)
 
+    # A generator: the orders after the first order that is low enough are never computed.
     def orders() -> Iterator[list[int]]:
-        own = [place for place in range(graph.count) if needed[place]]
-        yield own
-        drawn = _drawn(graph, own)
+        program_order = [index for index in range(graph.count) if needed[index]]
+        yield program_order
+        drawn = _drawn(graph, program_order)
         if drawn is None:
             return
-        yield eager_frees(graph, own, kept, memory, drawn)
-        roots = (*graph.leaving, *plan.handed, *own)
+        yield eager_frees(graph, program_order, kept, memory, drawn)
+        roots = (*graph.forward_outputs, *plan.saved_values, *program_order)
         for each in (roots, roots[::-1]):
             late = demand_order(graph, each, needed, drawn)
             yield late
             yield eager_frees(graph, late, kept, memory, drawn)
 
-    return _lowest(orders(), lambda order: peak_bytes(graph, order, copies, kept, memory), enough)
+    return _lowest(orders(), lambda order: peak_bytes(graph, order, copies, kept, memory), stop_at)
 
 
-def best_order(graph: Compact, plan: Plan, enough: int = 0) -> tuple[list[int], int]:
-    """Return the backward order with the lowest simulated peak (the first of equal ones), and this peak.
+def best_order(graph: IndexGraph, plan: Plan, stop_at: int = 0) -> tuple[list[int], int]:
+    """Return the backward's order with the lowest simulated peak among the candidates, and this peak.
 
-    The first candidate is the program's order with late recomputation. A peak of at most ``enough`` ends the
-    search.
+    The first candidate is the program's order with late recomputation. The search ends at the first peak of at most
+    ``stop_at``, a lower bound. Of equal peaks the first candidate wins.
     """
-    held = graph.storages_of((*graph.results, *graph.tangents)) | plan.over(graph)
-    memory = plan.in_backward(graph)
+    held = graph.storages_of((*graph.results, *graph.tangents)) | plan.saved_storages(graph)
+    memory = plan.backward_memory(graph)
     kept = graph.storages_of((*graph.results, *graph.gradients))
     gradients = graph.gradients
 
     def orders() -> Iterator[list[int]]:
         backward, needed = graph.backward, plan.runs
-        own = [p for p in range(graph.count) if backward[p] and needed[p]]
-        late = demand_order(graph, (*own, *gradients), needed)
+        program_order = [p for p in range(graph.count) if backward[p] and needed[p]]
+        late = demand_order(graph, (*program_order, *gradients), needed)
         yield late
-        drawn = _drawn(graph, own)
+        drawn = _drawn(graph, program_order)
         if drawn is None:
             return
         yield eager_frees(graph, late, kept, memory, drawn)
         tried = [late]
         for roots in (gradients, gradients[::-1]):
-            order = demand_order(graph, (*roots, *own), needed, drawn)
+            order = demand_order(graph, (*roots, *program_order), needed, drawn)
             if order not in tried:
                 tried.append(order)
                 yield eager_frees(graph, order, kept, memory, drawn)
 
-    return _lowest(orders(), lambda order: peak_bytes(graph, order, held, kept, memory), enough)
+    return _lowest(orders(), lambda order: peak_bytes(graph, order, held, kept, memory), stop_at)
 
 
-def _drawn(graph: Compact, own: Iterable[int]) -> list[int] | None:
-    """Return the random nodes among ``own``; None if the order must stay."""
+def _drawn(graph: IndexGraph, program_order: Iterable[int]) -> list[int] | None:
+    """Return the random nodes among ``program_order``; None if the stage must keep the program's order."""
     kinds, nodes = graph.facts.kinds, graph.nodes
-    if any(kinds[nodes[place]] in _FIXED for place in own):
+    if any(kinds[nodes[index]] in _FIXED for index in program_order):
         return None
-    return [place for place in own if kinds[nodes[place]] is OpKind.RANDOM]
+    return [index for index in program_order if kinds[nodes[index]] is OpKind.RANDOM]
 
 
 def _lowest(
-    orders: Iterable[list[int]], peak_of: Callable[[list[int]], int], enough: int
+    orders: Iterable[list[int]], peak_of: Callable[[list[int]], int], stop_at: int
 ) -> tuple[list[int], int]:
-    """Return the first order with the lowest peak. A peak of at most ``enough`` ends the search."""
-    found: list[int] = []
+    """Return the first order with the lowest peak, and the peak. A peak of at most ``stop_at`` ends the search."""
+    best: list[int] = []
     lowest = -1
     for order in orders:
-        if order == found:
+        if order == best:
             continue
         peak = peak_of(order)
         if lowest < 0 or peak < lowest:
-            found, lowest = order, peak
-        if lowest <= enough:
+            best, lowest = order, peak
+        if lowest <= stop_at:
             break
-    return found, max(lowest, 0)
+    return best, max(lowest, 0)

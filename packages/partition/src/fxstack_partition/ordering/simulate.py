@@ -33,13 +33,14 @@ def alive_bytes(
 ) -> list[int]:
     """Return the bytes that are alive during each step.
 
-    A step is (storages it makes, storages it reads). ``held``: the storages alive before the first step. A
-    storage that is not ``kept`` ends with the last step that makes or reads it.
+    A step is (storages that it allocates, storages that it reads). ``held``: the storages alive before the first
+    step. ``kept``: storages that live to the end; any other storage ends with the last step that allocates or
+    reads it.
     """
     program = list(steps)
     last: dict[int, int] = {}
-    for index, (made, reads) in enumerate(program):
-        for storage in made:
+    for index, (allocated, reads) in enumerate(program):
+        for storage in allocated:
             last[storage] = index
         for storage in reads:
             last[storage] = index
@@ -51,8 +52,8 @@ def alive_bytes(
     held = set(held)
     current = sum(sizes[storage] for storage in held if storage in last)
     alive = []
-    for index, (made, _) in enumerate(program):
-        for storage in made:
+    for index, (allocated, _) in enumerate(program):
+        for storage in allocated:
             current += sizes[storage] if storage not in held else 0
         alive.append(current)
         current -= ending[index]
@@ -88,65 +89,72 @@ class Timeline:
         return next((m.name for m in self.moments if m.bytes == self.peak), None)
 
     def peak_of(self, stage: str) -> int:
-        """Return the peak of one stage: ``forward`` or ``backward``."""
+        """Return the peak of ``stage``, which is ``forward`` or ``backward``; 0 if it runs no operator."""
         return max((m.bytes for m in self.moments if m.stage == stage), default=0)
 
 
 def simulate(
     partition: Partition, options: PartitionOptions = _DEFAULTS, *, release: bool = True
 ) -> Timeline:
-    """Run forward and backward of ``partition`` in the model of this module, with symbols at their hints.
+    """Compute the bytes alive at each operator of ``partition``, with symbols at their hints.
 
     Without ``release`` the backward's arguments live until it returns, as if its caller held them.
     ``options.runtime`` describes how stages run; ``options.scratch`` adds the internal memory of operators.
     """
     memory = _Memory(partition, options)
     if options.runtime is not None:
-        return _as_described(memory, partition, options)
+        return _timeline_of_runtime(memory, partition, options)
     table = memory.table
-    leaving, gradients = memory.leaving, memory.gradients
-    first = alive_bytes(_steps(table, memory.forward), table.sizes, memory.inputs, leaving)
+    output_storages, gradients = memory.output_storages, memory.gradients
+    forward_bytes = alive_bytes(_steps(table, memory.forward), table.sizes, memory.inputs, output_storages)
     kept = memory.results | gradients if release else memory.held | gradients
-    second = alive_bytes(_steps(table, memory.backward), table.sizes, memory.held, kept)
+    backward_bytes = alive_bytes(_steps(table, memory.backward), table.sizes, memory.held, kept)
     moments = [
-        *_moments(memory.forward, "forward", first, options),
-        *_moments(memory.backward, "backward", second, options),
+        *_moments(memory.forward, "forward", forward_bytes, options),
+        *_moments(memory.backward, "backward", backward_bytes, options),
     ]
     return Timeline(tuple(moments), memory.saved_bytes)
 
 
 class _Memory:
-    """The storages of a partition. ``held``: the storages alive when the backward begins."""
+    """The storages of a partition, by the time for which they live.
+
+    ``held``: storages alive when the backward begins. ``saved_only``: saved storages that nothing else keeps alive,
+    so they end with their last reader in the backward.
+    """
 
     def __init__(self, partition: Partition, options: PartitionOptions) -> None:
         table = self.table = StorageTable(SizeModel(partition.forward, options))
         self.forward, self.backward = map(_nodes, (partition.forward, partition.backward))
         for node in self.forward[:-1]:
             table.add(node)
-        self.inputs = {s for n in self.forward if n.op in _GIVEN for s in table.of[n]}
+        self.inputs = {s for n in self.forward if n.op in _INPUT_OPS for s in table.occupied[n]}
+        # Inputs are in memory whatever the partition saves.
         for storage in self.inputs:
             table.sizes[storage] = 0
         outputs = _by_kind(partition.forward)
-        saved = {s for node in outputs.get(OutputKind.SAVED, ()) for s in table.of[node]}
-        self.leaving = {s for nodes in outputs.values() for node in nodes for s in table.of[node]}
+        saved = {s for node in outputs.get(OutputKind.SAVED, ()) for s in table.occupied[node]}
+        self.output_storages = {
+            s for nodes in outputs.values() for node in nodes for s in table.occupied[node]
+        }
         outputs.pop(OutputKind.SAVED, None)
         outputs.pop(OutputKind.MUTATED_INPUT, None)
-        self.results = {s for nodes in outputs.values() for node in nodes for s in table.of[node]}
-        _receive(table, partition, self.backward)
+        self.results = {s for nodes in outputs.values() for node in nodes for s in table.occupied[node]}
+        _add_backward(table, partition, self.backward)
         tangents = _tangents(table, partition.backward, self.backward)
-        self.gradients = {s for node in self.backward[-1].all_input_nodes for s in table.of[node]}
+        self.gradients = {s for node in self.backward[-1].all_input_nodes for s in table.occupied[node]}
         self.held = saved | self.results | tangents
-        self.own = saved - self.results - tangents - self.gradients
+        self.saved_only = saved - self.results - tangents - self.gradients
         self.saved_bytes = sum(table.sizes[s] for s in saved - self.results)
 
     def held_during(self, backward: StageMemory) -> list[int]:
-        """Return the bytes from before the backward that are still alive at each of its steps."""
+        """Return the bytes at each step of the backward that the forward allocated and that are still alive."""
         table, released = self.table, backward.released
         count = len(backward.moments)
-        until = dict.fromkeys(self.own, 0)
+        until = dict.fromkeys(self.saved_only, 0)
         for node in self.backward:
             if node.op == "placeholder":
-                for storage in self.own.intersection(table.of[node]):
+                for storage in self.saved_only.intersection(table.occupied[node]):
                     until[storage] = max(until[storage], released.get(node.name, count))
         alive = [sum(table.sizes[s] for s in self.held)] * count
         for storage, last in until.items():
@@ -155,8 +163,11 @@ class _Memory:
         return alive
 
 
-def _as_described(memory: _Memory, partition: Partition, options: PartitionOptions) -> Timeline:
-    """Combine the runtime's description of each stage with the bytes alive between the stages."""
+def _timeline_of_runtime(memory: _Memory, partition: Partition, options: PartitionOptions) -> Timeline:
+    """Return the timeline of a runtime that describes its own stages (``options.runtime``).
+
+    Each moment adds the bytes that the runtime retains, the bytes alive outside of the stage, and the stage's own.
+    """
     runtime = options.runtime
     assert runtime is not None
     stages = [runtime(stage, options) for stage in (partition.forward, partition.backward)]
@@ -164,11 +175,11 @@ def _as_described(memory: _Memory, partition: Partition, options: PartitionOptio
     held = ([0] * len(stages[0].moments), memory.held_during(stages[1]))
     nodes = (memory.forward, memory.backward)
     moments = []
-    for stage, besides, ran, name in zip(stages, held, nodes, ("forward", "backward"), strict=True):
-        by_name = {node.name: node for node in ran}
-        for (made, size), beside in zip(stage.moments, besides, strict=True):
-            inside = _inside(by_name.get(made), options)
-            moments.append(Moment(made, name, retained + beside + size + inside))
+    for stage, outside, stage_nodes, name in zip(stages, held, nodes, ("forward", "backward"), strict=True):
+        by_name = {node.name: node for node in stage_nodes}
+        for (node_name, size), outside_bytes in zip(stage.moments, outside, strict=True):
+            inside = _inside(by_name.get(node_name), options)
+            moments.append(Moment(node_name, name, retained + outside_bytes + size + inside))
     return Timeline(tuple(moments), memory.saved_bytes)
 
 
@@ -176,7 +187,7 @@ def _inside(node: Node | None, options: PartitionOptions) -> int:
     return options.scratch(node) if options.scratch is not None and node is not None else 0
 
 
-_GIVEN = ("placeholder", "get_attr")
+_INPUT_OPS = ("placeholder", "get_attr")
 
 
 def _nodes(stage: StageGraph) -> tuple[Node, ...]:
@@ -184,19 +195,19 @@ def _nodes(stage: StageGraph) -> tuple[Node, ...]:
 
 
 def _by_kind(stage: StageGraph) -> dict[OutputKind, list[Node]]:
-    found: dict[OutputKind, list[Node]] = {}
+    outputs: dict[OutputKind, list[Node]] = {}
     values = _nodes(stage)[-1].args[0]
     for value, spec in zip(
         values if isinstance(values, tuple | list) else (), stage.signature.outputs, strict=True
     ):
         if isinstance(value, Node):
-            found.setdefault(spec.kind, []).append(value)
-    return found
+            outputs.setdefault(spec.kind, []).append(value)
+    return outputs
 
 
-def _receive(table: StorageTable, partition: Partition, backward: tuple[Node, ...]) -> None:
-    """Add the backward's nodes. Saved inputs lie in the forward's storages."""
-    given = {
+def _add_backward(table: StorageTable, partition: Partition, backward: tuple[Node, ...]) -> None:
+    """Add the backward's nodes to the table. A saved input gets the forward's storages, so it counts once."""
+    saved_sources = {
         spec.name: node
         for spec, node in zip(
             partition.forward.signature.outputs_of(OutputKind.SAVED),
@@ -206,33 +217,34 @@ def _receive(table: StorageTable, partition: Partition, backward: tuple[Node, ..
     }
     placeholders = [node for node in backward if node.op == "placeholder"]
     for node, spec in zip(placeholders, partition.backward.signature.inputs, strict=True):
-        source = given.get(spec.target) if spec.kind is InputKind.SAVED else None
+        source = saved_sources.get(spec.target) if spec.kind is InputKind.SAVED else None
         if source is not None:
-            table.alias(node, table.of[source])
+            table.alias(node, table.occupied[source])
         else:
             table.add(node)
     for node in backward[:-1]:
         if node.op != "placeholder":
             table.add(node)
         if node.op == "get_attr":
-            for storage in table.made[node]:
+            for storage in table.allocated[node]:
                 table.sizes[storage] = 0
 
 
 def _tangents(table: StorageTable, stage: StageGraph, nodes: tuple[Node, ...]) -> set[int]:
     placeholders = [node for node in nodes if node.op == "placeholder"]
     pairs = zip(placeholders, stage.signature.inputs, strict=True)
-    return {s for node, spec in pairs if spec.kind is InputKind.TANGENT for s in table.of[node]}
+    return {s for node, spec in pairs if spec.kind is InputKind.TANGENT for s in table.occupied[node]}
 
 
 def _steps(table: StorageTable, nodes: tuple[Node, ...]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    return [(table.made[n], table.reads(n)) for n in nodes[:-1] if n.op not in _GIVEN]
+    return [(table.allocated[n], table.reads(n)) for n in nodes[:-1] if n.op not in _INPUT_OPS]
 
 
 def _moments(
     nodes: tuple[Node, ...], stage: str, alive: list[int], options: PartitionOptions
 ) -> list[Moment]:
-    ran = [node for node in nodes[:-1] if node.op not in _GIVEN]
+    operators = [node for node in nodes[:-1] if node.op not in _INPUT_OPS]
     return [
-        Moment(node.name, stage, size + _inside(node, options)) for node, size in zip(ran, alive, strict=True)
+        Moment(node.name, stage, size + _inside(node, options))
+        for node, size in zip(operators, alive, strict=True)
     ]

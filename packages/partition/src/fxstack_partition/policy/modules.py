@@ -20,8 +20,8 @@ def by_module(tags: Mapping[str, str]) -> Callable[[Node], str | None]:
     """Return a ``PartitionOptions.policy`` that tags nodes by the modules in which they were called.
 
     ``tags`` maps names of module classes, or patterns of paths (``"layers.*"``, as in ``named_modules``), to
-    tags. Captured graphs have paths and classes (``nn_module_stack``), others may have classes alone. The
-    innermost module with a tag decides.
+    tags. Nodes of captured graphs have paths and classes (``nn_module_stack``). Nodes of other graphs may have only
+    class names, from their stack traces. The innermost module with a tag decides.
     """
 
     def policy(node: Node) -> str | None:
@@ -36,7 +36,10 @@ def by_module(tags: Mapping[str, str]) -> Callable[[Node], str | None]:
 
 
 def modules_around(node: Node) -> list[tuple[str, ...]]:
-    """Return the path and class, or the class, of each module around a node's call, outermost first."""
+    """Return the names of each module that was running when the node was called, outermost module first.
+
+    A name is (path, class), or only (class,) if the node has a stack trace but no module stack.
+    """
     stack: Any = node.meta.get("nn_module_stack")
     if stack:
         return [(path, _class_name(kind)) for path, kind in stack.values()]

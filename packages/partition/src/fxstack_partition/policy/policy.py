@@ -1,7 +1,7 @@
-"""Decide which nodes must be saved, must be recomputed, or may be either: an ordered list of named rules.
+"""Ordered lists of named rules that decide for each node: save it, recompute it, or let the cut choose.
 
-The first rule with a verdict decides. Every verdict has the reason that ``explain`` shows. To change a
-partitioner's behaviour, give it another list.
+The first rule that returns a verdict decides. ``explain`` shows the reason of that rule. A partitioner is a list of
+rules; to change its behaviour, change the list.
 """
 
 from __future__ import annotations
@@ -16,26 +16,27 @@ from torch.fx import Node
 from fxstack_interchange.torch_facts.effects import may_act
 from fxstack_partition.joint.joint import JointFacts
 from fxstack_partition.joint.ops import OpKind, is_symbolic_value
-from fxstack_partition.joint.rng_replay import can_be_redrawn
+from fxstack_partition.joint.rng_replay import can_replay_draw
 from fxstack_partition.options import PartitionOptions
 
 
 class Verdict(Enum):
-    """The options for a node that the backward needs."""
+    """The decision about a node that the backward needs. The values are texts for users."""
 
     KEEP = "never recomputed"
-    """Computed in the forward only. Its value, or a forward value computed from it, is saved."""
+    """Only the forward runs the node. The forward saves the node's value, or a value computed from it."""
     RECOMPUTE = "must be recomputed"
-    """Never saved."""
+    """The backward runs the node. The forward never saves its value."""
     EITHER = "saved or recomputed, whichever is cheaper"
     FREE = "available to both graphs without being saved"
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One named reason to decide about a node. ``decide`` returns None if the rule does not apply.
+    """A named reason for a verdict. ``decide`` returns None to leave the node to the next rule.
 
-    The rule applies to nodes of ``kinds``; to all nodes if ``kinds`` is empty.
+    ``decide`` is called only for nodes of ``kinds``, or for all nodes if ``kinds`` is empty. ``reason`` completes the
+    sentence "the node ...".
     """
 
     name: str
@@ -52,18 +53,21 @@ class Decision:
     rule: Rule
 
 
-def of_kind(name: str, reason: str, *kinds: OpKind, verdict: Verdict) -> Rule:
-    """Return a rule that gives ``verdict`` to nodes of these kinds; to all nodes without kinds."""
+def rule_for_kinds(name: str, reason: str, *kinds: OpKind, verdict: Verdict) -> Rule:
+    """Return a rule that gives ``verdict`` to every node of these kinds, or to every node if no kind is given."""
     return Rule(name, reason, lambda _node, _facts, _options: verdict, kinds)
 
 
 def _random(node: Node, facts: JointFacts, options: PartitionOptions) -> Verdict | None:
-    again = options.redraw and can_be_redrawn(node, facts.kinds[node])
-    return None if again else Verdict.KEEP
+    can_replay = options.redraw and can_replay_draw(node, facts.kinds[node])
+    return None if can_replay else Verdict.KEEP
 
 
 def tag_of(node: Node) -> str | None:
-    """Return the user's recomputation tag: ``must_save``, ``prefer_recompute``, and so on."""
+    """Return the node's recomputation tag in lower case (``must_save``, ...), or None.
+
+    torch stores the tag as a member of ``CheckpointPolicy``, a captured graph stores text.
+    """
     tag = node.meta.get("recompute")
     if tag is None:
         return None
@@ -78,14 +82,14 @@ _TAGS = {
 }
 
 
-def wanted_tag(node: Node, options: PartitionOptions) -> str | None:
-    """Return the tag of ``options.policy``, or else the tag in the graph.
+def effective_tag(node: Node, options: PartitionOptions) -> str | None:
+    """Return the tag from ``options.policy`` if that returns one, else the tag in the graph.
 
     Raises:
         ValueError: if the tag is unknown.
     """
-    given = options.policy(node) if options.policy is not None else None
-    tag = tag_of(node) if given is None else str(getattr(given, "name", given)).lower()
+    choice = options.policy(node) if options.policy is not None else None
+    tag = tag_of(node) if choice is None else str(getattr(choice, "name", choice)).lower()
     if tag is not None and tag not in _TAGS:
         msg = f"{node.name!r} has the recompute tag {tag!r}; known are {', '.join(_TAGS)}"
         raise ValueError(msg)
@@ -93,7 +97,7 @@ def wanted_tag(node: Node, options: PartitionOptions) -> str | None:
 
 
 def _tagged(node: Node, facts: JointFacts, options: PartitionOptions) -> Verdict | None:
-    tag = wanted_tag(node, options)
+    tag = effective_tag(node, options)
     return _TAGS.get(tag) if tag is not None and facts.kinds[node] is not OpKind.VIEW else None
 
 
@@ -118,11 +122,11 @@ _UNSAVABLE_NOTE = "is not a tensor or a number, so it cannot be handed to the ba
 
 def _unsavable(node: Node, _facts: JointFacts, _options: PartitionOptions) -> Verdict | None:
     value = node.meta.get("val")
-    known = isinstance(value, torch.Tensor | tuple | list) or is_symbolic_value(value)
-    return Verdict.RECOMPUTE if "val" in node.meta and not known else None
+    can_be_saved = isinstance(value, torch.Tensor | tuple | list) or is_symbolic_value(value)
+    return Verdict.RECOMPUTE if "val" in node.meta and not can_be_saved else None
 
 
-_LAYOUT = frozenset(
+_STRIDE_READS = frozenset(
     {
         *(torch.ops.aten.sym_stride.int, torch.ops.aten.sym_stride.default),
         *(torch.ops.aten.sym_storage_offset.default, torch.ops.aten.sym_is_contiguous.default),
@@ -131,92 +135,94 @@ _LAYOUT = frozenset(
 
 
 def _layout(node: Node, facts: JointFacts, _options: PartitionOptions) -> Verdict | None:
-    return Verdict.KEEP if node.target in _LAYOUT and node not in facts.backward else None
+    return Verdict.KEEP if node.target in _STRIDE_READS and node not in facts.backward else None
 
 
-_PURE = (OpKind.SYMBOLIC, OpKind.OTHER, OpKind.VIEW)
+_SAVABLE_KINDS = (OpKind.SYMBOLIC, OpKind.OTHER, OpKind.VIEW)
 
 NECESSITIES: tuple[Rule, ...] = (
-    of_kind("constant", "is a constant that both graphs hold", OpKind.CONSTANT, verdict=Verdict.FREE),
-    of_kind("input", "is an input of the forward", OpKind.INPUT, verdict=Verdict.KEEP),
-    Rule("random", "draws random numbers: drawing again would give others", _random, (OpKind.RANDOM,)),
-    of_kind("effect", "has a side effect", OpKind.EFFECT, verdict=Verdict.KEEP),
-    of_kind("data-dependent", "has a size that depends on data", OpKind.DATA_DEPENDENT, verdict=Verdict.KEEP),
-    of_kind("collective", "communicates with other processes", OpKind.COLLECTIVE, verdict=Verdict.KEEP),
-    of_kind("element", "is an element of a multiple result", OpKind.GETITEM, verdict=Verdict.EITHER),
-    Rule("unsavable", _UNSAVABLE_NOTE, _unsavable, _PURE),
+    rule_for_kinds("constant", "is a constant that both graphs hold", OpKind.CONSTANT, verdict=Verdict.FREE),
+    rule_for_kinds("input", "is an input of the forward", OpKind.INPUT, verdict=Verdict.KEEP),
+    Rule("random", "draws random numbers: a second draw would give other numbers", _random, (OpKind.RANDOM,)),
+    rule_for_kinds("effect", "has a side effect", OpKind.EFFECT, verdict=Verdict.KEEP),
+    rule_for_kinds(
+        "data-dependent", "has a size that depends on data", OpKind.DATA_DEPENDENT, verdict=Verdict.KEEP
+    ),
+    rule_for_kinds(
+        "collective", "communicates with other processes", OpKind.COLLECTIVE, verdict=Verdict.KEEP
+    ),
+    rule_for_kinds("element", "is an element of a multiple result", OpKind.GETITEM, verdict=Verdict.EITHER),
+    Rule("unsavable", _UNSAVABLE_NOTE, _unsavable, _SAVABLE_KINDS),
     Rule(
         "layout",
-        "says how a tensor lies in memory: what is handed to the backward may be a copy that lies otherwise",
+        "reads strides: the tensor saved for the backward may be a copy with other strides",
         _layout,
         (OpKind.SYMBOLIC,),
     ),
 )
-"""The rules that correctness demands. Every list of rules begins with them."""
+"""The rules without which gradients would be wrong. Every list of rules begins with these."""
 
-USER_TAGS: tuple[Rule, ...] = (Rule("tag", "the program says so (recompute tag)", _tagged),)
+USER_TAGS: tuple[Rule, ...] = (Rule("tag", "has a recompute tag of the program", _tagged),)
 
-_HARD = ("must_save", "must_recompute")
+_BINDING_TAGS = ("must_save", "must_recompute")
 
 
 def _must(node: Node, facts: JointFacts, options: PartitionOptions) -> Verdict | None:
-    return _tagged(node, facts, options) if wanted_tag(node, options) in _HARD else None
+    return _tagged(node, facts, options) if effective_tag(node, options) in _BINDING_TAGS else None
 
 
 def _prefer(node: Node, facts: JointFacts, options: PartitionOptions) -> Verdict | None:
     is_view = facts.kinds[node] is OpKind.VIEW
-    return None if is_view or wanted_tag(node, options) is None else Verdict.EITHER
+    return None if is_view or effective_tag(node, options) is None else Verdict.EITHER
 
 
 SELECTIVE_TAGS: tuple[Rule, ...] = (
-    Rule("tag", "the program says so (recompute tag)", _must),
-    Rule("preference", "the program prefers so (recompute tag)", _prefer),
+    Rule("tag", "has a recompute tag of the program", _must),
+    Rule("preference", "has a recompute tag of the program that states a preference", _prefer),
 )
-"""Tags as in selective checkpointing: a ``must`` is binding, a clear gain may overrule a preference."""
+"""Tags as in selective checkpointing: ``must_`` tags decide, ``prefer_`` tags only change the cost of the cut."""
 
 
 def _custom(node: Node, facts: JointFacts, _options: PartitionOptions) -> Verdict | None:
     return Verdict.KEEP if may_act(node) and node not in facts.backward else None
 
 
-_CUSTOM = Rule(
-    "custom",
-    "is an operator of the program's own, which runs where and as often as the program says",
-    _custom,
-)
-_HIGHER_ORDER = of_kind(
+_CUSTOM = Rule("custom", "is a custom operator of the program, which must run as often as in eager", _custom)
+_HIGHER_ORDER = rule_for_kinds(
     "higher-order",
     "is a higher-order operator, as costly as its body",
     OpKind.HIGHER_ORDER,
     verdict=Verdict.KEEP,
 )
-_DRAWN = of_kind(
+_DRAWN = rule_for_kinds(
     "drawn", "draws random numbers, which takes longer than reading them", OpKind.RANDOM, verdict=Verdict.KEEP
 )
-_VIEW = Rule("view", "is a view, free to make again", _view, (OpKind.VIEW,))
+_VIEW = Rule("view", "is a view, which costs nothing to recompute", _view, (OpKind.VIEW,))
 
 MIN_CUT_RULES: tuple[Rule, ...] = (
+    # A tag of the program cannot overrule correctness, so the necessities come first.
     *NECESSITIES,
     *USER_TAGS,
     _CUSTOM,
     Rule("backward-only", "is used by the backward alone, so nothing is repeated", _first_in_backward),
     _HIGHER_ORDER,
+    # Only draws that can be replayed reach this rule.
     _DRAWN,
-    of_kind("heavy", "is compute-heavy", OpKind.HEAVY, verdict=Verdict.KEEP),
+    rule_for_kinds("heavy", "is compute-heavy", OpKind.HEAVY, verdict=Verdict.KEEP),
     _VIEW,
     Rule(
         "reduction",
-        "reduces: its result is small and making it again reads its input",
+        "is a reduction: its result is small, and recomputation would read its whole input",
         _reduction,
         (OpKind.REDUCTION,),
     ),
-    of_kind(
+    rule_for_kinds(
         "cheap",
-        "is cheap and fuses with what uses it",
+        "is cheap and fuses with its users",
         *(OpKind.POINTWISE, OpKind.CREATION, OpKind.SYMBOLIC, OpKind.GATHER),
         verdict=Verdict.EITHER,
     ),
-    of_kind("unknown", "is not known to be cheap", verdict=Verdict.KEEP),
+    rule_for_kinds("unknown", "is not known to be cheap", verdict=Verdict.KEEP),
 )
 
 BUDGET_RULES: tuple[Rule, ...] = (
@@ -224,19 +230,19 @@ BUDGET_RULES: tuple[Rule, ...] = (
     *USER_TAGS,
     _CUSTOM,
     _HIGHER_ORDER,
-    of_kind("unknown", "is not known to be cheap", OpKind.OTHER, verdict=Verdict.KEEP),
-    of_kind("priced", "costs memory to save and time to make again", verdict=Verdict.EITHER),
+    rule_for_kinds("unknown", "is not known to be cheap", OpKind.OTHER, verdict=Verdict.KEEP),
+    rule_for_kinds("priced", "costs memory to save and time to recompute", verdict=Verdict.EITHER),
 )
-"""Everything may be recomputed at its cost: for partitioners that weigh time against memory."""
+"""Rules for ``budget`` and ``ilp``: a node may be recomputed at the price of its seconds, even if it is heavy."""
 
 SAVE_ALL_RULES: tuple[Rule, ...] = (
     *NECESSITIES,
     *USER_TAGS,
     _CUSTOM,
     _VIEW,
-    of_kind("symbolic", "is arithmetic on sizes", OpKind.SYMBOLIC, verdict=Verdict.EITHER),
+    rule_for_kinds("symbolic", "is arithmetic on sizes", OpKind.SYMBOLIC, verdict=Verdict.EITHER),
     Rule("backward-only", "is used by the backward alone", _backward_only),
-    of_kind("save-all", "is used by the backward", verdict=Verdict.KEEP),
+    rule_for_kinds("save-all", "is used by the backward", verdict=Verdict.KEEP),
 )
 
 
@@ -244,15 +250,19 @@ class Policy:
     """An ordered list of rules, applied to nodes. The last rule of every list must always decide."""
 
     def __init__(self, rules: Iterable[Rule], facts: JointFacts, options: PartitionOptions) -> None:
-        given = tuple(rules)
+        ordered = tuple(rules)
         self._rules = {
-            kind: [rule for rule in given if not rule.kinds or kind in rule.kinds] for kind in OpKind
+            kind: [rule for rule in ordered if not rule.kinds or kind in rule.kinds] for kind in OpKind
         }
         self._facts = facts
         self._options = options
 
     def decide(self, node: Node) -> Decision:
-        """Return the verdict of the first rule that has one."""
+        """Return the verdict of the first rule that applies to ``node``.
+
+        Raises:
+            LookupError: if no rule applies.
+        """
         for rule in self._rules[self._facts.kinds[node]]:
             verdict = rule.decide(node, self._facts, self._options)
             if verdict is not None:

@@ -1,5 +1,5 @@
 """Partitions explained and compared.
 
-``explain`` says why each value is saved, ``compare`` tabulates partitioners, ``plots`` and ``html`` draw
-them. No other folder imports this one. Begin with ``compare``.
+``explain`` states the reason for each saved value. ``compare`` makes a table of partitioners; ``plots`` and
+``html`` draw that table. No other folder imports this one. Begin with ``compare``.
 """

@@ -11,7 +11,7 @@ from fxstack_partition.api import partition
 from fxstack_partition.budgets.budget import partition_within
 from fxstack_partition.budgets.frontier import frontier
 from fxstack_partition.extraction.merge import analyze_merged
-from fxstack_partition.joint.work import WorkModel
+from fxstack_partition.joint.cost import WorkModel
 from fxstack_partition.options import PartitionOptions
 from fxstack_partition.ordering.plan import PartitionError
 from fxstack_partition.ordering.simulate import Timeline, simulate
@@ -24,7 +24,10 @@ BUDGETED = ("budget", "ilp")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The result of one partitioner: bytes, flops and seconds; ``error`` if there is no partition."""
+    """The figures of one partitioner. ``error`` has the message if the partitioner returned no partition.
+
+    ``recomputed_flops`` counts nodes that run in both stages. ``solver_seconds`` is the time of the partitioner.
+    """
 
     label: str
     saved_bytes: int
@@ -37,7 +40,7 @@ class Row:
     error: str = ""
 
     def cells(self) -> tuple[str, ...]:
-        """Return the figures as texts, one for each of ``HEAD``; for an error, the label and the error."""
+        """Return one text for each column of ``HEAD``; for an error, the label and the message."""
         if self.error:
             return (self.label, self.error)
         return (
@@ -52,7 +55,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The rows of one joint graph. Its text is a table."""
+    """The comparison of partitioners on one joint graph, one row each. ``str`` returns a table."""
 
     nodes: int
     rows: tuple[Row, ...]
@@ -76,9 +79,10 @@ def compare(
     budgets: Sequence[float | int] = (0.2, 0.5),
     options: PartitionOptions = _DEFAULTS,
 ) -> Comparison:
-    """Cut ``joint`` with each partitioner (``budget`` and ``ilp`` once per budget), simulate and estimate.
+    """Run each partitioner on ``joint``, and simulate the memory and estimate the time of its partition.
 
-    Without ``budgets``, ``budget`` and ``ilp`` use ``options.budget``.
+    The partitioners ``budget`` and ``ilp`` run once for each of ``budgets``; if ``budgets`` is empty, they run once
+    with ``options.budget``.
     """
     rows = []
     for name in names:
@@ -86,22 +90,22 @@ def compare(
         bounds = (budgets or (None,)) if label in BUDGETED else (None,)
         partitioner, spent = _prepared(joint, options) if name == "budget" else (name, 0.0)
         for bound in bounds:
-            shown = label if bound is None else f"{label} {bound:g}"
-            given = options if bound is None else replace(options, budget=bound)
-            rows.append(_row(joint, partitioner, shown, given, spent))
+            row_label = label if bound is None else f"{label} {bound:g}"
+            run_options = options if bound is None else replace(options, budget=bound)
+            rows.append(_row(joint, partitioner, row_label, run_options, spent))
     return Comparison(len(joint.graph_module.graph.nodes), tuple(rows))
 
 
 def _prepared(joint: StageGraph, options: PartitionOptions) -> tuple[Callable[..., Partition], float]:
-    """Return ``budget`` with a prepared frontier for all bounds, and the seconds of the preparation."""
+    """Compute the frontier once for all budgets. Return a partitioner that reads it, and the seconds spent."""
     start = time.perf_counter()
     facts = analyze_merged(joint, options)
     choices = frontier(facts, options)
 
-    def chosen(_joint: StageGraph, options: PartitionOptions) -> Partition:
+    def partition_from_frontier(_joint: StageGraph, options: PartitionOptions) -> Partition:
         return partition_within(facts, choices, options)
 
-    return chosen, time.perf_counter() - start
+    return partition_from_frontier, time.perf_counter() - start
 
 
 def _row(
@@ -111,7 +115,7 @@ def _row(
     options: PartitionOptions,
     spent: float,
 ) -> Row:
-    """Return the row of one partitioner. ``spent``: seconds that it has used before."""
+    """Run one partitioner and return its row. ``spent``: seconds of earlier preparation, which count too."""
     start = time.perf_counter()
     try:
         part = partition(joint, name, options)
@@ -121,8 +125,8 @@ def _row(
     timeline = simulate(part, options)
     graphs = [(stage, WorkModel(stage, options)) for stage in (part.forward, part.backward)]
     step = sum(costs.seconds(stage.graph_module.graph.nodes) for stage, costs in graphs)
-    first = {node.name for node in part.forward.graph_module.graph.nodes}
-    twice = first.intersection(part.recomputed)
+    forward_names = {node.name for node in part.forward.graph_module.graph.nodes}
+    recomputed = forward_names.intersection(part.recomputed)
     costs = WorkModel(joint, options)
-    flops = costs.flops(node for node in joint.graph_module.graph.nodes if node.name in twice)
+    flops = costs.flops(node for node in joint.graph_module.graph.nodes if node.name in recomputed)
     return Row(label, timeline.saved_bytes, timeline.peak, flops, step, spent, timeline, part)

@@ -1,4 +1,4 @@
-"""Explain why each value is saved, and the cost of recomputed ones: ``print(explain(partition(joint)))``."""
+"""Explain why each value is saved, and the cost of each recomputed value: ``print(explain(partition(joint)))``."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from torch.fx import Node
 
 from fxstack_interchange import OutputKind, Partition, user_line
 from fxstack_interchange.format.show import first_lines
-from fxstack_partition.joint.cost import SizeModel
-from fxstack_partition.joint.work import WorkModel
+from fxstack_partition.joint.cost import SizeModel, WorkModel
 from fxstack_partition.options import PartitionOptions
 
 _DEFAULTS = PartitionOptions()
@@ -19,7 +18,7 @@ _DEFAULTS = PartitionOptions()
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A saved value: its bytes, the user's line that computes it, the rule that decided."""
+    """A saved value: its bytes, the line of the program that computes it, and the rule that decided."""
 
     name: str
     bytes: int
@@ -29,7 +28,7 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Recomputed:
-    """A recomputed value: the chain of nodes that leads to it from a saved value, and its own cost."""
+    """A recomputed value: the chain of nodes from a saved value to this value, and the cost of its own node."""
 
     name: str
     chain: tuple[str, ...]
@@ -40,7 +39,7 @@ class Recomputed:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Explanation:
-    """The values that a partition saves and recomputes, most expensive first. Its text is a report."""
+    """The values that a partition saves and recomputes, most expensive first. ``str`` returns a report."""
 
     saved: tuple[Saved, ...]
     recomputed: tuple[Recomputed, ...]
@@ -59,10 +58,10 @@ class Explanation:
             lines += [f"{'':18}{item.line}"] if item.line else []
         seconds = sum(item.seconds for item in self.recomputed)
         lines.append(f"recomputed: {len(self.recomputed)} values, {seconds * 1e6:,.0f} us estimated")
-        for again in self.recomputed:
-            cost = f"{again.flops:,} flops, {again.seconds * 1e6:.1f} us"
-            lines.append(f"  {' -> '.join(again.chain)}  ({cost})")
-            lines += [f"{'':18}{again.line}"] if again.line else []
+        for value in self.recomputed:
+            cost = f"{value.flops:,} flops, {value.seconds * 1e6:.1f} us"
+            lines.append(f"  {' -> '.join(value.chain)}  ({cost})")
+            lines += [f"{'':18}{value.line}"] if value.line else []
         return "\n".join(lines)
 
     def __str__(self) -> str:
@@ -82,35 +81,35 @@ def explain(partition: Partition, options: PartitionOptions = _DEFAULTS) -> Expl
             name,
             sizes.value_bytes(node.meta.get("val")),
             line_of(node),
-            reasons.get(name, "given by the partitioner"),
+            reasons.get(name, "chosen by the partitioner"),
         )
         for name, node in zip(names, nodes, strict=True)
     ]
     saved.sort(key=lambda item: -item.bytes)
-    return Explanation(tuple(saved), tuple(_recomputed(partition, options)))
+    return Explanation(tuple(saved), tuple(_recomputed_values(partition, options)))
 
 
-def _recomputed(partition: Partition, options: PartitionOptions) -> list[Recomputed]:
+def _recomputed_values(partition: Partition, options: PartitionOptions) -> list[Recomputed]:
     costs = WorkModel(partition.backward, options)
-    wanted = set(partition.recomputed)
-    found = []
+    names = set(partition.recomputed)
+    values = []
     for node in partition.backward.graph_module.graph.nodes:
-        if node.name in wanted:
-            work = costs.of(node)
-            chain = _chain(node, wanted)
-            found.append(Recomputed(node.name, chain, work.flops, work.seconds, line_of(node)))
-    return sorted(found, key=lambda item: -item.seconds)
+        if node.name in names:
+            work = costs.cost(node)
+            chain = _chain(node, names)
+            values.append(Recomputed(node.name, chain, work.flops, work.seconds, line_of(node)))
+    return sorted(values, key=lambda item: -item.seconds)
 
 
-_LONGEST_CHAIN = 12
+_MAX_CHAIN = 12
 
 
 def _chain(node: Node, recomputed: set[str]) -> tuple[str, ...]:
-    """Return the chain of first arguments back to a saved value."""
+    """Return names of nodes from a saved value to ``node``, through first recomputed arguments."""
     chain = [node.name]
-    while node.name in recomputed and node.all_input_nodes and len(chain) < _LONGEST_CHAIN:
-        before = [arg for arg in node.all_input_nodes if arg.name in recomputed]
-        node = (before or node.all_input_nodes)[0]
+    while node.name in recomputed and node.all_input_nodes and len(chain) < _MAX_CHAIN:
+        recomputed_args = [arg for arg in node.all_input_nodes if arg.name in recomputed]
+        node = (recomputed_args or node.all_input_nodes)[0]
         chain.append(node.name)
     return tuple(reversed(chain))
 
@@ -120,7 +119,7 @@ _LIBRARY = re.compile(r"(^|/)torch/")
 
 
 def line_of(node: Node) -> str | None:
-    """Return ``file:line: text`` of the innermost frame outside of torch, or of the innermost frame."""
+    """Return ``file:line: text`` of the innermost frame outside of torch, else of the innermost frame, else None."""
     trace = node.meta.get("stack_trace")
     frames = list(_FRAME.finditer(trace)) if isinstance(trace, str) else []
     for frame in reversed(frames):

@@ -39,8 +39,8 @@ def _table(comparison: Comparison) -> str:
 
 def _line(row: Row) -> str:
     if row.error:
-        wide = len(_HEAD) - 1
-        return f"<tr><td>{escape(row.label)}</td><td colspan={wide}>{escape(row.error)}</td></tr>"
+        columns = len(_HEAD) - 1
+        return f"<tr><td>{escape(row.label)}</td><td colspan={columns}>{escape(row.error)}</td></tr>"
     cells = (*row.cells(), str(row.timeline.peak_at))
     return "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
 
@@ -50,7 +50,7 @@ def _details(row: Row) -> str:
         return ""
     text = escape(str(explain(row.partition)))
     cut = _image(partial(plot_cut, row.partition, row.label))
-    summary = f"<summary>{escape(row.label)}: what is saved and why</summary>"
+    summary = f"<summary>{escape(row.label)}: saved values and reasons</summary>"
     return f"<details>{summary}<pre>{text}</pre>{cut}</details>"
 
 

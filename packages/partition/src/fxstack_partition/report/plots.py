@@ -33,7 +33,7 @@ def plot_timeline(comparison: Comparison, title: str = "") -> Any:
         ImportError: if matplotlib is not installed.
     """
     figure, axes = _axes((9, 4), title, xlabel="operator (dotted: the backward begins)", ylabel="MB alive")
-    for row in _worked(comparison):
+    for row in _rows_with_partition(comparison):
         sizes = [moment.bytes / _MB for moment in row.timeline.moments]
         (line,) = axes.plot(sizes, label=row.label, linewidth=1)
         forward = sum(moment.stage == "forward" for moment in row.timeline.moments)
@@ -49,7 +49,7 @@ def plot_pareto(comparison: Comparison, title: str = "") -> Any:
         ImportError: if matplotlib is not installed.
     """
     figure, axes = _axes((6, 4), title, xlabel="recomputed MFLOP", ylabel="simulated peak, MB")
-    for row in _worked(comparison):
+    for row in _rows_with_partition(comparison):
         point = (row.recomputed_flops / 1e6, row.peak / _MB)
         axes.plot(*point, "o")
         axes.annotate(row.label, point, xytext=(4, 4), textcoords="offset points", fontsize=8)
@@ -68,11 +68,11 @@ def plot_cut(partition: Partition, title: str = "", limit: int = 40) -> Any:
         layers.setdefault(data["layer"], []).append(name)
     height = max(3, 0.3 * max(map(len, layers.values()), default=1))
     figure, axes = _axes((9, height), title or "forward | saved | backward")
-    place = networkx().multipartite_layout(graph, subset_key="layer")
+    position = networkx().multipartite_layout(graph, subset_key="layer")
     colors = ["tab:blue", "tab:orange", "tab:green"]
     for start, end in graph.edges:
-        axes.plot(*zip(place[start], place[end], strict=True), color="0.7", linewidth=0.7)
-    for name, (x, y) in place.items():
+        axes.plot(*zip(position[start], position[end], strict=True), color="0.7", linewidth=0.7)
+    for name, (x, y) in position.items():
         layer = graph.nodes[name]["layer"]
         axes.text(x, y, graph.nodes[name]["text"], fontsize=7, color=colors[layer], ha="center")
     axes.set_axis_off()
@@ -111,5 +111,5 @@ def _numel(node: Node) -> int:
     return total
 
 
-def _worked(comparison: Comparison) -> list[Row]:
+def _rows_with_partition(comparison: Comparison) -> list[Row]:
     return [row for row in comparison.rows if row.partition is not None]

@@ -22,8 +22,8 @@ from fxstack_interchange import (
 )
 from fxstack_interchange.modules import make_graph_module
 from fxstack_partition.extraction.check import check_partition
-from fxstack_partition.extraction.copying import copy_node
-from fxstack_partition.joint.joint import LATE, JointFacts, JointGraphError, analyze
+from fxstack_partition.extraction.graphs import copy_node
+from fxstack_partition.joint.joint import BACKWARD_STATE, JointFacts, JointGraphError, analyze
 from fxstack_partition.options import PartitionOptions
 from fxstack_partition.registry import Partitioner
 from fxstack_partition.torch_interop.repairs import save_copies_of_inputs, save_generator_states
@@ -115,7 +115,7 @@ def sign_joint(module: GraphModule, count: int, static: Sequence[int]) -> StageG
     specs = {n: _primal_spec(n, index in set(static)) for index, n in enumerate(primals)}
     specs |= {n: _tangent_spec(n, i, values[:count]) for i, n in enumerate(tangents)}
     specs |= {n: InputSpec(InputKind.RNG_STATE, n.name, "forward") for n in seeds}
-    specs |= {n: InputSpec(InputKind.RNG_STATE, n.name, LATE) for n in late}
+    specs |= {n: InputSpec(InputKind.RNG_STATE, n.name, BACKWARD_STATE) for n in late}
     # The last gradients belong to the last inputs; the backward's new offset is the very last result.
     sources = [*primals, *late[-1:]]
     gradients = [

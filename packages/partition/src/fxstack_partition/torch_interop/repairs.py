@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from fxstack_partition.extraction.check import lying_in
-from fxstack_partition.joint.compact import copied_values
+from fxstack_partition.extraction.check import find_views_of
+from fxstack_partition.joint.index_graph import copied_values
 from fxstack_partition.joint.joint import JointFacts
 from fxstack_partition.joint.ops import kind_of
-from fxstack_partition.joint.rng_replay import can_be_redrawn, draw_again, draw_and_keep
+from fxstack_partition.joint.rng_replay import can_replay_draw, draw_and_save_state, replay_draw
 
 
 def save_copies_of_inputs(facts: JointFacts, forward: GraphModule, backward: GraphModule) -> None:
@@ -28,7 +28,7 @@ def save_copies_of_inputs(facts: JointFacts, forward: GraphModule, backward: Gra
     inputs = forward.graph.find_nodes(op="placeholder")
     copied = copied_values(facts)
     updated = {node for node, primal in zip(inputs, facts.primals, strict=True) if primal in copied}
-    copies = {node: _copy(forward.graph, node) for node in lying_in(updated, values[count:])}
+    copies = {node: _copy(forward.graph, node) for node in find_views_of(updated, values[count:])}
     if not copies:
         return
     saved = [copies.get(v, v) if isinstance(v, Node) else v for v in values[count:]]
@@ -55,7 +55,7 @@ def save_generator_states(forward: GraphModule, backward: GraphModule) -> None:
 
     Drop a repetition without users, because it would advance the generator.
     """
-    draws = {n.name: n for n in forward.graph.nodes if can_be_redrawn(n, kind_of(n))}
+    draws = {n.name: n for n in forward.graph.nodes if can_replay_draw(n, kind_of(n))}
     for node in list(backward.graph.nodes):
         draw = draws.get(node.name)
         if draw is not None and draw.target == node.target:
@@ -70,7 +70,7 @@ def save_generator_states(forward: GraphModule, backward: GraphModule) -> None:
 def _save_state(graph: Graph, node: Node) -> Node:
     """Replace a draw of the forward by a draw that saves the state, behind all saved tensors. Return the state."""
     with graph.inserting_before(node):
-        value, state = draw_and_keep(graph, node, {arg: arg for arg in node.all_input_nodes})
+        value, state = draw_and_save_state(graph, node, {arg: arg for arg in node.all_input_nodes})
     _replace(graph, node, value)
     output = graph.output_node()
     values: list[Any] = list(output.args[0])
@@ -90,7 +90,7 @@ def _draw_from(graph: Graph, node: Node, state: Node) -> None:
         state_input = graph.placeholder(state.name)
         state_input.meta = dict(state.meta)
     with graph.inserting_before(node):
-        draw = draw_again(graph, node, state_input, {arg: arg for arg in node.all_input_nodes})
+        draw = replay_draw(graph, node, state_input, {arg: arg for arg in node.all_input_nodes})
     _replace(graph, node, draw)
 
 

@@ -17,7 +17,7 @@ from fxstack_capture import native
 from fxstack_capture.emit.builder import Builder, call, load, store
 from fxstack_capture.emit.runtime import Continue
 from fxstack_capture.torch_side.global_state import state
-from fxstack_interchange.locations.located_errors import located, stack_traces
+from fxstack_interchange.locations.located_errors import locate_traceback, stack_traces
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def leave_by_error(traces: Mapping[str, str]) -> Callable[[Exception], Continue]
 
     def leave(error: Exception) -> Continue:
         """Continue by raising ``error``, whose traceback then has the program's lines in place of the graph's."""
-        traceback = located(error.__traceback__, traces)
+        traceback = locate_traceback(error.__traceback__, traces)
         if traceback is not None:
             BaseException.__dict__["__traceback__"].__set__(error, traceback)
         return Continue((native.Disabled(tuple, error), ()))

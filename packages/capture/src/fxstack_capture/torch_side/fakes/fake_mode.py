@@ -39,9 +39,9 @@ from fxstack_capture.torch_side.fakes.operator_cache import (
 from fxstack_capture.torch_side.fakes.size_checks import SIZE_RULES, check_sizes
 from fxstack_capture.torch_side.fakes.writes import OperatorMode, demand_accepted
 from fxstack_capture.trace.state import Args, Kwargs
-from fxstack_interchange.torch_facts.checks import RefusedArgumentsError, has_symbols, ranges, refuses
-from fxstack_interchange.torch_facts.dtypes import differ, eager_dtypes, in_dtypes
-from fxstack_interchange.torch_facts.layouts import as_said, eager_strides
+from fxstack_interchange.torch_facts.checks import RefusedArgumentsError, has_symbols, refused_ranges, refuses
+from fxstack_interchange.torch_facts.dtypes import convert_dtypes, eager_dtypes, have_other_dtypes
+from fxstack_interchange.torch_facts.layouts import eager_strides, view_with_strides
 from fxstack_interchange.torch_facts.raising import refuses_data
 from fxstack_interchange.torch_facts.undefined import with_undefined
 
@@ -176,9 +176,9 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
             with self:
                 check_sizes(func, args)
         result = make(promoted_operator(func, args), types, args, kwargs, *more)
-        if dtypes is not None and differ(result, dtypes):
+        if dtypes is not None and have_other_dtypes(result, dtypes):
             with self:
-                result = in_dtypes(result, dtypes)
+                result = convert_dtypes(result, dtypes)
         self._demand_accepted(func, args, kwargs, result)
         return self._with_eager_layout(func, args, kwargs, result)
 
@@ -189,7 +189,7 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
         """
         if not refuses(func, args, kwargs, result):
             if self.shape_env is not None and not self._torch_depth:
-                for number, largest in ranges(func, args, kwargs, result):
+                for number, largest in refused_ranges(func, args, kwargs, result):
                     bool(number <= largest)  # a guard: the next call may have another number
                     bool(number >= -largest)
             return
@@ -207,7 +207,7 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
         """Return the result with eager's strides and undefined results, which meta functions do not know."""
         result = with_undefined(func, args, kwargs, result)
         strides = eager_strides(func, args, kwargs, result)
-        return result if strides is None else as_said(result, strides)
+        return result if strides is None else view_with_strides(result, strides)
 
     def _compute(
         self, func: object, types: object, args: object, kwargs: object, tensors: list[FakeTensor]

@@ -36,7 +36,11 @@ from fxstack_capture.torch_compat import (
 from fxstack_capture.torch_side.fakes.writes import is_leaf
 from fxstack_capture.torch_side.numbers.symbols import symbolic_number
 from fxstack_capture.trace.state import Args, Kwargs
-from fxstack_interchange.operators.custom_operators import custom_operator, described, operator_of
+from fxstack_interchange.operators.custom_operators import (
+    custom_operator,
+    describe_fake_function,
+    operator_of,
+)
 from fxstack_interchange.torch_facts.dtypes import is_refusal
 
 _DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
@@ -121,7 +125,9 @@ def _data_break(fn: Callable[..., Any], error: Exception, env: ShapeEnv | None) 
     elif isinstance(error, DataDependentOutputException) and error.func is _TO_NUMBER and not takes_numbers:
         reason = "data-dependent-number"
     name = custom_operator(fn)
-    return graph_break(reason, f"{described(name) if name else name_of(fn)} ({first_line(error)})")
+    return graph_break(
+        reason, f"{describe_fake_function(name) if name else name_of(fn)} ({first_line(error)})"
+    )
 
 
 def first_line(error: BaseException) -> str:
@@ -177,7 +183,7 @@ def _unsupported_call(fn: Callable[..., Any], error: Exception) -> GraphBreak:
     """Return the graph break for a call that fakes do not support."""
     name = custom_operator(fn)
     if name:
-        text = f"{described(name)} raised {type(error).__name__}: {first_line(error)}"
+        text = f"{describe_fake_function(name)} raised {type(error).__name__}: {first_line(error)}"
         return graph_break("fake-function", text)
     return graph_break("unsupported-call", f"{name_of(fn)} ({first_line(error)})")
 
@@ -254,4 +260,4 @@ def _demand_device(name: str, tensor: torch.Tensor, used: set[str]) -> None:
 
 def _refuse(name: str, returned: str, expected: str) -> None:
     """Break the graph because a fake function is wrong. The text names the result and the expected result."""
-    raise graph_break("fake-function", f"{described(name)} returned {returned}, but {expected}")
+    raise graph_break("fake-function", f"{describe_fake_function(name)} returned {returned}, but {expected}")

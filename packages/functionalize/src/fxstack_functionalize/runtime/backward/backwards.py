@@ -26,7 +26,7 @@ from fxstack_functionalize.trace import Shell
 from fxstack_functionalize.tracer.tensor_metadata import dimension_order, tangent_reader
 from fxstack_functionalize.tracing.finalize import remove_dead_code, with_graph
 from fxstack_interchange import InputKind, StageGraph
-from fxstack_interchange.locations.located_errors import located, stack_traces
+from fxstack_interchange.locations.located_errors import locate_traceback, stack_traces
 
 # Limits: with symbolic sizes, the backward runs in eager if its compiler asks for guards on sizes, which the
 # forward can no longer have.
@@ -251,7 +251,7 @@ class Backwards:
             # The graph of a program from disk is traced again here. The program's error matters more than its line.
             with suppress(Exception):
                 traces = stack_traces(self._graph().graph_module.graph)
-                error.__traceback__ = located(error.__traceback__, traces) or error.__traceback__
+                error.__traceback__ = locate_traceback(error.__traceback__, traces) or error.__traceback__
             raise
 
     def arguments(self, missing: tuple[bool, ...]) -> tuple[int, ...] | None:

@@ -46,7 +46,7 @@ from fxstack_inductor.templates.attention.kernel import attention_step
 from fxstack_inductor.templates.attention.records import AttentionCall, Modifier
 from fxstack_interchange.fake_mode import make_fake_mode
 from fxstack_interchange.operators.attention import Attention
-from fxstack_interchange.operators.attention_operators import attention_of, changed
+from fxstack_interchange.operators.attention_operators import attention_of, buffers_with_gradients
 from fxstack_interchange.operators.flex import POSITIONS
 
 F32 = torch.float32
@@ -354,7 +354,7 @@ def attention_rule(
             return attend(setting, layouts)
         out, sums, grad_out, grad_sums = more
         first = grad_sums[0] if grad_sums else None
-        places = changed(attention)
+        places = buffers_with_gradients(attention)
         return differentiate(setting, (out, sums, grad_out), first, layouts, places, buffers)
 
     return rule

@@ -51,7 +51,7 @@ class Codec:
     decode: Callable[[Any, Reading, int], Any]
 
 
-def _list_of(make: Callable[[list[Any]], Any]) -> Callable[[Any, Reading, int], Any]:
+def _decode_list_as(make: Callable[[list[Any]], Any]) -> Callable[[Any, Reading, int], Any]:
     def decode_items(content: object, reading: Reading, depth: int) -> Any:
         if not isinstance(content, list):
             raise LoadError(f"expected a list, found {content!r:.100}")
@@ -65,6 +65,7 @@ def _encode_items(value: Any) -> list[Any]:
 
 
 def _encode_set(value: Any) -> list[Any]:
+    # The order of a set depends on hashes; the same graph must give the same bytes.
     return sorted((encode(item) for item in value), key=repr)
 
 
@@ -130,13 +131,13 @@ CODECS: tuple[Codec, ...] = (
     Codec("symbool", (torch.SymBool,), lambda v: to_text(v.node.expr), lambda c, r, _: r.symbols.boolean(c)),
     Codec("float", (float,), lambda v: repr(float(v)), lambda c, _r, _d: parse_float(c)),
     Codec("complex", (complex,), lambda v: [repr(v.real), repr(v.imag)], _complex),
-    Codec("size", (torch.Size,), _encode_items, _list_of(torch.Size)),
-    Codec("tuple", (tuple,), _encode_items, _list_of(tuple)),
-    Codec("set", (set,), _encode_set, _list_of(set)),
-    Codec("frozenset", (frozenset,), _encode_set, _list_of(frozenset)),
+    Codec("size", (torch.Size,), _encode_items, _decode_list_as(torch.Size)),
+    Codec("tuple", (tuple,), _encode_items, _decode_list_as(tuple)),
+    Codec("set", (set,), _encode_set, _decode_list_as(set)),
+    Codec("frozenset", (frozenset,), _encode_set, _decode_list_as(frozenset)),
     Codec("dict", (Mapping,), lambda v: [[encode(k), encode(x)] for k, x in v.items()], _dict),
-    Codec("slice", (slice,), lambda v: _encode_items((v.start, v.stop, v.step)), _list_of(_slice)),
-    Codec("range", (range,), lambda v: [v.start, v.stop, v.step], _list_of(_range)),
+    Codec("slice", (slice,), lambda v: _encode_items((v.start, v.stop, v.step)), _decode_list_as(_slice)),
+    Codec("range", (range,), lambda v: [v.start, v.stop, v.step], _decode_list_as(_range)),
     Codec("ellipsis", (type(Ellipsis),), lambda _v: True, lambda _c, _r, _d: Ellipsis),
     Codec("dtype", (torch.dtype,), dtype_name, lambda c, _r, _d: parse_dtype(c)),
     Codec("device", (torch.device,), str, lambda c, _r, _d: parse_device(c)),
@@ -161,6 +162,7 @@ def encode(value: object) -> Any:
     """
     if value is None or isinstance(value, bool | str):
         return value
+    # A member of an IntEnum is an int too, but JSON would lose its class.
     if isinstance(value, int) and type(value).__module__ == "builtins":
         return value
     if isinstance(value, list):
@@ -198,9 +200,9 @@ def decode(record: object, reading: Reading, depth: int = 0) -> Any:
         raise LoadError(f"malformed argument {record!r:.100}")
     ((tag, content),) = record.items()
     if tag == "target":
-        if (found := resolve(content)) is getattr:
+        if (function := resolve(content)) is getattr:
             raise LoadError("the function getattr is no argument: another function could call it")
-        return found
+        return function
     if tag not in _BY_TAG:
         raise LoadError(f"unknown kind of argument {tag!r:.100}")
     return _BY_TAG[tag].decode(content, reading, depth)

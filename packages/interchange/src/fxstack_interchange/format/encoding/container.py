@@ -94,8 +94,8 @@ def _no_constant(text: str) -> Any:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    result = dict(pairs)
+    if len(result) != len(pairs):
         names = [name for name, _ in pairs]
         raise ValueError(f"duplicated key {next(n for n in names if names.count(n) > 1)!r}")
-    return found
+    return result

@@ -63,14 +63,15 @@ def _modules(module: GraphModule) -> Iterator[GraphModule]:
 
 def encode_symbols(module: GraphModule) -> list[dict[str, Any]]:
     """Return descriptions of the symbols of a graph and its subgraphs."""
-    found: dict[str, dict[str, Any]] = {}
+    descriptions: dict[str, dict[str, Any]] = {}
     for part in _modules(module):
         for node in part.graph.nodes:
             values = [node.meta.get("val"), node.args, node.kwargs]
             for symbol, shape_env in symbols_in(values):
-                if str(symbol) not in found:
-                    found[str(symbol)] = describe_symbol(symbol, shape_env)
-    return [found[name] for name in sorted(found)]
+                if str(symbol) not in descriptions:
+                    descriptions[str(symbol)] = describe_symbol(symbol, shape_env)
+    # Sorted, so that the same graph gives the same bytes.
+    return [descriptions[name] for name in sorted(descriptions)]
 
 
 def encode_graph(module: GraphModule, constants: ConstantWriter) -> dict[str, Any]:
@@ -99,7 +100,7 @@ def _encode_node(node: Node) -> dict[str, Any]:
         )
     target = name_of(node.target) if node.op == "call_function" else str(node.target)
     if node.op == "call_method" and not is_tensor_method(target):
-        raise SaveError(f"calls the method {target!r}, which is not one that files may name")
+        raise SaveError(f"calls the method {target!r}, which is not in the list of allowed methods")
     if node.target is getattr:
         check_attribute(node.args, node.kwargs)
     return {
@@ -213,6 +214,7 @@ def _path(path: str) -> str:
 def _decode_node(
     record: dict[str, Any], graph: Graph, nodes: dict[str, Node], root: dict[str, Any], table: SymbolTable
 ) -> None:
+    """Add the node that ``record`` describes to ``graph`` and to ``nodes``. Its arguments are in ``nodes`` already."""
     name = _identifier(record["name"], "node name")
     if name in nodes:
         raise LoadError("the name is used twice")
@@ -230,6 +232,7 @@ def _decode_node(
     if op == "placeholder" and (len(args) > 1 or kwargs):
         raise LoadError("an input has no argument but a default value")
     node = graph.create_node(op, decoded, args, kwargs, name)
+    # Other records refer to the name in the file, so a changed name would break them.
     if node.name != name:
         raise LoadError(f"torch.fx does not accept this name and would change it to {node.name!r}")
     node.meta = decode_meta(record["meta"], table)

@@ -18,6 +18,8 @@ from fxstack_interchange.torch_compat import MappingKey, SequenceKey
 
 @dataclass(frozen=True)
 class _Codec:
+    """The encoder and the decoder of one metadata key."""
+
     write: Callable[[Any], Any]
     read: Callable[[Any, SymbolTable], Any]
 
@@ -116,6 +118,7 @@ def _read_bindings(record: Any, table: SymbolTable) -> dict[sympy.Symbol, tuple[
 
 
 def _read_step(record: Any, table: SymbolTable) -> Any:
+    """Return one step of the path from a node's value to an unbacked symbol."""
     kind, content = record
     for cls, (name, attribute) in _STEPS.items():
         if name == kind:

@@ -35,8 +35,8 @@ def check_document(document: object) -> None:
     _check(document, schema, schema, "document")
 
 
-def _fail(where: str, what: str) -> LoadError:
-    return LoadError(f"malformed file: {where} {what}")
+def _fail(where: str, problem: str) -> LoadError:
+    return LoadError(f"malformed file: {where} {problem}")
 
 
 def _check(value: Any, schema: dict[str, Any], root: dict[str, Any], where: str) -> None:
@@ -71,12 +71,12 @@ def _check_object(value: dict[str, Any], schema: dict[str, Any], root: dict[str,
     for key in schema.get("required", ()):
         if key not in value:
             raise _fail(where, f"lacks {key!r}")
-    known = schema.get("properties", {})
+    properties = schema.get("properties", {})
     rest = schema.get("additionalProperties", True)
     for key, item in value.items():
         inner = f"{where}.{key:.100}"
-        if key in known:
-            _check(item, known[key], root, inner)
+        if key in properties:
+            _check(item, properties[key], root, inner)
         elif rest is False:
             raise _fail(where, f"has the unknown key {key!r:.100}")
         elif isinstance(rest, dict):

@@ -75,7 +75,7 @@ _REFUSED = _words("""
     handle_torch_function boolean_dispatch overload _overload _add_docstr _jit_unused as_sparse_gradcheck
     has_torch_function has_torch_function_unary has_torch_function_variadic
 """)
-"""Also functions that call their arguments, return functions, or read memory at an address."""
+"""Names that a file may not use: files, processes, code, and functions that call arguments or read raw memory."""
 
 _METHODS = _words("""
     bfloat16 bool byte cdouble cfloat char cholesky dim_order double eig float half int ipu long lstsq lu mtia
@@ -122,10 +122,10 @@ def name_of(target: object) -> str:
     if name is None:
         name = _operator_name(target)
     if name is None:
-        shown = getattr(target, "__qualname__", None) or repr(target)
+        target_name = getattr(target, "__qualname__", None) or repr(target)
         module = getattr(target, "__module__", "?")
         msg = (
-            f"the target {module}.{shown} is not an operator the format can name; files refer to "
+            f"the target {module}.{target_name} is not an operator the format can name; files refer to "
             "torch operators, torch functions, operator, math and a few builtins"
         )
         raise SaveError(msg)
@@ -142,11 +142,11 @@ def resolve(name: object) -> Callable[..., Any]:
         raise LoadError(f"an operator's name must be text, found {name!r:.100}")
     if name.startswith("torch.ops."):
         return _registered_operator(name)
-    found = _table().get(name)
-    if found is None:
+    function = _table().get(name)
+    if function is None:
         msg = f"unknown operator {name!r}: not in the format's allow-list, or absent from this torch"
         raise LoadError(f"{msg} ({torch.__version__})")
-    return found
+    return function
 
 
 def is_tensor_method(name: object) -> bool:
@@ -195,21 +195,21 @@ def _registered_operator(name: str) -> Callable[..., Any]:
         raise LoadError(f"operator {name!r} is refused: files may not name it")
     if parts[0] == "higher_order":
         return _higher_order(parts[1], unknown)
-    found: Any = torch.ops
+    operator: Any = torch.ops
     for part in parts:
-        found = getattr(found, part, None)
-    if not isinstance(found, OpOverload | OpOverloadPacket):
+        operator = getattr(operator, part, None)
+    if not isinstance(operator, OpOverload | OpOverloadPacket):
         raise unknown
-    made: Callable[..., Any] = found
-    return made
+    result: Callable[..., Any] = operator
+    return result
 
 
 def _higher_order(name: str, unknown: LoadError) -> Callable[..., Any]:
-    found: Any = getattr(torch.ops.higher_order, name, None)
-    if not isinstance(found, HigherOrderOperator):
+    operator: Any = getattr(torch.ops.higher_order, name, None)
+    if not isinstance(operator, HigherOrderOperator):
         raise unknown
-    made: Callable[..., Any] = found
-    return made
+    result: Callable[..., Any] = operator
+    return result
 
 
 @cache

@@ -119,6 +119,7 @@ def rebuild_tensor(record: Any, table: SymbolTable) -> torch.Tensor:
 def _meta_tensor(shape: list[Any], stride: list[Any], offset: Any, dtype: torch.dtype) -> torch.Tensor:
     if isinstance(offset, int) and offset == 0:
         return torch.empty_strided(shape, stride, dtype=dtype, device="meta")
+    # ``empty_strided`` has no offset, so the tensor becomes a view of enough memory.
     span = offset + 1
     for size, step in zip(shape, stride, strict=True):
         span = span + (size - 1) * step
@@ -141,10 +142,15 @@ def _size(value: object, table: SymbolTable) -> Any:
 
 
 def parse_dtype(name: object) -> torch.dtype:
-    found = getattr(torch, name, None) if isinstance(name, str) else None
-    if not isinstance(found, torch.dtype):
+    """Return the dtype that ``dtype_name`` named.
+
+    Raises:
+        LoadError: torch has no such dtype.
+    """
+    dtype = getattr(torch, name, None) if isinstance(name, str) else None
+    if not isinstance(dtype, torch.dtype):
         raise LoadError(f"unknown dtype {name!r:.100}")
-    return found
+    return dtype
 
 
 def parse_device(name: object) -> torch.device:

@@ -1,4 +1,4 @@
-"""The record of a joint graph, dissected into forward, backward, inputs and outputs."""
+"""The record of a joint graph: its forward, backward, inputs and outputs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from fxstack_partition.options import PartitionOptions
 
 
 @dataclass(frozen=True)
-class DissectedGraph:
-    """A dissected joint graph. All tuples are in graph order, so that nothing depends on hashing.
+class JointRecord:
+    """A joint graph and the sides of its nodes. All tuples are in graph order, so that no result depends on hashing.
 
-    ``backward``: nodes that must be in the backward, because they depend on a tangent, or draw random numbers
-    after the backward has begun. ``forward``: nodes that must be in the forward. ``inputs``: the nodes that
-    each node reads. ``kinds`` has an entry for every node except the output. ``copied``: inputs and
-    outputs that the forward, its caller or the program may update before the backward, which gets copies.
+    ``backward``: nodes that must run in the backward, because they depend on a tangent, or draw random numbers
+    or have effects after the backward has begun. ``forward``: nodes that must run in the forward. Other nodes may
+    run in both. ``inputs``: the nodes that each node reads. ``kinds`` has an entry for every node except the
+    output. ``copied``: inputs and outputs whose memory may change before the backward; a partition saves copies.
     """
 
     graph: StageGraph
@@ -42,7 +42,7 @@ class DissectedGraph:
 
     @property
     def results(self) -> tuple[Node, ...]:
-        """Return the forward's outputs that the caller keeps: all but new values of mutated inputs."""
+        """Return the forward's outputs that the caller keeps alive: all but the new values of mutated inputs."""
         pairs = zip(self.forward_outputs, self.forward_specs, strict=True)
         return tuple(
             value
@@ -52,7 +52,7 @@ class DissectedGraph:
 
     @cached_property
     def storages(self) -> StorageTable:
-        """Return the memory of every node, with symbols at their hints. The step's inputs have size 0."""
+        """Return the storages of every node, with symbols at their hints and default options."""
         return storages(self, PartitionOptions())
 
 
@@ -66,13 +66,16 @@ def alias_root(node: Node) -> Node:
     return node
 
 
-def storages(facts: DissectedGraph, options: PartitionOptions) -> StorageTable:
-    """Return the memory of every node of a joint graph. The step's inputs have size 0."""
+def storages(facts: JointRecord, options: PartitionOptions) -> StorageTable:
+    """Return the storages of every node of a joint graph.
+
+    Inputs and constants have size 0, because they are in memory whatever the partition saves.
+    """
     table = StorageTable(SizeModel(facts.graph, options))
     for node in facts.nodes[:-1]:
         table.add(node)
     for node in facts.nodes[:-1]:
-        given = node in facts.input_specs and node not in facts.tangents
-        for storage in table.made[node] if given or node.op == "get_attr" else ():
+        is_primal = node in facts.input_specs and node not in facts.tangents
+        for storage in table.allocated[node] if is_primal or node.op == "get_attr" else ():
             table.sizes[storage] = 0
     return table
