@@ -296,6 +296,25 @@ def lines() -> int:
     return sum(module.text.count("\n") for module in modules())
 
 
+def lines_of_code() -> int:
+    """Return the lines of Python that are neither empty nor a comment nor a part of a docstring."""
+    count = 0
+    for module in modules():
+        explained = {
+            line
+            for node in ast.walk(module.tree)
+            if isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+            for line in range(node.lineno, node.value.end_lineno + 1)
+        }
+        count += sum(
+            bool(line.strip()) and not line.lstrip().startswith("#") and number not in explained
+            for number, line in enumerate(module.text.splitlines(), 1)
+        )
+    return count
+
+
 @cache
 def c_files() -> dict[Path, str]:
     """Map each C and C++ file to its text."""
@@ -394,13 +413,13 @@ MEASURES = [
     Measure("ignores", "type: ignore comments", 40, ignores),
     Measure("comments", "comment lines in 1,000", None, None, comments_per_thousand),
     Measure("commits", "p90 of source files a commit", None, None, files_per_commit),
-    # The limits of C and of lines only fall: the aim is 98,000. Lower a limit whenever its number falls. 2026-11-28: C is counted. The
-    # limit without C had been raised from 96,000 for the checks of cache entries, graph files and signals, for
-    # programs that were wrong, and for the tools that look into compilations.
+    # The limits of lines only fall: lower a limit whenever its number falls. Docstrings and comments are counted apart
+    # (2026-11-28), because a limit on all lines set a price on each explanation.
     Measure("c_circles", "C files that call each other in a circle", 0, c_circles),
     Measure("c_files", "C files over 500 lines", 0, long_c_files),
     Measure("c_lines", "lines of C", 6_327, None, lines_of_c),
-    Measure("lines", "lines of source, C included", 114_750, None, lambda: lines() + lines_of_c()),
+    Measure("code", "lines of code, C included", 78_830, None, lambda: lines_of_code() + lines_of_c()),
+    Measure("lines", "lines of source, C included", None, None, lambda: lines() + lines_of_c()),
 ]
 
 

@@ -35,7 +35,7 @@ _LIBRARIES: Final = (
 _ARITHMETIC: Final = str(_TORCH / "fx" / "experimental" / "sym_node.py")
 """The file that computes the present values of symbolic numbers. Its errors are the program's errors."""
 _RAISING: Final = tuple(
-    _OWN + part for part in ("calls/", "interpreter/", "numpy_side/", "torch_side/", "objects/")
+    _OWN + part for part in ("calls/", "interpreter/", "numpy_side/", "torch_side/", "objects/", "trace/")
 )
 """Folders whose ``raise`` statements raise errors of the program on purpose."""
 
