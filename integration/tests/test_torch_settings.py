@@ -9,7 +9,7 @@ import torch._inductor.config as inductor
 
 import fxstack
 from fxstack.settings import make_options, stages_of, with_torch_settings
-from fxstack_interchange.torch_facts.settings_table import FUNCTORCH, INDUCTOR, TABLES
+from fxstack_interchange.torch_facts.settings_table import FUNCTORCH, INDUCTOR, TABLES, Setting
 from fxstack_interchange.torch_facts.torch_settings import find_setting
 
 X = torch.randn(8, 8)
@@ -58,6 +58,22 @@ def test_an_option_precedes_the_setting():
     with inductor.patch(fx_graph_cache=True, freezing=True):
         assert with_torch_settings(make_options(None, {"freezing": True})).inductor.freezing
         assert not with_torch_settings(make_options(None, {"use_cache": False})).inductor.use_cache
+
+
+@pytest.mark.parametrize(
+    ("stage", "option"),
+    [("functionalize", "functional_random"), ("partition", "recompute_views"), ("inductor", "nan_asserts")],
+)
+def test_a_row_alone_sets_an_option_of_any_stage(monkeypatch, stage, option):
+    value = not getattr(getattr(make_options(None, None), stage), option)
+    monkeypatch.setitem(TABLES[FUNCTORCH], "functionalize_rng_ops", Setting(option, lambda _: value))
+    with functorch.patch(functionalize_rng_ops=True):
+        assert getattr(getattr(with_torch_settings(make_options(None, None)), stage), option) == value
+
+
+def test_an_option_of_torch_that_is_no_switch_takes_its_value(monkeypatch):
+    monkeypatch.setitem(TABLES[INDUCTOR], "autotune_fallback_to_aten", Setting("unbacked_hint", int))
+    assert make_options(None, {"autotune_fallback_to_aten": 7}).partition.unbacked_hint == 7
 
 
 @pytest.mark.parametrize("budget", [0.0, 0.5])

@@ -248,13 +248,20 @@ def repro_request() -> ReproRequest | None:
 
 
 def with_torch_settings(options: CompileOptions) -> CompileOptions:
-    """Return ``options`` with the values of torch's settings for options that have their default value."""
+    """Return ``options`` with the values of torch's settings for options that have their default value.
+
+    A row of the table of settings is enough: the option's stage follows from its name. Capture reads dynamo's settings
+    itself, before a graph exists.
+    """
+    values = {**options_from_torch(INDUCTOR), **options_from_torch(FUNCTORCH)}
     inductor = options.inductor
     if repro_request() is not None:
         inductor = replace(inductor, raise_failures=True)
-    inductor = with_unset_options(inductor, options_from_environment(), options_from_torch(INDUCTOR))
+    inductor = with_unset_options(inductor, options_from_environment(), values)
+    functionalize = with_unset_options(options.functionalize, AotOptions(), values)
     partition, partitioner = options.partition, options.partitioner
-    budget = options_from_torch(FUNCTORCH).get("budget")
-    if budget is not None and partitioner == "min_cut":
-        partition, partitioner = replace(partition, budget=budget), "budget"
-    return replace(options, inductor=inductor, partition=partition, partitioner=partitioner)
+    if partitioner == "min_cut":  # the program has requested no partitioner and no budget
+        partition = with_unset_options(partition, PartitionOptions(), values)
+        partitioner = "min_cut" if partition.budget is None else "budget"
+    stages = {"functionalize": functionalize, "partition": partition, "inductor": inductor}
+    return replace(options, partitioner=partitioner, **stages)

@@ -78,8 +78,7 @@ def translate_options(options: Mapping[str, Any], own_names: Container[str]) -> 
         if row is None:
             translated[name] = value
             continue
-        is_switch = row.option is not None or row.fixed is not None
-        if is_switch and not isinstance(value, bool):
+        if row.is_switch and not isinstance(value, bool):
             raise OptionError(f"fxstack.compile: option {name!r} must be True or False, not {value!r}.")
         if row.option is not None:
             translated.setdefault(row.option, row.convert(value))

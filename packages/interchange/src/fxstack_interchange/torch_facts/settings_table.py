@@ -45,6 +45,11 @@ class Setting:
     fixed: object = None
     """The value that requests fxstack's fixed behaviour, for a setting without effect. This value needs no warning."""
 
+    @property
+    def is_switch(self) -> bool:
+        """Return whether the setting takes only True and False."""
+        return self.convert in (bool, _not) or isinstance(self.fixed, bool)
+
 
 Table = Mapping[str, Setting]
 

@@ -1,6 +1,6 @@
 """The rules of callables of Python, of the standard library, of NumPy and of torch.
 
-Each module holds the rules of one subject and registers them in ``RULES`` when it is imported; ``calls.precedence``
+Each module holds the rules of one subject and registers them in ``RULES`` when it is imported; ``calls.decisions.precedence``
 imports all modules. ``builtins`` has the language's functions and types, ``library`` the standard library and NumPy,
 ``torch`` what torch adds in Python. Begin with ``builtins.builtin_functions``.
 """

@@ -1,6 +1,6 @@
 /* The parts of interpreter frames that differ between CPython versions.
  *
- * A port to a new version changes only this file, and object_compat.h for instance dictionaries. */
+ * docs/porting.md lists the other files that a port to a new version changes. */
 #ifndef FXSTACK_FRAME_COMPAT_H
 #define FXSTACK_FRAME_COMPAT_H
 #define PY_SSIZE_T_CLEAN
