@@ -263,5 +263,5 @@ def with_torch_settings(options: CompileOptions) -> CompileOptions:
     if partitioner == "min_cut":  # the program has requested no partitioner and no budget
         partition = with_unset_options(partition, PartitionOptions(), values)
         partitioner = "min_cut" if partition.budget is None else "budget"
-    stages = {"functionalize": functionalize, "partition": partition, "inductor": inductor}
-    return replace(options, partitioner=partitioner, **stages)
+    options = replace(options, partitioner=partitioner, partition=partition)
+    return replace(options, functionalize=functionalize, inductor=inductor)

@@ -31,7 +31,7 @@ def defines_torch_function(cls: Any) -> bool:
     return getattr(function, "__func__", function) not in (_DEFAULT, _DISABLED)
 
 
-def unsupported_reason(cls: type, real: torch.Tensor) -> str | None:
+def unsupported_wrapper_reason(cls: type, real: torch.Tensor) -> str | None:
     """Return the reason why a trace does not support the wrapper, or ``None`` for a supported wrapper."""
     if cls.__module__.startswith(("torch.nested", "torch.distributed", "torch.masked", "torch.sparse")):
         return "is torch's own"

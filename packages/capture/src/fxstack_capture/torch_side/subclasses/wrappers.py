@@ -33,7 +33,7 @@ from fxstack_capture.torch_side.subclasses.fake_classes import overrides
 from fxstack_capture.torch_side.subclasses.wrapper_classes import (
     defines_torch_function,
     is_wrapper,
-    unsupported_reason,
+    unsupported_wrapper_reason,
 )
 from fxstack_capture.trace.late_guards.class_reads import raw_lookup
 from fxstack_capture.trace.records import Construction
@@ -117,7 +117,7 @@ class Wrappers:
 
     def _demand_class(self, cls: type, example: torch.Tensor) -> None:
         """Break the graph for an unsupported class, and guard the methods by which torch treats the class."""
-        why = unsupported_reason(cls, example)
+        why = unsupported_wrapper_reason(cls, example)
         if why is not None:
             text = f"class {cls.__module__}.{cls.__qualname__}, which {why},"
             raise graph_break("unsupported-tensor", text)
