@@ -65,7 +65,7 @@ def make_backend(options: CompileOptions, log: CompileLog) -> Backend:
 def make_aot_eager_backend(
     options: CompileOptions, log: CompileLog, table: Mapping[Any, Callable[..., Any]] | None = None
 ) -> Backend:
-    """Return a backend that functionalizes and partitions, and runs graphs in eager torch by nodes.
+    """Return a backend that functionalizes and partitions a captured graph, and runs the resulting graphs in eager torch.
 
     ``table`` has the decompositions to apply; the default is none.
     """

@@ -23,7 +23,7 @@ def test_compare_writes_table_page_and_pictures(tmp_path, capsys):
     assert main(["compare", str(file), *rest, "--html", str(page), "--png", str(pictures)]) == 0
     assert "budget 0" in capsys.readouterr().out
     assert "data:image/png;base64" in page.read_text()
-    assert "what is saved and why" in page.read_text()
+    assert "saved values and reasons" in page.read_text()
     files = sorted(p.name for p in pictures.iterdir())
     assert files == ["mlp-pareto.png", "mlp-timeline.png"]
     assert all(p.read_bytes().startswith(PNG) for p in pictures.iterdir())

@@ -31,9 +31,9 @@ class _Open(threading.local):
 
 
 class FrameMetrics(Listener):
-    """Passes the facts of each compilation to ``receive``, under torch's names, with the seconds by stage.
+    """Base of ``TorchRecords`` and ``StructuredTrace``: passes torch's metrics of each compilation to ``receive``.
 
-    A backward is compiled when the program needs it, and has metrics of its own.
+    ``receive`` also gets the seconds by stage. A backward is compiled when the program needs it, and has own metrics.
     """
 
     def __init__(self, receive: Callable[[Metrics, Seconds], None]) -> None:

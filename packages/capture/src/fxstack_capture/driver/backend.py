@@ -88,7 +88,7 @@ def _real(fake: object, source: Source, frame: RealFrame) -> object:
 
 
 def _write_metadata(captured: CapturedCode, frame: RealFrame) -> None:
-    """Add the metadata that backends for torch's compiler read: checkpoint tags and names of parameters."""
+    """Add metadata for a backend without ``WANTS_FAKES``: checkpoint tags, and sources and full names of the inputs."""
     # Torch's partitioners find the boundaries of checkpoints themselves, by the numbers of checkpoints.
     graph_module: Any = captured.graph_module
     for node in graph_module.graph.nodes:

@@ -168,7 +168,7 @@ def wrap(
 ) -> Any:
     """Return ``module`` as a wrapper whose calls go through ``run``.
 
-    ``again`` compiles a copy of the module, or an unpickled module, in the same way.
+    ``recompile`` compiles a copy of the module, or an unpickled module, in the same way.
     """
     cls = type(module)
     namespace = {

@@ -5,8 +5,8 @@ values and jumps to the instruction where the frame continues. Cells arrive in t
 is always made from the code that the user wrote: a graph break inside of a resume function continues in
 another resume function of the same original.
 
-If the graph broke in an inlined call, the resume function of the caller first calls the resume function of
-the callee, whose arguments follow its own. Tracing the caller's resume function inlines the rest of the
+If the graph broke in an inlined call, the caller's resume function
+first calls the callee's resume function. It takes the callee's arguments after its own. Tracing the caller's resume function inlines the rest of the
 callee.
 """
 

@@ -1,4 +1,5 @@
-"""Decide from bytecode whether a hook can be traced once, and compute a key that is equal for equal hooks.
+"""Decide from bytecode whether one trace of a saved-tensor hook is valid for all its calls, and compute a key that is
+equal for equal hooks.
 
 A plain Python function can be traced if its behaviour depends on its argument and on constants alone, and if
 it changes only its own locals. So each name that it loads from outside must be a constant, a torch function

@@ -108,7 +108,7 @@ class Cache:
 
     @contextmanager
     def _around(self, key: str) -> Iterator[int]:
-        """Open the folder around an entry."""
+        """Open the folder ``root/key[:2]``, which holds the entry: yield its descriptor, for access inside it."""
         with opened(self.root, folder=True) as root, opened(key[:2], root, folder=True) as inside:
             yield inside
 

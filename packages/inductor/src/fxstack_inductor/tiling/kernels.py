@@ -67,7 +67,7 @@ class KernelTiling(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TritonKernel:
-    """``text`` defines the function ``name``; arguments: pointers, sizes, and (constant) tile sizes."""
+    """``text`` defines the Triton function ``name``, which takes buffers, sizes, and constants (tile sizes)."""
 
     name: str
     text: str

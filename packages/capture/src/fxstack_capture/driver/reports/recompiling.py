@@ -1,4 +1,4 @@
-"""Report why a frame is compiled recompilation.
+"""Report why a frame is compiled again.
 
 The failed guard of each entry is available as data, in the log, and in an error.
 """

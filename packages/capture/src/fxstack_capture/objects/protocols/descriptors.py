@@ -1,8 +1,7 @@
 """Descriptors found on a class: their binding to instances, and their precedence.
 
 A *plan* holds, for one class and one name, the raw attribute found along the MRO, the function that binds it,
-and whether the attribute precedes the instance dictionary. Plans are cached for the length of a trace. Plans
-are not cached while a class has an overlay.
+and whether the attribute precedes the instance dictionary. Plans are cached for the length of a trace, unless the traced program has changed any class (its overlay).
 """
 
 from __future__ import annotations
@@ -45,7 +44,10 @@ _COPIED_STATE = frozenset(
 
 
 def raw_dict_or_none(obj: object) -> dict[str, Any] | None:
-    """Return the instance dictionary of an object made in the trace, or None if its class has none."""
+    """Return the instance dictionary of an object that is its own proxy, or None if its class has none.
+
+    Such objects are made in the trace, or come from outside and are not copied (for example an enum member).
+    """
     descriptor = dict_descriptor(type(obj))
     return None if descriptor is None else descriptor.__get__(obj)
 

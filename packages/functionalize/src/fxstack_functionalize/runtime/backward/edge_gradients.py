@@ -296,7 +296,7 @@ watch_hooks(_EdgeNode)
 
 
 def _find_call(tensor: torch.Tensor) -> EdgeCall | None:
-    """Return the call that computed ``tensor``, which may have been copied afterwards."""
+    """Return the call whose node is the ``grad_fn`` of ``tensor``, or the node before it (of a copy); else None."""
     node = tensor.grad_fn
     if node is None:
         return None

@@ -2,7 +2,7 @@
 
 This is the one fallback for gradients that a compiled backward does not have: gradients of gradients
 (``create_graph=True``), batches of gradients and gradients that are wrapper subclasses, anomaly mode, and
-gradients between results that the program observes (``edge_gradients``). All of them are eager's then. In
+gradients between results that the program observes (``edge_gradients``). All these gradients are then computed by eager. In
 anomaly mode the graph runs operator by operator, so that an error names the operator and its forward line:
 eager checks every gradient for NaN, a compiled backward would only show its last gradients.
 

@@ -227,7 +227,7 @@ def _amplifies(node: Pointwise, reader: Computed) -> bool:
 
 
 def _reads_once(read: Read, loops: list[Expr]) -> bool:
-    """Whether no element is read at two points of ``loops`` (e.g. a part of a concatenation)."""
+    """Whether two points of ``loops`` never read the same element, e.g. because ``read`` is one part of a concatenation."""
     covered = set()
     for coord in read.coords:
         if isinstance(coord, Expr) and len(loop := [v for v in coord.variables if v.extent]) == 1:
