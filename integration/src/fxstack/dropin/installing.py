@@ -1,6 +1,7 @@
 """``install`` puts fxstack in the place of torch's compiler; ``uninstall`` undoes it.
 
-Only functions that compile are replaced. If torch calls them for its own purposes, its own functions run (``torchs_own``). What a program says to the
+Only functions that compile are replaced. If torch calls them for its own purposes, its own functions run
+(``torchs_own``). What a program says to the
 compiler (``disable``, ``mark_dynamic``, ``allow_in_graph``, ``set_stance`` and so on) leaves marks that capture
 reads, so torch's own functions stay. Callables that torch's compiler made before stay with it.
 """

@@ -1,7 +1,8 @@
 """Check a compiled graph's arguments: kernels rely on the sizes and dtypes of the trace.
 
 A kernel computes addresses from the traced sizes, so a smaller tensor would lead to reads of foreign memory.
-(A tensor with other strides is copied: ``runtime.layout``.) ``fxstack.compile`` compiles without this check, because its guards have checked the arguments.
+(A tensor with other strides is copied: ``runtime.layout``.) ``fxstack.compile`` compiles without this check, because
+its guards have checked the arguments.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ is always made from the code that the user wrote: a graph break inside of a resu
 another resume function of the same original.
 
 If the graph broke in an inlined call, the caller's resume function
-first calls the callee's resume function. It takes the callee's arguments after its own. Tracing the caller's resume function inlines the rest of the
+first calls the callee's resume function. It takes the callee's arguments after its own. Tracing the caller's resume
+function inlines the rest of the
 callee.
 """
 

@@ -76,7 +76,8 @@ class InputSpec:
     """One placeholder. ``name`` is the name of the placeholder node.
 
     ``target`` is the fully qualified name of a parameter or buffer, the symbol that a SYMBOL input binds, or
-    the forward output that a TANGENT or SAVED input belongs to. For RNG_STATE see ``InputKind``. For other inputs it is None. ``source`` is a
+    the forward output that a TANGENT or SAVED input belongs to. For RNG_STATE see ``InputKind``. For other inputs it
+    is None. ``source`` is a
     Python expression that says where the caller finds the value. It is only for people.
     """
 

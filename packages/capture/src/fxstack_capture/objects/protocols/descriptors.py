@@ -1,7 +1,8 @@
 """Descriptors found on a class: their binding to instances, and their precedence.
 
 A *plan* holds, for one class and one name, the raw attribute found along the MRO, the function that binds it,
-and whether the attribute precedes the instance dictionary. Plans are cached for the length of a trace, unless the traced program has changed any class (its overlay).
+and whether the attribute precedes the instance dictionary. Plans are cached for the length of a trace, unless the
+traced program has changed any class (its overlay).
 """
 
 from __future__ import annotations

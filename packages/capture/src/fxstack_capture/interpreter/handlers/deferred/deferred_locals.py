@@ -122,7 +122,9 @@ def store_fast(frame: Frame, index: int) -> None:
 
 
 def _end_of_targets(steps: Sequence[Step], index: int) -> int | None:
-    """Return the index after the steps from ``index`` on that only unpack and store one value; None if another step is among them."""
+    """Return the index after the steps from ``index`` on that only unpack and store one value; None if another step
+    is among them.
+    """
     if index >= len(steps):
         return None
     handler, operand = steps[index]
