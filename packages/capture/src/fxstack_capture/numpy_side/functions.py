@@ -175,7 +175,7 @@ _UFUNC_OF[pow] = np.power
 def computing_dtypes(theirs: object, operands: list[Any]) -> tuple[np.dtype[Any], ...] | None:
     """Return the dtypes to which NumPy casts the operands of a ufunc; None for other functions.
 
-    Called before the counterpart runs, because ``torch._numpy`` casts by other rules.
+    The trace converts integer operands to these dtypes before the counterpart runs.
     """
     ufunc = theirs if isinstance(theirs, np.ufunc) else _UFUNC_OF.get(theirs)
     if ufunc is None or len(operands) != ufunc.nin:

@@ -94,7 +94,7 @@ class FrameHistory:
 
     def observe(self, key: str, value: Seen) -> Seen:
         """Join ``value`` into the element at ``key``, and return the new element: ``DYNAMIC`` if two values have
-        been seen. Called once per number and trace.
+        been seen. Called when a trace plans the number.
         """
         joined = join(self._values.get(key), value)
         assert joined is not None

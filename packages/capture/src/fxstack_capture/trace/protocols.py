@@ -238,10 +238,9 @@ class TorchSide(Protocol):
         """Call ``torch.nn.Parameter(data, requires_grad)`` in the trace. The rule of ``Parameter`` calls this."""
 
     def function_of(self, fn: Callable[[Any], Any], number: Any) -> Any:
-        """Make ``fn(number)`` a further input of the graph if an input holds ``number``.
-
-        Return its symbol, or None. For functions that sympy cannot represent: the replacement code computes the
-        result before the graph runs.
+        """Return the result of ``fn``, a C function without effects such as ``math.sqrt``, for a symbolic number,
+        or None. The result is a further input of the graph, which the replacement code computes before the graph
+        runs. It is None unless the number comes from one input.
         """
 
     def place_of(self, number: Any) -> Source | None:

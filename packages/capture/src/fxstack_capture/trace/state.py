@@ -316,10 +316,7 @@ class Calls(Protocol):
     """Dispatch of calls to a rule, the interpreter, torch's recorder or CPython (subpackage ``calls``)."""
 
     scanned: dict[type, int]
-    """By class: what ``calls.scan`` has found out about instances, as flags.
-
-    The scan reads the arguments of C functions.
-    """
+    """By class: a number whose bits say how ``calls.scan`` treats an instance among the arguments of a C function."""
 
     @property
     def objects(self) -> Objects:

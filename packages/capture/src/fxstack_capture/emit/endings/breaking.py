@@ -317,10 +317,10 @@ class _Ending:
     # --- exceptions ------------------------------------------------------------------------------
 
     def _catch_errors(self, run: list[ast.stmt]) -> list[ast.stmt]:
-        """Return ``run`` inside of a ``try``.
+        """Return ``run`` with handlers for the exceptions of the operation.
 
-        An exception of the operation is raised again in the user's innermost ``try`` or ``with`` block around it,
-        or, in a root frame without such a block, with the traceback of plain Python.
+        An exception is raised again in the user's innermost ``try`` or ``with`` block around the operation.
+        Outside of such a block it leaves the frame with the traceback of plain Python.
         """
         handlers = [(d, level.handler) for d, level in enumerate(self._levels)]
         inside = [(depth, entry) for depth, entry in handlers if entry is not None]

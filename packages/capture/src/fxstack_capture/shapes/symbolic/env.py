@@ -207,8 +207,8 @@ class CaptureShapeEnv(ShapeEnv):
     def demand_words(self, expr: sympy.Basic, may_grow: Callable[[sympy.Symbol], bool]) -> bool:
         """Whether graphs, whose integers have 64 bits, can compute ``expr``.
 
-        Asked for each symbolic integer that enters the graph. If ``may_grow`` is true for one of its symbols,
-        guard that the sums, products and powers in ``expr`` fit.
+        Asked before a node of the graph computes ``expr``. If ``may_grow`` is true for one of its symbols, guard
+        that the sums, products and powers in ``expr`` fit.
         """
         if self.depends_on_drawn(expr):
             return True
