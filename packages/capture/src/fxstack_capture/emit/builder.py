@@ -28,7 +28,9 @@ class Builder:
         self._constants: dict[int, tuple[str, object]] = {}
         self._counter = 0
         self.loads: list[ast.stmt] = []
+        """The statements before the graph, which read every value that has a source."""
         self.body: list[ast.stmt] = []
+        """The statements after the graph."""
 
     def fresh(self, hint: str) -> str:
         """Return a name that neither the user's code nor the replacement uses, for example ``_out0_3`` for the

@@ -52,7 +52,9 @@ class Inputs:
     """
 
     name: str
+    """The name of the local variable."""
     sources: tuple[Source, ...]
+    """The source of each item of the tuple."""
 
     @property
     def text(self) -> str:
@@ -67,8 +69,11 @@ class Emitted:
 
     code: CodeType
     tree: ast.FunctionDef | None = None
+    """The syntax tree of the replacement, for its text; None if the replacement has no text."""
     names: tuple[tuple[str, object], ...] = ()
+    """The constants of the replacement with their names."""
     inputs: Inputs | None = None
+    """The inputs that the guard check stores in the frame, or None."""
 
     @property
     def text(self) -> str:
@@ -89,16 +94,20 @@ class Draft:
 
     captured: CapturedCode | None
     original: CodeType
+    """The code that the replacement replaces: the user's, or that of a resume function."""
     builder: Builder
     before: tuple[ast.stmt, ...]
+    """The statements before the call of the graph."""
     graph_call: Callable[[ast.expr], ast.stmt]
     """Returns the statement that calls the graph, given the expression of the compiled graph, which only
     ``complete`` has.
     """
     after: tuple[ast.stmt, ...]
+    """The statements after the call of the graph, including the end of the frame."""
     line: int
     """The line of the replacement in tracebacks."""
     inputs: Inputs | None = None
+    """The inputs that the guard check stores in the frame, or None if the replacement reads them itself."""
     has_effects: bool = False
     """Whether the replacement changes objects of the program after the graph."""
 

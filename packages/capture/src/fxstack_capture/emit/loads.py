@@ -28,6 +28,7 @@ class Loads:
         self._builder = builder
         self.frame = frame
         self._known: dict[s.Source, ast.expr] = {}
+        """The expression of each source that was read."""
 
     def expr(self, source: s.Source) -> ast.expr:
         """Return a name or a cheap expression for the value that ``source`` has at the start of the frame.

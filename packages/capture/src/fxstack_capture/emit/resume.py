@@ -81,17 +81,17 @@ class ResumePoint:
 
 @dataclass(frozen=True, slots=True)
 class Callee:
-    """The inlined call that a frame waits for, made by the instruction at ``offset`` of the caller.
-
-    ``user`` and ``point`` say where the callee continues. ``namespace`` has the callee's globals.
-    """
+    """The inlined call that a frame waits for. ``namespace`` has the callee's globals."""
 
     user: CodeType
+    """The code of the callee that the user wrote."""
     namespace: dict[str, object] = field(compare=False, repr=False)
     namespace_id: int
     """The id of ``namespace``, for comparisons: dictionaries have no hash."""
     point: ResumePoint
+    """Where the callee continues."""
     offset: int
+    """The caller's instruction, as offset in the caller's bytecode."""
     results: tuple[bool, ...]
     """The values that the instruction leaves: True for a NULL, False for the value of the call."""
     has_result: bool

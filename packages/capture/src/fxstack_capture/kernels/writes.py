@@ -64,9 +64,11 @@ class Operation:
     """One operation. Integers identify values and blocks."""
 
     name: str
+    """The name in TTIR, such as ``tt.store``."""
     operands: tuple[int, ...]
     """The ids of the values that the operation gets."""
     results: tuple[int, ...]
+    """The ids of the values that the operation returns."""
     regions: tuple[int, ...]
     """The regions inside of the operation: loop bodies, branches, the body of a function."""
     region: int | None
@@ -85,6 +87,7 @@ class Code:
     """A module: its operations, innermost first, and the block arguments of each region, in order."""
 
     operations: list[Operation] = field(default_factory=list)
+    """The operations, inner operations before outer operations."""
     blocks: dict[int, dict[int, tuple[int, ...]]] = field(default_factory=lambda: defaultdict(dict))
     """By region, then by block: the arguments of the block."""
 

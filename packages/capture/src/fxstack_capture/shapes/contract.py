@@ -34,7 +34,9 @@ class Solved:
     """The value of a named dimension in one call. ``_check_named`` finds it from the sizes of the arguments."""
 
     root: Root
+    """The named dimension with its range."""
     value: int
+    """The value of the name in this call, for example 4 for ``2*b`` and a size of 8."""
     seen: str
     """The size that gave the value, for messages: ``x.size(0)``."""
     low: int
@@ -73,7 +75,9 @@ class _Path:
     """The path to a value in the arguments: a name for messages, and the source if the tracer has one."""
 
     name: str
+    """The path in the program's notation, for messages: ``x[0]``."""
     source: Source | None
+    """The source of the value, or None if no source describes the path."""
 
     def item(self, index: int) -> _Path:
         """Return the path to the item ``index`` of this value."""

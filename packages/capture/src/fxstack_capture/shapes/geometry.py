@@ -43,6 +43,7 @@ class NamedSymbol:
     """The symbol of a named dimension of a contract. ``contract_checks`` compares the two."""
 
     symbol: sympy.Symbol
+    """The symbol in ShapeEnv, which stands for the name and not for a size."""
     number: torch.SymInt
     """The symbol as a number of the trace."""
     solved: Solved

@@ -69,13 +69,13 @@ _DUCK = SizePlan(Kind.DUCK)
 
 @dataclass(frozen=True, slots=True)
 class TensorPlan:
-    """The decisions about one tensor, with one entry per dimension.
-
-    ``Geometry.tensor`` carries them out. A stride is a number, ``Inferred``, or ``DYNAMIC``.
-    """
+    """The decisions about one tensor, with one entry per dimension. ``Geometry.tensor`` carries them out."""
 
     sizes: tuple[SizePlan, ...]
     strides: tuple[object, ...]
+    """For each dimension: the number of a constant stride, ``Inferred`` for a stride that follows from a size, or
+    ``DYNAMIC``.
+    """
     offset_dynamic: bool
     """Whether the storage offset is symbolic."""
 

@@ -93,6 +93,7 @@ class SlotSet(Effect):
     """``owner.__dict__[name].__set__(target, value)``: a ``__slots__`` member."""
 
     owner: type
+    """The class whose ``__slots__`` has the member."""
     name: str
     value: Any
 
@@ -134,7 +135,10 @@ class ClassDelete(Effect):
 
 @dataclass(frozen=True, slots=True)
 class Call(Effect):
-    """A real call ``target(*args, **kwargs)`` whose result is dropped, for example a deferred log message."""
+    """A real call ``target(*args, **kwargs)`` whose result is dropped, for example a deferred log message.
+
+    ``target`` is the source of the callable.
+    """
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]

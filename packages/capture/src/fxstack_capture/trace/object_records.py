@@ -59,6 +59,7 @@ class ConsumedIterator:
         self.obj = obj
         self.source = source
         self.taken = 0
+        """Number of items that the trace has taken directly."""
         self.ended = False
         """Whether the trace has reached the end.
 

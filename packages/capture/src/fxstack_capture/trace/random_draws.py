@@ -28,6 +28,7 @@ class Draw:
 
     function: Callable[..., Any]
     generator: Source
+    """The source of the random generator, for example of ``random.Random``."""
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     result: Source

@@ -64,21 +64,20 @@ class Construction:
 
     made: torch.Tensor
     function: Callable[..., Any]
+    """The maker, such as ``Tensor._make_wrapper_subclass``."""
     arguments: tuple[Any, ...]
     keywords: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class CapturedCode:
-    """A finished graph, as ``TorchSide.finish`` returns it.
-
-    ``example_inputs`` has the fake or SymInt of each placeholder.
-    """
+    """A finished graph, as ``TorchSide.finish`` returns it."""
 
     graph_module: GraphModule
     inputs: tuple[Source, ...]
     """The source of each placeholder, in order."""
     example_inputs: tuple[Any, ...]
+    """The fake, or the SymInt or SymFloat, of each placeholder."""
     overrides_classes: bool = False
     """Whether inputs or values have classes with ``__torch_function__``.
 
@@ -154,6 +153,7 @@ class StoppedFrame:
     namespace: dict[str, object]
     """The globals of the function."""
     offset: int
+    """The offset of the instruction in the bytecode of ``code``, prefixes included."""
     stack: tuple[Any, ...]
     """The values on the stack, and ``NULL``. A call instruction has already popped its operands."""
     local_values: dict[str, Any]
@@ -204,6 +204,7 @@ class Link:
     """
 
     made: Any = NOTHING
+    """The object that the call makes, for example the instance while ``__init__`` runs; else ``NOTHING``."""
 
 
 RETURNED = Link()

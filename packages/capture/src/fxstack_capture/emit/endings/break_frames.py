@@ -30,11 +30,14 @@ class Level:
     """
 
     state: StoppedFrame
+    """The stopped frame: its stack, variables and cells."""
     user: CodeType
     flow: Flow
+    """The instructions of ``user`` and their live variables."""
     op: Op
     """The first part (a prefix or the instruction itself) of ``step``, where the frame stopped."""
     step: Step
+    """The whole operation at which the frame stopped, with its exits."""
     slots: tuple[Slot, ...]
     """The kind of each stack value."""
     taken: int

@@ -108,11 +108,13 @@ class _Values:
     """Expressions for the parts of a frame: stack, variables and cells by name, and the globals."""
 
     stack: list[_Item]
+    """The kind and the expression of each stack value, the bottom first."""
     variables: dict[str, ast.expr]
     cells: dict[str, ast.expr]
     first: list[ast.expr]
     """The first argument, if the resume function gets it both directly and in its cell."""
     namespace: ast.expr
+    """The expression of the globals."""
 
     @property
     def closure(self) -> list[ast.expr]:

@@ -22,15 +22,14 @@ from fxstack_interchange.locations.located_errors import locate_traceback, stack
 
 @dataclass(frozen=True, slots=True)
 class GraphErrors:
-    """One way to leave a graph that fails.
-
-    It has three groups of statements. They are the statements ``before`` the graph call, the ``handler`` of a
-    ``try`` around the call, and the ``checks`` after the call.
-    """
+    """One way to leave a graph that fails."""
 
     handler: ast.ExceptHandler
+    """The handler of a ``try`` around the call of the graph."""
     before: tuple[ast.stmt, ...] = ()
+    """The statements before the call."""
     checks: tuple[ast.stmt, ...] = ()
+    """The statements that test the assumptions after the call."""
 
     def guarded(self, graph_call: ast.stmt) -> ast.stmt:
         """Return the graph call inside of a ``try`` with the handler."""

@@ -28,6 +28,7 @@ class Step:
     """One operation with its prefixes, changed so that the operation leaves no NULL on the stack."""
 
     ops: tuple[Op, ...]
+    """The prefixes and the operation, which is the last."""
     takes: int
     """Number of values that the operation pops."""
     exits: tuple[Exit, ...]

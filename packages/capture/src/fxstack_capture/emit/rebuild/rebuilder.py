@@ -38,12 +38,20 @@ class Rebuilder:
         self.early = early
         self._rule_for = rule_for
         self.outputs: list[Any] = []
+        """The tensors and symbolic numbers that the graph returns, in order."""
         self.result = builder.fresh("out")
+        """The name of the variable that holds the outputs of the graph."""
         self._output_of: dict[Any, ast.expr] = {}
+        """By the id of a tensor, or by type and expression of a number: the expression of its output."""
         self._known: dict[int, ast.expr] = {}
+        """By the id of an object: its expression."""
         self._keep: list[object] = []
         self._open: dict[int, Callable[[], ast.expr] | None] = {}
+        """Objects that are being rebuilt, by id, with the function that makes the object empty; None if there is
+        none.
+        """
         self._fills: list[Callable[[], None]] = []
+        """Functions that emit the contents of objects that were made empty (``finish``)."""
 
     def expr(self, obj: Any) -> ast.expr:
         """Return a name or literal for ``obj``, any object of the trace.

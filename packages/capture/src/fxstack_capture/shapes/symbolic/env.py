@@ -117,6 +117,7 @@ class CaptureShapeEnv(ShapeEnv):
     settings: Any
     """Torch's frozen record of settings."""
     _resimplify_floor_div_axioms: bool
+    """Whether ShapeEnv has learned since the last query that a number is divisible. Set by ShapeEnv."""
 
     def __init__(
         self, user_stack: Callable[[], UserStack], *, asserts_signs: bool = True, **settings: object
@@ -149,7 +150,10 @@ class CaptureShapeEnv(ShapeEnv):
         self._needs_scalar_outputs = False
         """Whether the trace has called ``item()`` of a tensor."""
         self.asserts_signs = asserts_signs
-        """Whether the graph asserts that the base of a power is not negative, or ends there."""
+        """Whether the graph asserts that the base of a power is not negative.
+
+        If False, the graph ends before the power.
+        """
         self.drawn: set[sympy.Symbol] = set()
         """Numbers that differ from run to run. No decision may depend on them."""
 

@@ -71,6 +71,7 @@ class Computed:
 
     operation: Operation
     operands: tuple[Operand, ...]
+    """Expressions for symbolic operands, and plain numbers for constants."""
 
 
 class ComputedSource(TorchSource):
