@@ -99,9 +99,7 @@ class Draft:
     before: tuple[ast.stmt, ...]
     """The statements before the call of the graph."""
     graph_call: Callable[[ast.expr], ast.stmt]
-    """Returns the statement that calls the graph, given the expression of the compiled graph, which only
-    ``complete`` has.
-    """
+    """Returns the statement that calls the graph. The argument is the expression of the compiled graph."""
     after: tuple[ast.stmt, ...]
     """The statements after the call of the graph, including the end of the frame."""
     line: int
@@ -112,7 +110,11 @@ class Draft:
     """Whether the replacement changes objects of the program after the graph."""
 
     def complete(self, graph: Callable[..., Any] | None) -> Emitted:
-        """Return the replacement that calls ``graph``, the compiled graph; None for a draft without a graph."""
+        """Return the finished replacement.
+
+        ``graph`` is the compiled graph, or None for a draft without a graph. The driver calls this after it has
+        compiled the graph.
+        """
         middle = [] if graph is None else [self.graph_call(self.builder.constant(graph, "graph"))]
         statements = [*self.before, *middle, *self.after]
         inputs = None if graph is None else self.inputs

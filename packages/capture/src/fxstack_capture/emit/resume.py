@@ -41,7 +41,7 @@ class Slot(Enum):
     VALUE = "value"
     NULL = "null"
     HANDLED = "handled"
-    """The value from which an ``except`` block restores the exception state.
+    """The value from which an ``except`` block restores the exception state when it ends.
 
     The argument carries the exception that the block handles.
     """

@@ -50,7 +50,7 @@ class Scalar:
 
     @calls_program
     def settle(self) -> Any:
-        """Return the scalar as a constant, with a guard. Each use calls this that has no symbolic result."""
+        """Return the scalar as a constant, with a guard. Called by each use that has no symbolic result."""
         if not self._concrete:
             self.trace.torch.specialize(self.number)
             self._concrete = True

@@ -39,7 +39,7 @@ class Arrays(Protocol):
     has_scalars: bool
     """Whether the trace has NumPy scalars whose number is dynamic.
 
-    Only then operators look for them among their operands.
+    Operators look for such scalars among their operands only if this is true.
     """
 
     def about(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -89,8 +89,7 @@ class AssumedTruths(Protocol):
     handled_calls: dict[tuple[tuple[int, int], ...], tuple[int, int]]
     """By the blocks around them: the calls that may raise for tensor data where the program handles errors.
 
-    The value has the numbers of the first and the last such call. If the graph may fall back, ``HandledError``
-    reports them.
+    The value has the numbers of the first and the last such call, counted from the start of the graph.
     """
 
     @property
@@ -109,7 +108,8 @@ class AssumedTruths(Protocol):
     def retractable(self) -> bool:
         """Whether a graph that ran or raised leaves no side effects once torch's state is restored.
 
-        Only then the frame can run again in plain Python (``emit.endings.fallback``).
+        The fallback to eager (``emit.endings.fallback``), which runs the frame again in plain Python, requires
+        this.
         """
 
     @property
@@ -238,9 +238,10 @@ class TorchSide(Protocol):
         """Call ``torch.nn.Parameter(data, requires_grad)`` in the trace. The rule of ``Parameter`` calls this."""
 
     def function_of(self, fn: Callable[[Any], Any], number: Any) -> Any:
-        """Return the result of ``fn``, a C function without effects such as ``math.sqrt``, for a symbolic number,
-        or None. The result is a further input of the graph, which the replacement code computes before the graph
-        runs. It is None unless the number comes from one input.
+        """Return the result of ``fn`` for a symbolic number as a further input of the graph; None if not possible.
+
+        ``fn`` is a C function without effects, such as ``math.sqrt``. The replacement code computes the result
+        before the graph runs. This is possible if the number comes from one input.
         """
 
     def place_of(self, number: Any) -> Source | None:

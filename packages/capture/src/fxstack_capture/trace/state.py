@@ -49,9 +49,10 @@ class Trace:
     torch: TorchSide
     interp: Interpreter
     for_entry: bool = True
-    """Whether the replacement becomes an entry, and does not only give a graph (``capture``, ``export``).
+    """Whether the replacement becomes an entry.
 
-    The guards of an entry also read the inputs of the graph.
+    False for ``capture`` and ``export``, which need only the graph. The guards of an entry also read the inputs of
+    the graph.
     """
     contract: Bound | None = None
     """The shape contract of the arguments, or None."""

@@ -47,8 +47,8 @@ class Rebuilder:
         """By the id of an object: its expression."""
         self._keep: list[object] = []
         self._open: dict[int, Callable[[], ast.expr] | None] = {}
-        """Objects that are being rebuilt, by id, with the function that makes the object empty; None if there is
-        none.
+        """By id of an object that is being rebuilt: the function that makes it empty, or None if it cannot start
+        empty.
         """
         self._fills: list[Callable[[], None]] = []
         """Functions that emit the contents of objects that were made empty (``finish``)."""
