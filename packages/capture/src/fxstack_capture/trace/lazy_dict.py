@@ -244,9 +244,9 @@ class LazyDict:
         self.known[key] = full[key] = value
 
     def _expand_object(self, index: int, key: object, original_value: object, full: dict[Any, Any]) -> None:
-        """Wrap an item whose key is an object with a proxy.
+        """Wrap an item whose key is an object with a proxy, and store it in ``known`` and ``full``.
 
-        Its ``__hash__``, which may be the program's, is interpreted.
+        The interpreter runs the ``__hash__`` of the key, which may be the program's.
         """
         objects = self.objects
         proxy = objects.enter(key, KeyAt(self.source, index))

@@ -89,7 +89,7 @@ class AssumedTruths(Protocol):
     handled_calls: dict[tuple[tuple[int, int], ...], tuple[int, int]]
     """By the blocks around them: the calls that may raise for tensor data where the program handles errors.
 
-    The value has the numbers of the first and the last such call, counted from the start of the graph.
+    The value has the numbers of the first and the last such call. Calls that may raise are numbered from 1.
     """
 
     @property

@@ -35,8 +35,9 @@ class Draw:
 
 
 def _copy_of(generator: Any) -> Any:
-    """Return a generator of the same kind in the same state, for example values that leave the real generator as
-    it is.
+    """Return a generator of the same kind in the same state.
+
+    Example values come from the copy, because the real generator must not advance while tracing.
     """
     if isinstance(generator, np.random.RandomState):
         numbers = np.random.RandomState()

@@ -101,7 +101,7 @@ class CapturedCode:
     demands: Callable[[], Iterable[tuple[Source, Check, tuple[tuple[str, int, str], ...]]]] = tuple
     """Returns the present guards on symbolic sizes: source, check and the user's stack.
 
-    Asked again after the backend has run, since a backend that traces the graph again may add guards.
+    Called after the backend has run, since a backend that traces the graph again may add guards.
     """
 
 

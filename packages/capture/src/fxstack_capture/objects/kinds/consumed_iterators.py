@@ -358,7 +358,10 @@ def add(objects: Objects, obj: object, source: Source) -> None:
 
 
 def enter(objects: Objects, obj: Any, source: Source) -> Consumed:
-    """Wrap an iterator that another iterator reads, and return its record. Raises GraphBreak if it cannot be read."""
+    """Wrap an iterator that another iterator reads, and return its ``Consumed``.
+
+    Raises GraphBreak if it cannot be read.
+    """
     objects.enter(obj, source)
     consumed = objects.iterators.get(id(obj))
     if consumed is None:

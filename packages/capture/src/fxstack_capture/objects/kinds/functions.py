@@ -18,7 +18,7 @@ from fxstack_capture.trace.state import Objects
 def parts(objects: Objects, fn: FunctionType) -> Parts:
     """Return the defaults and the closure of a function as objects of the trace.
 
-    Called by ``Objects.function_parts`` until the parts are cached; parts of new functions are not.
+    ``Objects.function_parts`` calls this once for a function from outside, and at each call of a new function.
     """
     if objects.is_new(fn):
         # Do not cache the parts of a new function: the program may change the defaults.

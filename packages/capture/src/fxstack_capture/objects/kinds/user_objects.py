@@ -38,9 +38,10 @@ Handler = Callable[[Objects, Any, Source], Any]
 
 
 def handler(cls: type) -> Handler | None:
-    """Return the function that wraps instances of ``cls``; None if their state cannot be read.
+    """Return the function that wraps instances of ``cls``.
 
-    They are then opaque.
+    Return None if the state of instances cannot be read. The caller then wraps them as opaque objects or
+    iterators.
     """
     base, _ = native_new(cls)
     if not may_be_bare(cls):

@@ -179,9 +179,9 @@ class ClassReads:
             self.reads.setdefault(cls, {})
 
     def note_special_methods(self, cls: type) -> None:
-        """Guard the special methods of ``cls``.
+        """Guard the special methods of ``cls``, since C code looks them up on the type.
 
-        Called before C code runs on an instance, since C code looks them up on the type.
+        Called before C code reads an instance.
         """
         if cls in self.noted:
             return

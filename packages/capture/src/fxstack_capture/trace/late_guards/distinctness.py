@@ -20,7 +20,7 @@ from fxstack_capture.trace.registry import Entry, Registry
 class Distinctions:
     """Objects that the program wrote to, compared or identified in one trace.
 
-    ``varies`` says of an object that is its own proxy whether the next call may have another object there.
+    ``varies`` says of an object that is its own proxy whether the next call may have another object in its place.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Distinctions:
             self.identified[id(obj)] = entry
 
     def _varies(self, entry: Entry | None) -> bool:
-        """Whether another call may have another object there.
+        """Whether another call may have another object in place of the entry's original.
 
         False for None, which stands for an object made in the trace.
         """
