@@ -85,7 +85,10 @@ class Break(_Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class FailedGuard(_Record):
-    """A guard that failed: the demanded and the found value of ``source``, and the line that needed the guard."""
+    """A guard that failed: what it demands of ``source`` and what it found, as phrases, and the line that needed it.
+
+    For example ``demanded`` is "must be of type int" and ``found`` is "it is 3".
+    """
 
     source: str
     demanded: str

@@ -18,17 +18,24 @@ _MARK = "\0fxstack constant "
 
 
 class Builder:
-    """The names and statements of one replacement."""
+    """The names and statements of one replacement.
+
+    ``taken`` are the names of the user's variables, which stay free.
+    """
 
     def __init__(self, taken: Iterable[str]) -> None:
         self._taken = set(taken)
         self._constants: dict[int, tuple[str, object]] = {}
         self._counter = 0
         self.loads: list[ast.stmt] = []
+        """The statements before the graph, which read every value that has a source."""
         self.body: list[ast.stmt] = []
+        """The statements after the graph."""
 
     def fresh(self, hint: str) -> str:
-        """Return a name that neither the user's code nor the replacement uses."""
+        """Return a name that neither the user's code nor the replacement uses, for example ``_out0_3`` for the
+        hint ``out0``.
+        """
         stem = "".join(c if c.isalnum() else "_" for c in hint)[:40].strip("_") or "value"
         while True:
             self._counter += 1
@@ -38,7 +45,10 @@ class Builder:
                 return name
 
     def constant(self, value: Any, hint: str) -> ast.expr:
-        """Return an expression for any object: a literal, or a name bound to the object at the top."""
+        """Return an expression for any object: a literal, or a name that the replacement assigns at its top.
+
+        ``hint`` becomes part of the name.
+        """
         if type(value) in PYTHON_LITERALS:
             return ast.Constant(value)
         name = self._constants.get(id(value))
@@ -47,9 +57,9 @@ class Builder:
         return load(name[0])
 
     def assign(self, section: list[ast.stmt], value: ast.expr, hint: str) -> ast.expr:
-        """Append a statement that evaluates ``value`` once to ``section``.
+        """Append a statement to ``section`` (``loads`` or ``body``) that evaluates ``value`` once.
 
-        Return the name that holds the result.
+        Return the name that holds the result. ``hint`` becomes part of the name.
         """
         name = self.fresh(hint)
         section.append(ast.Assign([store(name)], value))
@@ -60,7 +70,10 @@ class Builder:
         self.body.append(ast.Expr(value))
 
     def constants(self) -> tuple[list[ast.stmt], dict[str, object]]:
-        """Return the assignments at the top, and the object for each mark in them."""
+        """Return the assignments at the top, and by mark the object that it stands for.
+
+        An assignment has a mark, a text that ``compile_replacement`` replaces by the object in the compiled code.
+        """
         statements: list[ast.stmt] = []
         marks: dict[str, object] = {}
         for index, (name, value) in enumerate(self._constants.values()):
@@ -70,7 +83,7 @@ class Builder:
         return statements, marks
 
     def named_constants(self) -> dict[str, object]:
-        """Return the names bound at the top and their values, for messages."""
+        """Return the names that are assigned at the top with their objects, for the printed text of a replacement."""
         return dict(self._constants.values())
 
 
@@ -100,12 +113,12 @@ def item(value: ast.expr, key: ast.expr) -> ast.expr:
 
 
 def stored_names(statements: Iterable[ast.stmt]) -> set[str]:
-    """Return the names that the statements assign."""
+    """Return the names of the variables that the statements assign."""
     return {name for name, context in _names(statements) if isinstance(context, ast.Store)}
 
 
 def loaded_names(statements: Iterable[ast.stmt]) -> set[str]:
-    """Return the names that the statements read."""
+    """Return the names of the variables that the statements read."""
     return {name for name, context in _names(statements) if isinstance(context, ast.Load)}
 
 
@@ -118,7 +131,7 @@ def _names(statements: Iterable[ast.stmt]) -> Iterator[tuple[str, ast.expr_conte
 
 
 def drop(names: Iterable[str]) -> list[ast.stmt]:
-    """Return a statement that releases the values of variables. Some of the variables may be unbound."""
+    """Return the statements that release the values of variables, some of which may be unbound."""
     targets: list[ast.expr] = [store(name) for name in names]
     # Assigning None works for an unbound variable, too; ``del`` raises an error.
     return [ast.Assign(targets, ast.Constant(None))] if targets else []

@@ -29,9 +29,9 @@ def signature_of(code: CodeType) -> ast.arguments:
 
 
 def function_definition(code: CodeType, builder: Builder, statements: list[ast.stmt]) -> ast.FunctionDef:
-    """Return the replacement as a syntax tree.
+    """Return the replacement of ``code`` as a syntax tree: a function with the same parameters.
 
-    ``ast.unparse`` prints the tree; ``_locate`` makes it compilable.
+    ``ast.unparse`` can print the tree. ``_locate`` makes it compilable.
     """
     constants, _ = builder.constants()
     scope: list[ast.stmt] = [ast.Nonlocal(list(code.co_freevars))] if code.co_freevars else []
@@ -50,9 +50,10 @@ def _define(name: str, signature: ast.arguments, body: list[ast.stmt]) -> ast.Fu
 def compile_replacement(
     code: CodeType, builder: Builder, statements: list[ast.stmt], line: int, first_local: str | None = None
 ) -> tuple[CodeType, ast.FunctionDef]:
-    """Compile the replacement for ``code`` on line ``line`` of the user's file. Return the code and its tree.
+    """Compile the replacement for ``code`` on line ``line`` of the user's file.
 
-    ``first_local`` becomes the first local variable after the arguments.
+    Return the code and its tree. ``first_local`` becomes the first local variable after the arguments. The guard
+    check stores the inputs of the graph there.
     """
     definition = function_definition(code, builder, statements)
     if first_local is not None:  # the compiler numbers variables in the order of their first use
@@ -101,7 +102,10 @@ def _locate(node: ast.AST, line: int) -> None:
 
 
 def text_of(definition: ast.FunctionDef, names: Iterable[tuple[str, object]]) -> str:
-    """Return the replacement as Python-like text, with a comment for each constant."""
+    """Return the replacement as Python-like text, with a comment for each constant.
+
+    Shown to users and in traces. ``names`` are the constants with their names.
+    """
     lines = [f"# {name} = {_short(value)}" for name, value in names]
     visible = _define(definition.name, definition.args, [])
     marks = {name for name, _ in names}
@@ -119,7 +123,10 @@ def _binds(statement: ast.stmt, names: set[str]) -> bool:
 
 
 def _only_names(statement: ast.stmt) -> bool:
-    """Return whether the statement only reads a variable, which has no effect that a reader needs to see."""
+    """Return whether the statement only reads a variable.
+
+    ``text_of`` hides such a statement, because it has no effect.
+    """
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Name)
 
 

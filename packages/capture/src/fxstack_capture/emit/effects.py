@@ -19,7 +19,7 @@ Statements = list[ast.stmt]
 
 
 class Replay:
-    """Collect the writes of a trace (``prepare...``) and return their statements (``statements``).
+    """The writes of a trace, which ``prepare...`` collects and ``statements`` returns.
 
     ``prepare`` emits the construction of the values first, so that the statements are only the writes.
     """
@@ -29,7 +29,9 @@ class Replay:
         self._writes: Statements = []
 
     def prepare(self, effects: Iterable[r.Effect], redo: Iterable[tuple[Any, tuple[Any, ...]]]) -> None:
-        """Prepare the side effects, then the calls ``redo``, which restore torch's global state."""
+        """Prepare the side effects, then the calls ``redo`` (function, arguments), which set torch's state as the
+        program left it.
+        """
         for effect in effects:
             target = self._rebuilder.loads.expr(effect.target)
             kind = self._rebuilder.loads.kind_of(effect.target)
@@ -40,9 +42,9 @@ class Replay:
             self._writes.append(ast.Expr(call(fn, *values)))
 
     def prepare_attributes(self, writes: Iterable[Any]) -> None:
-        """Prepare assignments to attributes of tensors (``AttributeWrite``) that are visible outside.
-
-        A write may make another tensor visible, so the method repeats until it adds no write.
+        """Prepare those assignments to attributes of tensors (``AttributeWrite``) that are visible outside of the
+        frame. A value that is assigned may make another tensor visible, so the method repeats until it adds no
+        write.
         """
         waiting = list(writes)
         while True:
@@ -56,7 +58,7 @@ class Replay:
     def prepare_tracebacks(self, entries: Iterable[Any]) -> None:
         """Prepare the new traceback entries of exceptions from outside that the trace raised.
 
-        ``entries`` are the entries of the object model's registry.
+        ``entries`` are the entries of the object model's registry (``trace.registry.Entry``).
         """
         for entry in entries:
             if not isinstance(entry.proxy, BaseException) or entry.proxy is entry.original:
@@ -99,12 +101,14 @@ def _tuple(rebuilder: Rebuilder, values: Iterable[Any]) -> ast.expr:
 
 
 def _dict_class(kind: type) -> Any:
-    """Return the builtin class whose methods change the dictionary without code of a subclass."""
+    """Return the builtin class whose methods change a dictionary of class ``kind`` without running code of a
+    subclass.
+    """
     return OrderedDict if issubclass(kind, OrderedDict) else dict
 
 
 def _dict_set(rebuilder: Rebuilder, e: r.DictSet, target: ast.expr, kind: type) -> Statements:
-    """Replay ``d[key] = value``. A subclass of dict is changed by the builtin method, so that no override runs."""
+    """Replay ``d[key] = value``. The builtin method changes a subclass of dict, so that no override runs."""
     key, value = rebuilder.expr(e.key), rebuilder.expr(e.value)
     if kind is dict:
         return [ast.Assign([ast.Subscript(target, key, ast.Store())], value)]
@@ -112,7 +116,7 @@ def _dict_set(rebuilder: Rebuilder, e: r.DictSet, target: ast.expr, kind: type) 
 
 
 def _dict_delete(rebuilder: Rebuilder, e: r.DictDelete, target: ast.expr, kind: type) -> Statements:
-    """Replay ``del d[key]``. A subclass of dict is changed by the builtin method, so that no override runs."""
+    """Replay ``del d[key]``. The builtin method changes a subclass of dict, so that no override runs."""
     key = rebuilder.expr(e.key)
     if kind is dict:
         return [ast.Delete([ast.Subscript(target, key, ast.Del())])]
@@ -187,3 +191,7 @@ _WRITERS: dict[type, Callable[[Rebuilder, Any, ast.expr, type], Statements]] = {
     r.ClassDelete: lambda rb, e, to, _: _call_statement(rb, type.__delattr__, to, ast.Constant(e.name)),
     r.Call: _call,
 }
+"""Maps each class of effect to the function that returns its statements.
+
+The function gets the rebuilder, the effect, the expression of the target, and the class of the target.
+"""

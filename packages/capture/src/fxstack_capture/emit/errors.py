@@ -6,7 +6,8 @@ from __future__ import annotations
 class CannotRebuildError(Exception):
     """Raised if a value leaves the trace and replacement code cannot rebuild the value.
 
-    ``made_at`` is the step of the root frame that made the value, or None. The graph can end at this step.
+    ``made_at`` is the step of the root frame that made the value (``Interpreter.root_step``), or None. The driver
+    then ends the graph before this step in the next attempt.
     """
 
     def __init__(self, detail: str, made_at: int | None = None) -> None:
@@ -18,9 +19,13 @@ class CannotRebuildError(Exception):
 class CycleError(Exception):
     """Raised if an immutable object contains itself.
 
-    The caller makes mutable objects empty and fills the objects later.
+    ``with_cycles`` then writes the draft again. Mutable objects are made empty and filled later.
     """
 
 
 class CannotResumeError(Exception):
-    """Raised if no resume function can continue a frame from its stop. The message gives the reason."""
+    """Raised if no resume function can continue a frame from its stop.
+
+    The message gives the reason. The driver decides how the frame is traced instead
+    (``driver.attempts.outcomes``).
+    """

@@ -46,10 +46,15 @@ from fxstack_capture.trace.state import Trace
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The inputs of the graph. The guard check stores the inputs in a local variable of the frame."""
+    """The inputs of the graph, which the guard check has read.
+
+    It stores them as a tuple in the local variable ``name``.
+    """
 
     name: str
+    """The name of the local variable."""
     sources: tuple[Source, ...]
+    """The source of each item of the tuple."""
 
     @property
     def text(self) -> str:
@@ -60,12 +65,15 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """A replacement, and the data for its text."""
+    """A replacement, and the data for its text: the tree, and the constants with their names."""
 
     code: CodeType
     tree: ast.FunctionDef | None = None
+    """The syntax tree of the replacement, for its text; None if the replacement has no text."""
     names: tuple[tuple[str, object], ...] = ()
+    """The constants of the replacement with their names."""
     inputs: Inputs | None = None
+    """The inputs that the guard check stores in the frame, or None."""
 
     @property
     def text(self) -> str:
@@ -80,24 +88,33 @@ class Emitted:
 class Draft:
     """A replacement without its compiled graph.
 
-    ``captured`` is None if the trace captured no torch operation and the graph has no output.
+    The driver compiles the graph and calls ``complete``. ``captured`` is None if the trace captured no torch
+    operation and the graph has no output.
     """
 
     captured: CapturedCode | None
     original: CodeType
+    """The code that the replacement replaces: the user's, or that of a resume function."""
     builder: Builder
     before: tuple[ast.stmt, ...]
+    """The statements before the call of the graph."""
     graph_call: Callable[[ast.expr], ast.stmt]
-    """Returns the statement that calls the graph. The compiled graph exists only when ``complete`` runs."""
+    """Returns the statement that calls the graph. The argument is the expression of the compiled graph."""
     after: tuple[ast.stmt, ...]
+    """The statements after the call of the graph, including the end of the frame."""
     line: int
     """The line of the replacement in tracebacks."""
     inputs: Inputs | None = None
+    """The inputs that the guard check stores in the frame, or None if the replacement reads them itself."""
     has_effects: bool = False
     """Whether the replacement changes objects of the program after the graph."""
 
     def complete(self, graph: Callable[..., Any] | None) -> Emitted:
-        """Return the replacement that calls ``graph``."""
+        """Return the finished replacement.
+
+        ``graph`` is the compiled graph, or None for a draft without a graph. The driver calls this after it has
+        compiled the graph.
+        """
         middle = [] if graph is None else [self.graph_call(self.builder.constant(graph, "graph"))]
         statements = [*self.before, *middle, *self.after]
         inputs = None if graph is None else self.inputs
@@ -107,7 +124,10 @@ class Draft:
 
 
 class FrameWriter:
-    """Writer of one draft. Callers ask ``rebuilder`` for values, then call ``finish``."""
+    """Writer of one draft.
+
+    Callers ask ``rebuilder`` for expressions of values, then call ``finish``. ``early`` is as in ``Rebuilder``.
+    """
 
     def __init__(self, trace: Trace, frame: RealFrame, code: CodeType, early: bool) -> None:
         self.trace = trace
@@ -127,10 +147,10 @@ class FrameWriter:
     def finish(
         self, end: Callable[[FrameWriter], list[ast.stmt]], line: int, released: tuple[str, ...] = ()
     ) -> Draft:
-        """Replay the side effects, then append the statements of ``end``.
+        """Replay the side effects, append the statements of ``end``, and return the draft.
 
-        ``end`` is called when all values are known. ``released`` are arguments that the program has released by
-        then.
+        ``end`` is called when all values are known. ``released`` are the names of arguments that the program has
+        released by then.
         """
         torch_side = self.trace.torch
         self.replay.prepare(diff(self.trace.objects), torch_side.state_delta())
@@ -178,7 +198,10 @@ class FrameWriter:
         )
 
     def _arguments(self, sources: tuple[Source, ...]) -> tuple[Inputs | None, list[ast.expr]]:
-        """Return the arguments of the graph, from the guards, which have read them, or from the frame."""
+        """Return the record of the inputs and the expressions of the graph's arguments.
+
+        The arguments come from the guards if these have read them, else from the frame; the record is then None.
+        """
         if not self.trace.for_entry or not _should_collect(sources):
             return None, [self.loads.expr(source) for source in sources]
         read = tuple(source for source in sources if not _is_drawn(source))
@@ -186,7 +209,9 @@ class FrameWriter:
         return inputs, self._arguments_from_guards(inputs, sources)
 
     def _arguments_from_guards(self, inputs: Inputs, sources: tuple[Source, ...]) -> list[ast.expr]:
-        """Return the arguments of the graph: inputs read by the guards, and numbers drawn by the frame."""
+        """Return the expressions of the graph's arguments: inputs that the guards have read, and numbers drawn by
+        the frame.
+        """
         if len(inputs.sources) == len(sources):
             return [ast.Starred(load(inputs.name), ast.Load())]
         positions = {source: position for position, source in enumerate(inputs.sources)}
@@ -198,10 +223,10 @@ class FrameWriter:
         ]
 
     def _fallback(self) -> list[GraphErrors]:
-        """Return the fallback to eager, if one is needed.
+        """Return the fallback to eager as a list of one, or an empty list if no fallback is needed.
 
-        Raises ``RefusedError`` if a fallback is needed and the graph cannot be retracted. Raises
-        ``HandledError`` if the program may handle an error of the graph.
+        Raises ``RefusedError`` if a fallback is needed and the graph cannot be retracted. Raises ``HandledError``
+        if the program may handle an error of the graph.
         """
         trace, assumptions = self.trace, self.trace.torch.assumptions
         handles = trace.interp.handles
@@ -233,22 +258,26 @@ def _should_collect(sources: tuple[Source, ...]) -> bool:
 
 
 def has_operations(captured: CapturedCode) -> bool:
-    """Return whether the graph does more than return its inputs."""
+    """Return whether the graph does more than return its inputs.
+
+    Without operations and outputs, no graph is compiled.
+    """
     nodes = captured.graph_module.graph.nodes
     return any(node.op not in ("placeholder", "output", "get_attr") for node in nodes)
 
 
 def computes_numbers_only(captured: CapturedCode) -> bool:
-    """Return whether the graph is only arithmetic on Python numbers."""
+    """Return whether the graph is only arithmetic on Python numbers. Such a graph is no reason to compile a frame."""
     # Plain Python computes such numbers faster, and without guards.
     nodes = [node for node in captured.graph_module.graph.nodes if node.op != "output"]
     return all(isinstance(node.meta.get("val"), SYMBOLIC) for node in nodes)
 
 
 def with_cycles(write: Callable[[bool], Draft]) -> Draft:
-    """Write the draft with displays.
+    """Return the draft that ``write`` writes.
 
-    If an immutable object contains itself, write mutable objects empty first.
+    The argument of ``write`` is ``Rebuilder.early``. The first try makes objects by displays. If an immutable
+    object contains itself, the second try makes mutable objects empty first.
     """
     try:
         return write(False)
@@ -261,9 +290,10 @@ def with_cycles(write: Callable[[bool], Draft]) -> Draft:
 
 
 def draft_return(trace: Trace, frame: RealFrame, code: CodeType, value: object) -> Draft:
-    """Return the replacement of a frame that the trace ran to its end."""
+    """Return the replacement of a frame that the trace ran to its end. ``value`` is the object that it returned."""
 
     def write(early: bool) -> Draft:
+        """Return the draft. ``early`` is as in ``Rebuilder``."""
         writer = FrameWriter(trace, frame, code, early)
         result = writer.rebuilder.expr(value)
         return writer.finish(lambda _: [ast.Return(result)], code.co_firstlineno)

@@ -22,9 +22,9 @@ from fxstack_interchange.bytecode import Kind
 
 @dataclass(frozen=True, slots=True)
 class Suspension:
-    """Code of a suspended generator.
+    """Code of a function that makes a suspended generator.
 
-    Its arguments are the stack values, then ``bound``; ``free`` are its free variables.
+    Its arguments are the stack values, then the bound variables. ``free`` are its free variables, in order.
     """
 
     code: CodeType
@@ -34,7 +34,8 @@ class Suspension:
 def suspended_at(user: CodeType, offset: int, slots: tuple[Slot, ...], bound: tuple[str, ...]) -> Suspension:
     """Return the code of a generator function that continues ``user`` at ``offset``.
 
-    ``offset`` is the instruction that runs when the generator receives a value.
+    ``bound`` are the variables with values. ``offset`` is the instruction that runs when the generator receives a
+    value. ``slots`` are the kinds of its stack values.
     """
     body = read(user)
     index = body.at(offset)
@@ -64,7 +65,7 @@ def suspended_at(user: CodeType, offset: int, slots: tuple[Slot, ...], bound: tu
 
 
 def _delegating_prologue(start: list[Op], yield_ops: list[Op], following: Op, sending: Op) -> list[Op]:
-    """Return the prologue for a generator suspended in ``yield from``, before Python 3.12."""
+    """Return the prologue for a generator suspended in ``yield from`` (``sending``), before Python 3.12."""
     # ``throw`` finds the SEND before the yield and, when the inner generator ends, makes the jump of the
     # SEND. ``throw`` reads one byte of the jump distance, so the SEND jumps to a near JUMP_FORWARD.
     landing = build.jump(sending.target)

@@ -19,22 +19,29 @@ _Base = torch_compat.TensorBase
 
 
 class Loads:
-    """Reload values in the ``loads`` section. Every source, and every prefix of a source, is read once."""
+    """Reload values in the ``loads`` section of a replacement.
+
+    Every source, and every prefix of a source, is read once.
+    """
 
     def __init__(self, builder: Builder, frame: RealFrame) -> None:
         self._builder = builder
         self.frame = frame
         self._known: dict[s.Source, ast.expr] = {}
+        """The expression of each source that was read."""
 
     def expr(self, source: s.Source) -> ast.expr:
-        """Return a name or a cheap expression for the value at ``source`` at the start of the frame."""
+        """Return a name or a cheap expression for the value that ``source`` has at the start of the frame.
+
+        The first call for a source emits the read.
+        """
         expression = self._known.get(source)
         if expression is None:
             expression = self._known[source] = _LOADERS[type(source)](self, source)
         return expression
 
     def draw(self, draws: Iterable[Draw]) -> None:
-        """Emit the draws from random generators, in the order of the program."""
+        """Emit the draws from random generators, in the order of the program. ``FrameWriter`` calls this first."""
         for draw in draws:
             # Each draw advances its generator, so the number and the order of the draws are visible to the program.
             function = self.constant(_disable_compile(draw.function), draw.function.__name__)
@@ -46,22 +53,25 @@ class Loads:
             self._known[draw.result] = self.temporary(ast.Call(function, positional, named), draw.result)
 
     def states(self, draws: Iterable[Draw]) -> ast.expr:
-        """Return a name for the states of the generators in ``draws``."""
+        """Emit the read of the states of the generators in ``draws``, before the draws.
+
+        Return the name of the states. The fallback to eager restores the states.
+        """
         generators = dict.fromkeys(draw.generator for draw in draws)
         read = self.constant(runtime.generator_states, "generator_states")
         states = call(read, *map(self.expr, generators))
         return self._builder.assign(self._builder.loads, states, "states")
 
     def constant(self, value: object, hint: str) -> ast.expr:
-        """Return an expression for any object. ``hint`` names the variable."""
+        """Return an expression for any object, as ``Builder.constant``."""
         return self._builder.constant(value, hint)
 
     def temporary(self, value: ast.expr, source: s.Source) -> ast.expr:
-        """Emit the read of ``source`` and return the variable that holds its value."""
+        """Emit ``value``, the expression that reads ``source``, and return the variable that holds the result."""
         return self._builder.assign(self._builder.loads, value, source.name)
 
     def kind_of(self, source: s.Source) -> type:
-        """Return the exact class of the value at ``source`` now.
+        """Return the exact class of the value at ``source`` in the frame that is being compiled.
 
         The guards of the entry demand this class.
         """
@@ -69,7 +79,7 @@ class Loads:
 
 
 def _disable_compile(function: Callable[..., Any]) -> Any:
-    """Wrap ``function`` so that no function that it calls is compiled."""
+    """Return ``function`` as a function during whose call nothing is compiled."""
     return native.Disabled(function) if native.AVAILABLE else function
 
 
@@ -79,7 +89,7 @@ def _local(_: Loads, source: s.Local | s.Free) -> ast.expr:
 
 
 def _free_cell(loads: Loads, source: s.FreeCell) -> ast.expr:
-    """Read the cell of a free variable: the closure of a lambda that reads the variable contains the cell."""
+    """Read the cell of a free variable, from the closure of a lambda that reads the variable."""
     # No expression gives a cell of the running frame. A lambda that reads the variable shares its cell.
     nothing = ast.arguments([], [], None, [], [], None, [])
     closure = attribute(ast.Lambda(nothing, load(source.local)), "__closure__")
@@ -154,9 +164,13 @@ def _key(loads: Loads, source: s.Key) -> ast.expr:
 
 
 def _at(function: Callable[..., Any]) -> Callable[[Loads, Any], ast.expr]:
-    """Return a loader that calls ``function(container, index)``: keys, values and upcoming items by position."""
+    """Return a loader that calls ``function(container, index)``.
+
+    It reads keys, values and upcoming items by position.
+    """
 
     def load_at(loads: Loads, source: s.KeyAt | s.ValueAt | s.Upcoming) -> ast.expr:
+        """Read the part of the container at ``source.index``."""
         getter = loads.constant(function, function.__name__)
         return loads.temporary(call(getter, loads.expr(source.of), ast.Constant(source.index)), source)
 
@@ -181,9 +195,10 @@ def _cell(loads: Loads, source: s.Cell) -> ast.expr:
 
 
 def _tensor_number(method: Callable[..., Any]) -> Callable[[Loads, Any], ast.expr]:
-    """Return a function that reads a size, stride or offset of a tensor."""
+    """Return a loader that reads a size, stride or storage offset of a tensor by ``method``."""
 
     def load_number(loads: Loads, source: Any) -> ast.expr:
+        """Read the number. A size or stride has a dimension as argument."""
         arguments = [] if isinstance(source, s.StorageOffset) else [ast.Constant(source.dim)]
         getter = loads.constant(method, method.__name__)
         return loads.temporary(call(getter, loads.expr(source.of), *arguments), source)
@@ -192,7 +207,7 @@ def _tensor_number(method: Callable[..., Any]) -> Callable[[Loads, Any], ast.exp
 
 
 def _affine(loads: Loads, source: s.Affine) -> ast.expr:
-    """Read the integer ``n`` for which ``scale * n + offset`` equals the number of the source."""
+    """Read the integer ``n`` for which ``scale * n + offset`` equals the number at ``source.of``."""
     shifted = ast.BinOp(loads.expr(source.of), ast.Sub(), ast.Constant(source.offset))
     return loads.temporary(ast.BinOp(shifted, ast.FloorDiv(), ast.Constant(source.scale)), source)
 

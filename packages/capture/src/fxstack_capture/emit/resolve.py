@@ -11,10 +11,10 @@ from fxstack_capture.torch_side.subclasses.suspended_modes import mode_at
 
 
 def resolve(source: Source, frame: RealFrame) -> Any:
-    """Return the object at ``source``."""
+    """Return the object at ``source`` in the frame that is being compiled."""
     return follow(source, frame, _convert)
 
 
 def _convert(source: Converted, value: Any) -> Any:
-    """Apply the conversion of a source. Suspended modes are read from their saved list."""
+    """Return ``source.by(value)``. Torch-function modes, which are suspended, are read from their saved list."""
     return mode_at(value) if source.by is function_mode_at else source.by(value)

@@ -37,12 +37,12 @@ INNER_ARGUMENT = ".inner{}"
 
 
 class Slot(Enum):
-    """The kind of value in one stack slot."""
+    """The kind of value in one stack slot of a stopped frame."""
 
     VALUE = "value"
     NULL = "null"
     HANDLED = "handled"
-    """The value from which an ``except`` block restores the exception state.
+    """The value from which an ``except`` block restores the exception state when it ends.
 
     The argument carries the exception that the block handles.
     """
@@ -59,48 +59,55 @@ class Slot(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ResumePoint:
-    """The point at which a frame continues: an offset in the user's code, the stack values, the bound variables.
-
-    ``raising``: the resume function first raises an exception there, with the stack cut to the depth of the
-    handler. ``callee``: the resume function first finishes an inlined call. ``first``: the user's first
-    argument is in a cell and is also passed as an argument, because ``super()`` reads the first argument.
-    """
+    """The point at which a frame continues. Equal points of a frame share a resume function."""
 
     offset: int
+    """The instruction at which the frame continues, as offset in the user's bytecode."""
     stack: tuple[Slot, ...]
+    """The kinds of the stack values, the bottom first."""
     bound: tuple[str, ...]
+    """The names of the variables that have values and are passed as arguments, in the order of the arguments."""
     raising: bool = False
+    """Whether the resume function first raises an exception at the instruction.
+
+    The stack then has only the values that the handler of the exception keeps.
+    """
     callee: Callee | None = None
+    """The inlined call that the resume function finishes first, or None."""
     first: bool = False
+    """Whether the user's first argument is in a cell and is also passed as an argument, because ``super()`` reads
+    it.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Callee:
-    """The inlined call on which a frame waits, made by the instruction at ``offset`` of the caller.
-
-    ``results`` are the values that the instruction leaves: True for a NULL, False for the value of the call.
-    ``has_result``: the value is already on the stack, and the call must return None (``__init__``).
-    """
+    """The inlined call that a frame waits for. ``namespace`` has the callee's globals."""
 
     user: CodeType
+    """The code of the callee that the user wrote."""
     namespace: dict[str, object] = field(compare=False, repr=False)
     namespace_id: int
     """The id of ``namespace``, for comparisons: dictionaries have no hash."""
     point: ResumePoint
+    """Where the callee continues."""
     offset: int
+    """The caller's instruction, as offset in the caller's bytecode."""
     results: tuple[bool, ...]
+    """The values that the instruction leaves: True for a NULL, False for the value of the call."""
     has_result: bool
+    """Whether the value is already on the stack, and the call must return None (``__init__``)."""
     end: int | None
-    """The offset where the caller continues, without its iterator, if the value ends a loop."""
+    """The offset where the caller continues, without its iterator, if the call ends a ``for`` loop; else None."""
 
     @property
     def inputs(self) -> int:
-        """Number of values that the callee needs: the cells of its closure, then its arguments."""
+        """Number of values that the callee's resume function needs: the cells of its closure, then its arguments."""
         return len(free_variables(self.user)) + len(arguments_of(self.point))
 
 
 def free_variables(user: CodeType) -> tuple[str, ...]:
-    """Return the cell variables and free variables of the user's frame.
+    """Return the names of the cell variables and free variables of the user's frame, sorted.
 
     A resume function has all of them as free variables.
     """
@@ -108,12 +115,17 @@ def free_variables(user: CodeType) -> tuple[str, ...]:
 
 
 def first_argument(user: CodeType) -> str | None:
-    """Return the variable that ``super()`` without arguments reads in ``user``, or None."""
+    """Return the name of the variable that ``super()`` without arguments reads in ``user``; None if ``user`` has
+    no ``super``.
+    """
     return user.co_varnames[0] if "super" in user.co_names and user.co_argcount else None
 
 
 def arguments_of(point: ResumePoint) -> tuple[str, ...]:
-    """Return the argument names of the resume function: variables, the stack, the callee's values."""
+    """Return the argument names of the resume function for ``point``, in order.
+
+    These are the first argument, the variables, the stack values, the exception, and the values for the callee.
+    """
     first = (FIRST_ARGUMENT,) if point.first else ()
     extra = (EXCEPTION_ARGUMENT,) if point.raising else ()
     count = 0 if point.callee is None else point.callee.inputs
@@ -123,21 +135,26 @@ def arguments_of(point: ResumePoint) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """The code of a resume function. ``origin`` maps its offsets to offsets in the user's code.
-
-    ``calling`` is the offset of the callee's call in the prologue, and the offset of the user's call
-    instruction.
-    """
+    """The code of a resume function, which continues ``user`` at ``point``."""
 
     code: CodeType
     user: CodeType
     point: ResumePoint
     origin: dict[int, int]
+    """Maps offsets in the code to offsets in the user's code. The prologue has no offsets here."""
     calling: tuple[int, int] | None
+    """Where the prologue calls the callee's resume function, and the user's call instruction for which it stands.
+
+    Both are offsets. None without a callee.
+    """
 
 
 class Resumptions:
-    """Resume functions by the user's code object and point. The functions live as long as this table."""
+    """Resume functions by the user's code object and point.
+
+    The functions live as long as this table. ``never_trace`` is called with each code object that must run
+    untraced: the stubs.
+    """
 
     def __init__(self, never_trace: Callable[[CodeType], None]) -> None:
         """Call ``never_trace`` with each code object that must run untraced: the stubs."""
@@ -147,7 +164,7 @@ class Resumptions:
         self._flows: dict[int, tuple[CodeType, Flow]] = {}
 
     def at(self, user: CodeType, point: ResumePoint) -> Resumption:
-        """Return the resume function that continues ``user`` at ``point``. Make the function at the first request."""
+        """Return the resume function that continues ``user`` at ``point``. The first request makes it."""
         key = id(user), point
         resumed = self._made.get(key)
         if resumed is None:
@@ -158,7 +175,10 @@ class Resumptions:
         return resumed
 
     def flow(self, user: CodeType) -> Flow:
-        """Return the user's instructions and the live variables. Callers must not change the instructions."""
+        """Return the user's instructions and the live variables.
+
+        The result is shared, so callers must not change it.
+        """
         entry = self._flows.get(id(user))
         if entry is None:
             entry = self._flows[id(user)] = (user, flow_of(read(user), user))
@@ -169,19 +189,25 @@ class Resumptions:
         return self._by_code.get(id(code))
 
     def user_of(self, code: CodeType) -> CodeType:
-        """Return the user's code object that ``code`` is or continues."""
+        """Return the user's code object that ``code`` is or continues. The driver keeps its records by this object."""
         resumed = self.of(code)
         return code if resumed is None else resumed.user
 
     def clear(self) -> None:
-        """Forget all resume functions. Called when the program resets the compiler."""
+        """Forget all resume functions.
+
+        Called when the program resets the compiler, for example by ``torch.compiler.reset``.
+        """
         self._made.clear()
         self._by_code.clear()
         self._flows.clear()
 
 
 def resumption(user: CodeType, point: ResumePoint, inner: CodeType | None = None) -> Resumption:
-    """Make the code that continues ``user`` at ``point``. ``inner`` is the code that continues the callee."""
+    """Make the code that continues ``user`` at ``point``.
+
+    ``inner`` is the code that continues the callee, or None without a callee.
+    """
     body = read(user)
     free = free_variables(user)
     arguments = arguments_of(point)
@@ -217,7 +243,7 @@ def resumption(user: CodeType, point: ResumePoint, inner: CodeType | None = None
 
 
 def _protect(body: Body, ops: list[Op], entry: Protected | None) -> list[Op]:
-    """Put instructions of the prologue under the handler of ``entry``."""
+    """Put ``ops``, instructions of the prologue, under the handler of ``entry``. Return the instructions."""
     if entry is None:
         return ops
     end = build.nop()
@@ -228,7 +254,7 @@ def _protect(body: Body, ops: list[Op], entry: Protected | None) -> list[Op]:
 def _call(
     body: Body, layout: Layout, callee: Callee, user: CodeType, inner: CodeType
 ) -> tuple[list[Op], tuple[object, ...]]:
-    """Return the instructions that call the callee's resume function, and their constants.
+    """Return the instructions that call the callee's resume function ``inner``, and their constants.
 
     The constants follow the user's constants.
     """
@@ -259,12 +285,18 @@ def _call(
 
 
 def stack_arguments(slots: tuple[Slot, ...]) -> tuple[str, ...]:
-    """Return the names of the arguments that carry stack values."""
+    """Return the names of the arguments that carry stack values.
+
+    A slot without an argument, such as a NULL, has none.
+    """
     return tuple(STACK_ARGUMENT.format(i) for i, slot in enumerate(slots) if slot.is_passed)
 
 
 def push(slots: tuple[Slot, ...], layout: Layout, protected: list[Protected]) -> list[Op]:
-    """Return the instructions that restore the stack."""
+    """Return the instructions that restore the stack from the arguments.
+
+    New protected ranges are added to ``protected``.
+    """
     # The exception of an ``except`` block is raised and caught at once, which makes it the handled exception.
     ops: list[Op] = []
     for index, kind in enumerate(slots):
@@ -284,7 +316,10 @@ def push(slots: tuple[Slot, ...], layout: Layout, protected: list[Protected]) ->
 
 
 def _raise(body: Body, start: list[Op], layout: Layout, entry: Protected | None, after: Op) -> None:
-    """Append the raise of the exception, under the handler of the protected range ``entry``."""
+    """Append the raise of the exception to ``start``, under the handler of the protected range ``entry``.
+
+    The range ends before the instruction ``after``.
+    """
     if entry is None:
         raise CannotResumeError("no exception handler covers the instruction")
     raising = build.throw()
@@ -293,7 +328,7 @@ def _raise(body: Body, start: list[Op], layout: Layout, entry: Protected | None,
 
 
 def bound_order(user: CodeType, bound: frozenset[str]) -> tuple[str, ...]:
-    """Return the bound variables without cells in the order of the user's frame.
+    """Return the names in ``bound`` that have no cells, in the order of the user's variables.
 
     The first argument stays first.
     """

@@ -22,12 +22,13 @@ from fxstack_capture import native, torch_compat
 from fxstack_capture.interpreter.polyfills import pass_through
 
 States = tuple[tuple[Callable[[Any], object], Any], ...]
+"""For each generator: the function that restores its state, and the state."""
 
 
 class Continue(tuple[Any, ...]):
     """Return value of a replacement whose frame continues elsewhere: (function, arguments).
 
-    See ``native``.
+    The C extension makes the call after the frame of the replacement has ended (see ``native``).
     """
 
     __slots__ = ()
@@ -44,7 +45,7 @@ def default_state() -> States:
 
 
 def generator_states(*generators: random.Random | np.random.RandomState | torch.Generator) -> States:
-    """Return the states of generators, each with the function that restores the state."""
+    """Return the states of generators, each with the function that restores the state. ``way_back`` restores them."""
     return tuple(
         [
             (generator.set_state, generator.get_state())
@@ -56,7 +57,7 @@ def generator_states(*generators: random.Random | np.random.RandomState | torch.
 
 
 def _state_of(generator: Any) -> Any:
-    """Return the state of a ``random.Random``."""
+    """Return the state of a ``random.Random``, for ``_set_state``."""
     # Read the state in C, since ``generator.getstate()`` is Python code, which would be compiled.
     return _random.Random.getstate(generator), generator.gauss_next
 
@@ -68,10 +69,9 @@ def _set_state(generator: Any, state: Any) -> None:
 
 
 def way_back(code: CodeType, name: str, *, handles: bool) -> Callable[..., Continue]:
-    """Return a function whose result makes a frame run ``code`` in plain Python with its original arguments.
-
-    ``error`` is the exception of the graph. The exception is raised if plain Python raises none, unless the
-    program may have handled it (``handles``). An error of this package or of the program's saved-tensor hooks
+    """Return a function that replacement code calls to run ``code`` in plain Python with the frame's original
+    arguments. ``error`` is the exception of the graph or None. It is raised if plain Python raises none, unless
+    the program may have handled it (``handles``). An error of this package or of the program's saved-tensor hooks
     is raised at once.
     """
 
@@ -104,7 +104,7 @@ def _raised_by_hook(error: Exception) -> bool:
 
 
 def _codes_of(hook: object) -> Iterator[CodeType]:
-    """Yield the code of a hook, and of the functions that the hook wraps."""
+    """Yield the code of a hook, and of the functions that it wraps (``__wrapped__``)."""
     while hook is not None:
         function = hook if isinstance(hook, FunctionType | MethodType) else type(hook).__call__
         code = getattr(function, "__code__", None)
@@ -114,15 +114,18 @@ def _codes_of(hook: object) -> Iterator[CodeType]:
 
 
 def not_nothing(result: object) -> TypeError:
-    """Return the error that CPython raises when ``__init__`` returns a value other than None."""
+    """Return the error that CPython raises when ``__init__`` returns ``result`` instead of None.
+
+    A resume function raises it for an ``__init__`` that it continues.
+    """
     name = type(result).__name__
     return TypeError(f"__init__() should return None, not '{name}'")
 
 
 def without_frames(error: BaseException, count: int) -> BaseException:
-    """Remove the outermost ``count`` frames from the traceback of ``error``.
+    """Remove the outermost ``count`` frames from the traceback of ``error``, and return ``error``.
 
-    These frames are not the program's.
+    Called where an exception is raised again. The removed frames belong to stubs and replacements.
     """
     traceback = error.__traceback__
     for _ in range(count):
@@ -133,7 +136,7 @@ def without_frames(error: BaseException, count: int) -> BaseException:
 
 
 def finished_generator() -> Any:
-    """Return an exhausted generator."""
+    """Return an exhausted generator, for a generator of the trace that has finished."""
     empty: tuple[None, ...] = ()
     generator = (nothing for nothing in empty)
     next(generator, None)
@@ -171,9 +174,9 @@ def last_items_of(mapping: dict[Any, Any]) -> Iterator[Any]:
 
 
 def standing_at(begin: Callable[[list[Any]], Any], items: list[Any], index: int) -> Any:
-    """Return a list iterator at position ``index``.
+    """Return a list iterator over ``items`` at position ``index``.
 
-    ``begin`` makes the iterator. The list may still be too short.
+    ``begin`` makes the iterator. The list may be too short now, because its items are added later.
     """
     # ``__setstate__`` moves at most to the end of the list, so None items extend the list for a moment.
     missing = max(0, index + 1 - list.__len__(items))
@@ -186,6 +189,6 @@ def standing_at(begin: Callable[[list[Any]], Any], items: list[Any], index: int)
 
 
 def advanced(iterator: Iterator[Any], count: int) -> Iterator[Any]:
-    """Advance the iterator by ``count`` items and return it."""
+    """Advance the iterator by ``count`` items and return it. More items than it has leave it exhausted."""
     next(islice(iterator, count, count), None)
     return iterator

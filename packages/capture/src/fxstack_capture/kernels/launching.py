@@ -38,10 +38,10 @@ def is_kernel_class(cls: type) -> bool:
 
 
 def launch_rules() -> Mapping[int, Rule]:
-    """Return the rules by the id of their callable.
+    """Return the rules of Triton's callables, by the id of the callable.
 
-    A program that has not imported Triton has no rules. Called when the tracer looks for the rule of a
-    callable, because the program may import Triton at any time.
+    Empty if the program has not imported Triton. Called when the tracer looks for the rule of a callable, because
+    the program may import Triton at any time.
     """
     return _rules() if _MODULE in sys.modules else MappingProxyType({})
 
@@ -72,18 +72,19 @@ class _Traced:
     trace: Trace
 
     def call(self, fn: object, argument: dict[str, Any]) -> Any:
-        """Trace a call of a grid function or a heuristic."""
+        """Trace a call of a grid function or a heuristic, and return its result."""
         return self.trace.calls.call(fn, (argument,), {})
 
     def plain(self, value: object) -> Any:
-        """Return the constant of a value, with a guard."""
+        """Return the constant that ``value`` is now, with a guard."""
         return self.trace.objects.original_of(self.trace.torch.specialize(value))
 
 
 def launch(trace: Trace, _fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Record a launch as one node.
 
-    The rule of the ``run`` of every kernel class. Raises GraphBreak if the launch cannot be a node.
+    The rule of the ``run`` of every kernel class; ``args[0]`` is the kernel. Raises GraphBreak if the launch
+    cannot be a node.
     """
     try:
         record, values = record_launch(_Traced(trace), args[0], args[1:], kwargs)
@@ -108,7 +109,7 @@ class _Plain:
         return fn(argument)
 
     def plain(self, value: object) -> Any:
-        """Return the constant of a value. A symbolic number is specialised."""
+        """Return the constant that ``value`` is now. A symbolic number is specialised."""
         convert = _PLAIN.get(type(value))
         return value if convert is None else convert(value)
 
@@ -120,15 +121,15 @@ _PLAIN: Mapping[type, Callable[[Any], Any]] = MappingProxyType(
 
 
 def traced_run(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``run`` of a kernel class with support for fakes.
+    """Return ``run``, a method of a kernel class, with support for fakes.
 
-    Without fakes among the arguments, the launch is Triton's own. The frame hook is off inside Triton's
-    own ``run``.
+    Without fakes among the arguments, the launch is Triton's own, and nothing is compiled during it.
     """
     run_without_hook = native.Disabled(run) if native.AVAILABLE else run
 
     @functools.wraps(run)
     def wrapper(kernel: object, *args: object, **kwargs: object) -> Any:
+        """Launch ``kernel``: call its operator if an argument is a fake, else Triton's ``run``."""
         if not torch_compat.len_torch_dispatch_stack() or not _has_fakes(args, kwargs):
             return run_without_hook(kernel, *args, **kwargs)
         try:

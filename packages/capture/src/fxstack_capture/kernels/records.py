@@ -22,25 +22,31 @@ LOG = logging.getLogger(__name__)
 
 
 class LaunchRefused(Exception):  # noqa: N818 - it is a reason
-    """The launch cannot be a node.
+    """Raised if a launch cannot be a node.
 
     The text is the reason, which the caller reports as a graph break or an error.
     """
 
 
 class Caller(Protocol):
-    """Calls Python functions of the program. ``launching`` has an implementation for traced code and one for Python."""
+    """The caller of the program's Python functions.
+
+    ``launching`` has an implementation for traced code and one for Python.
+    """
 
     def call(self, fn: Callable[..., Any], argument: dict[str, Any]) -> Any:
-        """Return the result of a grid function or of a heuristic."""
+        """Return the result of ``fn``, a grid function or a heuristic.
+
+        ``argument`` has the kernel's arguments by name.
+        """
 
     def plain(self, value: object) -> Any:
-        """Return the constant of a value."""
+        """Return the constant that ``value`` is now."""
 
 
 @dataclass
 class Layers:
-    """The wrappers of a kernel's function: autotuners, and the values of heuristics, outermost first."""
+    """A kernel's function and its wrappers, outermost first."""
 
     function: Any
     """The ``JITFunction`` or ``InterpretedFunction`` under the wrappers."""
@@ -90,7 +96,7 @@ def record_launch(
 
 
 def _unwrap(kernel: object) -> Layers:
-    """Return the wrappers of a kernel and its function."""
+    """Return the function of a kernel with its wrappers."""
     from fxstack_capture.kernels import triton_side  # noqa: PLC0415 - Triton is the program's
 
     layers = Layers(kernel)
@@ -109,7 +115,7 @@ def _unwrap(kernel: object) -> Layers:
 def _arguments(
     caller: Caller, layers: Layers, passed: Mapping[str, Any]
 ) -> tuple[tuple[KernelArgument, ...], list[Any]]:
-    """Return the records of the passed arguments, and the values that are inputs of the node."""
+    """Return the records of the arguments ``passed`` by name, and the values that are inputs of the node."""
     constants = constant_parameters(layers.function)
     arguments: list[KernelArgument] = []
     values: list[Any] = []
@@ -128,9 +134,9 @@ def constant_parameters(function: Any) -> frozenset[str]:
 
 
 def _argument(caller: Caller, name: str, value: Any) -> tuple[KernelArgument | None, list[Any]]:
-    """Return the record of an argument and its inputs of the node.
+    """Return the record of an argument, and its inputs of the node.
 
-    Return None and no inputs for a constant.
+    For a value that is no input, return None and no inputs. The value is then a constant of the kernel.
     """
     if isinstance(value, torch.Tensor):
         return KernelArgument(name, "tensor"), [value]
@@ -153,6 +159,7 @@ def descriptor_maker(block: tuple[int, ...], padding: str) -> Callable[..., Any]
     """Return a function ``(tensor, shape, strides) -> TensorDescriptor`` for the given block sizes."""
 
     def make(tensor: torch.Tensor, shape: Any, strides: Any) -> Any:
+        """Return the descriptor of ``tensor``."""
         from fxstack_capture.kernels import triton_side  # noqa: PLC0415
 
         return triton_side.TensorDescriptor(tensor, list(shape), list(strides), list(block), padding)
@@ -162,7 +169,10 @@ def descriptor_maker(block: tuple[int, ...], padding: str) -> Callable[..., Any]
 
 
 def _constant(caller: Caller, name: str, value: object) -> Any:
-    """Return the constant for which the kernel is compiled. Raises LaunchRefused for mutable values."""
+    """Return the constant value of parameter ``name`` for which the kernel is compiled.
+
+    Raises LaunchRefused for mutable values.
+    """
     plain = caller.plain(value)
     if isinstance(plain, (torch.Tensor, list, dict, set)):
         kind = type(plain).__name__
@@ -176,7 +186,10 @@ def _constant(caller: Caller, name: str, value: object) -> Any:
 def _grid_argument(
     caller: Caller, layers: Layers, passed: Mapping[str, Any], config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the argument of a grid function: passed values, defaults, heuristics and configuration."""
+    """Return the argument of a grid function for one configuration of an autotuner.
+
+    It has passed values, defaults, results of heuristics and the values of ``config``, by name.
+    """
     parameters = inspect.signature(layers.function.fn).parameters
     empty = inspect.Parameter.empty
     defaults = {n: p.default for n, p in parameters.items() if p.default is not empty}
@@ -188,9 +201,9 @@ def _grid_argument(
 
 
 def _grid_numbers(caller: Caller, grid: object, meta: Mapping[str, Any]) -> list[Any]:
-    """Return the three numbers of the grid.
+    """Return the three numbers of the grid; missing numbers are 1.
 
-    Missing numbers are 1. Raises LaunchRefused for other results of the grid function.
+    ``meta`` is the argument of the grid function. Raises LaunchRefused if the grid is not one to three integers.
     """
     result = caller.call(grid, dict(meta)) if callable(grid) else grid
     numbers = list(result) if isinstance(result, (tuple, list)) else [result]
@@ -209,7 +222,7 @@ def _written_tensors(
 ) -> frozenset[str]:
     """Return the names of the tensors that the kernel, in any configuration, or its autotuner writes to.
 
-    Later stages treat these arguments as mutated.
+    Later stages treat these arguments as mutated. ``metas`` has the constants of each configuration.
     """
     tensors = frozenset(a.name for a in arguments if a.kind in {"tensor", "descriptor"})
     names: set[str] = set()
@@ -228,9 +241,9 @@ def _written_tensors(
 def _names_written_by_kernel(
     layers: Layers, meta: Mapping[str, Any], kinds: Mapping[str, KernelArgument]
 ) -> frozenset[str]:
-    """Return the names of the parameters that the kernel writes to with these constants.
+    """Return the names of the parameters that the kernel writes to with the constants ``meta``.
 
-    All of them if Triton cannot compile the kernel.
+    Return all names in ``kinds`` if Triton cannot compile the kernel.
     """
     from fxstack_capture.kernels import triton_side  # noqa: PLC0415
 

@@ -53,11 +53,11 @@ POINTERS = MappingProxyType(
 def written_parameters(
     kernel: Any, values: Mapping[str, Any], kinds: Mapping[str, KernelArgument]
 ) -> frozenset[str]:
-    """Return the names of the parameters that ``kernel`` writes to, for the given (fake) ``values``.
+    """Return the names of the parameters that ``kernel`` writes to, with the (fake) arguments ``values``.
 
-    ``kinds`` holds the kinds of the passed arguments. A parameter that is not in ``kinds`` has its default,
-    or a configuration sets the parameter. A function of Triton's interpreter has no TTIR, so all passed
-    tensors count as written.
+    ``kinds`` has the records of the passed arguments. A parameter that is not in ``kinds`` has its default, or the
+    value of a configuration. A function of Triton's interpreter has no TTIR, so all passed tensors count as
+    written.
     """
     if isinstance(kernel, InterpretedFunction):
         return frozenset(kinds)
@@ -76,7 +76,7 @@ def written_parameters(
 
 
 def _type_in_triton(argument: KernelArgument | None, value: Any) -> str:
-    """Return Triton's type of a parameter for the compilation to TTIR."""
+    """Return Triton's type of a parameter for the compilation to TTIR, for example ``*fp32`` or ``constexpr``."""
     kind = "constant" if argument is None else argument.kind
     if kind == "tensor":
         return POINTERS[value.dtype]
@@ -87,9 +87,9 @@ def _type_in_triton(argument: KernelArgument | None, value: Any) -> str:
 
 
 def _width(argument: KernelArgument | None, kind: str) -> int:
-    """Return how many arguments of the compiled function a parameter is.
+    """Return the number of arguments of the compiled function that a parameter has.
 
-    A descriptor has shapes and strides, too. A constant has none.
+    ``kind`` is its type in Triton. A descriptor has shapes and strides, too. A constant has none.
     """
     if kind == "constexpr":
         return 0

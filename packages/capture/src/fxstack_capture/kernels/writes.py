@@ -61,11 +61,14 @@ PLAIN = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation. Integers identify values and blocks. ``region`` is the enclosing region."""
+    """One operation. Integers identify values and blocks."""
 
     name: str
+    """The name in TTIR, such as ``tt.store``."""
     operands: tuple[int, ...]
+    """The ids of the values that the operation gets."""
     results: tuple[int, ...]
+    """The ids of the values that the operation returns."""
     regions: tuple[int, ...]
     """The regions inside of the operation: loop bodies, branches, the body of a function."""
     region: int | None
@@ -73,9 +76,9 @@ class Operation:
     symbol: str | None
     """The name of a function (``tt.func``), or of the called function (``tt.call``)."""
     pure: bool
-    """Whether an external operation has no side effects.
+    """For an external operation: whether it has no side effects.
 
-    Whether a function is an entry point, for ``tt.func``.
+    For ``tt.func``: whether the function is an entry point.
     """
 
 
@@ -84,6 +87,7 @@ class Code:
     """A module: its operations, innermost first, and the block arguments of each region, in order."""
 
     operations: list[Operation] = field(default_factory=list)
+    """The operations, inner operations before outer operations."""
     blocks: dict[int, dict[int, tuple[int, ...]]] = field(default_factory=lambda: defaultdict(dict))
     """By region, then by block: the arguments of the block."""
 
@@ -97,9 +101,9 @@ class Code:
 
 
 def written(module: object, count: int) -> frozenset[int] | None:
-    """Return the positions of the written arguments of the entry function, which should have ``count`` arguments.
+    """Return the positions of the arguments of the entry function that the kernel writes to.
 
-    Return None if the kernel writes to unknown memory, or if the function has another number of arguments.
+    Return None if the kernel writes to unknown memory, or if the function does not have ``count`` arguments.
     """
     code = read_operations(module)
     flow = _Flow(code)
@@ -114,13 +118,11 @@ def written(module: object, count: int) -> frozenset[int] | None:
 
 
 def read_operations(module: Any) -> Code:
-    """Return the records of a Triton module.
-
-    ``module.walk`` visits inner operations before outer operations.
-    """
+    """Return the records of the operations of a Triton module. ``module.walk`` visits inner operations first."""
     code = Code()
 
     def visit(op: Any) -> None:
+        """Add the record of an operation, and the arguments of its block."""
         block = op.get_block()
         region = None
         if block is not None and block.get_parent() is not None:
@@ -135,7 +137,7 @@ def read_operations(module: Any) -> Code:
 
 
 def _operation(op: Any, region: int | None) -> Operation:
-    """Return the record of an operation of Triton's module."""
+    """Return the record of an operation of Triton's module. ``region`` is the id of the region around it, or None."""
     name = op.get_name()
     symbol, pure = None, False
     if name == "tt.call":
@@ -157,10 +159,7 @@ def _operation(op: Any, region: int | None) -> Operation:
 
 
 class _Flow:
-    """The data flow of a module.
-
-    ``sources`` has the values that each value may be computed from, ``targets`` the addresses of writes.
-    """
+    """The data flow of a module. ``add`` is called for each operation, then ``find_reached_values``."""
 
     def __init__(self, code: Code) -> None:
         self.code = code
@@ -172,10 +171,7 @@ class _Flow:
         """The functions of the module by name."""
 
     def find_reached_values(self) -> set[int]:
-        """Return all values that the addresses of writes depend on.
-
-        Called after all operations were added.
-        """
+        """Return all values that the addresses of writes depend on. Called after all operations were added."""
         reached_values: set[int] = set()
         stack = list(self.targets)
         while stack:
@@ -186,17 +182,17 @@ class _Flow:
         return reached_values
 
     def link(self, values: Iterable[int], sources: Iterable[int]) -> None:
-        """Add to each value the source at the same position."""
+        """Record that each value may be the source at the same position."""
         for value, source in zip(values, sources, strict=True):
             self.sources[value].add(source)
 
     def mix(self, values: Iterable[int], sources: Sequence[int]) -> None:
-        """Add all ``sources`` to each value."""
+        """Record that each value may be computed from all ``sources``."""
         for value in values:
             self.sources[value].update(sources)
 
     def add(self, op: Operation) -> None:
-        """Add the sources of the results of an operation, and the addresses that it writes to."""
+        """Record what the results of an operation are computed from, and the addresses that it writes to."""
         rule = _RULES.get(op.name)
         if rule is not None:
             rule(self, op)
@@ -211,7 +207,7 @@ class _Flow:
             self._other(op)
 
     def _other(self, op: Operation) -> None:
-        """Add an operation without a rule.
+        """Record an operation without a rule.
 
         Its results, and the arguments of its regions, depend on all operands.
         """

@@ -16,10 +16,10 @@ from fxstack_capture.trace.protocols import Arrays
 class Array:
     """A ``torch._numpy`` array over a tensor of the trace, and a real example array.
 
-    ``example`` has the class, dtype, shape, strides and aliasing of NumPy's array. The elements of
-    ``example`` are arbitrary. ``copied_at`` is the step of the root frame that made a copy where NumPy makes
-    a view, or ``None``. C code that computes with an ``Array`` calls the operators of the class. Any other
-    access by C code breaks the graph.
+    ``owner`` runs the calls. C code that computes with an ``Array`` calls the operators of the class. Any other
+    access by C code breaks the graph. ``example`` has the class, dtype, shape, strides and aliasing of NumPy's
+    array; its elements are arbitrary. ``copied_at`` is the step of the root frame (``Interpreter.root_step``) that
+    made a copy where NumPy makes a view, or None.
     """
 
     __slots__ = ("__weakref__", "copied_at", "example", "inner", "owner")
@@ -39,7 +39,7 @@ class Array:
 
     @property
     def tensor(self) -> torch.Tensor:
-        """Return the tensor of the trace that holds the elements."""
+        """The tensor of the trace that holds the elements."""
         return self.inner.tensor
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
@@ -69,17 +69,20 @@ class Array:
 
 
 def _compute(self: Array, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
-    """Apply an operator or a builtin function. The method of the class that C code calls."""
+    """Apply an operator or a builtin function.
+
+    ``define_methods`` makes the methods of ``Array`` from this function.
+    """
     return self.owner.call(function, operands, {})
 
 
 def _compute_reflected(self: Array, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
-    """Apply an operator whose left operand has no method for arrays."""
+    """Apply an operator whose left operand has no method for arrays. ``operands`` begins with the right operand."""
     return self.owner.call(function, operands[::-1], {})
 
 
 def _text(self: Array, function: Callable[..., str], operands: tuple[Any, ...]) -> str:
-    """Return the text of the array."""
+    """Return the text of the array: the method of ``Array`` for ``str``, ``repr`` and ``format``."""
     return self.owner.text(function, *operands)
 
 

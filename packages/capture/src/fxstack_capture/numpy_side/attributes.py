@@ -57,12 +57,12 @@ def _array_attribute(name: str) -> Callable[[Array], Any]:
 
 
 def _nbytes(array: Array) -> Any:
-    """Load the size in bytes."""
+    """Load the size of the array in bytes."""
     return _size(array) * array.example.itemsize
 
 
 def _flags(array: Array) -> Any:
-    """Load the flags of an array from outside."""
+    """Load the flags of an array from outside, which are guarded. Raises GraphBreak for a new array."""
     objects = array.owner.objects
     source = objects.source_of(array)
     if source is None:
@@ -85,7 +85,10 @@ _LOADERS: dict[str, Callable[[Array], Any]] = {
 
 @calls_program
 def load(array: Array, name: str) -> Any:
-    """Load ``array.name``. Raise NumPy's AttributeError."""
+    """Load ``array.name`` for the program.
+
+    Raises NumPy's AttributeError, and GraphBreak for an unsupported attribute.
+    """
     loader = _LOADERS.get(name)
     if loader is not None:
         return loader(array)

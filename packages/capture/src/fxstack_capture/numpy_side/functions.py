@@ -37,13 +37,13 @@ _ROUND = frozenset({"round", "around", "round_"})
 
 
 def _sign(x: object, /) -> Any:
-    """Return the sign. NaN stays NaN, unlike in ``torch.sign``."""
+    """Return the sign of each element. NaN stays NaN, unlike in ``torch.sign``."""
     sign = tnp.sign(x)
     return tnp.where(tnp.isnan(x), x, sign) if sign.tensor.is_floating_point() else sign
 
 
 def _take(a: object, indices: object, *args: object, **kwargs: object) -> Any:
-    """Run ``take`` with int64 indices."""
+    """Return ``take`` with int64 indices."""
     # Indexing a tensor treats a ``uint8`` array as a mask.
     if isinstance(indices, tnp.ndarray):
         indices = indices.astype("int64")
@@ -56,11 +56,7 @@ _OURS: dict[str, Callable[..., Any]] = {"sign": _sign, "take": _take}
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """NumPy's function and its counterpart.
-
-    ``holds(second, kinds)`` returns whether both give the same result, from the second operand and the dtype
-    kinds of the first two operands.
-    """
+    """NumPy's function and its counterpart, which the trace calls. ``pairs`` finds the pair of a function."""
 
     theirs: Callable[..., Any]
     """NumPy's function, method or operator.
@@ -70,7 +66,11 @@ class Pair:
     ours: Callable[..., Any]
     """The function on ``torch._numpy`` arrays that the trace calls in place of ``theirs``."""
     holds: Callable[[Any, list[str]], bool] | None = None
-    """None if both functions always agree."""
+    """Returns whether both functions give the same result.
+
+    None if they always do. The arguments are the second operand, and the dtype kinds (``"f"``) of the first two
+    operands.
+    """
 
 
 _INTEGERS = frozenset("biu")
@@ -78,13 +78,15 @@ _INTEGERS = frozenset("biu")
 
 
 def _by_known_integer(second: object, kinds: list[str]) -> bool:
-    """Whether the second operand is a small positive constant, or no operand is an integer."""
+    """The ``Pair.holds`` of divisions and powers: the second operand is a small positive constant, or an operand
+    is no integer.
+    """
     is_small = isinstance(second, (int, np.integer)) and 0 < int(second) < 8
     return is_small or not _INTEGERS.issuperset(kinds)
 
 
 def _of_fractions(_second: object, kinds: list[str]) -> bool:
-    """Whether the first operand is a float or complex number."""
+    """The ``Pair.holds`` of rounding: the first operand is a float or complex number."""
     return bool(kinds) and kinds[0] not in _INTEGERS
 
 
@@ -98,7 +100,7 @@ def _condition(name: str) -> Callable[[Any, list[str]], bool] | None:
 
 
 def _functions() -> Iterator[Pair]:
-    """Yield the pairs of functions with the same name. Functions with other values are left out."""
+    """Yield the pairs of functions with the same name. Functions whose values differ are left out."""
     for theirs, ours in _NAMESPACES:
         for name in dir(theirs):
             counterpart = getattr(ours, name, None)
@@ -113,7 +115,7 @@ def _functions() -> Iterator[Pair]:
 
 
 def _method(name: str) -> Callable[..., Any]:
-    """Return the counterpart of the method ``name``, which calls the method of ``torch._numpy``."""
+    """Return the counterpart of the method ``name``: it calls the method of the ``torch._numpy`` array."""
     if name in _OURS:
         return _OURS[name]
 
@@ -133,10 +135,7 @@ def _methods() -> Iterator[Pair]:
 
 
 def _operators() -> Iterator[Pair]:
-    """Yield the pairs of module ``operator`` and the builtin functions.
-
-    The functions are the same on both sides.
-    """
+    """Yield the pairs of the functions of module ``operator`` and of builtin functions, which both sides share."""
     names = (
         *(*ARITHMETIC_NAMES, *(f"i{name}" for name in ARITHMETIC_NAMES), *COMPARISON_NAMES),
         *("neg", "pos", "abs", "invert", "inv", "getitem", "setitem", "contains", "index"),
@@ -151,7 +150,7 @@ def _operators() -> Iterator[Pair]:
 
 
 def _scalar_types() -> Iterator[Pair]:
-    """Yield the pairs of the scalar types, which convert their argument."""
+    """Yield the pairs of the scalar types, such as ``np.float32``, which convert their argument."""
     for dtype in TORCH_OF:
         counterpart = getattr(tnp, "bool_" if dtype.name == "bool" else dtype.name)
         yield Pair(dtype.type, counterpart)
@@ -174,7 +173,10 @@ _UFUNC_OF[pow] = np.power
 
 
 def computing_dtypes(theirs: object, operands: list[Any]) -> tuple[np.dtype[Any], ...] | None:
-    """Return the dtypes to which NumPy casts the operands of a ufunc, or ``None`` for other functions."""
+    """Return the dtypes to which NumPy casts the operands of a ufunc; None for other functions.
+
+    The trace converts integer operands to these dtypes before the counterpart runs.
+    """
     ufunc = theirs if isinstance(theirs, np.ufunc) else _UFUNC_OF.get(theirs)
     if ufunc is None or len(operands) != ufunc.nin:
         return None

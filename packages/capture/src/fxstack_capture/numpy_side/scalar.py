@@ -31,10 +31,10 @@ WORD: Final = 2**62
 
 
 class Scalar:
-    """A scalar: ``example`` is the present scalar, and ``number`` is its SymInt or SymFloat.
+    """A NumPy scalar of the trace: ``example`` is the present scalar, and ``number`` is its SymInt or SymFloat.
 
-    The absolute value of an integer is below ``bound`` in every call. C code that computes with a ``Scalar``
-    calls the operators of the class.
+    The absolute value of an integer is below ``bound`` in every call. C code that computes with a ``Scalar`` calls
+    the operators of the class.
     """
 
     __slots__ = ("__weakref__", "_concrete", "bound", "example", "number", "trace")
@@ -83,12 +83,15 @@ class Scalar:
 
 
 def item(scalar: Scalar) -> Any:
-    """Return ``scalar.item()``."""
+    """Return ``scalar.item()``. The function of a bound method ``item`` that the program has loaded."""
     return scalar.item()
 
 
 def concrete(value: object) -> Any:
-    """Return a ``Scalar`` as a constant, and any other value unchanged."""
+    """Return a ``Scalar`` as a constant, and any other value unchanged.
+
+    Called for operands of functions without a symbolic result.
+    """
     return value.settle() if type(value) is Scalar else value
 
 
@@ -96,12 +99,12 @@ def concrete(value: object) -> Any:
 
 
 def _dividend(left: int, _right: int) -> int:
-    """Return the bound of a quotient."""
+    """Return the bound of a quotient of integers with these bounds."""
     return left
 
 
 def _divisor(_left: int, right: int) -> int:
-    """Return the bound of a remainder."""
+    """Return the bound of a remainder of integers with these bounds."""
     return right
 
 
@@ -130,7 +133,10 @@ _SMALL = 2**31
 
 
 def compute(op: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
-    """Return ``op`` of two numbers, of which at least one is a ``Scalar``; NotImplemented if NumPy's result could differ."""
+    """Return ``op`` of two numbers, of which at least one is a ``Scalar``, as NumPy computes it.
+
+    Return NotImplemented if the symbolic result could differ from NumPy's. The caller then uses constants.
+    """
     # ``x == x`` is False for NaN, which sympy would simplify to True.
     if not (_is_number(left) and _is_number(right)) or (left is right and op in COMPARISONS):
         return NotImplemented
@@ -151,7 +157,7 @@ def compute(op: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether an operand is a dynamic number or a constant with which the arithmetic is exact."""
+    """Whether an operand is a dynamic scalar, or a constant with which the arithmetic is exact."""
     if type(value) is Scalar:
         return type(value.example) in _KINDS and not value.is_concrete
     if type(value) in (float, np.float64):
@@ -165,7 +171,7 @@ def _is_fraction(value: object) -> bool:
 
 
 def _fits_double(value: object) -> bool:
-    """Whether a double holds the operand exactly."""
+    """Whether a double holds the operand exactly in every call. Guards keep an integer small."""
     # NumPy converts an integer to a double before the operation. Python need not convert.
     if _is_fraction(value):
         return True
@@ -174,12 +180,19 @@ def _fits_double(value: object) -> bool:
 
 
 def _divides_plainly(op: Callable[[Any, Any], Any], divisor: Any) -> bool:
-    """Whether an integer operator is a sum, difference or product, or its divisor is a positive constant."""
+    """Whether an integer operator is a sum, difference or product, or its divisor is a positive constant.
+
+    Other divisions of NumPy and Python differ for zero or negative numbers.
+    """
     return _BOUNDS[op] in (operator.add, operator.mul) or (type(divisor) is int and divisor > 0)
 
 
 def _result_bound(bound_of: Callable[[int, int], int], left: object, right: object) -> int:
-    """Return the bound of the result. Guard the operands to 32 bits if the bound would be too large."""
+    """Return the bound of an integer result.
+
+    ``bound_of`` computes it from the bounds of the operands. Guard the operands to 32 bits if the bound would be
+    too large.
+    """
     bound = bound_of(_bound(left), _bound(right))
     if bound > WORD:
         _keep_small(left)
@@ -189,7 +202,7 @@ def _result_bound(bound_of: Callable[[int, int], int], left: object, right: obje
 
 
 def _number(value: object) -> Any:
-    """Return an operand as a symbolic or Python number."""
+    """Return an operand as a symbolic number or a Python number."""
     if type(value) is Scalar:
         return value.number
     return value.item() if isinstance(value, np.generic) else value
@@ -201,12 +214,12 @@ def _value(value: object) -> Any:
 
 
 def _bound(value: Any) -> int:
-    """Return a number that the absolute value of an operand stays below."""
+    """Return a number above the absolute value of an integer operand."""
     return value.bound if type(value) is Scalar else abs(int(value)) + 1
 
 
 def _keep_small(value: object) -> None:
-    """Guard that an integer has at most 32 bits, if the integer has at most 32 bits now."""
+    """Guard that an integer has at most 32 bits, if it has at most 32 bits now. Other operands need no guard."""
     if type(value) is Scalar and value.bound > _SMALL and -_SMALL < value.example < _SMALL:
         specialize = value.trace.torch.specialize
         if specialize(value.number < _SMALL) and specialize(value.number > -_SMALL):
@@ -214,7 +227,7 @@ def _keep_small(value: object) -> None:
 
 
 def _new_scalar(scalar: Scalar, op: Callable[[Any, Any], Any], left: Any, right: Any, bound: int) -> Any:
-    """Return the scalar of a result. NotImplemented if its example is not finite or of another class."""
+    """Return the scalar of the result of ``op``; NotImplemented if its example is not finite or of another class."""
     example = op(_value(left), _value(right))
     if type(example) not in _KINDS or not np.isfinite(example):
         return NotImplemented
@@ -232,17 +245,20 @@ def negative(value: Scalar) -> Any:
 
 
 def _compute(self: Scalar, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
-    """Apply an operator that C code calls on a scalar."""
+    """Apply an operator that C code calls on a scalar.
+
+    ``define_methods`` makes the methods of ``Scalar`` from this function.
+    """
     return self.trace.calls.binary(function, *operands)
 
 
 def _compute_reflected(self: Scalar, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
-    """Apply an operator whose left operand is not a scalar."""
+    """Apply an operator whose left operand is not a scalar. ``operands`` begins with the right operand."""
     return self.trace.calls.binary(function, *operands[::-1])
 
 
 def _compute_concrete(self: Scalar, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
-    """Apply a function to the constant of the scalar."""
+    """Apply a function that reads the value to the constant of the scalar."""
     return function(self.settle(), *operands[1:])
 
 

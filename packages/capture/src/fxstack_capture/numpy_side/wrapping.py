@@ -51,9 +51,9 @@ def wrap_numpy(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def ours(fn: Any) -> Any:
-    """Replace a wrapper by ``torch.compiler.wrap_numpy``, which only torch's compiler supports.
+    """Return ``wrap_numpy`` of the original function if ``torch.compiler.wrap_numpy`` returned ``fn``; else ``fn``.
 
-    Return other functions unchanged.
+    Only torch's compiler supports the wrapper of torch.
     """
     return wrap_numpy(fn.__wrapped__) if is_torchs(fn) else fn
 
@@ -64,7 +64,7 @@ def is_torchs(fn: object) -> bool:
 
 
 def to_arrays(values: object) -> Any:
-    """Replace each tensor in a container by the array over its memory.
+    """Return ``values``, a container, with each tensor replaced by the array over its memory.
 
     Raises RuntimeError for a tensor that requires grad.
     """
@@ -72,17 +72,18 @@ def to_arrays(values: object) -> Any:
 
 
 def to_tensors(values: object) -> Any:
-    """Replace each array in a container by a tensor over its memory."""
+    """Return ``values``, a container, with each array replaced by a tensor over its memory."""
     return pytree.tree_map_only(np.ndarray, torch.as_tensor, values)
 
 
 def traced_to_arrays(trace: Trace, _fn: object, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
-    """Replace the tensors by arrays in a trace.
+    """Replace the tensors in a container by arrays in a trace.
 
     The rule of ``to_arrays``. The arrays are views, so that a returned array gives a new tensor.
     """
 
     def array(tensor: torch.Tensor) -> Array:
+        """Return the array over a view of ``tensor``."""
         view = trace.torch.call(torch.Tensor.view_as, (tensor, tensor), {})
         converted: Array = trace.torch.arrays.from_tensor(view)
         return converted
@@ -91,12 +92,16 @@ def traced_to_arrays(trace: Trace, _fn: object, args: tuple[Any, ...], _kwargs: 
 
 
 def traced_to_tensors(trace: Trace, _fn: object, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
-    """Replace the arrays by tensors in a trace.
+    """Replace the arrays in a container by tensors in a trace.
 
     The rule of ``to_tensors``. NumPy scalars become tensors, too.
     """
 
     def tensor(array: Array) -> torch.Tensor:
+        """Return the tensor of ``array``.
+
+        Raises GraphBreak for an array that is backwards, which no tensor can share.
+        """
         if array.copied_at is not None:
             trace.torch.arrays.refuse("a tensor over an array that is backwards")
         return array.tensor
@@ -105,7 +110,7 @@ def traced_to_tensors(trace: Trace, _fn: object, args: tuple[Any, ...], _kwargs:
 
 
 def _map_leaves(trace: Trace, kind: type, fn: Callable[[Any], Any], container: object) -> Any:
-    """Apply ``fn`` to the leaves of class ``kind``, as ``tree_map_only`` does.
+    """Return ``container`` with ``fn`` applied to its leaves of class ``kind``, as ``tree_map_only`` does.
 
     The interpreter flattens the program's own containers, too.
     """

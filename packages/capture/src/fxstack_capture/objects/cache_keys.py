@@ -10,7 +10,7 @@ from fxstack_capture import native
 
 
 def key_of(args: tuple[Any, ...], kwargs: dict[str, Any], *, typed: bool) -> Any:
-    """Make the key as ``lru_cache_make_key`` in CPython's Modules/_functoolsmodule.c does.
+    """Return the key of a call, made as ``lru_cache_make_key`` in CPython's Modules/_functoolsmodule.c makes it.
 
     The rule of cached functions looks the key up in the real cache without running the function.
     """
@@ -27,10 +27,10 @@ def key_of(args: tuple[Any, ...], kwargs: dict[str, Any], *, typed: bool) -> Any
 
 
 def is_typed(fn: Any) -> bool | None:
-    """Return the ``typed`` option of a ``functools.lru_cache``.
+    """Return the ``typed`` option of ``fn``, a function of ``functools.lru_cache``.
 
-    A typed cache distinguishes ``f(1)`` from ``f(1.0)``. Return None if ``functools.lru_cache`` did not
-    make ``fn``, or if the cache has size 0.
+    ``key_of`` needs the option. A typed cache distinguishes ``f(1)`` from ``f(1.0)``. Return None if
+    ``functools.lru_cache`` did not make ``fn``, or if the cache has size 0.
     """
     parameters = fn.__dict__.get("cache_parameters")
     code = getattr(parameters, "__code__", None)
@@ -42,9 +42,10 @@ def is_typed(fn: Any) -> bool | None:
 
 @functools.cache
 def keyword_mark() -> tuple[Any, ...]:
-    """Return the object that precedes keyword arguments in a key, as a tuple.
+    """Return a tuple of the one object that precedes the keyword arguments in a key.
 
-    Return () if the native code does not know the memory layout of the caches.
+    The object is private to CPython. Return () if the native code does not know the memory layout of the caches.
+    Then no cache is read.
     """
     if not native.AVAILABLE:
         return ()
@@ -70,6 +71,9 @@ class _Result:
 
 
 def _dict_of(wrapper: object) -> dict[Any, Any] | None:
-    """Return the result dictionary of ``wrapper``, or None if it is not the only candidate."""
+    """Return the dictionary in which ``wrapper``, a function of ``lru_cache``, holds its results.
+
+    Return None if more than one dictionary is a candidate.
+    """
     dictionaries = [d for d in gc.get_referents(wrapper) if type(d) is dict and d is not wrapper.__dict__]
     return dictionaries[0] if len(dictionaries) == 1 else None

@@ -26,7 +26,7 @@ Only their finalizers can be marked as run.
 
 
 def has_finalizer(cls: type) -> bool:
-    """Whether instances have a ``__del__`` written in Python."""
+    """Whether instances of ``cls`` have a ``__del__`` written in Python."""
     return any(type(base.__dict__.get("__del__")) is types.FunctionType for base in _mro(cls))
 
 
@@ -41,10 +41,9 @@ def has_visible_finalizer(cls: type) -> bool:
 
 
 def finalized_class(values: dict[str, object]) -> type | None:
-    """Return a class whose finalizer may run when a frame drops one of its ``values``, or None.
-
-    The driver runs the frame in plain Python then: compiled code may drop an argument later, and the program may
-    observe that.
+    """Return a class whose finalizer may run when a frame drops one of its ``values`` (the arguments by name), or
+    None. The driver then runs the frame in plain Python: compiled code may drop an argument later, and the program
+    may observe that.
     """
     for value in values.values():
         if has_visible_finalizer(type(value)):
@@ -81,8 +80,8 @@ _NEVER_FINALIZED = (int, float, complex, str, bytes, type, types.ModuleType, typ
 def may_be_bare(cls: type) -> bool:
     """Whether a bare instance of ``cls`` can be made whose ``__del__`` does not run.
 
-    Asked before an object is wrapped: the finalizer of a proxy would have side effects that plain Python
-    does not have.
+    Asked before an object is wrapped: the finalizer of a proxy would have side effects that plain Python does not
+    have.
     """
     return not has_finalizer(cls) or bool(native.AVAILABLE and flags_of(cls) & _COLLECTED)
 
@@ -96,7 +95,7 @@ def without_finalizer(proxy: object) -> None:
 def native_new(cls: type) -> tuple[Any, Any]:
     """Return the C type whose ``__new__`` makes instances of ``cls``, and this ``__new__``.
 
-    A ``__new__`` of the program is bypassed.
+    Proxies are made by it, so that a ``__new__`` of the program does not run.
     """
     for base in _mro(cls):
         new = base.__dict__.get("__new__")
@@ -106,7 +105,10 @@ def native_new(cls: type) -> tuple[Any, Any]:
 
 
 def dict_descriptor(cls: type) -> Any:
-    """Return the C descriptor of ``__dict__``, or None. A property of that name in a subclass is bypassed."""
+    """Return the C descriptor of ``__dict__``, or None if instances have no dictionary.
+
+    A property called ``__dict__`` in a subclass is ignored.
+    """
     for base in _mro(cls):
         descriptor = base.__dict__.get("__dict__")
         if type(descriptor) in (types.GetSetDescriptorType, types.MemberDescriptorType):
@@ -115,7 +117,10 @@ def dict_descriptor(cls: type) -> Any:
 
 
 def raw_dict(obj: object) -> dict[str, Any]:
-    """Return ``obj.__dict__`` through the C descriptor."""
+    """Return ``obj.__dict__`` through the C descriptor, without code of the program.
+
+    The class must have the descriptor.
+    """
     result: dict[str, Any] = dict_descriptor(type(obj)).__get__(obj)
     return result
 
@@ -123,13 +128,13 @@ def raw_dict(obj: object) -> dict[str, Any]:
 def declares_slots(cls: type) -> bool:
     """Whether a class written in Python has ``__slots__``.
 
-    The fields of C classes are member descriptors, too.
+    Member descriptors alone do not show it, because the fields of C classes have them, too.
     """
     return is_heap_type(cls) and "__slots__" in cls.__dict__
 
 
 def slots(cls: type) -> list[types.MemberDescriptorType]:
-    """Return the descriptors of the ``__slots__`` members of ``cls``."""
+    """Return the descriptors of the ``__slots__`` members of ``cls`` and its bases."""
     members = []
     for base in _mro(cls):
         if declares_slots(base):
@@ -138,10 +143,9 @@ def slots(cls: type) -> list[types.MemberDescriptorType]:
 
 
 def is_bare(cls: type) -> bool:
-    """Whether ``object.__new__(cls)`` makes complete instances.
+    """Whether ``object.__new__(cls)`` makes complete instances, so that ``cls`` can have proxies and can be rebuilt.
 
-    C types without a constructor raise an error, and other C types have more state than attributes and
-    slots.
+    A C type without a constructor raises an error, and other C types have more state than attributes and slots.
     """
     if _has_state_of_c(cls):
         return False

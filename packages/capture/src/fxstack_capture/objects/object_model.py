@@ -22,8 +22,8 @@ from fxstack_capture.trace.state import Objects
 class ObjectModel(Objects):
     """The object model of one trace.
 
-    The interpreter and the rules call it for each read and write of an object. The methods are documented
-    in ``trace.state.Objects``.
+    The interpreter and the rules call it for each read and write of an object. ``trace.state.Objects`` documents
+    the methods.
     """
 
     # --- wrapping ----------------------------------------------------------------------------
@@ -77,7 +77,7 @@ class ObjectModel(Objects):
             raise
 
     def _load_attr(self, obj: object, name: str) -> Any:
-        """Load an attribute through the loader for the type of ``obj``."""
+        """Load an attribute through the loader for the type of ``obj`` (``loads.LOADERS``)."""
         loader = attributes.LOADERS.get(type(obj))
         if loader is not None:
             return loader(self, obj, name)

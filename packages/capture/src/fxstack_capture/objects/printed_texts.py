@@ -37,7 +37,10 @@ _ALIKE: Final = re.compile(r"(.?[<>=^])?[-+ ]?z?#?0?\d{0,4}[,_]?(\.\d{1,3})?[bdo
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LaterString:
-    """The string that a call ``function(*args, **kwargs)`` of tensors returns, such as ``str.format``."""
+    """The string that a call ``function(*args, **kwargs)`` of tensors returns, such as ``str.format``.
+
+    The replacement code makes the call after the graph has run.
+    """
 
     function: Callable[..., str]
     args: tuple[Any, ...]
@@ -49,7 +52,10 @@ _EXAMPLES: Final = {torch.SymInt: 1, torch.SymFloat: 1.5, DeferredLocal: "", Lat
 
 
 def _example(value: object) -> object:
-    """Return a sample with the same ``__format__`` as ``value``. A one-element tensor formats like its number."""
+    """Return a sample with the same ``__format__`` as ``value``, on which a format specification is tried.
+
+    A tensor of one element formats like its number.
+    """
     if not isinstance(value, torch.Tensor):
         return _EXAMPLES[type(value)]
     if value.ndim or isinstance(value, torch.nn.Parameter):
@@ -76,12 +82,12 @@ class Piece:
     def converted(self, conversion: str) -> Piece | None:
         """Return the piece with a conversion (``s``, ``r``, ``a``).
 
-        Return None if the piece has a conversion.
+        Return None if the piece has a conversion or a specification. Then the text cannot be deferred.
         """
         return None if self.conversion or self.spec else Piece(self.value, conversion)
 
     def formatted(self, spec: object) -> Piece | None:
-        """Return the piece with a format specification.
+        """Return the piece with a format specification, for ``format`` and for f-strings.
 
         Return None if the specification is an error, or may be an error for other values.
         """
@@ -95,10 +101,9 @@ class Piece:
         return Piece(self.value, self.conversion, spec)
 
     def settle(self, trace: Trace) -> str:
-        """Return the present text and guard the value.
+        """Return the present text as a constant, and guard the value.
 
-        Called when the program does more with the text than print it. Raises GraphBreak for the text
-        of a tensor.
+        Called when the program does more with the text than print it. Raises GraphBreak for the text of a tensor.
         """
         if isinstance(self.value, (torch.Tensor, LaterString)):
             raise graph_break("unsupported-call", "a use of the text of a tensor")
@@ -117,7 +122,7 @@ class Text:
     """Constant strings and replacement fields, in order."""
 
     def settle(self, trace: Trace) -> str:
-        """Return the text as a constant and guard the values in the text."""
+        """Return the text as a constant, and guard the values in the text. Called as ``Piece.settle``."""
         return "".join(p if isinstance(p, str) else p.settle(trace) for p in self.parts)
 
     @property
@@ -128,7 +133,10 @@ class Text:
 
 
 def joined(parts: list[Any]) -> Any:
-    """Return the concatenation of strings and texts. The result is a ``str`` if no part is a ``Text``."""
+    """Return the concatenation of strings and texts, for the parts of an f-string.
+
+    The result is a ``str`` if no part is a ``Text``.
+    """
     if not any(type(part) is Text for part in parts):
         return "".join(parts)
     flat: list[Any] = []
@@ -138,8 +146,8 @@ def joined(parts: list[Any]) -> Any:
 
 
 def concrete(trace: Trace, value: object) -> Any:
-    """Return ``value``.
+    """Return ``value``; a ``Text`` becomes its present string, with guards.
 
-    A ``Text`` becomes its present string. Called before a value leaves the code that can defer texts.
+    Called before a value leaves the code that can defer texts.
     """
     return value.settle(trace) if type(value) is Text else value

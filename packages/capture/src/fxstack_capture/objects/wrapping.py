@@ -53,7 +53,10 @@ from fxstack_interchange.bytecode import Kind, kind_of
 
 
 def enter(objects: Objects, obj: object, source: Source) -> Any:
-    """Wrap an object at its first read. ``ObjectModel.enter`` finds the proxies of later reads."""
+    """Wrap an object at its first read, and return the proxy.
+
+    ``ObjectModel.enter`` finds the proxies of later reads.
+    """
     handler = HANDLERS.get(type(obj))
     if handler is None:
         handler = _handler_of_kind(obj)
@@ -61,7 +64,9 @@ def enter(objects: Objects, obj: object, source: Source) -> Any:
 
 
 def is_definition(obj: Any) -> bool:
-    """Whether ``obj`` is a function, class or module. The namespace of a stable module is not expected to rebind definitions."""
+    """Whether ``obj`` is a function, class or module, which the namespace of a stable module is not expected to
+    rebind.
+    """
     handler = HANDLERS.get(type(obj))
     if handler is builtin_function:
         return _is_static(obj.__self__)
@@ -72,7 +77,7 @@ def is_definition(obj: Any) -> bool:
 
 
 def identity(objects: Objects, obj: object, source: Source) -> Any:
-    """Guard the identity of a definition, which implies its behaviour. It is its own proxy."""
+    """Guard the identity of a definition and return it as its own proxy. The identity implies its behaviour."""
     objects.trace.guard(source, IdentityIs(obj, id(obj)))
     return objects.registry.add_itself(obj, source)
 
@@ -91,7 +96,10 @@ def function(objects: Objects, obj: types.FunctionType, source: Source) -> Any:
 
 
 def singleton(objects: Objects, obj: object, source: Source) -> Any:
-    """Guard the identity of a constant that exists once in the process. It needs no entry in the registry."""
+    """Guard the identity of a constant that exists once in the process, such as None.
+
+    It needs no entry in the registry.
+    """
     objects.trace.guard(source, IdentityIs(obj, id(obj)))
     return obj
 
@@ -108,6 +116,7 @@ def number(objects: Objects, obj: Any, source: Source) -> Any:
 
 
 def range_(objects: Objects, obj: range, source: Source) -> range:
+    """Guard the three numbers of a range, which is a constant."""
     objects.trace.guard(source, RangeIs(obj.start, obj.stop, obj.step))
     return obj
 
@@ -152,7 +161,7 @@ def builtin_function(objects: Objects, obj: Any, source: Source) -> Any:
 
 
 def _c_method(owner: object, bound: Any) -> Any:
-    """Return the C descriptor of the builtin method ``bound``, or None."""
+    """Return the C descriptor of the builtin method ``bound`` of ``owner``, or None."""
     # An attribute of the object or of a class may hide the descriptor, so ``getattr(type, name)`` may find
     # another object.
     for cls in type(owner).__mro__:
@@ -165,15 +174,12 @@ def _c_method(owner: object, bound: Any) -> Any:
 
 
 def _is_waiting(source: Source) -> bool:
-    """Whether a value was on the stack when a graph broke.
-
-    A callable there is called once its arguments are ready.
-    """
+    """Whether the value at ``source`` was on the stack when a graph broke. A callable there is called next."""
     return isinstance(source, Local) and source.local.startswith((".stack", ".inner"))
 
 
 def _is_static(owner: object) -> bool:
-    """Whether a builtin belongs to a module or class and not to an object."""
+    """Whether a C function whose ``__self__`` is ``owner`` belongs to a module or class and not to an object."""
     return (
         owner is None
         or isinstance(owner, (types.ModuleType, type))
@@ -279,10 +285,7 @@ def scalar(objects: Objects, obj: np.generic, source: Source) -> Any:
 
 
 def opaque(objects: Objects, obj: object, source: Source) -> Any:
-    """Wrap an object whose state is in compiled code.
-
-    The program may pass the object on; any use breaks the graph.
-    """
+    """Wrap an object whose state is in compiled code. The program may pass it on; any use breaks the graph."""
     if hasattr(type(obj), "__next__") or objects.trace.torch.history.is_another(source, obj):
         # Each call has another object. A guard that held an iterator would keep its items alive.
         return deferred(objects, obj, source)
@@ -301,23 +304,20 @@ def guarded_by_repr(objects: Objects, obj: object, source: Source) -> Any:
 
 
 def decimal_number(objects: Objects, obj: decimal.Decimal, source: Source) -> Any:
-    """Wrap a decimal number.
-
-    Its arithmetic breaks the graph, because it reads and writes the thread's context.
-    """
+    """Wrap a decimal number. Its arithmetic breaks the graph, because it reads and writes the thread's context."""
     objects.opaque.add(id(obj))
     return guarded_by_repr(objects, obj, source)
 
 
 def deferred(objects: Objects, obj: object, source: Source) -> Any:
-    """Wrap an object as ``opaque`` does, but guard only the class, since each call has another object."""
+    """Wrap an object as ``opaque`` does, but guard only its class, since each call has another object."""
     objects.opaque.add(id(obj))
     objects.trace.guard(source, TypeIs(type(obj)))
     return objects.registry.add_itself(obj, source)
 
 
 def iterator(objects: Objects, obj: object, source: Source) -> Any:
-    """Wrap a partially consumed iterator."""
+    """Wrap a partially consumed iterator of CPython's own types. It is its own proxy."""
     # Each call has its own iterator. Iterators of known types can be read without advancing them.
     entered = deferred(objects, obj, source)
     consumed_iterators.add(objects, obj, source)
@@ -336,10 +336,7 @@ def mapping_proxy(objects: Objects, obj: object, source: Source) -> Any:
 
 
 def thread_local(objects: Objects, obj: object, source: Source) -> Any:
-    """Wrap a ``threading.local``.
-
-    Attributes of the running thread are read name by name, as of any object.
-    """
+    """Wrap a ``threading.local`` as itself. Attributes of the running thread are read name by name."""
     identity(objects, obj, source)
     objects.add_instance_dict(obj, obj.__dict__, {}, BuiltinAttr(source, "__dict__"))
     return obj
@@ -364,7 +361,9 @@ _OF_LOCALS = ("__new__", "__getattribute__", "__setattr__", "__delattr__")
 
 
 def _only_sets_constants(function: object) -> bool:
-    """Whether a function without parameters but ``self`` only stores constants and empty containers in ``self``."""
+    """Whether a function, an ``__init__`` without arguments, only stores constants and empty containers in
+    ``self``.
+    """
     if type(function) is not types.FunctionType or function.__code__.co_argcount != 1:
         return False
     kinds = [kind_of(name) for _, _, _, name, _ in units(function.__code__)]
@@ -474,7 +473,7 @@ _OPERATORS = (
 
 
 def _handler_of_kind(obj: object) -> Handler:
-    """Return the handler of an object whose type is not in ``HANDLERS``."""
+    """Return the function that wraps ``obj``, whose type is not in ``HANDLERS``."""
     if isinstance(obj, torch.Tensor):
         return tensor
     cls = type(obj)

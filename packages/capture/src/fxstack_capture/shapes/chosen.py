@@ -30,7 +30,7 @@ Entry = tuple[str, int | None]
 
 @functools.lru_cache(maxsize=64)
 def _entries(text: str) -> tuple[Entry, ...]:
-    """Return the entries of a comma-separated list of patterns."""
+    """Return the entries of ``text``, a comma-separated list of patterns such as ``L['x']:0,scale``."""
     entries: list[Entry] = []
     for entry in filter(None, _WHITESPACE.sub("", text).split(",")):
         match = _WITH_DIMENSION.fullmatch(entry)
@@ -49,25 +49,27 @@ class Choices:
     values: frozenset[str] = frozenset()
     """Sizes and integers that are chosen by value, as text (``dynamic_values``)."""
     parameters: Mapping[Source, Source] = field(default_factory=dict)
-    """Maps sources of the frame to the names that the program uses for the same arguments.
+    """Maps sources of the frame to sources with the names that the program uses for the same arguments.
 
     The names differ in a call of a module, where the program's names are the parameters of ``forward``.
     """
 
     def is_dynamic(self, source: Source, dim: int, size: int) -> bool:
-        """Whether a size is chosen, by its source or by its value."""
+        """Whether the size of dimension ``dim`` of the tensor at ``source`` is chosen, by its source or by its
+        value ``size``.
+        """
         return str(size) in self.values or self.is_named_dynamic(source, dim)
 
     def is_named_dynamic(self, source: Source, dim: int) -> bool:
-        """Whether an entry of ``dynamic_sources`` matches the dimension."""
+        """Whether an entry of ``dynamic_sources`` matches dimension ``dim`` of the tensor at ``source``."""
         return bool(self.dynamic) and self._is_listed(self.dynamic, source, dim)
 
     def is_unbacked(self, source: Source, dim: int) -> bool:
-        """Whether a size is chosen to be unbacked: no decision may depend on its value."""
+        """Whether a size is chosen to be unbacked. No decision may depend on the value of an unbacked size."""
         return bool(self.unbacked) and self._is_listed(self.unbacked, source, dim)
 
     def is_dynamic_number(self, source: Source, value: float) -> bool:
-        """Whether a number is chosen.
+        """Whether the int or float at ``source`` is chosen, by its source or by its value.
 
         Numbers are never unbacked, so both lists have the same meaning for numbers.
         """
@@ -77,7 +79,10 @@ class Choices:
         return bool(listed) and self._is_listed(listed, source, None)
 
     def _is_listed(self, entries: tuple[Entry, ...], source: Source, dim: int | None) -> bool:
-        """Whether an entry matches ``source``. If ``dim`` is None, an entry for any dimension matches."""
+        """Whether an entry matches ``source``.
+
+        ``dim`` is None for a number; then an entry for any dimension matches.
+        """
         names = torch_name(source, self.parameters), self._in_program(source).name
         return any(
             (dim is None or restricted_to is None or restricted_to == dim) and _matches(pattern, names)
@@ -85,7 +90,7 @@ class Choices:
         )
 
     def _in_program(self, source: Source) -> Source:
-        """Return the source under the program's name of the argument, which differs in a call of a module."""
+        """Return the source by the program's name of the argument (see ``parameters``)."""
         return self.parameters.get(source, source)
 
 
@@ -106,7 +111,7 @@ def _matches(pattern: str, names: tuple[str, str]) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _expression(pattern: str) -> re.Pattern[str] | None:
-    """Return the compiled pattern. Warn and return None if it is not a regular expression."""
+    """Return the compiled pattern; None, with a warning, if it is not a regular expression."""
     try:
         return re.compile(pattern)
     except re.error as error:
@@ -132,7 +137,7 @@ def choices_of(options: CaptureOptions, parameters: Callable[[], Mapping[Source,
 
 
 def _setting(name: str) -> str:
-    """Return a setting of ``torch.compiler.config``; "" in versions of torch that lack the setting."""
+    """Return a text setting of ``torch.compiler.config``; "" in versions of torch that lack the setting."""
     return getattr(torch.compiler.config, name, "") or ""
 
 
@@ -140,7 +145,10 @@ def _setting(name: str) -> str:
 
 
 def torch_name(source: Source, parameters: Mapping[Source, Source]) -> str:
-    """Return the name that ``torch.compile`` uses for a source, or fxstack's name if it has none."""
+    """Return the name that ``torch.compile`` uses for a source (``L['x']``), or fxstack's name if torch has none.
+
+    ``parameters`` is as in ``Choices``.
+    """
     source = parameters.get(source, source)
     rule = _NAMES.get(type(source))
     return source.name if rule is None else rule(source, parameters)
@@ -156,7 +164,7 @@ def _key(source: Any, parameters: Mapping[Source, Source]) -> str:
 
 
 def _attribute(source: Any, parameters: Mapping[Source, Source]) -> str:
-    """Return torch's name of an attribute."""
+    """Return torch's name of an attribute, such as ``L['self'].scale``."""
     return f"{torch_name(source.of, parameters)}.{source.attr}"
 
 

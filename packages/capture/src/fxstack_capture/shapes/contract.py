@@ -31,26 +31,26 @@ class ShapeContractError(ConstraintViolationError):
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """The value of a named dimension in one call.
-
-    ``low`` is the lowest value that shares a graph with other values. Below ``low``, some size is 0 or 1.
-    """
+    """The value of a named dimension in one call. ``_check_named`` finds it from the sizes of the arguments."""
 
     root: Root
+    """The named dimension with its range."""
     value: int
+    """The value of the name in this call, for example 4 for ``2*b`` and a size of 8."""
     seen: str
     """The size that gave the value, for messages: ``x.size(0)``."""
     low: int
+    """The lowest value that shares a graph with other values. Below it, some size is 0 or 1."""
 
     @property
     def apart(self) -> bool:
-        """Whether the present value needs its own graph."""
+        """Whether the present value is below ``low`` and needs its own graph."""
         return self.value < self.low
 
 
 @dataclass(slots=True)
 class Bound:
-    """A contract bound to the arguments of one call.
+    """A contract bound to the arguments of one call, as the trace uses it.
 
     It holds the rules of the dimensions of each tensor (by ``id``), and the rules of integers.
     """
@@ -58,11 +58,11 @@ class Bound:
     tensors: dict[int, tuple[DimRule, ...]] = field(default_factory=dict)
     """The rules of the dimensions of each tensor, by the id of the tensor."""
     numbers: dict[Source, Hint | None] = field(default_factory=dict)
-    """The rules of integers. None for an integer that stays constant."""
+    """The rules of integers, by source. None for an integer that stays constant."""
     roots: dict[str, Solved] = field(default_factory=dict)
     """The values of the named dimensions in this call, by name."""
     names: dict[Source, str] = field(default_factory=dict)
-    """The names that the user gives to the tensors.
+    """The names that the user gives to the tensors, by source.
 
     They differ from the frame's names in a call of a module, which passes ``args``.
     """
@@ -75,20 +75,25 @@ class _Path:
     """The path to a value in the arguments: a name for messages, and the source if the tracer has one."""
 
     name: str
+    """The path in the program's notation, for messages: ``x[0]``."""
     source: Source | None
+    """The source of the value, or None if no source describes the path."""
 
     def item(self, index: int) -> _Path:
+        """Return the path to the item ``index`` of this value."""
         return _Path(f"{self.name}[{index}]", self.source and Item(self.source, index))
 
     def key(self, key: object) -> _Path:
+        """Return the path to the value of ``key`` in this dictionary."""
         return _Path(f"{self.name}[{key!r}]", self.source and Key(self.source, key))
 
     def attribute(self, name: str) -> _Path:
+        """Return the path to an attribute of this value."""
         return _Path(f"{self.name}.{name}", self.source and InstanceAttr(self.source, name))
 
 
 class ShapeContract:
-    """A ``dynamic_shapes`` specification.
+    """A ``dynamic_shapes`` specification, as the user passes it to ``optimize`` or ``export``.
 
     Raises:
         TypeError: ``spec`` is not a specification.
@@ -116,9 +121,10 @@ class ShapeContract:
         return bound
 
     def _by_name(self, names: list[str]) -> Mapping[str, Any]:
-        """Return the specifications by argument name.
+        """Return the specifications of the arguments by name.
 
-        Raises ShapeContractError for unknown names or too many entries.
+        ``names`` are the names of the arguments, in order. Raises ShapeContractError for unknown names or too many
+        entries.
         """
         if isinstance(self.spec, Mapping):
             unknown = [name for name in self.spec if name not in names]
@@ -151,7 +157,7 @@ def _check_names(spec: object) -> None:
 
 
 def _dims_in(spec: object) -> Iterator[Any]:
-    """Yield the entries of a specification.
+    """Yield the entries for dimensions in a specification.
 
     An invalid entry is yielded too. It raises an error when the contract is compared with the arguments.
     """
@@ -169,7 +175,7 @@ def _dims_in(spec: object) -> Iterator[Any]:
 
 
 def _walk(spec: object, value: object, path: _Path, bound: Bound) -> None:
-    """Compare one part of the specification with a value, and add the rules to ``bound``.
+    """Compare one part of the specification with ``value``, and add the rules to ``bound``.
 
     Recurses into containers.
     """
@@ -187,7 +193,7 @@ def _walk(spec: object, value: object, path: _Path, bound: Bound) -> None:
 
 
 def _parts(value: object, path: _Path) -> dict[object, tuple[object, _Path]] | None:
-    """Return the items of a container by key or index, with their places.
+    """Return the items of a container by key or index, each with its path.
 
     Return None if ``value`` is not a container.
     """
@@ -208,7 +214,7 @@ def _parts(value: object, path: _Path) -> dict[object, tuple[object, _Path]] | N
 def _pair_with_spec(
     spec: object, parts: dict[object, tuple[object, _Path]], path: _Path
 ) -> Iterator[tuple[Any, object, _Path]]:
-    """Return every part of a container with its specification.
+    """Return every part of a container with its specification and its path.
 
     Raises ShapeContractError if the structures differ.
     """
@@ -234,7 +240,7 @@ def _entries(parts: Mapping[object, object]) -> str:
 
 
 def _tensor_rules(spec: object, tensor: torch.Tensor, path: _Path) -> tuple[DimRule, ...]:
-    """Return the rule of each dimension of a tensor."""
+    """Return the rule of each dimension of a tensor that ``spec``, a list or a dictionary, describes."""
     rank: int = tensor.dim()
     if spec is None:
         return (None,) * rank
@@ -254,7 +260,7 @@ def _tensor_rules(spec: object, tensor: torch.Tensor, path: _Path) -> tuple[DimR
 
 
 def _by_dim(spec: Mapping[Any, Any], rank: int, path: _Path) -> tuple[DimRule, ...]:
-    """Return the rules of a specification that is a dictionary by dimension.
+    """Return the rules of ``spec``, a dictionary by dimension, for a tensor with ``rank`` dimensions.
 
     Absent dimensions are constants.
     """
@@ -301,7 +307,10 @@ def _note_number(spec: object, value: int, path: _Path, bound: Bound) -> None:
 
 
 def _check_size(rule: DimRule, size: int, name: str, bound: Bound) -> None:
-    """Raise ShapeContractError if a size violates its rule."""
+    """Raise ShapeContractError if a size or number violates its rule.
+
+    ``name`` names it in the message (``x.size(0)``).
+    """
     if isinstance(rule, Exactly) and size != rule.value:
         raise ShapeContractError(f"{name} is {size}, but its shape contract requires {rule.value}.")
     if isinstance(rule, Hint) and size not in rule.bounds:
@@ -311,10 +320,10 @@ def _check_size(rule: DimRule, size: int, name: str, bound: Bound) -> None:
 
 
 def _check_named(rule: Named, size: int, name: str, bound: Bound) -> None:
-    """Solve the formula of a named dimension for its name.
+    """Solve the formula of a named dimension for its name, and record the result in ``bound``.
 
-    Raises ShapeContractError if there is no solution, if it is out of range, or if an earlier size gives
-    another value.
+    Raises ShapeContractError if there is no solution, if it is out of range, or if an earlier size gives another
+    value.
     """
     root, value = rule.root, rule.solve(size)
     if value is None:
@@ -339,7 +348,8 @@ def _check_named(rule: Named, size: int, name: str, bound: Bound) -> None:
 def demand_general(bound: Bound | None) -> None:
     """Raise ShapeContractError if the call has sizes that are never symbolic.
 
-    ``export`` needs one graph for all sizes.
+    ``bound`` is None without a contract. Called by ``capture_whole`` (``export``), whose one graph must serve all
+    sizes.
     """
     if bound is None:
         return

@@ -34,7 +34,7 @@ _MAX_COMBINATIONS = 400
 def check_contract(geometry: Geometry) -> None:
     """Raise ``ShapeContractError`` if the trace does not hold for all sizes that the contract allows.
 
-    Called when the trace is complete, before its guards are made.
+    Called when the trace is complete, before its guards are made (``shape_guards``).
     """
     if not geometry.named:
         return
@@ -49,7 +49,7 @@ def check_contract(geometry: Geometry) -> None:
 
 
 def _resolve(geometry: Geometry, expr: sympy.Basic) -> Any:
-    """Return ``expr`` with every symbol replaced by the expression that ShapeEnv found equal to it."""
+    """Return ``expr`` with every symbol replaced by the expression that ShapeEnv found equal to the symbol."""
     for _ in range(len(geometry.env.replacements) + 1):
         replaced = {s: r for s in expr.free_symbols if (r := geometry.env.replacements.get(s))}
         if not replaced:
@@ -59,7 +59,7 @@ def _resolve(geometry: Geometry, expr: sympy.Basic) -> Any:
 
 
 def _report_fixed_names(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
-    """Yield an error for each name for which the trace assumed one value."""
+    """Yield an error for each name to which the trace gave one value."""
     for dimension in named:
         value = _resolve(geometry, dimension.symbol)
         if value.is_number:
@@ -71,7 +71,7 @@ def _report_fixed_names(geometry: Geometry, named: list[NamedSymbol]) -> Iterato
 
 
 def _report_equal_names(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
-    """Yield an error for each name that must equal another name, or that follows from another expression."""
+    """Yield an error for each name that the trace made equal to another name or to an expression."""
     by_value: dict[sympy.Basic, NamedSymbol] = {}
     for dimension in named:
         value = _resolve(geometry, dimension.symbol)
@@ -93,9 +93,9 @@ def _report_equal_names(geometry: Geometry, named: list[NamedSymbol]) -> Iterato
 
 
 def _report_branches(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
-    """Yield an error for each guard on named dimensions alone that does not hold in their whole ranges.
+    """Yield an error for each guard that does not hold in the whole ranges of its named dimensions.
 
-    Guards that also have other symbols are skipped, because the contract does not describe these sizes.
+    Guards that also have other symbols are skipped, because the contract does not describe the other sizes.
     """
     symbols = {_resolve(geometry, dimension.symbol): dimension for dimension in named}
     checked = set()
@@ -115,7 +115,7 @@ def _report_branches(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[s
 
 
 def _report_narrowed_ranges(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
-    """Yield an error for each range that became smaller without a guard that shows it.
+    """Yield an error for each name whose range became smaller without a guard that shows it.
 
     A range can shrink this way if the dimension equals another dimension with a smaller range.
     """
@@ -136,7 +136,7 @@ def _report_narrowed_ranges(geometry: Geometry, named: list[NamedSymbol]) -> Ite
 
 
 def _holds(expr: sympy.Basic, values: dict[sympy.Basic, sympy.Integer]) -> bool:
-    """Whether a guard holds for these values."""
+    """Whether the guard ``expr`` holds for these values of its symbols."""
     return expr.xreplace(values) is not sympy.false
 
 
@@ -160,7 +160,10 @@ def _values(dimension: NamedSymbol) -> list[int]:
 def _counterexample(
     geometry: Geometry, expr: sympy.Basic, concerned: list[NamedSymbol]
 ) -> list[tuple[NamedSymbol, int]] | None:
-    """Return values of the dimensions that violate a guard, or None if no tried value does."""
+    """Return values of the dimensions that violate the guard ``expr``, each with its dimension.
+
+    Return None if no tried combination of values violates it.
+    """
     symbols = [_resolve(geometry, dimension.symbol) for dimension in concerned]
     tried = [_values(dimension) for dimension in concerned]
     for values in _combinations(tried):
@@ -170,7 +173,11 @@ def _counterexample(
 
 
 def _combinations(tried: list[list[int]]) -> Iterable[tuple[int, ...]]:
-    """Return all values of a single dimension, or a few combinations of values of several dimensions."""
+    """Return the combinations of values to try.
+
+    ``tried`` has the values of each dimension. A single dimension gets all of its values, several dimensions get a
+    part.
+    """
     if len(tried) == 1:
         return ((value,) for value in tried[0])
     # sympy evaluates the guard for each combination, so a few values of each name must do.
@@ -180,9 +187,9 @@ def _combinations(tried: list[list[int]]) -> Iterable[tuple[int, ...]]:
 
 
 def _suggestion(geometry: Geometry, expr: sympy.Basic, concerned: list[NamedSymbol]) -> str:
-    """Return the advice of an error.
+    """Return the advice that follows "fix:" in an error about the guard ``expr``.
 
-    It is a multiple of the dimension, or a smaller range, if one of them explains the guard.
+    If a multiple of the dimension, or a smaller range, explains the guard, the advice names it.
     """
     general = "change this line, or use Dim.AUTO or Dim.DYNAMIC"
     if len(concerned) > 1:
@@ -191,6 +198,7 @@ def _suggestion(geometry: Geometry, expr: sympy.Basic, concerned: list[NamedSymb
     symbol, present = _resolve(geometry, dimension.symbol), dimension.solved.value
 
     def holds(value: int) -> bool:
+        """Whether the guard holds for this value of the dimension."""
         return _holds(expr, {symbol: sympy.Integer(value)})
 
     step = next((p for p in range(2, _MAX_STEP) if _is_periodic(holds, present, p)), None)
@@ -216,5 +224,5 @@ def _edge(holds: Callable[[int], bool], inside: int, outside: int) -> int:
 
 
 def _is_periodic(holds: Callable[[int], bool], present: int, step: int) -> bool:
-    """Whether the guard holds for ``present`` plus multiples of ``step``, and for no value next to them."""
+    """Whether the guard holds for ``present`` plus small multiples of ``step``, and for no value next to them."""
     return all(holds(present + k * step) and not holds(present + k * step + 1) for k in range(1, 4))

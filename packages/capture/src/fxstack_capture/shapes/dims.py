@@ -99,9 +99,8 @@ class Named:
 
     @property
     def lowest(self) -> int:
-        """The smallest value of the root for which the size is neither 0 nor 1.
-
-        Sizes 0 and 1 are never symbolic.
+        """The smallest value of the root for which the size is neither 0 nor 1, because sizes 0 and 1 are never
+        symbolic.
         """
         return -((self.offset - 2) // self.scale)
 
@@ -111,10 +110,10 @@ DimRule: TypeAlias = Exactly | Hint | Named | None
 
 
 def dim_rule(dim: object, position: str) -> DimRule:
-    """Return the record of one entry of a ``dynamic_shapes`` specification.
+    """Return the record of ``dim``, one entry of a ``dynamic_shapes`` specification.
 
     Raises:
-        TypeError: ``dim`` is none of the entries in the table above; ``position`` names it in the message.
+        TypeError: ``dim`` is none of the entries in the table above; ``position`` (`` at x[0]``) names it in the message.
     """
     if dim is None:
         return None

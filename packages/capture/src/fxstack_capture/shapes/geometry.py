@@ -40,9 +40,10 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class NamedSymbol:
-    """The symbol of a named dimension, and the part of the contract that describes it."""
+    """The symbol of a named dimension of a contract. ``contract_checks`` compares the two."""
 
     symbol: sympy.Symbol
+    """The symbol in ShapeEnv, which stands for the name and not for a size."""
     number: torch.SymInt
     """The symbol as a number of the trace."""
     solved: Solved
@@ -50,6 +51,7 @@ class NamedSymbol:
 
     @property
     def name(self) -> str:
+        """The name in the contract."""
         return self.solved.root.name
 
     @property
@@ -70,7 +72,7 @@ class NamedSymbol:
 
 
 class Geometry:
-    """Makes symbols for one trace. ``bindings`` holds the expression that each symbolic number must equal."""
+    """The maker of symbols for one trace, and the record of what each symbol stands for."""
 
     def __init__(self, make_env: Callable[[], CaptureShapeEnv]) -> None:
         """``make_env`` is called once, when the trace needs its first symbol. Most traces need no symbol."""
@@ -103,18 +105,18 @@ class Geometry:
 
     @property
     def computed(self) -> Mapping[sympy.Symbol, Computed]:
-        """Symbols that stand for operations on floats."""
+        """Definitions of the symbols that stand for operations on floats."""
         return self._env.floats.computed if self._env is not None else {}
 
     @property
     def is_used(self) -> bool:
-        """Whether the trace has any symbolic number."""
+        """Whether the trace has made any symbol."""
         return self._env is not None
 
     def tensor(
         self, real: torch.Tensor, source: Source, plan: TensorPlan, like: Sequence[Number] | None = None
     ) -> tuple[list[Number], list[Number], Number]:
-        """Return sizes, strides and storage offset of the fake.
+        """Return sizes, strides and storage offset for the fake of the tensor ``real``, as ``plan`` demands.
 
         ``like`` are the sizes of another tensor. If given, they are the sizes of this tensor too.
         """
@@ -140,9 +142,9 @@ class Geometry:
         return None if definition is None else definition[0]
 
     def size(self, value: int, source: Source, plan: SizePlan) -> Number:
-        """Return a size of an input as its plan demands.
+        """Return a size of an input, with the present value ``value``, as its plan demands.
 
-        It is constant, symbolic, unbacked, or a formula of a name.
+        It is constant, symbolic, unbacked, or a formula of a named dimension.
         """
         if plan.kind is Kind.STATIC:
             return value
@@ -177,7 +179,10 @@ class Geometry:
         return self._make_number(expr, size, source)
 
     def _named_symbol(self, solved: Solved, source: Source) -> NamedSymbol:
-        """Make the symbol of a named dimension. ``source`` reads the value of the name from an argument."""
+        """Make the symbol of a named dimension.
+
+        ``source`` gives the value of the name: a size, or ``Affine`` of a size.
+        """
         high = solved.root.bounds.max
         value_range = ValueRanges(solved.low, int_oo if high is None else high)
         expr = self.env.create_symbol(
@@ -192,11 +197,14 @@ class Geometry:
         return NamedSymbol(expr, number, solved)
 
     def number(self, value: int, source: Source) -> Number:
-        """Make a symbol for an integer that may be 0, 1 or negative: a stride, an offset, an argument."""
+        """Make a symbol for an integer that may be 0, 1 or negative.
+
+        Examples are a stride, an offset and an int argument.
+        """
         return self._make_number(self._free_symbol(value, source), value, source)
 
     def contracted_number(self, value: int, source: Source, hint: Hint) -> Number:
-        """Make a symbol for an integer argument that a contract makes symbolic."""
+        """Make a symbol for an int argument to which a contract gives the rule ``hint``."""
         expr = self._free_symbol(value, source, hint.bounds)
         if hint.strict:
             self.strict[expr] = source
@@ -211,7 +219,7 @@ class Geometry:
     def drawn(self, value: float, source: Source) -> Any:
         """Make a symbol for a number that differs from run to run, such as a random number.
 
-        ``value`` is an example. The number is an input that no guard depends on.
+        ``value`` is an example. The number is an input on which no guard may depend.
         """
         expr = self._free_symbol(value, source)
         self.env.drawn.add(expr)
@@ -236,7 +244,7 @@ class Geometry:
         )
 
     def _unbacked_size(self, source: Source, plan: SizePlan) -> torch.SymInt:
-        """Make a size whose value no decision may depend on."""
+        """Make an unbacked size: no decision may depend on its value."""
         size = self.env.create_unbacked_symint(NamedSource(source))
         expr = size.node.expr
         # ShapeEnv demands that a node of the graph computes each unbacked symbol. An input computes
@@ -274,13 +282,19 @@ class Geometry:
         return strides
 
     def _share(self, number: Number, source: Source) -> Number:
-        """Give the number of another tensor to a size of this tensor, with a binding if it is symbolic."""
+        """Return ``number``, a size of another tensor, as the size at ``source``.
+
+        A binding demands that they are equal.
+        """
         if isinstance(number, torch.SymInt):
             self._add_binding(source, number.node.expr)
         return number
 
     def _make_number(self, expr: sympy.Expr, value: int, source: Source) -> Number:
-        """Return ``expr`` as a number of the trace. ShapeEnv returns an int if the expression is constant."""
+        """Return ``expr``, with the present value ``value``, as a number of the trace.
+
+        It is an int if the expression is constant.
+        """
         number = self.env.create_symintnode(expr, hint=value, source=NamedSource(source))
         return number if type(number) is int else self._register(expr, number, source)
 
@@ -290,7 +304,10 @@ class Geometry:
         self._symbolic.add(source)
 
     def _register(self, expr: sympy.Expr, number: object, source: Source) -> Any:
-        """Record the definition of a symbol by the first source that has it."""
+        """Record that ``source`` has the number ``number``, and return it.
+
+        The first source of a symbol defines the symbol.
+        """
         self._add_binding(source, expr)
         if isinstance(expr, sympy.Symbol):
             self.primary.setdefault(expr, (source, number))
@@ -298,7 +315,10 @@ class Geometry:
 
 
 def _constraint(bounds: DimRange | Range, lowest: object) -> StrictMinMaxConstraint | None:
-    """Return ``bounds`` as a ShapeEnv constraint. ``lowest`` is the lower bound if ``bounds`` has none."""
+    """Return ``bounds`` as a ShapeEnv constraint, or None without bounds.
+
+    ``lowest`` is the lower bound if ``bounds`` has none.
+    """
     if bounds.min is None and bounds.max is None:
         return None
     lower = lowest if bounds.min is None else max(bounds.min, 0)
@@ -309,15 +329,16 @@ def _constraint(bounds: DimRange | Range, lowest: object) -> StrictMinMaxConstra
 def static_numbers(values: Sequence[Number]) -> list[int | None]:
     """Return plain numbers unchanged, and None for symbolic numbers.
 
-    ``TensorIs`` guards compare the plain numbers.
+    A ``TensorIs`` guard compares the plain numbers and ignores None.
     """
     return [value if type(value) is int else None for value in values]
 
 
 def can_be_symbolic(value: float) -> bool:
-    """Whether a number fits a symbol. An integer must be smaller than 2**62 in magnitude.
+    """Whether the value of an int or float allows a symbol.
 
-    A float must be finite and not zero.
+    Otherwise the number is a constant. An integer must be smaller than 2**62 in magnitude. A float must be finite
+    and not zero.
     """
     if isinstance(value, int):
         return -(2**62) < value < 2**62

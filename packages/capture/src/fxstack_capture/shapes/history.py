@@ -61,27 +61,30 @@ def same(a: Seen, b: Seen) -> bool:
 
 
 def size_of(source: Source, rank: int, dim: int) -> str:
-    """Return the key of the size of a dimension."""
+    """Return the key of the size of a dimension, for example ``x size 0/2`` for dimension 0 of a matrix ``x``."""
     return f"{source.name} size {dim}/{rank}"
 
 
 def stride_of(source: Source, rank: int, dim: int) -> str:
-    """Return the key of the stride of a dimension."""
+    """Return the key of the stride of a dimension, for example ``x stride 0/2``."""
     return f"{source.name} stride {dim}/{rank}"
 
 
 def offset_of(source: Source) -> str:
-    """Return the key of a storage offset."""
+    """Return the key of a storage offset, for example ``x offset``."""
     return f"{source.name} offset"
 
 
 def number_of(source: Source) -> str:
-    """Return the key of an int or float."""
+    """Return the key of an int or float, for example ``scale number``."""
     return f"{source.name} number"
 
 
 class FrameHistory:
-    """The observations of one code object. The driver keeps the history from trace to trace."""
+    """The observations of one code object.
+
+    The driver keeps the history from trace to trace. ``policy`` reads it to decide which numbers become symbolic.
+    """
 
     def __init__(self, values: Mapping[str, Seen] | None = None) -> None:
         self._values: dict[str, Seen] = dict(values or {})
@@ -90,7 +93,9 @@ class FrameHistory:
         """Weak references to the first object at each source, for ``is_another``."""
 
     def observe(self, key: str, value: Seen) -> Seen:
-        """Join ``value`` into the element at ``key``. Return the new element."""
+        """Join ``value`` into the element at ``key``, and return the new element: ``DYNAMIC`` if two values have
+        been seen. Called when a trace plans the number.
+        """
         joined = join(self._values.get(key), value)
         assert joined is not None
         self._values[key] = joined
@@ -113,7 +118,7 @@ class FrameHistory:
         return self._objects.setdefault(source.name, reference)() is not obj
 
     def merged(self, other: FrameHistory) -> FrameHistory:
-        """Return the join of two histories (of several calls, processes or ranks)."""
+        """Return the join of two histories, for example of two processes or ranks. Neither history changes."""
         result = FrameHistory(self._values)
         for key, value in other._values.items():
             result.observe(key, value)
@@ -125,7 +130,7 @@ class FrameHistory:
     __hash__ = None  # type: ignore[assignment]
 
     def to_json(self) -> str:
-        """Return canonical text: equal histories give equal bytes."""
+        """Return the history as canonical text: equal histories give equal bytes."""
         return json.dumps({key: _encode(v) for key, v in sorted(self._values.items())})
 
     @staticmethod

@@ -116,12 +116,12 @@ def mark_static_address(tensor: torch.Tensor, guard: bool = False) -> None:
 
 
 def is_address_guarded(tensor: torch.Tensor) -> bool:
-    """Whether ``mark_static_address(tensor, guard=True)`` was called."""
+    """Whether ``mark_static_address(tensor, guard=True)`` was called. The tensor is then guarded by identity."""
     return bool(tensor.__dict__.get("_dynamo_static_input_type") == "guarded")
 
 
 def marks_of(tensor: torch.Tensor) -> Marks:
-    """Return all marks on ``tensor``. The policy asks for the marks of each input tensor."""
+    """Return all marks on ``tensor``. ``policy`` asks for the marks of each input tensor."""
     data = tensor.__dict__
     ranges = {
         _to_positive(tensor, marked.dim): DimRange(_to_positive(tensor, marked.dim), marked.min, marked.max)
@@ -159,7 +159,7 @@ MARKS: Final = (
 
 
 def marks_within(tensor: torch.Tensor) -> MarksWithin:
-    """Return the check that a tensor has no other marks than ``tensor``.
+    """Return the check that a later tensor has no other marks than ``tensor``, for the guards of an input.
 
     Other marks require a new compilation.
     """
@@ -167,17 +167,17 @@ def marks_within(tensor: torch.Tensor) -> MarksWithin:
 
 
 def _indices(tensor: torch.Tensor, name: str) -> frozenset[int]:
-    """Return the dimensions in an attribute of marks, without negative numbers."""
+    """Return the dimensions in the attribute ``name`` of the tensor, as numbers from 0."""
     return frozenset(_to_positive(tensor, dim) for dim in tensor.__dict__.get(name, ()))
 
 
 def _to_positive(tensor: torch.Tensor, dim: int) -> int:
-    """Return a dimension as a number that is not negative."""
+    """Return dimension ``dim`` counted from the beginning."""
     return dim % tensor.dim() if tensor.dim() else dim
 
 
 def _checked_dims(tensor: torch.Tensor, dims: Dims) -> list[int]:
-    """Return the dimensions as a list. Raises IndexError for a dimension that the tensor lacks."""
+    """Return the dimensions as a list of numbers from 0. Raises IndexError for a dimension that the tensor lacks."""
     indices = [dims] if isinstance(dims, int) else list(dims)
     for dim in indices:
         if not -tensor.dim() <= dim < tensor.dim():

@@ -48,13 +48,13 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class SizePlan:
-    """The decision about one size. ``Geometry.size`` carries it out."""
+    """The decision about one size. ``plan_tensor`` makes it, and ``Geometry.size`` carries it out."""
 
     kind: Kind
     bounds: DimRange | Range | None = None
     """The range that a mark or a contract gives to the size."""
     strict: bool = False
-    """Whether it is an error if the program needs one specific value of this number."""
+    """Whether it is an error if the program needs one specific value of this size."""
     named: Named | None = None
     """The formula of a ``NAMED`` size."""
     solved: Solved | None = None
@@ -69,13 +69,13 @@ _DUCK = SizePlan(Kind.DUCK)
 
 @dataclass(frozen=True, slots=True)
 class TensorPlan:
-    """The decisions about one tensor, with one entry per dimension.
-
-    A stride is a number, ``Inferred``, or ``DYNAMIC``.
-    """
+    """The decisions about one tensor, with one entry per dimension. ``Geometry.tensor`` carries them out."""
 
     sizes: tuple[SizePlan, ...]
     strides: tuple[object, ...]
+    """For each dimension: the number of a constant stride, ``Inferred`` for a stride that follows from a size, or
+    ``DYNAMIC``.
+    """
     offset_dynamic: bool
     """Whether the storage offset is symbolic."""
 
@@ -98,7 +98,7 @@ def plan_tensor(
     *,
     choices: Choices = NOTHING_CHOSEN,
 ) -> TensorPlan:
-    """Observe a tensor and decide which of its numbers are symbolic.
+    """Observe the numbers of a tensor in ``history`` and decide which of them are symbolic.
 
     Called for each input tensor before its fake is made.
     """
@@ -136,27 +136,32 @@ def plan_tensor(
 
 
 def is_static(options: CaptureOptions) -> bool:
-    """Whether sizes and numbers that are not marked or chosen are constants, also when they change."""
+    """Whether the options keep sizes and numbers constant, even if they change. Marks and choices are exceptions."""
     return options.dynamic is False or not (options.dynamic or options.automatic_dynamic)
 
 
 def _plan_size(history: FrameHistory, key: str, size: int, options: CaptureOptions) -> SizePlan:
-    """Plan a size without marks: it is symbolic if the history has seen two values, or by ``dynamic=True``."""
+    """Return the plan of a size without marks.
+
+    It is symbolic if the history has seen two values, or by ``dynamic=True``.
+    """
     if history.observe(key, size) is DYNAMIC or options.dynamic:
         return _DUCK
     return _STATIC
 
 
 def _plan_stride(history: FrameHistory, key: str, stride: int | Inferred, options: CaptureOptions) -> object:
-    """Plan a stride. It is symbolic if the history has seen two values and the options allow that."""
+    """Return the plan of a stride: ``DYNAMIC`` if the history has seen two values and the options allow it, else
+    ``stride``.
+    """
     joined = history.observe(key, stride)
     return DYNAMIC if joined is DYNAMIC and not is_static(options) else stride
 
 
 def _apply_choices(real: torch.Tensor, source: Source, sizes: list[SizePlan], choices: Choices) -> None:
-    """Make chosen sizes symbolic. Choices override ``dynamic=False``.
+    """Replace the plans of chosen sizes in ``sizes`` by symbolic ones.
 
-    Choices by source name apply to parameters too. Choices by value do not.
+    Choices override ``dynamic=False``. Choices by source name apply to parameters too. Choices by value do not.
     """
     is_parameter = isinstance(real, torch.nn.Parameter)
     for dim, size in enumerate(real.size()):
@@ -165,7 +170,7 @@ def _apply_choices(real: torch.Tensor, source: Source, sizes: list[SizePlan], ch
 
 
 def _apply_marks(real: torch.Tensor, source: Source, history: FrameHistory, sizes: list[SizePlan]) -> None:
-    """Apply the marks of ``real`` to ``sizes``."""
+    """Replace the plans of marked dimensions in ``sizes``."""
     if not real.__dict__:
         return
     marks = marks_of(real)
@@ -205,10 +210,11 @@ def plan_number(
     *,
     choices: Choices = NOTHING_CHOSEN,
 ) -> Kind:
-    """Observe an int or float and decide whether it is symbolic.
+    """Observe an int or float in ``history`` and decide whether it is symbolic: ``Kind.OWN`` or ``Kind.STATIC``.
 
-    ``dynamic=True`` makes numbers that callers pass symbolic from the start. Numbers that are
-    configuration (attributes, globals) become symbolic only when they change.
+    Called for each number that the program reads from outside. ``dynamic=True`` makes numbers that callers pass
+    symbolic from the start. Numbers that are configuration (attributes, globals) become symbolic only when they
+    change.
     """
     if contract is not None and source in contract.numbers:
         return Kind.STATIC if contract.numbers[source] is None else Kind.OWN
@@ -224,7 +230,7 @@ def plan_number(
 
 
 def is_argument(source: Source | None) -> bool:
-    """Whether the caller passes the value, possibly inside containers."""
+    """Whether the caller passes the value at ``source``, possibly inside containers, or it is a free variable."""
     while isinstance(source, (Item, Key, ValueAt)):
         source = source.base
     return isinstance(source, (Local, Free, FreeCell))
@@ -233,8 +239,7 @@ def is_argument(source: Source | None) -> bool:
 def describe_strides(sizes: Sequence[int], strides: Sequence[int]) -> list[int | Inferred]:
     """Return strides that follow from sizes as ``Inferred``, and other strides as numbers.
 
-    The function visits the dimensions from the smallest stride up, and compares each with the previous
-    dimension.
+    Each dimension, from the smallest stride up, is compared with the dimension of the next smaller stride.
     """
     # An inferred stride stays equal when sizes change, so a new size does not make the strides dynamic,
     # too.

@@ -21,7 +21,10 @@ _VERSION = 1
 
 
 def key_of(code: CodeType) -> str:
-    """Return the key of a function's history. Another version of the function has another key."""
+    """Return the key of a function's history: its qualified name and a hash of its bytecode.
+
+    Another version of the function has another key.
+    """
     parts = (code.co_code, repr((code.co_names, code.co_varnames, code.co_freevars)).encode())
     digest = sha256(b"\0".join(parts)).hexdigest()[:16]
     return f"{code.co_qualname} {digest}"
@@ -34,7 +37,10 @@ class ShapeProfile:
         self._histories = dict(histories or {})
 
     def history_of(self, code: CodeType) -> FrameHistory:
-        """Return a new copy of the history of ``code``, which is empty if the profile lacks the function."""
+        """Return a new copy of the history of ``code``; an empty history if the profile lacks the function.
+
+        The driver begins with it when it first compiles the function.
+        """
         return FrameHistory().merged(self._histories.get(key_of(code), FrameHistory()))
 
     def merged(self, *others: ShapeProfile) -> ShapeProfile:

@@ -61,7 +61,10 @@ IDENTITY_TYPES: frozenset[type] = DESCRIPTOR_TYPES | {
 
 
 def is_value(key: Any) -> bool:
-    """Whether ``key`` is looked up by value, so that a ``Key`` source can hold it."""
+    """Whether dictionaries find ``key`` by its value (``"a"``, ``3``), so that a ``Key`` source can name its item.
+
+    Another key is named by its position (``KeyAt``, ``ValueAt``).
+    """
     cls = type(key)
     if cls is tuple or cls is frozenset:
         return all(map(is_value, key))
@@ -70,7 +73,10 @@ def is_value(key: Any) -> bool:
 
 
 def is_constant_key(key: Any) -> bool:
-    """Whether a dictionary key is its own proxy. A constant key is compared by value or by identity."""
+    """Whether a dictionary key or set member is its own proxy and needs no wrapping.
+
+    A guard compares it by value or by identity.
+    """
     cls = type(key)
     if cls in IMMUTABLE_TYPES or cls in IDENTITY_TYPES or isinstance(key, (enum.Enum, type)):
         return True

@@ -33,8 +33,8 @@ from fxstack_capture.trace.state import Objects
 def diff(objects: Objects) -> Effects:
     """Return all side effects so far, in the order of replay.
 
-    Called when the trace ends, and by code that asks whether the program has changed anything. The
-    proxies do not change, so a trace may call ``diff`` several times.
+    Called by ``FrameWriter.finish`` when the trace ends, and by code that asks whether the program has changed
+    anything yet. The call changes no proxy, so a trace may call ``diff`` several times.
     """
     # Iterators advance before any other effect, so that they do not see the new contents of their containers.
     # An iterator that takes items of others comes first, since the others do not count these items.
@@ -55,7 +55,10 @@ def diff(objects: Objects) -> Effects:
 
 
 def _changes(objects: Objects, entry: Entry) -> list[Effect]:
-    """Return the writes to one pre-existing object. The dictionary of an instance is an entry of its own."""
+    """Return the writes to one pre-existing object, for ``diff``.
+
+    The dictionary of an instance is an entry of its own.
+    """
     key = id(entry.proxy)
     records: list[Effect] = []
     items_when_wrapped = objects.contents.get(key)
@@ -105,7 +108,8 @@ def _are_identical(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
 def list_changes(originals: tuple[Any, ...], items: list[Any], source: Source) -> Iterator[Effect]:
     """Yield one slice assignment between the common prefix and the common suffix.
 
-    ``originals`` are the items when the list was wrapped, and ``items`` the present items.
+    Yield nothing if the items are the same. ``originals`` are the items when the list was wrapped, and ``items``
+    the present items.
     """
     shorter = min(len(originals), len(items))
     start = 0
@@ -119,7 +123,7 @@ def list_changes(originals: tuple[Any, ...], items: list[Any], source: Source) -
 
 
 def _set_changes(proxy: set[Any], originals: tuple[Any, ...], source: Source) -> Iterator[Effect]:
-    """Yield one record of the removed and the added members."""
+    """Yield one record of the removed and the added members; nothing if the set has the same members."""
     members = tuple(set.__iter__(proxy))
     old = {id(m) for m in originals}
     new = {id(m) for m in members}
@@ -159,7 +163,11 @@ def _dict_changes(proxy: dict[Any, Any], originals: tuple[Any, ...], source: Sou
 
 
 def _slots(proxy: object, contents_at_read: dict[Any, Any], source: Source) -> Iterator[Effect]:
-    """Yield the writes to the ``__slots__`` members that the program has read or written."""
+    """Yield the writes to the ``__slots__`` members that the program has read or written.
+
+    ``contents_at_read`` maps each slot descriptor to its first content: a value, ABSENT, or a marker if the
+    program wrote first.
+    """
     for member, original in contents_at_read.items():
         try:
             content = member.__get__(proxy)
@@ -174,7 +182,7 @@ def _slots(proxy: object, contents_at_read: dict[Any, Any], source: Source) -> I
 
 
 def _cell(cell: Any) -> Iterator[Effect]:
-    """Yield the write to a cell of the program. A cell that was only read has no effect."""
+    """Yield the write to a cell of the program (a ``ProxiedCell``). A cell that was only read has no effect."""
     try:
         content = cell.proxy.cell_contents
     except ValueError:

@@ -17,7 +17,10 @@ from fxstack_capture.sources import Source
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """A write to the object at source ``target``. ``target`` is evaluated before any effect is replayed."""
+    """A write to the object at source ``target``.
+
+    The replacement code evaluates the targets of all effects before it replays any effect.
+    """
 
     target: Source
 
@@ -43,7 +46,10 @@ class DictDelete(Effect):
 
 @dataclass(frozen=True, slots=True)
 class ListReplace(Effect):
-    """``target[start:stop] = items`` of a list or an instance of a subclass."""
+    """``target[start:stop] = items`` of a list or an instance of a subclass.
+
+    ``start`` and ``stop`` are positions in the list before the write.
+    """
 
     start: int
     stop: int
@@ -52,9 +58,9 @@ class ListReplace(Effect):
 
 @dataclass(frozen=True, slots=True)
 class Advance(Effect):
-    """``count`` calls of ``next(target)``.
+    """``count`` calls of ``next(target)``, where ``target`` is a partially consumed iterator.
 
-    One call more than there are items leaves the iterator exhausted.
+    A ``count`` of one more than the number of remaining items leaves the iterator exhausted.
     """
 
     count: int
@@ -62,7 +68,7 @@ class Advance(Effect):
 
 @dataclass(frozen=True, slots=True)
 class ListExtend(Effect):
-    """``target.extend(items)`` of a list, whatever its length is."""
+    """``target.extend(items)`` of a list whose items the trace has not read (``ObjectTables.append_only``)."""
 
     items: tuple[Any, ...]
 
@@ -87,6 +93,7 @@ class SlotSet(Effect):
     """``owner.__dict__[name].__set__(target, value)``: a ``__slots__`` member."""
 
     owner: type
+    """The class whose ``__slots__`` has the member."""
     name: str
     value: Any
 
@@ -128,7 +135,10 @@ class ClassDelete(Effect):
 
 @dataclass(frozen=True, slots=True)
 class Call(Effect):
-    """A real call ``target(*args, **kwargs)`` whose result is dropped, for example a deferred log message."""
+    """A real call ``target(*args, **kwargs)`` whose result is dropped, for example a deferred log message.
+
+    ``target`` is the source of the callable.
+    """
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -136,7 +146,7 @@ class Call(Effect):
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """All side effects of one trace, in the order of replay."""
+    """All side effects of one trace, in the order of replay. ``diff`` returns them."""
 
     records: tuple[Effect, ...]
 
@@ -147,9 +157,8 @@ class Effects:
         return len(self.records)
 
     def values(self) -> tuple[Any, ...]:
-        """Return every object of the trace that the records hold.
-
-        The replacement code must rebuild these objects.
+        """Return every object of the trace that the records hold: the objects that the replacement code must
+        rebuild.
         """
         held_objects: list[Any] = []
         for record in self.records:
@@ -160,10 +169,11 @@ class Effects:
         return tuple(held_objects)
 
     def identity(self) -> tuple[Any, ...]:
-        """Return a key of the writes. The key is the same later if the program wrote nothing in between.
+        """Return a key of the writes.
 
-        Values are compared by identity, since identity runs no code of the values and distinguishes ``1``
-        from ``True``. The key is valid as long as this ``Effects`` object exists.
+        Two equal keys mean that the program wrote nothing in between. Values are compared by identity, since
+        identity runs no code of the values and distinguishes ``1`` from ``True``. The key is valid as long as this
+        ``Effects`` object exists.
         """
         return tuple(
             (type(record), *(_identity(name, getattr(record, name)) for name in _fields(record)))
@@ -177,7 +187,7 @@ def _fields(record: Effect) -> tuple[str, ...]:
 
 
 def _identity(name: str, value: Any) -> Any:
-    """Return the part of ``Effects.identity`` for one field.
+    """Return the part of ``Effects.identity`` for the field ``name`` of a record.
 
     Objects of the trace are compared by id, other fields by value.
     """

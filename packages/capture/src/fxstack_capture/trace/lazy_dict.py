@@ -99,25 +99,32 @@ class LazyDict:
         """Whether the proxy holds all items. Later reads then need no guards."""
 
     def item_source(self, key: object) -> Source:
-        """Return the source of the value at ``key``. Its guard is added when the value is read."""
+        """Return the source of the value at ``key``.
+
+        The caller adds the guards of the value. A key that is not found by value is guarded here, by its position.
+        """
         if type(self.source) is InstanceDict and type(key) is str:
             return InstanceAttr(self.source.of, key)
         return Key(self.source, key) if is_value(key) else self._source_at_index(key)
 
     def _source_at_index(self, key: object) -> Source:
-        """Return the source of the value of a class or function as key, and guard the position of the key."""
+        """Return the source of the value of a class or function as key. Guard that the key stays at its position."""
         index = next(i for i, k in enumerate(self.original) if k is key)
         self.objects.trace.guard(KeyAt(self.source, index), IdentityIs(key, id(key)))
         return ValueAt(self.source, index)
 
     def simple(self, key: object) -> bool:
-        """Whether ``key`` can be looked up alone: no key of another type could be equal to ``key``."""
+        """Whether ``key`` can be looked up alone: no key of another type could be equal to ``key``.
+
+        Operators and rules of dictionaries ask before ``get``, ``put`` or ``remove``. If False, they call
+        ``expand`` first.
+        """
         if self.uniform is None:
             self.uniform = all(map(_is_simple, self.original))
         return self.uniform and _is_simple(key)
 
     def get(self, key: object) -> Any:
-        """Return the current value of a simple key, or ABSENT."""
+        """Return the current value of a simple key, or ABSENT. The first read of a key wraps and guards its value."""
         proxy = self.proxy
         if key in proxy:
             return proxy[key]
@@ -139,11 +146,14 @@ class LazyDict:
         return value
 
     def is_deferred(self, key: str) -> bool:
-        """Whether the original has ``key`` and the program has neither read nor written ``key``."""
+        """Whether the original has ``key`` and the program has neither read nor written ``key``.
+
+        Asked by ``append_only_lists``, which can then take the list at ``key`` without reading its items.
+        """
         return not self.expanded and key not in self.proxy and key not in self.known and key in self.original
 
     def put(self, key: object, value: object) -> None:
-        """Store a simple key. The original value stays unread."""
+        """Store a simple key in the proxy. The original value stays unread, so it needs no guard."""
         self.proxy[key] = value
 
     def remove(self, key: object) -> bool:
@@ -159,7 +169,10 @@ class LazyDict:
         return True
 
     def length(self) -> int:
-        """Return the number of items, and guard it if the program has not changed the keys."""
+        """Return the number of items.
+
+        Guard the number if the program has not changed the keys; else expand the dictionary.
+        """
         if not self.expanded:
             # A key whose lookup failed stays in ``known`` as ABSENT, even if the program stores it later.
             present = {key for key, value in self.known.items() if value is not ABSENT}
@@ -172,7 +185,7 @@ class LazyDict:
         return len(self.proxy)
 
     def names(self) -> set[Any]:
-        """Return the keys, and guard them without their order. The values are not read."""
+        """Return the keys, for ``dir`` of the program. Guard them without their order. The values are not read."""
         if self.expanded:
             return set(self.proxy)
         self.objects.trace.guard(self.source, KeysAre(tuple(self.original), ordered=False))
@@ -182,7 +195,7 @@ class LazyDict:
     def expand(self) -> None:
         """Fill the proxy completely, in the order of the original.
 
-        Called before C code reads or iterates over the proxy. Raises GraphBreak for ``sys.modules``.
+        Called before C code reads the proxy or iterates over it. Raises GraphBreak for ``sys.modules``.
         """
         if self.expanded:
             return
@@ -195,7 +208,7 @@ class LazyDict:
         self.objects.note_expanded(self)
 
     def _expand_all(self, keys: tuple[Any, ...]) -> None:
-        """Read all remaining items in the order of the original."""
+        """Read all remaining items for ``expand``, and put all items into the order of the original."""
         self.expanded = True
         proxy, read_items = self.proxy, self.known
         full: dict[Any, Any] = {}
@@ -207,9 +220,9 @@ class LazyDict:
         proxy.update(late)
 
     def _fill(self, keys: tuple[Any, ...], read_items: dict[Any, Any], full: dict[Any, Any]) -> None:
-        """Collect the items of the original that the program has not deleted in ``full``.
+        """Put the items of the original that the program has not deleted into the dictionary ``full``.
 
-        ``read_items`` is ``known`` before the expansion.
+        ``read_items`` is ``known`` before the expansion. ``keys`` are the keys of the original.
         """
         proxy = self.proxy
         values = tuple(self.original.values())
@@ -225,13 +238,16 @@ class LazyDict:
                 self.known[key] = read_items.get(key, DEFERRED)
 
     def _expand_one(self, index: int, key: object, full: dict[Any, Any]) -> None:
-        """Wrap an item that the program has neither read nor written."""
+        """Wrap the item at ``index`` of the original, which the program has neither read nor written."""
         source = self.item_source(key) if is_value(key) else ValueAt(self.source, index)
         value = self.objects.enter_from(self.original[key], source, self.stable)
         self.known[key] = full[key] = value
 
     def _expand_object(self, index: int, key: object, original_value: object, full: dict[Any, Any]) -> None:
-        """Wrap an item whose key has a proxy. The key's ``__hash__`` may be the program's."""
+        """Wrap an item whose key is an object with a proxy, and store it in ``known`` and ``full``.
+
+        The interpreter runs the ``__hash__`` of the key, which may be the program's.
+        """
         objects = self.objects
         proxy = objects.enter(key, KeyAt(self.source, index))
         value = objects.enter_from(original_value, ValueAt(self.source, index), self.stable)
@@ -239,7 +255,10 @@ class LazyDict:
             objects.trace.calls.watched(dict.__setitem__, table, proxy, value)
 
     def changes(self) -> Iterator[tuple[Any, Any]]:
-        """Yield (key, new value) or (key, ABSENT) in the order in which to apply them to the original."""
+        """Yield (key, new value) or (key, ABSENT) in the order in which to apply them to the original.
+
+        ``effect_diff`` turns each pair into a side effect.
+        """
         proxy, originals = self.proxy, self.known
         kept_keys = self._unmoved_keys()
         for key, original in originals.items():
@@ -250,7 +269,7 @@ class LazyDict:
                 yield key, value
 
     def _unmoved_keys(self) -> set[Any]:
-        """Return the keys of the original that keep their place, so that they need not be removed."""
+        """Return the keys of the original that keep their place. ``changes`` need not remove and store them again."""
         proxy, originals = self.proxy, self.known
         if not self.expanded:
             deleted_keys = {
@@ -270,7 +289,7 @@ class LazyDict:
         return kept_keys
 
     def has_changed(self, key: str) -> bool:
-        """Whether the program has written to a key. This test adds no guard."""
+        """Whether the program has written to ``key``. The question adds no guard, unlike ``get``."""
         if key in self.proxy:
             return self.known.get(key, ABSENT) is not self.proxy[key]
         return self.known.get(key, ABSENT) is not ABSENT

@@ -34,7 +34,9 @@ CONSTANT_TYPES: frozenset[type] = SCALAR_TYPES | DTYPE_CLASSES
 
 
 def is_dtype_like(value: object) -> bool:
-    """Whether a class or a dtype object names a dtype that tensors can hold."""
+    """Whether ``value`` is a class or a dtype object that names a dtype which tensors can hold, such as
+    ``np.float32``. Such arguments of NumPy functions are passed on as constants.
+    """
     if isinstance(value, np.dtype):
         return value in TORCH_OF
     return isinstance(value, type) and (value in SCALAR_TYPES or value in (bool, int, float, complex))

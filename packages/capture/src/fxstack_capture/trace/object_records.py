@@ -13,10 +13,10 @@ from fxstack_capture.trace.records import DeferredLocal
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts of a function that a call needs beside the code.
+    """The defaults and the closure of a function, which a call needs beside the code.
 
-    The parts of a function from outside are objects of the trace. ``fn`` keeps the id of the function
-    valid, which is the key of ``ObjectTables.parts``.
+    For a function from outside they are objects of the trace. ``fn`` keeps the function alive, whose id is the key
+    in ``ObjectTables.parts``.
     """
 
     fn: FunctionType
@@ -29,7 +29,7 @@ class Parts:
 class ProxiedCell:
     """A cell of the program and its proxy.
 
-    ``lazy`` is the proxy's first content, or None for an empty cell.
+    ``lazy`` is the proxy's first content: the unread content of the original, or None if the original was empty.
     """
 
     original: CellType
@@ -45,17 +45,21 @@ class ProxiedCell:
 class ConsumedIterator:
     """An iterator of the program that was partially consumed before the trace.
 
-    ``taken`` is the number of items that the trace has taken directly. An item that another iterator takes
-    with a real ``next`` is not counted.
+    ``obj`` is the real iterator. ``taken`` counts the items that the trace has taken from it directly, not the
+    items that another iterator takes by a real ``next`` (``Consumed.leave_to_other``).
     """
 
     counts_for_others = False
-    """Whether the iterator takes items of other iterators that these iterators do not count."""
+    """Whether a real ``next`` also advances other iterators, which then do not count the item.
+
+    True for ``enumerate``.
+    """
 
     def __init__(self, obj: Any, source: Source) -> None:
         self.obj = obj
         self.source = source
         self.taken = 0
+        """Number of items that the trace has taken directly."""
         self.ended = False
         """Whether the trace has reached the end.
 
@@ -65,7 +69,8 @@ class ConsumedIterator:
     def next(self) -> Any:
         """Return the next item: ``DeferredLocal``, ``DeferredTuple`` or an object of the trace.
 
-        Raises StopIteration, GraphBreak.
+        Called in place of the real ``next``, which would advance the real iterator. Raises StopIteration,
+        GraphBreak.
         """
         raise NotImplementedError
 
@@ -76,7 +81,10 @@ class ConsumedIterator:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A call ``function(*args, **kwargs)`` of constants, which makes a class."""
+    """A call ``function(*args, **kwargs)`` of constants, which makes a class.
+
+    An example is ``namedtuple("P", "x y")``.
+    """
 
     function: Callable[..., type]
     args: tuple[Any, ...]
@@ -96,11 +104,17 @@ class Recipes:
     def note(
         self, cls: type, function: Callable[..., type], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        """Record the call that made ``cls``, with the attributes that the class has now."""
+        """Record the call that made ``cls``, with the attributes that the class has now.
+
+        Called by the rules of ``type`` and of class factories such as ``namedtuple``.
+        """
         self._by_class_id[id(cls)] = cls, Recipe(function, args, kwargs), dict(vars(cls))
 
     def of(self, cls: type) -> Recipe | None:
-        """Return the recipe of ``cls``, unless the program has changed the class since."""
+        """Return the recipe of ``cls``, from which the replacement code makes the class again.
+
+        Return None if ``cls`` has no recipe, or if the program has changed the class since.
+        """
         entry = self._by_class_id.get(id(cls))
         if entry is None:
             return None

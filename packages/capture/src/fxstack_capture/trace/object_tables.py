@@ -35,7 +35,7 @@ class ObjectTables:
     instances: dict[int, LazyDict] = field(default_factory=dict)
     """States of instance dictionaries by id of the proxy instance."""
     slots: dict[int, dict[Any, Any]] = field(default_factory=dict)
-    """The contents of the slots of proxies at the first read: by id of the proxy, then by descriptor."""
+    """By id of the proxy, then by slot descriptor: the content of the slot when the program first read or wrote it."""
     namespaces: dict[int, LazyDict] = field(default_factory=dict)
     """States of module namespaces by id of the real dictionary."""
     root_globals: dict[str, Any] | None = None
@@ -45,7 +45,9 @@ class ObjectTables:
     parts: dict[int, Parts] = field(default_factory=dict)
     """Parts of functions from outside by id of the function."""
     _made_at: dict[int, int] = field(default_factory=dict)
-    """The step of the root frame that made a class, by id of the class."""
+    """The step of the root frame (``Interpreter.root_step``) in which the program made a class, by the id of the
+    class.
+    """
     recipes: Recipes = field(default_factory=Recipes)
     """The calls of library functions that made classes in the trace."""
     opaque: set[int] = field(default_factory=set)
@@ -53,20 +55,22 @@ class ObjectTables:
     guarded_by_repr: set[int] = field(default_factory=set)
     """Ids of objects from outside that are guarded by their text instead of their identity."""
     weak_proxies: dict[int, Any] = field(default_factory=dict)
-    """The proxies of referents, by the id of the weak proxy that the trace made."""
+    """The proxies of referents, by the id of the weak proxy (``weakref.proxy``) that the trace made."""
     context: dict[ContextVar[Any], Any] = field(default_factory=dict)
-    """The values that the program wrote to context variables."""
+    """By context variable: the value that the program wrote to it."""
     tokens: dict[int, tuple[Token[Any], Any]] = field(default_factory=dict)
-    """The result of ``ContextVar.set`` and the value before, by the id of the result."""
+    """By the id of a token, which ``ContextVar.set`` returned: the token, and the value of the variable before the
+    call.
+    """
     cache_keys: dict[Any, Any] = field(default_factory=dict)
     """One key object for all equal keys of a ``functools.lru_cache``, by (id of the cache, key)."""
     reads: list[tuple[Any, Any]] | None = None
-    """If not None, each read of an attribute, global or cell: the holder and the name, None for a cell.
+    """If not None, each read of an attribute, global or cell is appended: the holder and the name, None for a cell.
 
     The list is set while a backward of the program is traced, to find the state that the backward reads.
     """
     deferred: list[Effect] = field(default_factory=list)
-    """Calls that the replacement code makes when the frame ends."""
+    """Calls that the replacement code makes when the frame ends, for example of ``print``."""
     contents: dict[int, tuple[Any, ...]] = field(default_factory=dict)
     """The items of eagerly copied containers when they were wrapped, by id of the proxy."""
     set_orders: dict[int, tuple[Any, ...]] = field(default_factory=dict)

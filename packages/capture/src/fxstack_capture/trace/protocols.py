@@ -37,24 +37,40 @@ class Arrays(Protocol):
         """The object model (``trace.state.Objects``)."""
 
     has_scalars: bool
-    """Whether the trace has NumPy scalars whose number is dynamic."""
+    """Whether the trace has NumPy scalars whose number is dynamic.
+
+    Operators look for such scalars among their operands only if this is true.
+    """
 
     def about(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a NumPy function that reads only the types of its arguments. Raises NumPy's exceptions."""
+        """Call a NumPy function that reads only the types of its arguments, such as ``np.result_type``.
+
+        Raises NumPy's exceptions.
+        """
 
     def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a NumPy function, or apply an operator to arrays."""
+        """Call a NumPy function of the program, or apply an operator to arrays.
+
+        Rules and the methods of ``Array`` call this.
+        """
 
     def from_tensor(self, tensor: torch.Tensor, *, writeable: bool = True) -> Any:
-        """Return the array that shares the memory of ``tensor``, a dense CPU tensor with a NumPy dtype."""
+        """Return the array that shares the memory of ``tensor``, a dense CPU tensor with a NumPy dtype.
+
+        Called when an array from outside is wrapped, and for ``Tensor.numpy()`` of the program.
+        """
 
     def run(self, pair: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a NumPy function through its counterpart on tensors."""
+        """Call a NumPy function through its counterpart on tensors.
+
+        ``pair`` is the ``numpy_side.functions.Pair`` of both.
+        """
 
     def text(self, fn: Callable[..., str], array: Any, *spec: str) -> str:
-        """Call ``str``, ``repr`` or ``format``.
+        """Call ``fn``, which is ``str``, ``repr`` or ``format``, on an array or a scalar.
 
-        The text of an array reads its elements, so most texts break the graph.
+        ``spec`` is the argument of ``format``. The text of an array reads its elements, so most texts break the
+        graph.
         """
 
     def iterate(self, array: Any) -> Iterator[Any]:
@@ -71,7 +87,10 @@ class AssumedTruths(Protocol):
     """Truth values of tensors that the trace assumes and the graph checks, and facts that decide about a fallback."""
 
     handled_calls: dict[tuple[tuple[int, int], ...], tuple[int, int]]
-    """The calls that may raise for tensor data where the program handles errors, by the blocks around them."""
+    """By the blocks around them: the calls that may raise for tensor data where the program handles errors.
+
+    The value has the numbers of the first and the last such call. Calls that may raise are numbered from 1.
+    """
 
     @property
     def handled(self) -> bool:
@@ -87,14 +106,21 @@ class AssumedTruths(Protocol):
 
     @property
     def retractable(self) -> bool:
-        """Whether a graph that ran or raised leaves no side effects once torch's state is restored."""
+        """Whether a graph that ran or raised leaves no side effects once torch's state is restored.
+
+        The fallback to eager (``emit.endings.fallback``), which runs the frame again in plain Python, requires
+        this.
+        """
 
     @property
     def draws(self) -> bool:
         """Whether the graph draws random numbers. The value is final only when the trace is complete."""
 
     def demand_retractable(self) -> None:
-        """Raise RefusedError if running the graph has side effects that cannot be undone."""
+        """Raise RefusedError if running the graph has side effects that cannot be undone.
+
+        Called if the graph has assumptions.
+        """
 
 
 class TorchSide(Protocol):
@@ -113,43 +139,53 @@ class TorchSide(Protocol):
 
     @property
     def is_usual(self) -> Callable[[FunctionType], bool]:
-        """Whether a Python function of torch is unchanged since import. The names that it reads are guarded."""
+        """Whether a Python function of torch is unchanged since import.
+
+        The call guards the names that the function reads.
+        """
 
     attribute_writes: list[AttributeWrite]
-    """Assignments of the program to attributes of tensors, in order."""
+    """Assignments of the program to attributes of tensors, in order. The replacement code repeats them."""
 
     mutated_storages: set[int]
-    """Addresses of the storages to which tensor operators have written."""
+    """Addresses of the storages to which tensor operators have written in this trace."""
 
     outer_modes: Sequence[Any]
-    """Torch-function modes of the program that were active outside. They are suspended while tracing."""
+    """Torch-function modes of the program that were active outside when the frame was called.
+
+    They are suspended while tracing.
+    """
 
     def enter_tensor(self, real: torch.Tensor, source: Source) -> torch.Tensor:
         """Return the fake of a real tensor and guard the tensor.
 
-        The first operation creates the placeholder.
+        Called when a tensor from outside is wrapped. The first operation on the fake makes the placeholder.
         """
 
     def enter_number(self, value: float, source: Source) -> Any:
         """Wrap an int or float input.
 
-        A dynamic input becomes a SymInt or SymFloat, any other is guarded by value.
+        Called when a number from outside is read. A dynamic input becomes a SymInt or SymFloat. Any other input is
+        returned as it is, and guarded by value.
         """
 
     @property
     def geometry(self) -> Geometry:
-        """The maker of symbols, with the expressions that the inputs must equal."""
+        """The maker of symbols. It also holds the expression that each number of an input must equal."""
 
     @property
     def history(self) -> FrameHistory:
-        """The values that earlier traces of the code have seen. Changed values become symbolic."""
+        """The values that earlier traces of the code have seen. Numbers that have changed since become symbolic."""
 
     @property
     def overrides(self) -> Any:
         """State of ``__torch_function__`` overrides (``subclasses.overrides.Overrides``)."""
 
     def is_leaf(self, fn: object) -> bool:
-        """Whether calls of ``fn`` are recorded as one node. Other functions are inlined."""
+        """Whether calls of ``fn`` are recorded as one node.
+
+        The interpreter runs other Python functions (they are inlined).
+        """
 
     def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record one torch call as a node and return its fake result.
@@ -158,7 +194,10 @@ class TorchSide(Protocol):
         """
 
     def accessed(self, accessor: Any, args: tuple[Any, ...]) -> Any:
-        """Call ``__get__``, ``__set__`` or ``__delete__`` of an attribute descriptor of ``Tensor``."""
+        """Call an accessor: ``__get__``, ``__set__`` or ``__delete__`` of an attribute descriptor of ``Tensor``.
+
+        Called when the program, or a ``__torch_function__``, calls the accessor as a function.
+        """
 
     def construction_of(self, tensor: torch.Tensor) -> Construction | None:
         """Return the call that constructed a wrapper subclass tensor in the trace, or None.
@@ -180,63 +219,70 @@ class TorchSide(Protocol):
         """Whether ``value`` is a SymInt, SymFloat or SymBool."""
 
     def guard_flag(self, getter: Callable[..., Any], args: tuple[Any, ...] = ()) -> None:
-        """Guard the result of ``getter(*args)``, a flag of torch that the trace depends on.
+        """Guard the result of ``getter(*args)``, a flag of torch such as ``torch.is_grad_enabled()``.
 
-        ``getter`` is a C function.
+        Called where the trace depends on the flag. ``getter`` is a C function, so that the guard runs no Python
+        code.
         """
 
     def drawn_at(self, value: object) -> Source | None:
-        """Return the source of a symbolic number that the frame draws anew in each call, or None.
+        """Return the source of a symbolic number that the frame draws anew in each call; None for any other number.
 
-        The replacement code reads a drawn number from its source.
+        The replacement code reads a drawn number from its source instead of from the graph.
         """
 
     def number_in(self, tensor: torch.Tensor) -> Any:
-        """Return ``tensor.item()`` as an unbacked symbol, regardless of the options."""
+        """Return ``tensor.item()`` as an unbacked symbol, whatever the options say about ``item``."""
 
     def parameter(self, data: Any, requires_grad: bool) -> Any:
-        """Call ``torch.nn.Parameter(data, requires_grad)``."""
+        """Call ``torch.nn.Parameter(data, requires_grad)`` in the trace. The rule of ``Parameter`` calls this."""
 
     def function_of(self, fn: Callable[[Any], Any], number: Any) -> Any:
-        """Make ``fn(number)`` a further input if an input holds ``number``.
+        """Return the result of ``fn`` for a symbolic number as a further input of the graph; None if not possible.
 
-        The replacement code then computes the result before the graph runs. Return None if not
-        possible.
+        ``fn`` is a C function without effects, such as ``math.sqrt``. The replacement code computes the result
+        before the graph runs. This is possible if the number comes from one input.
         """
 
     def place_of(self, number: Any) -> Source | None:
-        """Return the source of a symbolic number that is an input or computed from inputs, or None.
+        """Return the source of a symbolic number that is an input or computed from inputs; None for any other number.
 
-        The replacement code reads the number from its source before the graph runs.
+        The replacement code can read the number from its source before the graph runs, for example as an index.
         """
 
     def open_truth(self, value: object) -> Any:
-        """Return ``bool(value)`` as a SymBool if the options allow that and its value is unknown, else
-        None.
+        """Return ``bool(value)`` as a SymBool if its value is unknown and the options allow that; else None.
+
+        The rule of ``bool`` asks first, and tests the truth if the answer is None.
         """
 
     def extremum(self, fn: Callable[..., Any], first: Any, second: Any) -> Any:
-        """Return ``min`` or ``max`` of two numbers or tensors that the graph computes.
-
-        ``NotImplemented`` for other operands, which Python compares.
+        """Return ``min`` or ``max`` of two numbers or tensors that the graph computes; ``fn`` is one of these
+        functions. Return ``NotImplemented`` for other operands, which Python then compares.
         """
 
     def counted(self, tensor: torch.Tensor) -> Any:
-        """Return ``tensor.item()`` as ``number_in`` does. Guards read a small CPU tensor that is an input."""
+        """Return the number in a tensor, for arithmetic of torch's own code (step counts of optimizers, batch norm).
+
+        The number is known if a constructor or a CPU float input, which guards read, determines it. Otherwise the
+        result is that of ``number_in``.
+        """
 
     def checkpoint(self, tag: str) -> AbstractContextManager[None]:
-        """Set ``meta["recompute"] = tag`` on every node that is recorded inside the block."""
+        """Set ``meta["recompute"] = tag`` on every node that is recorded inside the block, the function of a
+        checkpoint.
+        """
 
     def leave_checkpoint(self, values: object) -> None:
-        """Remove the tag from the nodes that compute ``values``, a tensor or a container of tensors.
-
-        The partitioner decides about the results of a checkpoint.
+        """Remove the tag from the nodes that compute ``values``, the results of a checkpoint: a tensor or a
+        container of tensors. The partitioner decides whether to recompute these.
         """
 
     def assume(self, value: torch.Tensor, *, truth: bool) -> bool:
-        """Assume that ``bool(value)`` is ``truth``. Return False if the assumption is impossible.
+        """Assume that ``bool(value)`` is ``truth``.
 
-        The replacement code checks the assumption after the graph has run.
+        Return False if the assumption is impossible. Called for a check of the program whose other outcome only
+        raises. The replacement code tests the assumption after the graph has run.
         """
 
     @property
@@ -244,16 +290,23 @@ class TorchSide(Protocol):
         """Truth values that ``assume`` has assumed, which the replacement code checks."""
 
     def decided(self, truth: torch.SymBool) -> Any:
-        """Return ``truth`` as a bool, guarded, if the trace knows it.
+        """Return ``truth`` as a bool, with a guard, if the trace can know it; else return the SymBool.
 
-        C code that requires a bool, and identity comparisons, do not accept a SymBool.
+        Called before C code gets the value, since C code and identity comparisons do not accept a SymBool.
         """
 
     def specialize(self, value: object) -> Any:
-        """Return the plain number of a symbolic number and guard it. Other values are returned unchanged."""
+        """Return the plain number of a symbolic number and guard it.
+
+        Other values are returned unchanged. Called where a result depends on the value, for example before C code
+        reads a number.
+        """
 
     def function_mode(self) -> AbstractContextManager[object]:
-        """Record the torch calls that C code makes on fakes of the trace while the block runs."""
+        """Record the torch calls that C code makes on fakes of the trace while the block runs.
+
+        Entered around C functions.
+        """
 
     def python_type(self, tensor: torch.Tensor) -> type:
         """Return the type that the program sees for a fake (Tensor, Parameter, ...).
@@ -262,34 +315,36 @@ class TorchSide(Protocol):
         """
 
     def source_of(self, tensor: torch.Tensor) -> Source | None:
-        """Return the source of the real tensor that a fake represents.
-
-        Return None for results of operations.
-        """
+        """Return the source of the real tensor that a fake represents; None for a result of an operation."""
 
     def session(self) -> AbstractContextManager[object]:
         """Surround the whole trace: restore at the end the torch state that the program changed."""
 
     def state_delta(self) -> Sequence[tuple[Callable[..., Any], tuple[Any, ...]]]:
-        """Return the calls that change torch's state at the start of the trace into the present state."""
+        """Return the calls that change torch's state at the start of the trace into the present state, as
+        (function, arguments). The replacement code makes these calls after the graph, for example
+        ``set_grad_enabled(False)``.
+        """
 
     def leaving(
         self, tensor: torch.Tensor
     ) -> tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor] | None]:
-        """Return the graph output for ``tensor``, and a function that replacement code applies to the
-        output.
+        """Return the graph output for ``tensor``, and a function that makes the final tensor from the output, or None.
+
+        Called for each tensor that leaves the trace. The replacement code calls the function.
         """
 
     def finish(self, outputs: Sequence[Any]) -> CapturedCode:
         """Finish the graph after the last instruction.
 
-        ``outputs`` are fakes and symbolic numbers, in order.
+        Called once, by ``FrameWriter.finish``. ``outputs`` are the fakes and symbolic numbers that leave the
+        trace, in order.
         """
 
     def unrecorded(self) -> AbstractContextManager[None]:
         """Do not record torch calls inside the block.
 
-        The tracer makes the calls itself, even while C code runs, so they are not operations of the
+        For calls of the tracer itself, such as reading the size of a fake, which are not operations of the
         program.
         """
 
@@ -316,7 +371,8 @@ class Interpreter(Protocol):
     def truth_of_result(self, value: object) -> bool:
         """Return the truth of ``value``, which is the result of the current instruction.
 
-        If one truth value of a tensor only leads to a ``raise``, assume the other truth value (``interpreter.checks``).
+        The rules of truth tests call this. If one truth value of a tensor only leads to a ``raise``, assume the
+        other truth value (``interpreter.checks``).
         """
 
     def call_function(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -326,9 +382,9 @@ class Interpreter(Protocol):
         """
 
     def call_linked(self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], link: Link) -> Any:
-        """Call ``fn`` as ``call_function`` does.
+        """Call ``fn`` as ``call_function`` does, so that the graph can break inside of ``fn`` and resume there.
 
-        The callee's result is the result of the current instruction.
+        The callee's result must be the result of the current instruction, as ``link`` describes.
         """
 
     def run_root(
@@ -338,45 +394,59 @@ class Interpreter(Protocol):
         local_values: dict[str, DeferredLocal],
         stop_at: tuple[int, ...] | None,
     ) -> RootOutcome:
-        """Interpret the root frame. ``stop_at`` is the ``path`` of a GraphBreak: stop before that step."""
+        """Interpret the root frame once.
+
+        ``local_values`` has the arguments and free variables by name. ``stop_at`` is the ``path`` of the
+        GraphBreak of an earlier attempt: stop before that step. None runs to the end.
+        """
 
     def receivers(self) -> tuple[tuple[int, int], ...]:
-        """Return a key of the program's blocks that can act on an exception of the current instruction."""
+        """Return a key of the program's blocks that can act on an exception of the current instruction, innermost
+        first. Each block is (id of the code object, offset). See ``trace.records.Blocks``.
+        """
 
     def raises(self, error: BaseException) -> bool:
-        """Whether ``error`` has left a frame of the program, and so is no error of the tracer."""
+        """Whether ``error`` has left a frame of the program. Otherwise it is an error of C code, or of the tracer."""
 
     def demand_program(self, error: BaseException) -> None:
-        """Raise GraphBreak if the program did not raise ``error``.
+        """Raise GraphBreak if the program did not raise ``error``, before the program can see ``error``.
 
         Plain Python may not raise an error of the tracer.
         """
 
     def dealt_with(self, error: BaseException) -> None:
-        """Record that a rule handles ``error``. Raises GraphBreak if the program did not raise ``error``."""
+        """Record that a rule handles ``error``, as ``hasattr`` handles an AttributeError.
+
+        Raises GraphBreak if the program did not raise ``error``.
+        """
 
     @property
     def handles(self) -> bool:
-        """Whether the code that ran so far may handle exceptions."""
+        """Whether the code that ran so far may handle exceptions.
+
+        A fallback then leaves errors of the graph to that code.
+        """
 
     @property
     def root_step(self) -> int:
-        """Index of the step that the root frame is executing.
+        """Position of the root frame's current step in order of execution, from 0.
 
-        A later attempt can stop the trace before this step.
+        Each repetition in a loop counts. A graph break keeps the position, so that a later attempt can stop there.
         """
 
     def user_stack(self) -> tuple[tuple[str, int, str], ...]:
         """Return (file, line, function) of the interpreted frames, innermost last.
 
-        Guards and messages show the stack.
+        Guards, nodes and messages keep the stack.
         """
 
     def module_stack(self) -> dict[str, tuple[str, str]]:
-        """Return path and class of each module whose ``forward`` is running, innermost last.
-
-        The keys are expressions for the modules.
+        """Return path and class name of each module whose ``forward`` is running, innermost last, for the ``meta``
+        of nodes. The keys are expressions for the modules, such as ``L['self'].layer``.
         """
 
     def run_body(self, fn: FunctionType, namespace: object) -> Any:
-        """Run the body of a class statement in ``namespace``, before the metaclass makes the class."""
+        """Run the body of a class statement in ``namespace``, before the metaclass makes the class.
+
+        The rule of ``exec`` runs its code in the same way.
+        """

@@ -21,17 +21,24 @@ from fxstack_capture.sources import Drawn, Item, Source
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """A call ``function(generator, *args, **kwargs)``. ``result`` is the source of its result."""
+    """A call ``function(generator, *args, **kwargs)`` that the frame makes before the graph runs.
+
+    ``result`` is the source of the number or the tensor that the call returns.
+    """
 
     function: Callable[..., Any]
     generator: Source
+    """The source of the random generator, for example of ``random.Random``."""
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     result: Source
 
 
 def _copy_of(generator: Any) -> Any:
-    """Return a generator of the same kind in the same state."""
+    """Return a generator of the same kind in the same state.
+
+    Example values come from the copy, because the real generator must not advance while tracing.
+    """
     if isinstance(generator, np.random.RandomState):
         numbers = np.random.RandomState()
         numbers.set_state(generator.get_state())
@@ -44,7 +51,7 @@ def _copy_of(generator: Any) -> Any:
 class Draws:
     """The draws of one trace.
 
-    ``source_of`` returns the source of a generator. ``geometry`` returns the maker of symbols.
+    ``source_of`` returns the source of a generator, or None. ``geometry`` returns the maker of symbols.
     """
 
     def __init__(
@@ -64,9 +71,9 @@ class Draws:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """Return the result of a draw: a symbolic number, a list of symbolic numbers, or None.
+        """Return the result of a draw from ``random``: a symbolic number, a list of symbolic numbers, or None.
 
-        Raises GraphBreak.
+        Called by the rules of module ``random``. Raises GraphBreak.
         """
         example = self.example(function, generator, args, kwargs)
         source = self._source_of(generator)
@@ -91,7 +98,10 @@ class Draws:
         kwargs: dict[str, Any],
         example: Any,
     ) -> Any:
-        """Make the frame draw. Return symbols for the numbers of the example, or None."""
+        """Make the frame draw, for a caller that has ``example``, the result of the same call on a copy.
+
+        Return symbols in place of the numbers of the example, or None if it is None.
+        """
         source = Drawn(len(self.made), f"random.{function.__name__}")
         result = self._symbols(example, source)
         self.add_at(function, generator, args, kwargs)
@@ -100,7 +110,10 @@ class Draws:
     def add(
         self, function: Callable[..., Any], generator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Source:
-        """Make the frame call ``function(generator, *args, **kwargs)``. Return the source of the result."""
+        """Make the frame call ``function(generator, *args, **kwargs)``.
+
+        Return the source of the result. Called for draws of tensors, whose results need no symbols.
+        """
         source = self._source_of(generator)
         assert source is not None
         return self.add_at(function, source, args, kwargs)
@@ -108,7 +121,7 @@ class Draws:
     def add_at(
         self, function: Callable[..., Any], generator: Source, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Source:
-        """Make the frame draw from the generator at a source. Return the source of the result."""
+        """Make the frame draw from the generator at the source ``generator``. Return the source of the result."""
         source = Drawn(len(self.made), f"random.{function.__name__}")
         self.made.append(Draw(function, generator, args, kwargs, source))
         return source
@@ -124,7 +137,7 @@ class Draws:
         return copy
 
     def _symbols(self, example: object, source: Source) -> Any:
-        """Return symbols for the numbers of an example: one number, a list of numbers, or None."""
+        """Return symbols for the numbers of an example. The example is a number, a list of numbers, or None."""
         if example is None:
             return None
         if type(example) is list:

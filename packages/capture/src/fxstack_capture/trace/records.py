@@ -43,7 +43,10 @@ class DeferredTuple:
 
 @dataclass(frozen=True, slots=True)
 class AttributeWrite:
-    """An assignment ``tensor.name = value`` of the program, or ``del tensor.name`` if ``deleted``."""
+    """An assignment ``tensor.name = value`` of the program, or ``del tensor.name`` if ``deleted``.
+
+    The replacement code repeats it after the graph (``Replay.prepare_attributes``).
+    """
 
     tensor: torch.Tensor
     name: str
@@ -61,44 +64,52 @@ class Construction:
 
     made: torch.Tensor
     function: Callable[..., Any]
+    """The maker, such as ``Tensor._make_wrapper_subclass``."""
     arguments: tuple[Any, ...]
     keywords: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class CapturedCode:
-    """A finished graph. Placeholders correspond to ``inputs``; ``example_inputs`` are fakes and SymInts."""
+    """A finished graph, as ``TorchSide.finish`` returns it."""
 
     graph_module: GraphModule
     inputs: tuple[Source, ...]
     """The source of each placeholder, in order."""
     example_inputs: tuple[Any, ...]
+    """The fake, or the SymInt or SymFloat, of each placeholder."""
     overrides_classes: bool = False
     """Whether inputs or values have classes with ``__torch_function__``.
 
     The ``__torch_function__`` must not see the operators of the graph.
     """
     redefined: tuple[int, ...] = ()
-    """Indices of inputs whose classes replace methods of torch. The graph gets plain views of them."""
+    """Indices into ``inputs`` of tensors whose classes replace methods of torch.
+
+    The graph gets plain views of them.
+    """
     overrides_modes: bool = False
     """Whether torch-function modes of the program are active around the call.
 
     The modes must not see the operators of the graph.
     """
     checkpoints: Mapping[str, tuple[int, str]] = field(default_factory=dict)
-    """The number of the innermost checkpoint and the tag of nodes in checkpoints, by name.
+    """By the name of a node in a checkpoint: the number of the innermost checkpoint, and the tag of the node.
 
     The graph has no tags at the results of checkpoints, because the partitioner decides about these.
     """
     demands: Callable[[], Iterable[tuple[Source, Check, tuple[tuple[str, int, str], ...]]]] = tuple
-    """Returns the present guards on symbolic sizes.
+    """Returns the present guards on symbolic sizes: source, check and the user's stack.
 
-    A backend that traces the graph again may add guards.
+    Called after the backend has run, since a backend that traces the graph again may add guards.
     """
 
 
 Blocks = tuple[tuple[int, int], ...]
-"""A key of the blocks of the program (``with``, ``except``, ``finally``) that receive an error."""
+"""A key of the program's blocks (``with``, ``except``, ``finally``) that receive an error.
+
+Each block is (id of the code object, offset), innermost first.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +123,15 @@ class TracePlan:
     ends_at_writes: bool = False
     """Whether graphs with assumptions end at writes to their inputs."""
     unseen: frozenset[Blocks] | None = None
-    """If set, graphs end at calls that may raise for tensor data, unless one of these blocks is around the call."""
+    """If set, the graph ends before a call that may raise for tensor data.
+
+    Calls inside of one of these groups of blocks, which would not notice the error, stay in the graph.
+    """
     later: frozenset[int] = frozenset()
-    """The hooks on tensors, by their order, that the replacement code registers after the graph has run."""
+    """Numbers of hooks on tensors, in the order in which the program registers them, from 0.
+
+    The replacement code registers these hooks after the graph has run.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +143,9 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class StoppedFrame:
-    """A frame that the trace left before or inside of the instruction at ``offset``.
+    """A frame that the trace left before or inside of the instruction at ``offset`` of ``code``.
 
-    The last frame is before its instruction. Each frame above is inside of a call of the next inlined
+    The last frame is before its instruction. Each earlier frame is inside of an instruction that calls the next
     frame.
     """
 
@@ -136,6 +153,7 @@ class StoppedFrame:
     namespace: dict[str, object]
     """The globals of the function."""
     offset: int
+    """The offset of the instruction in the bytecode of ``code``, prefixes included."""
     stack: tuple[Any, ...]
     """The values on the stack, and ``NULL``. A call instruction has already popped its operands."""
     local_values: dict[str, Any]
@@ -152,7 +170,7 @@ class StoppedFrame:
     handled_outside: BaseException | None = None
     """The exception that the callers of the frame are handling."""
     made: bool = False
-    """Whether the result of the instruction is on the stack.
+    """Whether the result of the instruction is already on the stack, as a new object is while ``__init__`` runs.
 
     The return value of the callee is then dropped.
     """
@@ -181,9 +199,12 @@ NOTHING = object()
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The result of a resumable call: the callee's return value, or ``made`` if the callee returned None."""
+    """How a resumable call gives its result: as the callee's return value, or as ``made`` if the callee must
+    return None.
+    """
 
     made: Any = NOTHING
+    """The object that the call makes, for example the instance while ``__init__`` runs; else ``NOTHING``."""
 
 
 RETURNED = Link()

@@ -17,7 +17,7 @@ NEW_CLASS_MARK: Final = "__fxstack_new__"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A pre-existing object, its proxy, and the source where the object was first found."""
+    """A pre-existing object and its proxy."""
 
     original: Any
     proxy: Any
@@ -40,17 +40,17 @@ class Registry:
         """The objects that the program made during the trace, by id."""
 
     def add(self, original: object, proxy: object, source: Source) -> Entry:
-        """Register a pair, so that later reads of the object find its proxy.
-
-        The proxy of an object is never replaced.
-        """
+        """Register a proxy of ``original``, so that later reads of the object find the proxy. It is never replaced."""
         entry = Entry(original, proxy, source)
         self.by_original[id(original)] = entry
         self.by_proxy[id(proxy)] = entry
         return entry
 
     def add_itself(self, obj: object, source: Source) -> Any:
-        """Register ``obj`` as its own proxy and return it. Existing guards already imply the identity of ``obj``."""
+        """Register ``obj`` as its own proxy and return it.
+
+        Called when a guard already implies the identity of ``obj``.
+        """
         if id(obj) not in self.by_original:
             self.add(obj, obj, source)
         return obj
@@ -62,5 +62,7 @@ class Registry:
         )
 
     def proxied(self) -> list[Entry]:
-        """Return the entries whose proxy is not the original, in the order in which they were wrapped."""
+        """Return the entries whose proxy is another object than the original, in the order in which they were
+        wrapped.
+        """
         return [e for e in self.by_proxy.values() if e.proxy is not e.original]

@@ -22,7 +22,10 @@ Request = tuple[Any, tuple[Any, ...], dict[str, Any]]
 
 
 def run_plainly(_context: object, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Make the call for real. The rule of callables that read and change nothing of the trace."""
+    """Make the call for real, on the objects of the trace.
+
+    It is the rule of callables that read and change nothing of the trace.
+    """
     return plainly(fn, args, kwargs)
 
 
@@ -76,6 +79,7 @@ class Registry:
         """Decorator: register the rule of these callables, code objects or qualified names (see ``add``)."""
 
         def register(rule: Rule) -> Rule:
+            """Register ``rule`` for ``keys`` and return it unchanged."""
             self.add(rule, *keys)
             return rule
 
@@ -85,6 +89,7 @@ class Registry:
         """Decorator: register the rule for calls of the instances of a class, without its subclasses."""
 
         def register(rule: Rule) -> Rule:
+            """Register ``rule`` for ``cls`` and return it unchanged."""
             self.classes[cls] = rule
             return rule
 
@@ -100,6 +105,8 @@ class Registry:
         """
 
         def register(rule: Callable[..., Any]) -> Callable[..., Any]:
+            """Register a wrapper of ``rule`` that has the signature of all rules. Return ``rule`` unchanged."""
+
             @wraps(rule)
             def unpacking(context: object, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
                 if count is not None and (kwargs or not count[0] <= len(args) <= count[1]):
@@ -112,16 +119,21 @@ class Registry:
         return register
 
     def forward(self, fn: object) -> Callable[[Rule], Rule]:
-        """Decorator: register a rule that returns the call to make in place of a call of ``fn``."""
+        """Decorator: register a rule that returns a ``Request``, which the dispatch of calls makes in place of a
+        call of ``fn``.
+        """
         self.forwarding.add(id(fn))
         return self.rule(fn)
 
     def of_code(self, fn: FunctionType) -> Rule | None:
-        """Return the rule of the code object of ``fn``."""
+        """Return the rule of the code object of ``fn``, or None. Asked for functions that have no rule by identity."""
         return self._codes.get(id(fn.__code__))
 
     def of_name(self, fn: FunctionType) -> Rule | None:
-        """Return the rule of the qualified name of ``fn``, or of its code: ``functools.wraps`` renames functions."""
+        """Return the rule of the qualified name of ``fn``, or of its code, or None.
+
+        The name of the code counts too, because ``functools.wraps`` renames functions.
+        """
         names = self._names
         rules = names.get(fn.__qualname__) or names.get(fn.__code__.co_qualname)
         return None if rules is None else rules.get(fn.__module__) or rules.get("")

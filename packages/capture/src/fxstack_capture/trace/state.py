@@ -38,7 +38,7 @@ Request = tuple[Any, tuple[Any, ...]]
 class Trace:
     """One attempt to trace a frame.
 
-    The driver sets the parts. Each part reaches the other parts through this record.
+    The driver makes it and sets the parts. Each part reaches the other parts through this record.
     """
 
     options: CaptureOptions
@@ -49,7 +49,11 @@ class Trace:
     torch: TorchSide
     interp: Interpreter
     for_entry: bool = True
-    """Whether the replacement becomes an entry. The guards of an entry also read the inputs of the graph."""
+    """Whether the replacement becomes an entry.
+
+    False for ``capture`` and ``export``, which need only the graph. The guards of an entry also read the inputs of
+    the graph.
+    """
     contract: Bound | None = None
     """The shape contract of the arguments, or None."""
     choices: Choices = NOTHING_CHOSEN
@@ -57,16 +61,25 @@ class Trace:
     exporting: bool = False
     """Whether the graph is the result of ``export`` instead of code for this call."""
     may_defer: bool = False
-    """Whether this call of the frame may run in plain Python."""
+    """Whether this call of the frame may run in plain Python, and a later call be compiled.
+
+    Rules ask where a call only prepares state, for example fills a cache.
+    """
     may_fall_back: bool = False
-    """Whether the replacement may fall back to eager."""
+    """Whether the replacement may fall back to eager if the graph raises."""
     plan: TracePlan = field(default_factory=TracePlan)
     """The conclusions of earlier attempts to trace the frame."""
     call_raises: Callable[[], BaseException | None] = lambda: None
-    """Called at each call that may raise for tensor data. Returns an error that the call is to raise."""
+    """Called at each call that may raise for tensor data.
+
+    Returns the error that the call is to raise, or None. The driver sets it to find out what the program does with
+    such an error.
+    """
 
     def guard(self, source: Source, check: Check) -> None:
-        """Add a guard, with the line of the program that needs it."""
+        """Add a guard that the object at ``source`` satisfies ``check``, with the line of the program that needs
+        it.
+        """
         self.guards.add(source, check, self.interp.user_stack())
 
 
@@ -99,17 +112,17 @@ class Objects(ObjectTables, ABC):
     # --- the registry ------------------------------------------------------------------------
 
     def source_of(self, obj: object) -> Source | None:
-        """Return the source of a proxy, or of a function, class or module that is its own proxy."""
+        """Return the source of a proxy, or of an object from outside that is its own proxy; None for a new object."""
         entry = self.registry.by_proxy.get(id(obj))
         return None if entry is None else entry.source
 
     def original_of(self, obj: object) -> Any:
-        """Return the object from outside of a proxy. Return ``obj`` if it is its own proxy or new."""
+        """Return the object from outside that a proxy represents. Return ``obj`` if it is its own proxy or new."""
         entry = self.registry.by_proxy.get(id(obj))
         return obj if entry is None else entry.original
 
     def is_preexisting(self, obj: object) -> bool:
-        """Whether ``obj`` is a proxy or its own proxy, and not made during the trace."""
+        """Whether ``obj`` represents an object from outside: it is a proxy, or its own proxy."""
         return id(obj) in self.registry.by_proxy
 
     def is_new(self, obj: object) -> bool:
@@ -126,17 +139,26 @@ class Objects(ObjectTables, ABC):
             self._made_at[id(obj)] = self.trace.interp.root_step
 
     def made_at(self, obj: object) -> int | None:
-        """Return the step of the root frame in which the program made a class, or None for other objects."""
+        """Return the step of the root frame in which the program made a class; None for other objects.
+
+        If the class cannot be rebuilt, the next attempt ends the graph before this step.
+        """
         return self._made_at.get(id(obj))
 
     def varies(self, obj: object) -> bool:
-        """Whether the next call may have another object in place of ``obj``, which is its own proxy."""
+        """Whether the next call may have another object in place of ``obj``, which is its own proxy.
+
+        ``Distinctions`` asks: such objects need guards to stay different.
+        """
         return id(obj) in self.opaque or id(obj) in self.guarded_by_repr or id(obj) in self.contexts
 
     # --- lazy dictionaries -------------------------------------------------------------------
 
     def add_dict(self, state: LazyDict) -> LazyDict:
-        """Register a lazily read dictionary. Its proxy then stands for the real dictionary."""
+        """Register a lazily read dictionary.
+
+        From then on the trace uses its proxy wherever the program has the real dictionary.
+        """
         self.registry.add(state.original, state.proxy, state.source)
         self.dicts[id(state.proxy)] = self.lazy[id(state.proxy)] = state
         return state
@@ -150,17 +172,26 @@ class Objects(ObjectTables, ABC):
         *,
         stable: bool = False,
     ) -> LazyDict:
-        """Register ``original``, the instance dictionary of ``obj``, for lazy reads. ``obj`` is a proxy."""
+        """Register ``original``, the instance dictionary of the object that ``obj`` represents, for lazy reads.
+
+        ``proxy`` is the dictionary to fill. ``stable`` is as in ``LazyDict``.
+        """
         state = LazyDict(self, original, proxy, source, stable=stable, uniform=True)
         self.instances[id(obj)] = state
         return self.add_dict(state)
 
     def note_expanded(self, state: LazyDict) -> None:
-        """Record that ``state`` has read all items. ``LazyDict.expand`` calls this method."""
+        """Record that ``state`` has read all items, so that C code may read its proxy.
+
+        ``LazyDict.expand`` calls this method.
+        """
         self.lazy.pop(id(state.proxy), None)
 
     def namespace(self, namespace: dict[str, object]) -> LazyDict:
-        """Return the state of a module's or function's globals, for the real dictionary or its proxy."""
+        """Return the state of the globals of a module or function.
+
+        ``namespace`` is the real dictionary or its proxy. The first call registers the dictionary.
+        """
         state = self.namespaces.get(id(namespace))
         if state is not None:
             return state
@@ -182,7 +213,7 @@ class Objects(ObjectTables, ABC):
     # --- globals -----------------------------------------------------------------------------
 
     def load_global(self, namespace: dict[str, object], builtins: dict[str, object], name: str) -> Any:
-        """Run LOAD_GLOBAL.
+        """Run LOAD_GLOBAL for the interpreter.
 
         ``namespace`` is the real ``__globals__`` of a function. Raises the real NameError.
         """
@@ -203,11 +234,11 @@ class Objects(ObjectTables, ABC):
         return value
 
     def store_global(self, namespace: dict[str, object], name: str, value: object) -> None:
-        """Run STORE_GLOBAL. The write is a side effect, and the real namespace stays unchanged."""
+        """Run STORE_GLOBAL for the interpreter. The write is a side effect, and the real namespace stays unchanged."""
         self.namespace(namespace).put(name, value)
 
     def delete_global(self, namespace: dict[str, object], name: str) -> None:
-        """Run DELETE_GLOBAL. Raises the real NameError."""
+        """Run DELETE_GLOBAL for the interpreter. Raises the real NameError."""
         if not self.namespace(namespace).remove(name):
             raise NameError(f"name '{name}' is not defined", name=name)
 
@@ -215,47 +246,50 @@ class Objects(ObjectTables, ABC):
 
     @abstractmethod
     def enter(self, obj: object, source: Source) -> Any:
-        """Wrap an object from outside: guard what the trace reads, return the proxy.
+        """Wrap an object from outside at each read: guard what the trace depends on, and return the proxy.
 
         One object has one proxy.
         """
 
     @abstractmethod
     def enter_from(self, obj: object, source: Source, stable: bool) -> Any:
-        """Wrap a member of a namespace.
+        """Wrap a member of a dictionary for ``LazyDict``.
 
-        A definition of a stable module gets a source of its own, so that its guards do not depend on
-        the path to it.
+        ``stable`` says that the dictionary belongs to a stable module. A definition there gets a source of its
+        own, so that its guards do not depend on the path to it.
         """
 
     @abstractmethod
     def expand(self, obj: object) -> None:
-        """Fill a lazy proxy (of a dictionary or object) completely, so that C code may read it.
+        """Fill a lazy proxy (of a dictionary, list or object) completely, and guard every item.
 
-        Every item is then guarded.
+        Called before C code reads the proxy.
         """
 
     @abstractmethod
     def bind(self, raw: object, obj: object) -> Any:
-        """Bind a raw class attribute to ``obj``, as an attribute load does."""
+        """Bind a raw class attribute, as ``ClassReads.lookup`` returns it, to ``obj``, as an attribute load does."""
 
     @abstractmethod
     def load_attr(self, obj: object, name: str) -> Any:
         """Follow CPython's full attribute protocol on an object of the trace.
 
-        Raises the real AttributeError.
+        Instructions and rules load through this method. Raises the real AttributeError.
         """
 
     @abstractmethod
     def load_special(self, obj: object, name: str) -> Any:
         """Load a special method as CPython does: from the type, not the instance, and bound.
 
-        Raises AttributeError if the type has no such method.
+        Used for ``with`` statements. Raises AttributeError if the type has no such method.
         """
 
     @abstractmethod
     def store_attr(self, obj: object, name: str, value: object) -> None:
-        """Follow CPython's attribute protocol for a store. An object from outside is not written."""
+        """Follow CPython's attribute protocol for a store.
+
+        A real object from outside is not written: the write is a side effect.
+        """
 
     @abstractmethod
     def delete_attr(self, obj: object, name: str) -> None:
@@ -265,7 +299,7 @@ class Objects(ObjectTables, ABC):
     def function_parts(
         self, fn: FunctionType
     ) -> tuple[tuple[object, ...], dict[str, object], tuple[CellType, ...]]:
-        """Return defaults, keyword defaults and closure of a function.
+        """Return defaults, keyword defaults and closure of a function, for binding the arguments of a call.
 
         The parts of a function from outside are wrapped.
         """
@@ -283,7 +317,7 @@ class Calls(Protocol):
     """Dispatch of calls to a rule, the interpreter, torch's recorder or CPython (subpackage ``calls``)."""
 
     scanned: dict[type, int]
-    """Maps each class to the flags and the walk that ``calls.scan`` uses."""
+    """By class: a number whose bits say how ``calls.scan`` treats an instance among the arguments of a C function."""
 
     @property
     def objects(self) -> Objects:
@@ -301,44 +335,48 @@ class Calls(Protocol):
         """Call any callable of the trace. Raises the program's exceptions and GraphBreak."""
 
     def call_back(self, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call ``fn`` as ``call`` does, on behalf of C code. Only exceptions of the program come out.
+        """Call ``fn`` as ``call`` does, on behalf of C code.
 
-        C code may treat an exception as an answer, so exceptions of the tracer must not pass through C code.
+        An exception of the tracer becomes a graph break. C code may treat an exception as an answer, so exceptions
+        of the tracer must not pass through C code.
         """
 
     def call_linked(self, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call ``fn`` as ``call`` does, as a resumable call: the graph may break inside of the callee.
+        """Call ``fn`` as ``call`` does, so that the graph can break inside of the callee and resume there.
 
-        The result of the call is the result of the frame's current instruction.
+        The result of the call must be the result of the frame's current instruction.
         """
 
     def is_interpreted(self, fn: FunctionType) -> bool:
         """Whether a call of ``fn`` interprets its code, and no rule or marker of a library applies."""
 
     def request(self, name: str, *operands: Any) -> Request | None:
-        """Return the polyfill of an operation, with its arguments (``calls.polyfills``).
-
-        ``name`` is the operation: a truth test, an attribute load, ``next``. Return None if C code
-        can run on the operands.
+        """Return the polyfill of an operation, with its arguments (``calls.polyfills``); None if C code can run on
+        the operands. ``name`` is the operation, for example ``"truth"``, ``"attribute"`` or ``"advance"``.
         """
 
     def native(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a C function on objects of the trace.
 
-        The interpreter runs Python frames that the C function starts.
+        Lazy arguments are expanded first. The interpreter runs Python frames that the C function starts.
         """
 
     def watched(self, fn: Callable[..., Any], *args: Any) -> Any:
-        """Run a C function.
+        """Run a C function of the tracer itself, such as ``dict.__setitem__`` of a wrapped key.
 
-        The interpreter runs Python frames that the C function starts (``__hash__`` of an item).
+        The interpreter runs Python frames that the C function starts (``__hash__`` of the key).
         """
 
     def without_effects(self, keys: Iterable[object]) -> AbstractContextManager[None]:
-        """Break the graph if hashing or comparing ``keys`` in the block has effects (``calls.rehashing``)."""
+        """Break the graph if hashing or comparing ``keys`` in the block has side effects (``calls.rehashing``).
+
+        Entered where a proxy of a dictionary or set is filled, which plain Python does not do.
+        """
 
     def special_method(self, obj: object, name: str) -> Any:
-        """Return the Python function that implements ``obj[...]`` or ``obj.name = ...``, or None."""
+        """Return the Python function that implements ``obj[...]`` or ``obj.name = ...`` for ``obj``; None if C
+        code does. ``name`` is ``"__getitem__"``, ``"__setitem__"`` or ``"__setattr__"``.
+        """
 
     def binary(self, op: Callable[[Any, Any], Any], left: object, right: object) -> Any:
         """Call a binary function of module ``operator``: add, iadd, lt, contains, getitem, but not
@@ -358,10 +396,13 @@ class Calls(Protocol):
         """Return ``next(iterator)``. Raises StopIteration."""
 
     def is_leaf(self, fn: Callable[..., Any]) -> bool:
-        """Return ``trace.torch.is_leaf(fn)``, cached per callable."""
+        """Return ``trace.torch.is_leaf(fn)``. The answer is cached per callable."""
 
     def rule_of(self, fn: Any) -> Callable[..., Any] | None:
-        """Return the rule of a callable by identity. A Python function has a rule only while it has its original code."""
+        """Return the rule of a callable by identity, or None.
+
+        A Python function has a rule only while it has its original code, which is guarded.
+        """
 
     @property
     def leaves(self) -> dict[int, tuple[object, bool]]:

@@ -19,10 +19,10 @@ STATE: Final = threading.local()
 
 
 class error_on_graph_break(contextlib.ContextDecorator):
-    """Raise ``Unsupported`` at a graph break in a ``with`` block or a decorated function. False: break there.
+    """Raise ``Unsupported`` at a graph break in a ``with`` block or a decorated function.
 
-    The setting takes effect when code is compiled, inside compiled functions and around their calls.
-    ``fullgraph=True`` allows no break, whatever this setting says.
+    False: break there. The setting takes effect when code is compiled, inside compiled functions and around their
+    calls. ``fullgraph=True`` allows no break, whatever this setting says.
     """
 
     __module__ = "fxstack_capture"  # Not a module of the compiler: code after a break makes the object again.
@@ -44,7 +44,7 @@ class error_on_graph_break(contextlib.ContextDecorator):
 def is_error(trace: Trace) -> bool:
     """Whether a graph break is an error at the present place of ``trace``.
 
-    The program may have changed the setting in this trace.
+    Asked when an attempt ends with a graph break. The program may have changed the setting in this trace.
     """
     objects = trace.objects
     state = objects.instances.get(id(STATE))

@@ -24,21 +24,31 @@ from fxstack_interchange.bytecode import Kind
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One frame, in terms of the code that the user wrote.
+    """One stopped frame of the program, in terms of the code that the user wrote.
 
-    ``taken`` is the number of stack values below the operands of the instruction. A call instruction of a
-    caller has already popped its operands. ``has_result``: the result of a caller's instruction is on the stack,
-    and is not the return value of the callee.
+    The root is the first level. ``user`` is the user's code also if the frame ran a resume function.
     """
 
     state: StoppedFrame
+    """The stopped frame: its stack, variables and cells."""
     user: CodeType
     flow: Flow
+    """The instructions of ``user`` and their live variables."""
     op: Op
+    """The first part (a prefix or the instruction itself) of ``step``, where the frame stopped."""
     step: Step
+    """The whole operation at which the frame stopped, with its exits."""
     slots: tuple[Slot, ...]
+    """The kind of each stack value."""
     taken: int
+    """The number of stack values below the operands of the instruction.
+
+    A call instruction of a caller has already popped its operands.
+    """
     has_result: bool
+    """Whether the result of a caller's instruction is already on the stack, and is not the return value of the
+    callee.
+    """
     watched: frozenset[str]
     """The variables whose objects have weak references or finalizers.
 
@@ -47,13 +57,15 @@ class Level:
 
     @property
     def handler(self) -> Protected | None:
-        """The protected range that contains the instruction, or None."""
+        """The innermost protected range that contains the instruction, or None outside of ``try`` and ``with``."""
         index = handler_of(self.flow.body, self.op)
         return None if index is None else self.flow.body.protected[index]
 
     @property
     def results(self) -> tuple[bool, ...]:
-        """The values that a caller's instruction leaves: True for a NULL, False for the value."""
+        """The values that a caller's instruction leaves on the stack: True for a NULL, False for the value of the
+        call.
+        """
         if self._repeats_jump:
             return (False,)
         results = self.step.exits[0].results
@@ -61,17 +73,19 @@ class Level:
 
     @property
     def following(self) -> Op:
-        """The instruction where a caller continues with the result."""
+        """The instruction where a caller continues after the call, with the result on the stack."""
         return self.op if self._repeats_jump else self.step.exits[0].next
 
     @property
     def end(self) -> Op | None:
-        """The instruction where a caller continues if a loop has ended, or None."""
+        """The instruction where a caller continues if the call has ended a ``for`` loop; None if the caller's
+        instruction is no ``for``.
+        """
         return self.step.exits[1].next if Kind.ITERATES in self.step.ops[-1].kind else None
 
     @property
     def _repeats_jump(self) -> bool:
-        """Whether the instruction is a conditional jump.
+        """Whether the caller's instruction is a conditional jump, whose truth test called a function.
 
         The call gives a bool, and the jump runs again on the bool.
         """
@@ -83,12 +97,14 @@ class Level:
         return self.user.co_filename == polyfill.__file__
 
     def live_at(self, op: Op) -> set[str]:
-        """Return the variables that are live at ``op``, and the watched variables."""
+        """Return the names of the variables that the resume function needs at ``op``: live variables and watched
+        variables.
+        """
         names = slot_names(self.user)
         return {*(names[slot] for slot in self.flow.live_before(op)), *self.watched}
 
     def live_after(self) -> set[str]:
-        """Return the variables that are live after the instruction, whether it raises or not."""
+        """Return the names of the variables that are needed after the instruction, whether it raises or not."""
         targets = [exit.next for exit in self.step.exits]
         if self.handler is not None:
             targets.append(self.handler.handler)
@@ -96,7 +112,10 @@ class Level:
 
 
 def levels_of(trace: Trace, stopped: Stopped, resumptions: Resumptions) -> tuple[Level, ...]:
-    """Return the levels of all stopped frames, the root first. Raises CannotResumeError if a frame cannot continue."""
+    """Return the levels of all stopped frames, the root first.
+
+    ``draft_stop`` begins with them. Raises CannotResumeError if a frame cannot continue.
+    """
     *callers, last = stopped.frames
     return (
         *(_caller(frame, resumptions, _watched_names(trace, frame)) for frame in callers),
@@ -105,12 +124,12 @@ def levels_of(trace: Trace, stopped: Stopped, resumptions: Resumptions) -> tuple
 
 
 def original_of(trace: Trace, value: object) -> object:
-    """Return the original object of a variable's value, which may be deferred."""
+    """Return the original object of ``value``, the value of a local variable, which may be a ``DeferredLocal``."""
     return value.value if type(value) is DeferredLocal else trace.objects.original_of(value)
 
 
 def _watched_names(trace: Trace, frame: StoppedFrame) -> frozenset[str]:
-    """Return the variables whose objects must live until the frame ends. See ``Level.watched``."""
+    """Return the names of the variables whose objects must live until the frame ends (``Level.watched``)."""
     return frozenset(
         name
         for name, value in frame.local_values.items()
@@ -169,7 +188,8 @@ def _last(frame: StoppedFrame, resumptions: Resumptions, watched: frozenset[str]
 def _origin(origin: dict[int, int], offset: int) -> int:
     """Return the offset in the user's code for an offset in a resume function.
 
-    Raises CannotResumeError for the prologue of the resume function, which has no such offset.
+    ``origin`` is the map ``Resumption.origin``. Raises CannotResumeError for the prologue of the resume function,
+    which has no such offset.
     """
     if offset not in origin:
         raise CannotResumeError("the frame has run no instruction since the last graph break")
@@ -198,14 +218,18 @@ def slots_of(frame: StoppedFrame) -> tuple[Slot, ...]:
 
 
 def _is_kept(value: object, frame: StoppedFrame, *, outermost: bool) -> bool:
-    """Return whether a stack value is a saved exception state (``Slot.HANDLED``), which the frame restores later."""
+    """Return whether a stack value is an exception that an ``except`` block restores when it ends (``Slot.HANDLED``).
+
+    ``outermost``: the block is the outermost of the frame.
+    """
     return value is frame.handled_outside if outermost else isinstance(value, BaseException)
 
 
 def handled_exceptions(frame: StoppedFrame, slots: tuple[Slot, ...]) -> list[BaseException | None]:
     """Return the exceptions that a frame handles, outermost first.
 
-    The stack keeps each in the next inner block.
+    ``slots`` are the kinds of its stack values. The stack has each exception in the next inner block, and
+    ``frame.handled`` is the innermost.
     """
     kept = [value for value, slot in zip(frame.stack, slots, strict=True) if slot is Slot.HANDLED]
     return [*kept[1:], frame.handled]

@@ -37,18 +37,26 @@ from fxstack_capture.trace.state import Trace
 from fxstack_interchange.bytecode import Kind
 
 _Item = tuple[Slot, ast.expr | None]
+"""The kind of a stack value, and its expression.
+
+The expression is None for a value that no argument carries, such as a NULL.
+"""
 
 
 def draft_stop(
     trace: Trace, frame: RealFrame, code: CodeType, stopped: Stopped, resumptions: Resumptions
 ) -> Draft:
-    """Return the replacement of a frame that stopped. Raises CannotResumeError, CannotRebuildError."""
+    """Return the replacement of a frame that stopped before an instruction.
+
+    Called when an attempt ended in a graph break. Raises CannotResumeError, CannotRebuildError.
+    """
     levels = levels_of(trace, stopped, resumptions)
     stub = _stub(levels[-1], resumptions)
     root = levels[0]
     line = root.step.ops[-1].position[0] or root.user.co_firstlineno
 
     def write(early: bool) -> Draft:
+        """Return the draft. ``early`` is as in ``Rebuilder``."""
         writer = FrameWriter(trace, frame, code, early)
         ending = _Ending(writer, levels, stub, resumptions)
         return writer.finish(ending.statements, line, _released_arguments(trace, frame, stopped))
@@ -57,7 +65,7 @@ def draft_stop(
 
 
 def _released_arguments(trace: Trace, frame: RealFrame, stopped: Stopped) -> tuple[str, ...]:
-    """Return the arguments that the root frame has released."""
+    """Return the names of the arguments whose variables the root frame has deleted or bound to other objects."""
     # Plain Python would not keep these arguments alive during the operation.
     root = stopped.frames[0]
     return tuple(
@@ -68,7 +76,7 @@ def _released_arguments(trace: Trace, frame: RealFrame, stopped: Stopped) -> tup
 
 
 def _stub(level: Level, resumptions: Resumptions) -> Stub:
-    """Make a function of the operation that broke the graph."""
+    """Make a function of the operation that broke the graph, and keep the function from being traced."""
     bottom = level.taken - level.step.reads_below
     slots = level.slots
     handled = tuple(slot for slot in slots[:bottom] if slot is Slot.HANDLED)
@@ -86,7 +94,7 @@ def _stub(level: Level, resumptions: Resumptions) -> Stub:
 
 
 def _passed_values(stack: list[_Item]) -> list[ast.expr]:
-    """Return the expressions of the stack values that an argument of the resume function carries."""
+    """Return the expressions of those stack values that an argument of the resume function carries."""
     return [value for _, value in stack if value is not None]
 
 
@@ -97,14 +105,16 @@ def _slots(stack: list[_Item]) -> tuple[Slot, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """Expressions for the parts of a frame."""
+    """Expressions for the parts of a frame: stack, variables and cells by name, and the globals."""
 
     stack: list[_Item]
+    """The kind and the expression of each stack value, the bottom first."""
     variables: dict[str, ast.expr]
     cells: dict[str, ast.expr]
     first: list[ast.expr]
     """The first argument, if the resume function gets it both directly and in its cell."""
     namespace: ast.expr
+    """The expression of the globals."""
 
     @property
     def closure(self) -> list[ast.expr]:
@@ -113,7 +123,10 @@ class _Values:
 
 
 def _values(rebuilder: Rebuilder, level: Level, shown: tuple[str, ...]) -> _Values:
-    """Emit the stack, the variables and the cells of a frame."""
+    """Emit the stack, the variables and the cells of a frame, and return their expressions.
+
+    ``shown`` are the names of the variables that the stub shows to the operation.
+    """
     state = level.state
     handled = iter(handled_exceptions(state, level.slots))
     stack: list[_Item] = []
@@ -181,7 +194,7 @@ class _Ending:
         return [*run, *last]
 
     def _operation(self) -> ast.expr:
-        """Return the call of the operation, below stubs of the frames between the root and the break."""
+        """Return the call of the operation's stub, inside of stubs of the frames between the root and the break."""
         level, values = self._levels[-1], self._values[-1]
         bottom = level.taken - level.step.reads_below
         handled = [i for i in values.stack[:bottom] if i[0] is Slot.HANDLED]
@@ -199,7 +212,10 @@ class _Ending:
     def _between(
         self, depth: int, function: ast.expr, arguments: list[ast.expr]
     ) -> tuple[ast.expr, list[ast.expr]]:
-        """Return the stub of an inlined frame and its arguments: the stub calls ``function``."""
+        """Return the stub of the inlined frame at ``depth`` and its arguments.
+
+        The stub calls ``function`` with ``arguments``, so that the operation finds this frame on the Python stack.
+        """
         level, values = self._levels[depth], self._values[depth]
         handled = [entry for entry in values.stack if entry[0] is Slot.HANDLED]
         slots = tuple(slot for slot, _ in handled)
@@ -221,7 +237,7 @@ class _Ending:
     # --- continuing ------------------------------------------------------------------------------
 
     def _after(self, exit: Exit) -> tuple[CodeType, list[ast.expr]]:
-        """Return the root's resume function after an exit of the operation, and its arguments."""
+        """Return the code of the root's resume function after an exit of the operation, and its arguments."""
         level, values = self._levels[-1], self._values[-1]
         results: list[_Item] = []
         for null in exit.results:
@@ -236,9 +252,10 @@ class _Ending:
     def _resume_in_handler(
         self, depth: int, entry: Protected, error: ast.expr
     ) -> tuple[CodeType, list[ast.expr]]:
-        """Return the root's resume function after an exception, and its arguments.
+        """Return the code of the root's resume function after an exception, and its arguments.
 
-        The exception is raised in the frame at ``depth``. The frames inside of this frame have ended.
+        The frame at ``depth`` catches the exception (``error``) in the protected range ``entry``. The frames
+        inside of this frame have ended.
         """
         level = self._levels[depth]
         values = self._values[depth]
@@ -248,16 +265,19 @@ class _Ending:
         return self._from_root(depth, point, [*_passed_values(stack), error])
 
     def _bound(self, depth: int, live: set[str]) -> tuple[str, ...]:
-        """Return the live variables of the frame at ``depth`` that have values, in the order of the arguments."""
+        """Return the names of the variables in ``live`` that have values in the frame at ``depth``, in the order
+        of the arguments.
+        """
         variables = self._values[depth].variables
         return bound_order(self._levels[depth].user, frozenset(live & variables.keys()))
 
     def _from_root(
         self, depth: int, point: ResumePoint, rest: list[ast.expr]
     ) -> tuple[CodeType, list[ast.expr]]:
-        """Return the root's resume function for a frame that continues at ``point``, and its arguments.
+        """Return the code of the root's resume function, and its arguments.
 
-        ``depth`` is the depth of this frame, ``rest`` are its arguments after the variables.
+        The frame at ``depth`` continues at ``point``. ``rest`` are the arguments of its resume function after the
+        variables. Each caller's resume function calls the next.
         """
         arguments = self._arguments(depth, point, rest)
         while depth > 0:
@@ -299,9 +319,10 @@ class _Ending:
     # --- exceptions ------------------------------------------------------------------------------
 
     def _catch_errors(self, run: list[ast.stmt]) -> list[ast.stmt]:
-        """Catch an exception of the operation if the user's code is inside of ``try`` or ``with``.
+        """Return ``run`` with handlers for the exceptions of the operation.
 
-        The exception is raised again in the user's block.
+        An exception is raised again in the user's innermost ``try`` or ``with`` block around the operation.
+        Outside of such a block it leaves the frame with the traceback of plain Python.
         """
         handlers = [(d, level.handler) for d, level in enumerate(self._levels)]
         inside = [(depth, entry) for depth, entry in handlers if entry is not None]

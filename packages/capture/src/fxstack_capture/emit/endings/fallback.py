@@ -29,11 +29,11 @@ def fallback(
     draws: bool,
     handles: bool,
 ) -> GraphErrors:
-    """Return the statements that leave the frame if the graph raises or an assumption fails.
+    """Return the statements that run the frame in plain Python if the graph raises or an assumption fails.
 
-    ``passed`` is the expression that says whether the assumptions hold. ``draws``: the graph draws random
-    numbers. ``handles``: the program may handle an error of the graph. ``states`` are the states of the
-    generators from which the frame itself draws.
+    Called by ``FrameWriter.finish``. ``passed`` is the expression that says whether the assumptions hold, or None
+    without assumptions. ``draws``: the graph draws random numbers. ``handles``: the program may handle an error of
+    the graph. ``states`` is the expression for the states of the generators from which the frame itself draws.
     """
     leave = runtime.way_back(with_positional_arguments(code), frame.function.__name__, handles=handles)
     function = builder.constant(leave, "way_back")
@@ -53,7 +53,7 @@ def fallback(
     def leaving(error: ast.expr) -> list[ast.stmt]:
         """Return the statements that run the original code from its start.
 
-        ``error`` is the error of the graph or None.
+        ``error`` is the expression of the error of the graph, or of None.
         """
         return [*reloads, ast.Return(call(function, *original_call, states, error))]
 

@@ -22,11 +22,14 @@ from fxstack_interchange.locations.located_errors import locate_traceback, stack
 
 @dataclass(frozen=True, slots=True)
 class GraphErrors:
-    """Statements ``before`` the graph call, the ``handler`` of a ``try`` around the call, and later ``checks``."""
+    """One way to leave a graph that fails."""
 
     handler: ast.ExceptHandler
+    """The handler of a ``try`` around the call of the graph."""
     before: tuple[ast.stmt, ...] = ()
+    """The statements before the call."""
     checks: tuple[ast.stmt, ...] = ()
+    """The statements that test the assumptions after the call."""
 
     def guarded(self, graph_call: ast.stmt) -> ast.stmt:
         """Return the graph call inside of a ``try`` with the handler."""
@@ -34,19 +37,28 @@ class GraphErrors:
 
 
 def leaving_by(builder: Builder, leaving: Callable[[ast.expr], list[ast.stmt]]) -> ast.ExceptHandler:
-    """Return a handler of any ``Exception``, whose statements ``leaving`` makes for the error."""
+    """Return a handler of any ``Exception`` of the graph.
+
+    ``leaving`` returns its statements for the expression of the error.
+    """
     error = builder.fresh("error")
     return ast.ExceptHandler(builder.constant(Exception, "Exception"), error, leaving(load(error)))
 
 
 def located_errors(builder: Builder, graph: fx.Graph) -> GraphErrors:
-    """Let errors of ``graph`` leave the frame with the lines of the program."""
+    """Return the handler by which errors of ``graph`` leave the frame with the lines of the program in the traceback.
+
+    For graphs without a fallback.
+    """
     leave = builder.constant(leave_by_error(stack_traces(graph)), "leave_by_error")
     return GraphErrors(leaving_by(builder, lambda error: [ast.Return(call(leave, error))]))
 
 
 def leave_by_error(traces: Mapping[str, str]) -> Callable[[Exception], Continue]:
-    """Return a function that ends the frame with an error. ``traces``: stack traces of nodes by their names."""
+    """Return a function that replacement code calls with an error of the graph, to end the frame with this error.
+
+    ``traces`` has the stack traces of nodes by the names of the nodes.
+    """
 
     def leave(error: Exception) -> Continue:
         """Continue by raising ``error``, whose traceback then has the program's lines in place of the graph's."""
@@ -59,7 +71,9 @@ def leave_by_error(traces: Mapping[str, str]) -> Callable[[Exception], Continue]
 
 
 def restore_state_on_error(builder: Builder, variables: Sequence[state.Variable]) -> GraphErrors:
-    """Restore the state that the graph sets (``variables``) on any error, then raise the error again."""
+    """Return the handler that restores the state which the graph sets (``variables``), and then raises the error
+    again.
+    """
     # A graph sets torch's state by calls. ``torch.no_grad()`` is one call at each end, and an error skips the
     # second call.
     present = builder.fresh("torch_state")

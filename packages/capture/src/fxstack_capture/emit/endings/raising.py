@@ -1,8 +1,7 @@
 """Frames whose trace ended with an exception of the program.
 
-Plain Python runs the frame and raises the exception. If plain Python raises no exception, the exception came
-from an error in the tracer. The result is still right, since the frame ran in plain Python, but the error
-must be reported.
+Plain Python runs the frame and raises the exception. If plain Python raises no exception, the exception came from
+the compiler, which must be reported.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from fxstack_capture.sources import FreeCell, Globals
 def watched(code: CodeType, report: Callable[[], None]) -> Callable[..., Continue]:
     """Return a function that replacement code calls in order to run ``code`` in plain Python.
 
-    ``report`` is called if ``code`` raises nothing.
+    ``report`` is called if ``code`` raises nothing: the trace was wrong.
     """
 
     def leave(
@@ -46,7 +45,10 @@ def watched(code: CodeType, report: Callable[[], None]) -> Callable[..., Continu
 def raising_frame(
     frame: RealFrame, code: CodeType, never_trace: Callable[[CodeType], None], report: Callable[[], None]
 ) -> Emitted:
-    """Return replacement code that runs the frame in plain Python, because the trace ended with an exception."""
+    """Return replacement code that runs the frame in plain Python, because the trace ended with an exception.
+
+    ``never_trace`` is called with the code that runs. ``report`` is as in ``watched``.
+    """
     same = code.replace()  # a new object, so that no entry belongs to the code
     never_trace(same)
     builder = Builder((*code.co_varnames, *code.co_freevars, *code.co_cellvars))
@@ -60,7 +62,7 @@ def raising_frame(
 
 
 def _arguments(code: CodeType) -> tuple[ast.expr, ast.expr]:
-    """Return the arguments of a frame, by position and by name."""
+    """Return the arguments of a frame as two expressions: a tuple by position, and a dictionary by name."""
     names = iter(code.co_varnames)
     positional: list[ast.expr] = [load(next(names)) for _ in range(code.co_argcount)]
     named = [next(names) for _ in range(code.co_kwonlyargcount)]

@@ -13,33 +13,40 @@ from fxstack_capture.versions.instruction_sets import instruction_set
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """One exit of an operation: the values that it leaves (True: a NULL), and the next operation."""
+    """One exit of an operation."""
 
     results: tuple[bool, ...]
+    """The values that the operation leaves on the stack at this exit: True for a NULL, False for another value."""
     next: Op
+    """The operation that runs next."""
     jump: bool = False
+    """Whether the operation jumps to ``next``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One operation with its prefixes, changed so that the operation leaves no NULL on the stack.
-
-    ``takes``: number of values that the operation pops. ``reads_below``: number of values below these that the
-    operation reads. ``passed``: names of the operations at the end of a loop that FOR_ITER skips.
-    """
+    """One operation with its prefixes, changed so that the operation leaves no NULL on the stack."""
 
     ops: tuple[Op, ...]
+    """The prefixes and the operation, which is the last."""
     takes: int
+    """Number of values that the operation pops."""
     exits: tuple[Exit, ...]
+    """The exits, the exit without a jump first."""
     passed: tuple[str, ...] = ()
+    """Names of the operations at the end of a loop that FOR_ITER skips. The stub runs them."""
     reads_below: int = 0
+    """Number of values below the popped values that the operation reads and leaves on the stack."""
 
 
 _CALLABLE = (False, True) if NULL_AFTER else (True, False)
 
 
 def step_at(body: Body, index: int) -> Step:
-    """Return the whole operation at ``index`` of ``body.ops``, with its exits. Raises CannotResumeError."""
+    """Return the whole operation at ``index`` of ``body.ops``, with its exits.
+
+    Raises CannotResumeError if the operation cannot be run on its own.
+    """
     end = index
     while body.ops[end].name in PREFIXES:
         end += 1

@@ -34,7 +34,10 @@ class Stub:
 
 
 def looks_at_frame(stack: tuple[object, ...]) -> bool:
-    """Return whether the operation may read the variables of its frame."""
+    """Return whether the operation may read the variables of its frame, as a call of ``locals`` does.
+
+    ``stack`` are its operands. If it may, the stub has the variables.
+    """
     names = {getattr(v, "__name__", None) for v in stack if issubclass(type(v), _NAMED)}
     return bool(names & _INSPECTS_FRAME)
 
@@ -42,11 +45,11 @@ def looks_at_frame(stack: tuple[object, ...]) -> bool:
 def make_stub(
     user: CodeType, step: Step, slots: tuple[Slot, ...], kept: int, variables: tuple[str, ...] | None
 ) -> Stub:
-    """Make a stub for ``step``.
+    """Make a stub for ``step``, an operation of the code ``user``.
 
-    ``slots``: the handled exceptions, then the stack values that the operation reads without popping, then
-    its operands. The first ``kept`` slots are still on the stack after the operation. ``variables``: the
-    frame's variables, if the operation may read them.
+    ``slots`` are the kinds of the handled exceptions, then of the stack values that the operation reads without
+    popping, then of its operands. The first ``kept`` slots are still on the stack after the operation.
+    ``variables`` are the frame's variables, or None if the operation does not read them.
     """
     if not NULL_IN_WITH:
         below = (Slot.UNUSED if slot is Slot.NULL else slot for slot in slots[:kept])
@@ -80,10 +83,10 @@ def make_stub(
 
 
 def make_frame_stub(user: CodeType, position: Position, handled: tuple[Slot, ...]) -> CodeType:
-    """Make a stub of a frame between other frames.
+    """Make a stub of a frame between the root and the operation, so that the frame is on the Python stack.
 
-    The stub calls its first argument with the other arguments. The call is on the user's line. ``handled``:
-    the exceptions that the frame is handling, outermost first. The stub returns (result, 0).
+    The stub calls its first argument with the other arguments, on the user's line ``position``. ``handled`` are
+    the kinds of the exceptions that the frame is handling, outermost first. The stub returns (result, 0).
     """
     op = build.call_with_sequence(None, position)
     pair = (Slot.VALUE, Slot.NULL) if NULL_AFTER else (Slot.NULL, Slot.VALUE)
@@ -93,7 +96,10 @@ def make_frame_stub(user: CodeType, position: Position, handled: tuple[Slot, ...
 
 
 def _leave(step: Step, user: CodeType, last: Op, kept: tuple[Slot, ...]) -> list[Op]:
-    """Return the instructions of each exit: pack the results, restore the exception state, return."""
+    """Return the instructions of each exit: pack the results, restore the exception state, return.
+
+    ``last`` is the operation's own instruction, ``kept`` the kinds of the values still on the stack.
+    """
     ops: list[Op] = []
     for number, exit in enumerate(step.exits):
         count = sum(1 for null in exit.results if not null)

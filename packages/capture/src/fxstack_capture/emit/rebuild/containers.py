@@ -33,13 +33,13 @@ def set_attr(rebuilder: Rebuilder, obj: ast.expr, name: str, value: ast.expr) ->
 
 
 def set_attributes(rebuilder: Rebuilder, obj: object, rebuilt: ast.expr) -> None:
-    """Assign the attributes of ``obj`` to its rebuilt object."""
+    """Emit the assignment of the attributes in ``vars(obj)`` to ``rebuilt``, the expression of the rebuilt ``obj``."""
     for name, value in vars(obj).items():
         set_attr(rebuilder, rebuilt, name, rebuilder.expr(value))
 
 
 def called(rebuilder: Rebuilder, function: Any, *arguments: ast.expr, hint: str = "") -> ast.expr:
-    """Emit the call of ``function`` with ``arguments``, assigned to a variable."""
+    """Emit the call of ``function`` with ``arguments``, and return the variable that holds the result."""
     name = function.__name__
     return rebuilder.assign(call(rebuilder.constant(function, name), *arguments), hint or name)
 
@@ -47,9 +47,14 @@ def called(rebuilder: Rebuilder, function: Any, *arguments: ast.expr, hint: str 
 def _rebuild_by(
     rebuilder: Rebuilder, obj: Any, make: Callable[[list[ast.expr]], ast.expr], method: str
 ) -> ast.expr:
-    """Rebuild a container: ``make`` makes it of a list of items, ``method`` adds items to it."""
+    """Rebuild a container by its items.
+
+    ``make`` makes it of the expressions of its items, and ``method`` is the method that adds items to an empty
+    one.
+    """
 
     def fill(rebuilt: ast.expr) -> None:
+        """Emit the call of ``method`` with all items."""
         rebuilder.builder.run(call(attribute(rebuilt, method), tuple_of(exprs(rebuilder, obj))))
 
     return rebuilder.mutable(obj, lambda: make(exprs(rebuilder, obj)), lambda: make([]), fill)
@@ -75,9 +80,10 @@ def _display(rebuilder: Rebuilder, obj: dict[Any, Any]) -> ast.expr:
 
 
 def _fill_items(rebuilder: Rebuilder, items: Iterable[tuple[Any, Any]]) -> Callable[[ast.expr], None]:
-    """Put ``items`` into a dictionary that was made empty."""
+    """Return a function that emits assignments of ``items`` to a dictionary that was made empty."""
 
     def fill(rebuilt: ast.expr) -> None:
+        """Emit the assignments."""
         for key, value in items:
             set_item(rebuilder, rebuilt, rebuilder.expr(key), rebuilder.expr(value))
 
@@ -107,6 +113,7 @@ def _ordered_dict(rebuilder: Rebuilder, obj: OrderedDict[Any, Any]) -> ast.expr:
     make = rebuilder.constant(OrderedDict, "OrderedDict")
 
     def display() -> ast.expr:
+        """Return the call of ``OrderedDict`` with all items."""
         pairs = [(rebuilder.expr(k), rebuilder.expr(v)) for k, v in OrderedDict.items(obj)]
         return call(make, tuple_of(tuple_of(pair) for pair in pairs))
 
@@ -128,9 +135,10 @@ def _defaultdict(rebuilder: Rebuilder, obj: defaultdict[Any, Any]) -> ast.expr:
 
 
 def of_attributes(kind: Callable[..., Any], *attributes: str) -> Rule:
-    """Rebuild ``obj`` by ``kind(obj.a, obj.b, ...)``."""
+    """Return a rule that rebuilds ``obj`` by ``kind(obj.a, obj.b, ...)``, where ``attributes`` are the names."""
 
     def rule(rebuilder: Rebuilder, obj: object) -> ast.expr:
+        """Rebuild an object by its attributes."""
         values = exprs(rebuilder, (getattr(obj, name) for name in attributes))
         return called(rebuilder, kind, *values)
 
@@ -138,16 +146,17 @@ def of_attributes(kind: Callable[..., Any], *attributes: str) -> Rule:
 
 
 def _of_items(kind: Callable[..., Any]) -> Rule:
-    """Return a rule that emits ``kind((item, item, ...))``."""
+    """Return a rule that rebuilds ``obj`` by ``kind((item, item, ...))``."""
 
     def rule(rebuilder: Rebuilder, obj: Any) -> ast.expr:
+        """Rebuild an object by its items."""
         return called(rebuilder, kind, tuple_of(exprs(rebuilder, obj)))
 
     return rule
 
 
 def is_struct_sequence(cls: type) -> bool:
-    """Return whether ``cls`` is a tuple class with field names made in C, such as ``time.struct_time``."""
+    """Return whether ``cls`` is a tuple class with field names that C code made, such as ``time.struct_time``."""
     return cls.__mro__[1:2] == (tuple,) and "n_sequence_fields" in vars(cls)
 
 
@@ -161,9 +170,10 @@ def _struct_sequence(rebuilder: Rebuilder, obj: Any) -> ast.expr:
 
 
 def _view(method: Callable[..., Any]) -> Rule:
-    """Return a rule for a view of a dictionary. The rule finds the dictionary with ``gc.get_referents``."""
+    """Return a rule for a view of a dictionary. ``method`` makes the view, for example ``dict.keys``."""
 
     def rule(rebuilder: Rebuilder, obj: object) -> ast.expr:
+        """Rebuild a view by a call of ``method`` on its rebuilt dictionary, which ``gc.get_referents`` finds."""
         # The attribute ``mapping`` of a view is a read-only proxy, not the dictionary itself.
         (mapping,) = gc.get_referents(obj)
         rebuilt = call(rebuilder.constant(method, f"dict_{method.__name__}"), rebuilder.expr(mapping))
@@ -182,9 +192,11 @@ def _namespace(rebuilder: Rebuilder, obj: types.SimpleNamespace) -> ast.expr:
     make = rebuilder.constant(types.SimpleNamespace, "SimpleNamespace")
 
     def fill(rebuilt: ast.expr) -> None:
+        """Emit the assignments of the attributes."""
         set_attributes(rebuilder, obj, rebuilt)
 
     def display() -> ast.expr:
+        """Return the call of ``SimpleNamespace`` with all attributes."""
         pairs = [ast.keyword(name, rebuilder.expr(value)) for name, value in vars(obj).items()]
         return ast.Call(make, [], pairs)
 

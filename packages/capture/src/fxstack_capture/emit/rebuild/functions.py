@@ -18,7 +18,7 @@ from fxstack_capture.sources import Globals
 
 
 def namespace(rebuilder: Rebuilder, names: dict[str, Any]) -> ast.expr:
-    """Return an expression for the real globals dictionary of a function."""
+    """Return an expression for the real globals of a function. ``names`` are the globals or their proxy."""
     real = rebuilder.trace.objects.original_of(names)
     if real is rebuilder.loads.frame.function.__globals__:
         return rebuilder.loads.expr(Globals())
@@ -69,7 +69,7 @@ def _function_extras(rebuilder: Rebuilder, fn: types.FunctionType, rebuilt: ast.
 
 
 def _cell(rebuilder: Rebuilder, cell: types.CellType) -> ast.expr:
-    """Rebuild a cell. If the content of the cell holds the cell, the content is stored later."""
+    """Rebuild a cell. If its content contains the cell, the content is stored later."""
     make = rebuilder.constant(types.CellType, "CellType")
     try:
         content = rebuilder.trace.objects.load_cell(cell)
@@ -84,7 +84,7 @@ def _cell(rebuilder: Rebuilder, cell: types.CellType) -> ast.expr:
 
 
 def _method(rebuilder: Rebuilder, obj: types.MethodType) -> ast.expr:
-    """Rebuild a bound method."""
+    """Rebuild a bound method. A method of a trace generator becomes the method of the real generator."""
     if type(obj.__self__) is TraceGenerator:
         # The real generator has another class, so the method is another method.
         receiver = rebuilder.expr(obj.__self__)
@@ -95,7 +95,7 @@ def _method(rebuilder: Rebuilder, obj: types.MethodType) -> ast.expr:
 
 
 def _builtin_method(rebuilder: Rebuilder, obj: Any) -> ast.expr:
-    """Rebuild a C function, or a method of a C class bound to an object."""
+    """Rebuild a C function, or a method of a C class that is bound to an object."""
     receiver = obj.__self__
     if receiver is None or isinstance(receiver, (types.ModuleType, type)):
         return rebuilder.constant(obj, obj.__name__)
@@ -113,7 +113,7 @@ def _route(rebuilder: Rebuilder, obj: Route) -> ast.expr:
 
 
 def _reader(rebuilder: Rebuilder, obj: Reader) -> ast.expr:
-    """Rebuild a reader of a consumed iterator as the iterator itself."""
+    """Rebuild a ``Reader``, which reads a consumed iterator in the trace, as the iterator itself."""
     return rebuilder.expr(obj.iterator)
 
 

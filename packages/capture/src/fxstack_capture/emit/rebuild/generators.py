@@ -41,7 +41,7 @@ def _rebuild_fresh(rebuilder: Rebuilder, frame: Frame) -> ast.expr:
 
 
 def _rebuild_suspended(rebuilder: Rebuilder, frame: Frame) -> ast.expr:
-    """Rebuild a suspended generator: make a generator whose code begins at the yield."""
+    """Rebuild a suspended generator: make a generator whose code begins at the yield, and advance it to the yield."""
     if frame.handling:
         raise CannotRebuildError(f"the generator {frame.code.co_qualname} inside an except block")
     cells = {
@@ -69,7 +69,9 @@ def _rebuild_suspended(rebuilder: Rebuilder, frame: Frame) -> ast.expr:
 
 
 def _function(rebuilder: Rebuilder, frame: Frame, code: CodeType, closure: tuple[Any, ...]) -> ast.expr:
-    """Return the call that makes a function of ``code`` with the rebuilt cells and globals of the frame."""
+    """Return the call that makes a function of ``code`` with the globals of the frame and the cells in
+    ``closure``, rebuilt.
+    """
     make = rebuilder.constant(FunctionType, "FunctionType")
     cells = tuple_of(exprs(rebuilder, closure)) if closure else ast.Constant(None)
     body = rebuilder.constant(code, f"code_{code.co_name}")

@@ -21,19 +21,22 @@ from fxstack_capture.trace.numpy_types import CONSTANT_TYPES
 
 
 def _as_scalar(tensor: torch.Tensor) -> Any:
-    """Convert a 0-d tensor of the graph to a NumPy scalar. The replacement calls this function."""
+    """Return the NumPy scalar for a 0-d tensor of the graph. The replacement calls this function."""
     return tensor.numpy()[()]
 
 
 def _as_read_only(tensor: torch.Tensor) -> Any:
-    """Convert a tensor of the graph to an array that rejects writes. The replacement calls this function."""
+    """Return the array over a tensor of the graph, which rejects writes. The replacement calls this function."""
     array = tensor.numpy()
     array.flags.writeable = False
     return array
 
 
 def rebuild(rebuilder: Rebuilder, obj: Array) -> ast.expr:
-    """Rebuild an array. Raises CannotRebuildError if the trace has a copy where NumPy has a view."""
+    """Rebuild an ``Array`` as NumPy array or scalar.
+
+    Raises CannotRebuildError if it is a copy where NumPy has a view.
+    """
     # NumPy has a view in place of the copy: a write to the copy would not reach the base.
     if obj.copied_at is not None:
         raise CannotRebuildError("a NumPy view that no tensor can represent", obj.copied_at)
@@ -58,7 +61,7 @@ def storage(rebuilder: Rebuilder, obj: torch.UntypedStorage) -> ast.expr:
 
 
 def constant(rebuilder: Rebuilder, obj: object) -> ast.expr:
-    """Rebuild an object of the NumPy side as a constant."""
+    """Rebuild a NumPy object that needs no graph, such as a dtype or a ufunc, as a constant."""
     return rebuilder.constant(obj, type(obj).__name__)
 
 

@@ -19,12 +19,12 @@ from fxstack_capture.trace.object_records import Recipe
 
 
 def constant(rebuilder: Rebuilder, obj: object) -> ast.expr:
-    """Rebuild an object as the object itself, held by the replacement."""
+    """Rebuild an object as the object itself, which the replacement holds as a constant."""
     return rebuilder.constant(obj, getattr(obj, "__name__", None) or type(obj).__name__)
 
 
 def class_object(rebuilder: Rebuilder, obj: type) -> ast.expr:
-    """Rebuild a class. Raises CannotRebuildError for most classes made in the trace."""
+    """Rebuild a class. A class made in the trace needs a recipe; without a recipe, CannotRebuildError is raised."""
     # A class made in the frame is another class in each call, so it cannot be a constant.
     objects = rebuilder.trace.objects
     if objects.is_new(obj):
@@ -46,7 +46,7 @@ def _recreate(rebuilder: Rebuilder, cls: type, recipe: Recipe) -> ast.expr:
 
 
 def refuse(_: Rebuilder, obj: object) -> ast.expr:
-    """Raise CannotRebuildError: the class has no rule."""
+    """Raise CannotRebuildError. The rule of classes whose instances cannot be rebuilt."""
     raise CannotRebuildError(f"an object of type {type(obj).__module__}.{type(obj).__qualname__}")
 
 

@@ -58,7 +58,10 @@ def rebuild(rebuilder: Rebuilder, obj: Any) -> ast.expr:
 
 
 def solid_base(cls: type) -> type:
-    """Return the class in the MRO whose C code lays out and makes the instances (as ``copyreg`` finds it)."""
+    """Return the class in the MRO whose C code lays out and makes the instances, as ``copyreg`` finds it.
+
+    Its ``__new__`` makes a bare instance.
+    """
     mro: tuple[Any, ...] = _mro_of(cls)
     for base in mro:
         if not is_heap_type(base):
@@ -73,7 +76,10 @@ def solid_base(cls: type) -> type:
 
 
 def _new(rebuilder: Rebuilder, obj: object, base: type, *arguments: ast.expr) -> ast.expr:
-    """Emit a bare instance by the C base's ``__new__``, and register it before its contents, which may refer to it."""
+    """Emit a bare instance by the ``__new__`` of the C class ``base``.
+
+    Return the variable that holds it. It is registered before its contents, which may refer to it.
+    """
     make = rebuilder.constant(base.__new__, f"new_{base.__name__}")
     cls = rebuilder.expr(type(obj))
     rebuilt = rebuilder.assign(call(make, cls, *arguments), type(obj).__name__)
@@ -82,7 +88,7 @@ def _new(rebuilder: Rebuilder, obj: object, base: type, *arguments: ast.expr) ->
 
 
 def fill_state(rebuilder: Rebuilder, obj: object, rebuilt: ast.expr) -> None:
-    """Emit the instance dictionary and the slots."""
+    """Emit the instance dictionary and the slots of ``obj`` for its bare instance ``rebuilt``."""
     namespace = _instance_dict(obj)
     if namespace is not None:
         getter = rebuilder.constant(accesses.instance_dict, "instance_dict")
@@ -103,7 +109,7 @@ def fill_state(rebuilder: Rebuilder, obj: object, rebuilt: ast.expr) -> None:
 
 
 def _instance_dict(obj: object) -> dict[str, Any] | None:
-    """Return the instance dictionary without code of the class. Return None if the instance has no dictionary."""
+    """Return the instance dictionary without code of the class; None if the instance has no dictionary."""
     try:
         namespace = object.__getattribute__(obj, "__dict__")
     except AttributeError:
@@ -123,9 +129,10 @@ def _method(
 
 
 def _fill_dict(base: type[dict[Any, Any]]) -> Callable[[Rebuilder, Any, ast.expr], None]:
-    """Return a filler for the items of a dict subclass, by the methods of ``base``."""
+    """Return a filler, which emits the items of a dict subclass by the methods of ``base``."""
 
     def fill(rebuilder: Rebuilder, obj: Any, rebuilt: ast.expr) -> None:
+        """Emit one store for each item."""
         for key, value in base.items(obj):
             _method(rebuilder, base.__setitem__, rebuilt, rebuilder.expr(key), rebuilder.expr(value))
 
@@ -140,9 +147,10 @@ def _fill_defaultdict(rebuilder: Rebuilder, obj: object, rebuilt: ast.expr) -> N
 
 
 def _fill_by(iterate: Callable[[Any], Any], method: Callable[..., Any]) -> Callable[..., None]:
-    """Return a filler that passes all items to one call of ``method``."""
+    """Return a filler, which passes all items of an object to one call of ``method``. ``iterate`` yields the items."""
 
     def fill(rebuilder: Rebuilder, obj: object, rebuilt: ast.expr) -> None:
+        """Emit the call, if there are items."""
         items = list(iterate(obj))
         if items:
             _method(rebuilder, method, rebuilt, tuple_of(exprs(rebuilder, items)))
@@ -189,9 +197,9 @@ def _exception(rebuilder: Rebuilder, obj: BaseException, base: type[BaseExceptio
 
 
 def traceback_of(rebuilder: Rebuilder, obj: BaseException, before: ast.expr | None) -> ast.expr | None:
-    """Return the traceback entries that interpreted code gave an exception, before the entries ``before``.
+    """Return the traceback entries that interpreted code gave an exception, before the entries ``before`` (or none).
 
-    Return None if the traceback has other entries, or is empty.
+    Return None if the traceback is empty or has other entries.
     """
     entries: list[types.TracebackType] = []
     first = obj.__traceback__

@@ -45,7 +45,7 @@ _ITERATORS: tuple[type, ...] = (
 
 
 def reduce(rebuilder: Rebuilder, obj: object) -> ast.expr:
-    """Rebuild by ``callable(*arguments)`` and ``__setstate__(state)``."""
+    """Rebuild an object by the pickle protocol: ``callable(*arguments)`` and ``__setstate__(state)``."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # itertools, since 3.12
         try:
@@ -76,7 +76,10 @@ _OF_DICTS: dict[type, Callable[[dict[Any, Any]], Iterator[Any]]] = {
 
 
 def _has_other_keys(registry: Registry, mapping: dict[Any, Any]) -> bool:
-    """Return whether a dictionary from outside will have other keys, or another key order, after the frame."""
+    """Return whether a dictionary from outside will have other keys, or another order of keys, after the frame.
+
+    An iterator over it would then not find its position.
+    """
     entry = registry.by_proxy.get(id(mapping))
     if entry is None:
         return False
@@ -90,7 +93,7 @@ def _has_other_keys(registry: Registry, mapping: dict[Any, Any]) -> bool:
 
 
 def _of_dict(rebuilder: Rebuilder, obj: object) -> ast.expr:
-    """Rebuild an iterator over the real dictionary, at the same position."""
+    """Rebuild an iterator over a dictionary, at the same position of the real dictionary."""
     # The iterator is over the dictionary itself, since it must see later writes to the dictionary.
     begin = _OF_DICTS[type(obj)]
     mapping = next((held for held in gc.get_referents(obj) if isinstance(held, dict)), None)
@@ -114,7 +117,7 @@ _OF_LISTS: dict[type, Any] = {type(iter([])): list.__iter__, type(reversed([])):
 
 
 def _of_list(rebuilder: Rebuilder, obj: Any) -> ast.expr:
-    """Rebuild an iterator over the real list, at the same position."""
+    """Rebuild an iterator over a list, at the same position of the real list."""
     # The list may be filled after the iterator is made, also with items that the program appended.
     _, (items, *_), *state = obj.__reduce__()
     if not state or not issubclass(type(items), list):

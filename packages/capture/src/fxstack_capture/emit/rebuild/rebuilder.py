@@ -22,11 +22,11 @@ from fxstack_interchange.format.literals import PYTHON_LITERALS
 
 
 class Rebuilder:
-    """Emit values into ``builder.body`` and collect graph outputs for tensors and symbolic numbers.
+    """Emit values into ``builder.body``, and collect graph outputs for tensors and symbolic numbers.
 
     If ``early``, a mutable object is made empty at once and filled at the end (``finish``), so that a cycle
-    through a tuple can be built. Otherwise a mutable object is written as a display if possible.
-    ``rule_for`` returns the rule of a class (``rules.rule_for``).
+    through a tuple can be built. Otherwise a mutable object is written as a display if possible. ``rule_for``
+    returns the rule of a class (``rules.rule_for``).
     """
 
     def __init__(
@@ -38,15 +38,26 @@ class Rebuilder:
         self.early = early
         self._rule_for = rule_for
         self.outputs: list[Any] = []
+        """The tensors and symbolic numbers that the graph returns, in order."""
         self.result = builder.fresh("out")
+        """The name of the variable that holds the outputs of the graph."""
         self._output_of: dict[Any, ast.expr] = {}
+        """By the id of a tensor, or by type and expression of a number: the expression of its output."""
         self._known: dict[int, ast.expr] = {}
+        """By the id of an object: its expression."""
         self._keep: list[object] = []
         self._open: dict[int, Callable[[], ast.expr] | None] = {}
+        """By id of an object that is being rebuilt: the function that makes it empty, or None if it cannot start
+        empty.
+        """
         self._fills: list[Callable[[], None]] = []
+        """Functions that emit the contents of objects that were made empty (``finish``)."""
 
     def expr(self, obj: Any) -> ast.expr:
-        """Return a name or literal for ``obj``, after emitting its construction."""
+        """Return a name or literal for ``obj``, any object of the trace.
+
+        The first call for an object emits its construction.
+        """
         if type(obj) in PYTHON_LITERALS:
             # Literals need no variable. An int or a text may contain the address of a proxy, which only this trace has.
             write = _LITERALS.get(type(obj))
@@ -58,14 +69,17 @@ class Rebuilder:
         return expression
 
     def _integer(self, number: int) -> ast.expr:
-        """Return an expression for a number. The ``id`` of a proxy becomes the ``id`` of the real object (and ``hash``)."""
+        """Return an expression for an int.
+
+        A recorded ``id`` or ``hash`` of a proxy becomes the call on the real object.
+        """
         address = self.trace.objects.addresses.found(number)
         if address is None:
             return ast.Constant(number)
         return self._address(*address)
 
     def _text(self, text: str) -> ast.expr:
-        """Return an expression for a text. An ``id`` or ``hash`` in the text is computed from the real object."""
+        """Return an expression for a text. A recorded ``id`` or ``hash`` in it is computed from the real object."""
         parts: list[ast.expr] = []
         end = 0
         for match, function, obj in self.trace.objects.addresses.in_text(text):
@@ -76,12 +90,15 @@ class Rebuilder:
         return ast.JoinedStr([*parts, ast.Constant(text[end:])]) if parts else ast.Constant(text)
 
     def _address(self, function: Callable[[Any], int], obj: object) -> ast.expr:
-        """Emit ``id`` or ``hash`` of the real object for a number that the program computed from the proxy."""
+        """Emit the call of ``function``, which is ``id`` or ``hash``, on the real object of ``obj``."""
         rebuilt = call(self.constant(function, function.__name__), self.expr(obj))
         return self.assign(rebuilt, "address")
 
     def remember(self, obj: object, rebuilt: ast.expr) -> None:
-        """Register the expression of ``obj``. Later uses then get the same object, also from inside of ``obj``."""
+        """Register the expression of ``obj``, so that later uses get the same object.
+
+        Rules call this before they rebuild parts that may refer to ``obj``.
+        """
         self._known[id(obj)] = rebuilt
         # The table is keyed by ids, so the objects must stay alive as long as the table.
         self._keep.append(obj)
@@ -103,9 +120,10 @@ class Rebuilder:
         empty: Callable[[], ast.expr],
         fill: Callable[[ast.expr], None],
     ) -> ast.expr:
-        """Make ``obj`` by ``display``.
+        """Make ``obj`` by ``display``, or by ``empty`` and ``fill`` if ``obj`` contains itself or if ``early``.
 
-        If ``obj`` contains itself, or if ``early``, use ``empty`` and ``fill``.
+        For rules. ``display`` returns the expression of the full object. ``empty`` returns the expression of an
+        empty one, and ``fill`` emits its contents.
         """
         hint = type(obj).__name__
 
@@ -130,14 +148,17 @@ class Rebuilder:
         return started
 
     def finish(self) -> None:
-        """Fill the objects that were made empty."""
+        """Emit the contents of the objects that were made empty.
+
+        ``FrameWriter.finish`` calls this after all values are asked for.
+        """
         while self._fills:
             self._fills.pop(0)()
 
     # --- kinds ---------------------------------------------------------------------------------
 
     def _make(self, obj: object) -> ast.expr:
-        """Return the expression of an object without a name so far."""
+        """Emit an object that has no expression so far. Return its expression."""
         if id(obj) in self._open:
             begin = self._open[id(obj)]
             # An immutable object that contains itself cannot be built in one step. A mutable object can start empty.
@@ -170,7 +191,7 @@ class Rebuilder:
         return rebuilt
 
     def _construct(self, construction: Construction) -> ast.expr:
-        """Emit the construction of a wrapper subclass. Its attributes are attribute writes."""
+        """Emit the construction of a tensor of a wrapper subclass. Its attributes follow as attribute writes."""
         keywords = [ast.keyword(name, self.expr(value)) for name, value in construction.keywords.items()]
         arguments = [self.expr(value) for value in construction.arguments]
         name = type(construction.made).__name__
@@ -178,18 +199,24 @@ class Rebuilder:
         return self.assign(ast.Call(maker, arguments, keywords), name)
 
     def source_of(self, obj: object) -> Source | None:
-        """Return the source of a proxy, or None for an object made during the trace."""
+        """Return the source of a proxy, or None for an object made during the trace.
+
+        Such an object must be rebuilt.
+        """
         source = self.trace.objects.source_of(obj)
         if source is None and issubclass(type(obj), torch.Tensor):
             return self.trace.torch.source_of(obj)
         return source
 
     def is_made(self, obj: object) -> bool:
-        """Return whether code for ``obj`` has been emitted."""
+        """Return whether code for ``obj`` has been emitted, so that it leaves the frame."""
         return id(obj) in self._known
 
     def output(self, value: Any) -> ast.expr:
-        """Return the graph output that holds a tensor or symbolic number of the trace."""
+        """Return the expression of the graph output that holds a tensor or symbolic number.
+
+        The first call adds the output.
+        """
         # Symbolic numbers with one expression have many wrappers. They share one graph output.
         key = id(value) if isinstance(value, torch.Tensor) else (type(value), value.node.expr)
         output = self._output_of.get(key)

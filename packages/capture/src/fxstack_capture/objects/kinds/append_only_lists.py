@@ -31,10 +31,10 @@ APPEND_METHODS: Final = frozenset({"append", "extend"})
 
 
 def enter(objects: Objects, obj: object, source: Source) -> list[Any] | None:
-    """Return the proxy of a list, without reading the items if the list is new.
+    """Return the proxy of a list; a list that is read for the first time is entered without its items.
 
-    Return None for other objects. Called by the loads below, and for the owner of a bound ``append`` that
-    a graph break left on the stack.
+    Return None for other objects. Called by the functions below, and for the owner of a bound ``append`` that a
+    graph break left on the stack.
     """
     if type(obj) is not list:
         return None
@@ -55,12 +55,16 @@ def enter(objects: Objects, obj: object, source: Source) -> list[Any] | None:
 
 
 def in_local(objects: Objects, value: object) -> list[Any] | None:
-    """Return the proxy of an unread list in a local variable. Return None if the value is no deferred list."""
+    """Return the proxy of an unread list.
+
+    ``value`` is the content of a local variable or of a stack slot. Return None if ``value`` is no deferred list.
+    The instruction then loads the variable as usual.
+    """
     return enter(objects, value.value, value.source) if type(value) is DeferredLocal else None
 
 
 def in_cell(objects: Objects, cell: CellType) -> list[Any] | None:
-    """Return the proxy of the unread list in a cell, or None."""
+    """Return the proxy of the unread list in a cell, or None as in ``in_local``."""
     try:
         return in_local(objects, cell.cell_contents)
     except ValueError:
@@ -68,12 +72,12 @@ def in_cell(objects: Objects, cell: CellType) -> list[Any] | None:
 
 
 def in_globals(objects: Objects, namespace: dict[str, object], name: str) -> list[Any] | None:
-    """Return the proxy of an unread list in the globals of a function, or None."""
+    """Return the proxy of an unread list in the globals of a function, or None as in ``in_local``."""
     return _in_dict(objects, objects.namespace(namespace), name)
 
 
 def in_attribute(objects: Objects, obj: object, name: str) -> list[Any] | None:
-    """Return the proxy of an unread list in the attribute of an instance, or None."""
+    """Return the proxy of an unread list in the attribute of an instance, or None as in ``in_local``."""
     state = objects.instances.get(id(obj))
     if state is None or not is_plain_attribute(objects, obj, name):
         return None
@@ -94,14 +98,20 @@ def _in_dict(objects: Objects, state: LazyDict, name: str) -> list[Any] | None:
 
 
 def length(objects: Objects, proxy: list[Any]) -> Any:
-    """Return the length without reading the items. A length that has changed between calls is a symbol."""
+    """Return the length of an append-only list, for ``len``, without reading the items.
+
+    A length that has changed between calls is a symbol.
+    """
     original, source = objects.append_only[id(proxy)]
     before = objects.trace.torch.enter_number(len(original), Converted(source, _LENGTH))
     return before + len(proxy) if proxy else before
 
 
 def item(objects: Objects, proxy: list[Any], key: object) -> Any:
-    """Read one item. If one item cannot be read alone, expand the list and return NULL."""
+    """Return one item of an append-only list, for ``list[key]``.
+
+    If this item cannot be read alone, expand the list and return NULL. The caller then indexes the full list.
+    """
     original, source = objects.append_only[id(proxy)]
     count = len(original)
     if type(key) is torch.SymInt:
@@ -115,7 +125,7 @@ def item(objects: Objects, proxy: list[Any], key: object) -> Any:
 
 
 def _item_at(objects: Objects, proxy: list[Any], key: torch.SymInt) -> Any:
-    """Read the original item at a symbolic index.
+    """Return the original item at a symbolic index, or NULL as ``item`` does.
 
     The source of the item contains the source of the index.
     """
@@ -128,10 +138,10 @@ def _item_at(objects: Objects, proxy: list[Any], key: torch.SymInt) -> Any:
 
 
 def expand(objects: Objects, proxy: list[Any]) -> None:
-    """Insert the original items before the appended items.
+    """Insert the original items before the appended items, and guard them.
 
-    Called before any use of the list but appending, measuring and indexing. A list that is not
-    append-only is left unchanged.
+    Called before any use of the list but appending, measuring and indexing. A list that is not append-only is left
+    unchanged.
     """
     entry = objects.append_only.pop(id(proxy), None)
     if entry is None:

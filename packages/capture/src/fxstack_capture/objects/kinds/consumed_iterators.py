@@ -1,13 +1,11 @@
 """Partially consumed iterators of CPython's own types.
 
-The trace reads the next items without advancing the iterator. The guards cover the items that the trace read,
-and the end if the trace reached the end. The guards do not cover the position of the iterator. Therefore the
-code after a graph break in a loop is compiled once, not once for each item. The replacement code advances the
-real iterator when the frame is left (``advances``), before any other side effect.
-
-An iterator over other iterators (``zip``, ``map``, ``filter``) reads the other iterators; an ``enumerate``
-counts. The items of ``zip`` and ``enumerate`` are read part by part (``DeferredTuple``), so that a part that the program
-does not read is not guarded.
+The trace reads the next items without advancing the iterator. The guards cover the items that the trace read, and
+the end if the trace reached the end. The guards do not cover the position of the iterator. Therefore the code
+after a graph break in a loop is compiled once, not once for each item. The replacement code advances the real
+iterator when the frame is left (``trace.effects.Advance``), before any other side effect. A ``zip``, ``map`` or
+``filter`` only reads other iterators; an ``enumerate`` also has a counter. The items of ``zip`` and ``enumerate``
+are read part by part (``DeferredTuple``), so that a part that the program does not read is not guarded.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ _REFERENTS: Any = gc.get_referents
 
 
 class Consumed(ConsumedIterator):
-    """A partially consumed iterator that the trace can read."""
+    """A partially consumed iterator that the trace can read. Each subclass reads one kind of iterator."""
 
     def __init__(self, objects: Objects, obj: Any, source: Source) -> None:
         """``obj`` is the real iterator, which the trace never advances."""
@@ -45,16 +43,17 @@ class Consumed(ConsumedIterator):
         self.objects = objects
 
     def leave_to_other(self) -> None:
-        """Do not count the last item, because another iterator takes it with a real ``next``.
-
-        An ``enumerate`` calls this method of the iterator that it reads. Raises GraphBreak.
+        """Do not count the last item that ``next`` returned, because a real ``enumerate`` around this iterator
+        takes it. ``_Enumerate`` calls this method of the iterator that it reads. Raises GraphBreak if that is not
+        supported.
         """
         raise self.refuse("an iterator over a function")
 
     def refuse(self, description: str) -> BaseException:
         """Return the GraphBreak for an iterator that the trace cannot read.
 
-        ``description`` names it in the message.
+        The caller raises it. ``description`` names the iterator in the message, for example ``"an iterator over a
+        changed container"``.
         """
         return graph_break(
             "unsupported-object", f"{description} that was partially consumed outside of the graph"
@@ -83,9 +82,9 @@ class _OfContainer(Consumed):
         """Number of items that the trace has read."""
 
     def next(self) -> Any:
-        """Return the next item unread.
+        """Return the next item unread: a ``DeferredLocal``, or a ``DeferredTuple`` for ``dict.items()``.
 
-        Its value is wrapped when the program loads it. The guards demand the class of the item.
+        A load wraps the value. The guards demand only the class of the item.
         """
         if self.ended:
             raise StopIteration
@@ -109,9 +108,9 @@ class _OfContainer(Consumed):
         self.taken -= 1
 
     def _demand_container(self) -> None:
-        """Raise GraphBreak if the program changed the container.
+        """Raise GraphBreak if the program has changed the container during the trace.
 
-        The items are read from the real container.
+        The items are read from the real container, which does not have the changes.
         """
         if type(self.obj) not in _OF_MUTABLE:
             return
@@ -151,7 +150,9 @@ class _Composed(Consumed):
         """The arguments in ``__reduce__``, with their sources."""
 
     def function_and_iterators(self) -> tuple[Any, ...]:
-        """Return the function of a ``map`` or ``filter`` and the iterators that it reads."""
+        """Return the function of a ``map`` or ``filter`` as an object of the trace, and the real iterators that it
+        reads.
+        """
         self.inner_iterators(1)
         return self.objects.enter(*self._parts[0]), *(part for part, _ in self._parts[1:])
 
@@ -167,6 +168,7 @@ class _Zip(_Composed):
     """A ``zip``. It has no state of its own, so its inner iterators count the items."""
 
     def next(self) -> Any:
+        """Return a tuple of the next item of each inner iterator, all unread."""
         iterators = self.inner_iterators()
         if not iterators:
             raise StopIteration
@@ -181,6 +183,7 @@ class _Map(_Composed):
     """A ``map``. The trace calls its function on the items that its iterators return."""
 
     def next(self) -> Any:
+        """Return the result of the function for the next item of each inner iterator."""
         objects = self.objects
         fn = objects.enter(*self._parts[0])
         items = tuple([entered(objects, i.next()) for i in self.inner_iterators(1)])
@@ -191,6 +194,7 @@ class _Filter(_Composed):
     """A ``filter``. The trace calls its function on each item until the function accepts an item."""
 
     def next(self) -> Any:
+        """Return the next item that the function accepts."""
         objects = self.objects
         fn = objects.enter(*self._parts[0])
         (iterator,) = self.inner_iterators(1)
@@ -210,6 +214,7 @@ class _Enumerate(_Composed):
     counts_for_others = True
 
     def next(self) -> Any:
+        """Return a tuple of the number and the next item. The number is unread for the first item."""
         iterator = enter(self.objects, *self._parts[0])
         try:
             item = iterator.next()
@@ -240,7 +245,9 @@ class _OfArguments(Consumed):
         """The wrapped arguments, or None before the first item."""
 
     def arguments(self) -> list[Any]:
-        """Return the arguments that would make an equal iterator now."""
+        """Return the arguments that would make an equal iterator at the start of the frame, as objects of the
+        trace.
+        """
         if self._arguments is None:
             self._arguments = self._enter_arguments()
         return self._arguments
@@ -258,9 +265,9 @@ class _OfArguments(Consumed):
         return Item(Converted(self.source, by), 1)
 
     def demand(self, parts: tuple[Any, ...]) -> None:
-        """Check the arguments before they are wrapped.
+        """Check the arguments ``parts`` before they are wrapped.
 
-        Subclasses raise GraphBreak for arguments that they do not support.
+        Subclasses raise GraphBreak for arguments that they do not support, or add guards.
         """
 
     def leave_to_other(self) -> None:
@@ -277,11 +284,13 @@ class _Count(_OfArguments):
     """An ``itertools.count`` of integers. Its position is a number of the program."""
 
     def demand(self, parts: tuple[Any, ...]) -> None:
+        """Raise GraphBreak unless all arguments are integers."""
         # A count of floats adds the step up and so accumulates rounding errors, which multiplying does not.
         if any(type(part) is not int for part in parts):
             raise self.refuse("an itertools.count whose arguments are not integers")
 
     def next(self) -> Any:
+        """Return the next number, computed from the first number and the step."""
         first, *step = self.arguments()
         index = self._take()
         return first + index * (step[0] if step else 1) if index else first
@@ -291,11 +300,13 @@ class _Repeat(_OfArguments):
     """An ``itertools.repeat``. The number of remaining items is guarded."""
 
     def demand(self, parts: tuple[Any, ...]) -> None:
+        """Read the number of remaining items, and guard it. Without a limit the number is infinite."""
         self._remaining = parts[1] if len(parts) > 1 else math.inf
         if len(parts) > 1:
             self.objects.trace.guard(Item(self._arguments_source(), 1), Equals(parts[1]))
 
     def next(self) -> Any:
+        """Return the repeated object, or raise StopIteration at the limit."""
         item = self.arguments()[0]
         if self._position >= self._remaining:
             self.ended = True
@@ -307,7 +318,8 @@ class _Repeat(_OfArguments):
 def _is_quiet(iterator: Any) -> bool:
     """Whether an iterator of ``itertools`` implements ``__reduce__`` without a warning.
 
-    Later versions of Python may remove the method, so the trace reads these iterators only where it exists.
+    Asked once, at import. Later versions of Python may remove the method, so the trace reads these iterators only
+    where it exists.
     """
     # Python 3.12 deprecates copying and pickling of itertools objects.
     with warnings.catch_warnings():
@@ -346,7 +358,10 @@ def add(objects: Objects, obj: object, source: Source) -> None:
 
 
 def enter(objects: Objects, obj: Any, source: Source) -> Consumed:
-    """Wrap an iterator that another iterator reads. Raises GraphBreak if the iterator cannot be read."""
+    """Wrap an iterator that another iterator reads, and return its ``Consumed``.
+
+    Raises GraphBreak if it cannot be read.
+    """
     objects.enter(obj, source)
     consumed = objects.iterators.get(id(obj))
     if consumed is None:
@@ -356,9 +371,9 @@ def enter(objects: Objects, obj: Any, source: Source) -> Consumed:
 
 
 def read_by(objects: Objects, obj: object) -> tuple[Any, ...]:
-    """Return the function of a ``map`` or ``filter`` and the iterators that it reads.
+    """Return the function of ``obj``, a ``map`` or ``filter``, and the real iterators that it reads.
 
-    Called before a Python loop replaces the C code of the iterator. Raises GraphBreak.
+    Called before a Python loop (polyfill) replaces the C code of ``obj``. Raises GraphBreak.
     """
     consumed = objects.iterators[id(obj)]
     assert isinstance(consumed, _Composed)
@@ -366,7 +381,7 @@ def read_by(objects: Objects, obj: object) -> tuple[Any, ...]:
 
 
 def entered(objects: Objects, item: Any) -> Any:
-    """Return an item of an iterator as an object of the trace. Deferred items are wrapped."""
+    """Return an item, which ``Consumed.next`` has returned, as an object of the trace. Deferred items are wrapped."""
     if type(item) is DeferredLocal:
         return objects.enter(item.value, item.source)
     if type(item) is DeferredTuple:
@@ -375,9 +390,8 @@ def entered(objects: Objects, item: Any) -> Any:
 
 
 def close(objects: Objects) -> None:
-    """Guard that different iterators of one type stay different.
-
-    Called at the end of the trace: one iterator passed twice would be advanced twice.
+    """Guard that different iterators of one type stay different, because one iterator passed twice would advance
+    twice. Called at the end of the trace.
     """
     alike: dict[type, list[Source]] = {}
     for consumed in objects.iterators.values():

@@ -17,10 +17,10 @@ from fxstack_capture.trace.state import Objects
 
 
 def items(objects: Objects, obj: object, iterator: Iterable[Any], source: Source) -> list[Any]:
-    """Guard the exact type and length of a sequence and wrap its items.
+    """Guard the exact type and length of a sequence.
 
-    ``iterator`` iterates over the sequence at C level, since the ``__iter__`` of a subclass may be code
-    of the program.
+    Return its wrapped items. ``iterator`` iterates over the sequence at C level, since the ``__iter__`` of a
+    subclass may be code of the program.
     """
     objects.trace.guard(source, TypeIs(type(obj)))
     values = list(iterator)
@@ -29,7 +29,7 @@ def items(objects: Objects, obj: object, iterator: Iterable[Any], source: Source
 
 
 def tuple_(objects: Objects, obj: tuple[Any, ...], source: Source) -> tuple[Any, ...]:
-    """Wrap the items of a tuple. A tuple of constants is its own proxy."""
+    """Wrap the items of a tuple. A tuple whose items are all their own proxies is its own proxy."""
     if not obj:
         objects.trace.guard(source, Equals(()))
         return obj
@@ -53,7 +53,7 @@ def size(objects: Objects, obj: torch.Size, source: Source) -> torch.Size:
 def list_(objects: Objects, obj: list[Any], source: Source) -> list[Any]:
     """Copy a list with wrapped items.
 
-    ``Objects.contents`` keeps the original items to find the writes of the program.
+    ``Objects.contents`` keeps the wrapped items, from which ``effect_diff`` finds the writes of the program.
     """
     proxy: list[Any] = []
     # Register the proxy before wrapping the items, since a list may contain itself.
@@ -83,7 +83,10 @@ def dict_(objects: Objects, obj: dict[Any, Any], source: Source) -> dict[Any, An
 
 
 def set_(objects: Objects, obj: set[Any], source: Source) -> Any:
-    """Copy a set, and record the original members to find the writes of the program."""
+    """Copy a set.
+
+    ``Objects.contents`` keeps the members, from which ``effect_diff`` finds the writes of the program.
+    """
     proxy = _set_like(objects, obj, source)
     objects.contents[id(proxy)] = tuple(proxy)
     return proxy
@@ -95,7 +98,7 @@ def frozenset_(objects: Objects, obj: frozenset[Any], source: Source) -> Any:
 
 
 def _set_like(objects: Objects, obj: Any, source: Source) -> Any:
-    """Copy a set or frozenset. Members that are no constants are wrapped."""
+    """Copy a set or frozenset, and guard its members. Members that are no constants are wrapped."""
     cls = type(obj)
     objects.trace.guard(source, TypeIs(cls))
     members = tuple(cls.__iter__(obj))
@@ -118,8 +121,8 @@ def _set_like(objects: Objects, obj: Any, source: Source) -> Any:
 def set_order(objects: Objects, proxy: Any) -> tuple[Any, ...] | None:
     """Return the members of a wrapped set in the iteration order of the original set.
 
-    Return None if any order is correct. Called before the program iterates over the set: the hashes of
-    proxies give another order. Raises GraphBreak if the program has changed the set.
+    Called before the program iterates. Return None if any order is correct. The hashes of proxies would give
+    another order. Raises GraphBreak if the program has changed the set.
     """
     order = objects.set_orders.get(id(proxy))
     if order is None:

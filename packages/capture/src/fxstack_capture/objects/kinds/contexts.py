@@ -42,7 +42,11 @@ def enter(objects: Objects, obj: object, source: Source) -> Any:
 
 
 def load(objects: Objects, raw: Any, obj: Any) -> Any:
-    """Load a C attribute. Raises GraphBreak if loading the attribute has side effects."""
+    """Load a C attribute of a ``ctx``.
+
+    ``raw`` is its descriptor. Raises GraphBreak if the attribute cannot be guarded, for example if a hook unpacks
+    ``saved_tensors``.
+    """
     if raw.__name__ == "__dict__":
         return objects.instances[id(obj)].proxy
     if raw is _FLAG or raw.__name__ == "__class__":
@@ -60,7 +64,7 @@ def load(objects: Objects, raw: Any, obj: Any) -> Any:
 
 
 def _demand_unpacked(objects: Objects, obj: Any, source: Source) -> None:
-    """Guard that no saved tensor has an unpack hook. Raises GraphBreak."""
+    """Guard that no saved tensor of the ``ctx`` has an unpack hook. Raises GraphBreak if a tensor has one."""
     # Reading ``saved_tensors`` calls the unpack hooks, and a guard that reads the attribute would call
     # them, too.
     saved = obj._raw_saved_tensors
@@ -74,10 +78,10 @@ def _demand_unpacked(objects: Objects, obj: Any, source: Source) -> None:
 
 
 def store(objects: Objects, raw: Any, obj: Any, value: object) -> None:
-    """Write a C attribute, or delete the attribute if ``value`` is ABSENT.
+    """Write a C attribute of a ``ctx``, or delete the attribute if ``value`` is ABSENT.
 
-    The real ``ctx`` is written when the frame is left. Raises GraphBreak for attributes that are not in
-    ``_KEPT`` or ``_FLAG``.
+    ``raw`` is its descriptor. The real ``ctx`` is written when the frame is left. Raises GraphBreak for attributes
+    that are not in ``_KEPT`` or ``_FLAG``.
     """
     if (raw in _KEPT and value is not ABSENT) or (raw is _FLAG and type(value) is bool):
         objects.contexts[id(obj)][raw] = value

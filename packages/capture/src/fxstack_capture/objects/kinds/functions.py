@@ -18,7 +18,7 @@ from fxstack_capture.trace.state import Objects
 def parts(objects: Objects, fn: FunctionType) -> Parts:
     """Return the defaults and the closure of a function as objects of the trace.
 
-    Called at the first call of the function in the trace, when its arguments are bound.
+    ``Objects.function_parts`` calls this once for a function from outside, and at each call of a new function.
     """
     if objects.is_new(fn):
         # Do not cache the parts of a new function: the program may change the defaults.
@@ -29,16 +29,16 @@ def parts(objects: Objects, fn: FunctionType) -> Parts:
 
 
 def entry_of(objects: Objects, fn: FunctionType) -> Entry:
-    """Return the registry entry of a function from outside. A function that is not registered becomes its own proxy."""
+    """Return the registry entry of a function from outside.
+
+    A function without an entry is registered as its own proxy.
+    """
     entry = objects.registry.by_proxy.get(id(fn))
     return objects.registry.add(fn, fn, pinned(fn, fn.__qualname__)) if entry is None else entry
 
 
 def _enter_parts(objects: Objects, fn: FunctionType, source: Source) -> Parts:
-    """Wrap the defaults and the closure of a function from outside.
-
-    The guards demand the same code object.
-    """
+    """Wrap the defaults and the closure of a function from outside, and guard its code object."""
     if is_stable_module(fn.__module__) and fn not in objects.recreated:
         source = pinned(fn, fn.__qualname__)
     guard_part(objects, fn, "__code__", source)
@@ -83,7 +83,7 @@ def _default(objects: Objects, value: object, source: Source, is_recreated: bool
 
 
 def proxy_cell(objects: Objects, cell: CellType, source: Source) -> CellType:
-    """Return the proxy of a cell. The first read wraps the content."""
+    """Return the proxy of a cell from outside. The proxy holds a ``DeferredLocal``, which the first load wraps."""
     entry = objects.registry.by_original.get(id(cell))
     if entry is not None:
         if entry.source != source:
@@ -101,9 +101,10 @@ def proxy_cell(objects: Objects, cell: CellType, source: Source) -> CellType:
 
 
 def load_cell(objects: Objects, cell: CellType) -> Any:
-    """Return the content of a cell.
+    """Return the content of a cell of the trace.
 
-    The first load wraps the content. Raises ValueError if the cell is empty.
+    The first load wraps the content. Raises ValueError, as CPython does, if the cell is empty; the guards then
+    demand an empty cell.
     """
     if cell == CellType():
         proxied = objects.cells.get(id(cell))

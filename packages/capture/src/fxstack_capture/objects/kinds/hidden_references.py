@@ -30,7 +30,10 @@ _VIEWS: Final[dict[type, Callable[[Any], Any]]] = {
 
 
 def comparing_key(objects: Objects, obj: object, source: Source) -> Any:
-    """Wrap a ``functools.cmp_to_key`` object: the key function, or the key of an item."""
+    """Wrap a ``functools.cmp_to_key`` object.
+
+    It is the key function, or the key that this function made of an item.
+    """
     parts = gc.get_referents(obj)
     objects.trace.guard(source, TypeIs(COMPARING_KEY))
     referents = Converted(source, _REFERENTS)

@@ -38,7 +38,11 @@ Handler = Callable[[Objects, Any, Source], Any]
 
 
 def handler(cls: type) -> Handler | None:
-    """Return the function that wraps instances of ``cls``. Return None if their state cannot be read."""
+    """Return the function that wraps instances of ``cls``.
+
+    Return None if the state of instances cannot be read. The caller then wraps them as opaque objects or
+    iterators.
+    """
     base, _ = native_new(cls)
     if not may_be_bare(cls):
         return None
@@ -50,7 +54,7 @@ def handler(cls: type) -> Handler | None:
 
 
 def _add_instance(objects: Objects, proxy: object, original: dict[str, Any], source: Source) -> None:
-    """Prepare lazy reads of ``original``, the instance dictionary of the object of ``proxy``.
+    """Prepare lazy reads of ``original``, the real instance dictionary of the object that ``proxy`` represents.
 
     Objects may share one dictionary (the Borg pattern). Their proxies then share one state.
     """
@@ -64,9 +68,9 @@ def _add_instance(objects: Objects, proxy: object, original: dict[str, Any], sou
 
 
 def register(objects: Objects, obj: object, proxy: object, source: Source) -> Any:
-    """Add the pair to the registry and prepare lazy reads of the instance dictionary and slots.
+    """Add the pair to the registry, and prepare lazy reads of the instance dictionary and the slots.
 
-    Every function below ends with this call. It also keeps the finalizer of the proxy from running.
+    Return ``proxy``. Every function below calls it. It also keeps the finalizer of the proxy from running.
     """
     objects.registry.add(obj, proxy, source)
     cls = type(obj)
@@ -116,7 +120,9 @@ def exception(objects: Objects, obj: BaseException, source: Source) -> Any:
 
 
 def _enter_members(objects: Objects, obj: BaseException, proxy: BaseException, source: Source) -> None:
-    """Wrap the members that C classes store beside the arguments: ``errno``, ``name``, ``lineno``, ..."""
+    """Wrap the members that C classes store beside the arguments, such as ``errno`` and ``lineno``, and store them
+    in ``proxy``.
+    """
     for owner in type.__dict__["__mro__"].__get__(type(obj)):
         if is_heap_type(owner):
             continue
@@ -138,7 +144,7 @@ def value_subclass(objects: Objects, obj: object, source: Source) -> Any:
 
 
 def _plain_value(base: type, obj: Any) -> Any:
-    """Return the value of ``obj`` in the builtin ``base``, without calling methods of the subclass."""
+    """Return the value of ``obj`` as an instance of the builtin ``base``, without calling methods of the subclass."""
     if base is bytes:
         return bytes.__getitem__(obj, slice(None))
     if base is complex:
@@ -219,7 +225,10 @@ def dict_subclass(objects: Objects, obj: object, source: Source) -> Any:
 def _fill_dict(
     objects: Objects, base: Any, proxy: Any, source: Source, items: Iterable[tuple[object, object]]
 ) -> None:
-    """Store wrapped keys and values in ``proxy``. The interpreter runs a ``__hash__`` of the program."""
+    """Store wrapped keys and values in ``proxy``.
+
+    The interpreter runs a ``__hash__`` of the program. ``base`` is the C class whose ``__setitem__`` stores them.
+    """
     for index, (key, original) in enumerate(items):
         value_source = Key(source, key) if is_value(key) else ValueAt(source, index)
         entered = key if is_constant_key(key) else objects.enter(key, KeyAt(source, index))

@@ -30,8 +30,8 @@ def _classes_in(classes: object) -> Iterator[Any]:
 def note_answers(objects: Objects, kind: type, classes: object) -> None:
     """Guard the answer of ``issubclass(kind, classes)`` for each abstract class in ``classes``.
 
-    Called when the program calls ``issubclass`` or ``isinstance``. Guards cannot name a class made in the trace, so its
-    pre-existing bases are guarded in its place.
+    Called when the program calls ``issubclass`` or ``isinstance``. Guards cannot name a class made in the trace;
+    the guards on its pre-existing bases replace the guard on the class.
     """
     for cls in _classes_in(classes):
         if isinstance(cls, abc.ABCMeta) and not objects.is_new(cls):
@@ -46,7 +46,9 @@ def note_answers(objects: Objects, kind: type, classes: object) -> None:
 
 
 def _nameable_bases(objects: Objects, kind: type) -> tuple[type, ...]:
-    """Return ``kind``, or the bases from outside of a new class, which determine its answers."""
+    """Return the classes that a guard can name in place of ``kind``: ``kind`` itself, or the pre-existing bases of
+    a new class.
+    """
     if not objects.is_new(kind):
         return (kind,)
     return tuple(base for base in _mro(kind) if not objects.is_new(base))

@@ -24,7 +24,10 @@ from fxstack_capture.trace.lazy_dict import ABSENT
 from fxstack_capture.trace.state import Objects
 
 Getter = Callable[[Objects, Any, Any, type], Any]  # getter(objects, raw, obj, cls)
-"""A function that binds a raw class attribute. ``obj`` is None for a load from the class."""
+"""A function that binds a raw class attribute ``raw`` for a load from ``obj`` of class ``cls``.
+
+``obj`` is None for a load from the class itself.
+"""
 
 
 _COPIED_STATE = frozenset(
@@ -67,14 +70,15 @@ def get_plain(objects: Objects, raw: object, obj: object, cls: type) -> Any:
 
 
 def _get_native(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
-    """Bind a descriptor of C code. It reads only the object."""
+    """Bind a descriptor of CPython's C code, such as ``list.append``. Binding reads only the object."""
     return raw.__get__(obj, cls)
 
 
 def _get_by_c(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
-    """Bind a descriptor of a C library.
+    """Bind a descriptor whose ``__get__`` is C code of a library.
 
-    A descriptor that can be set, such as a field of ``ctypes``, reads memory that no guard can compare.
+    A descriptor that can be set, such as a field of ``ctypes``, reads memory that no guard can compare. Raises
+    GraphBreak for such a descriptor of an opaque object.
     """
     if id(obj) in objects.opaque and is_data_descriptor(objects, raw):
         description = f"C attribute ({type(raw).__qualname__}) of a {cls.__qualname__}"
@@ -88,10 +92,7 @@ def _get_staticmethod(objects: Objects, raw: Any, obj: object, cls: type) -> Any
 
 
 class _Bound:
-    """A probe that tells whether ``classmethod`` binds a descriptor that it wraps.
-
-    CPython does so before 3.13.
-    """
+    """A probe that tells whether ``classmethod`` binds a descriptor that it wraps. CPython does so before 3.13."""
 
     def __get__(self, obj: object, cls: type | None = None) -> None:
         return None
@@ -127,7 +128,10 @@ def get_property(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
 
 
 def get_cached_property(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
-    """Compute a ``functools.cached_property`` and store the value in the instance dictionary."""
+    """Return the value of a ``functools.cached_property``: compute it and store it in the instance dictionary.
+
+    Called only while the instance dictionary has no value.
+    """
     if obj is None:
         return raw
     value = objects.trace.calls.call(held(objects, raw, raw.func, "func"), (obj,), {})
@@ -169,7 +173,7 @@ def get_slot(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
 
 @calls_program
 def _slot_of_opaque(objects: Objects, raw: Any, obj: Any) -> Any:
-    """Load a slot of an object that is its own proxy.
+    """Load a slot of an object that is its own proxy (``objects.opaque``).
 
     Raises GraphBreak if the class no longer has the slot under its name.
     """
@@ -187,7 +191,7 @@ def _slot_of_opaque(objects: Objects, raw: Any, obj: Any) -> Any:
 
 
 def is_own_slot(raw: Any) -> bool:
-    """Whether a member descriptor belongs to ``__slots__`` and not to a field of a C type."""
+    """Whether the member descriptor ``raw`` belongs to ``__slots__`` and not to a field of a C type."""
     return declares_slots(raw.__objclass__)
 
 
@@ -234,9 +238,8 @@ def _get_user(objects: Objects, raw: object, obj: object, cls: type) -> Any:
 
 
 def held(objects: Objects, holder: object, value: object, name: str) -> Any:
-    """Wrap a callable that a descriptor object holds.
-
-    The identity of the descriptor determines the callable, so a function needs no guard.
+    """Return ``value``, a callable that the descriptor ``holder`` stores in its attribute ``name``, as an object
+    of the trace. The identity of the descriptor determines the callable, so a function needs no guard.
     """
     entry = objects.registry.by_proxy.get(id(holder))
     if entry is None or value is None:
@@ -265,7 +268,7 @@ _INHERITED = {kind.__dict__["__get__"]: _GETTERS[kind] for kind in (property, st
 
 
 def getter_of(objects: Objects, raw: object) -> Getter:
-    """Return the function that binds a raw class attribute. ``get_plain`` if it is no descriptor."""
+    """Return the function that binds a raw class attribute; ``get_plain`` if the attribute is no descriptor."""
     kind = type(raw)
     getter = _GETTERS.get(kind)
     if getter is not None:
@@ -284,7 +287,7 @@ def bind(objects: Objects, raw: object, obj: object, cls: type) -> Any:
 def is_data_descriptor(objects: Objects, raw: object) -> bool:
     """Whether the type of ``raw`` has ``__set__`` or ``__delete__``.
 
-    A data descriptor precedes the instance dictionary.
+    A load then prefers ``raw`` to the entry of the instance dictionary.
     """
     kind = type(raw)
     if kind is types.FunctionType:
@@ -294,7 +297,7 @@ def is_data_descriptor(objects: Objects, raw: object) -> bool:
 
 
 def _plan(objects: Objects, cls: type, name: str) -> tuple[Any, Getter | None, bool]:
-    """Return the raw attribute or ABSENT, its binding function, and whether it precedes the instance dict."""
+    """Make the plan of an attribute, for ``plan_of``."""
     raw = objects.classes.lookup(cls, name)
     if raw is ABSENT:
         plan: tuple[Any, Getter | None, bool] = (ABSENT, None, False)
@@ -308,10 +311,10 @@ def _plan(objects: Objects, cls: type, name: str) -> tuple[Any, Getter | None, b
 
 
 def plan_of(objects: Objects, cls: type, name: str) -> tuple[Any, Any, bool]:
-    """Return the plan of an attribute, which every load and store begins with.
+    """Return the plan of an attribute, with which every load and store begins.
 
-    It consists of the raw attribute or ABSENT, its binding function, and whether it precedes the instance
-    dictionary.
+    It has three parts. They are the raw attribute or ABSENT, the function that binds it or None, and whether the
+    attribute precedes the instance dictionary.
     """
     if objects.classes.overlays:
         return _plan(objects, cls, name)
@@ -319,7 +322,7 @@ def plan_of(objects: Objects, cls: type, name: str) -> tuple[Any, Any, bool]:
 
 
 def write_target(objects: Objects, cls: type, name: str) -> Any:
-    """Return the data descriptor that receives a store to ``name``, or ABSENT.
+    """Return the data descriptor that receives a store to ``name``; ABSENT if the instance dictionary receives it.
 
     A descriptor without ``__get__`` receives stores, although a load reads the instance dictionary first.
     """
@@ -330,7 +333,7 @@ def write_target(objects: Objects, cls: type, name: str) -> Any:
 
 
 def expand_slots(objects: Objects, obj: object) -> None:
-    """Fill every slot of a proxy. Called before C code reads the proxy. Empty slots stay empty."""
+    """Fill every slot of a proxy for ``Objects.expand``, before C code reads the proxy. Empty slots stay empty."""
     for raw in slots(type(obj)):
         if raw not in objects.slots[id(obj)]:
             try:

@@ -36,7 +36,7 @@ from fxstack_capture.trace.state import Objects
 def load_class(objects: Objects, cls: type, name: str) -> Any:
     """Load a class attribute with ``type.__getattribute__``, or with the metaclass's ``__getattribute__``.
 
-    Calls the metaclass's ``__getattr__`` if the attribute is absent.
+    Call the metaclass's ``__getattr__`` if the attribute is absent.
     """
     meta = type(cls)
     if meta is not type:
@@ -54,7 +54,10 @@ def load_class(objects: Objects, cls: type, name: str) -> Any:
 
 
 def generic_load_class(objects: Objects, cls: type, name: str) -> Any:
-    """Load a class attribute as ``type.__getattribute__`` does. Raises the real AttributeError."""
+    """Load a class attribute as ``type.__getattribute__`` does.
+
+    The rule of that method calls it, too. Raises the real AttributeError.
+    """
     meta = type(cls)
     raw_meta, getter, data = plan_of(objects, meta, name)
     if data:
@@ -69,7 +72,7 @@ def generic_load_class(objects: Objects, cls: type, name: str) -> Any:
 
 
 def load_from_class_alone(objects: Objects, cls: type, name: str) -> Any:
-    """Load a class attribute with ``object.__getattribute__``, which ignores the bases and binds nothing."""
+    """Load a class attribute for a call of ``object.__getattribute__``, which ignores the bases and binds nothing."""
     meta = type(cls)
     raw_meta, getter, data = plan_of(objects, meta, name)
     if data:
@@ -84,7 +87,10 @@ def load_from_class_alone(objects: Objects, cls: type, name: str) -> Any:
 
 @calls_program
 def _load_type_slot(objects: Objects, raw: Any, getter: Callable[..., Any], cls: type, name: str) -> Any:
-    """Load a data descriptor of the metaclass: ``__name__``, ``__mro__``, ``__dict__``, a property."""
+    """Load ``raw``, a data descriptor of the metaclass: ``__name__``, ``__mro__``, ``__dict__``, a property.
+
+    ``getter`` binds a descriptor that is not C code.
+    """
     if type(raw) not in _C_DESCRIPTORS:
         return getter(objects, raw, cls, type(cls))
     value = raw.__get__(cls)
@@ -104,7 +110,7 @@ def _load_type_slot(objects: Objects, raw: Any, getter: Callable[..., Any], cls:
 
 
 def _bind_to_class(objects: Objects, raw: object, getter: Callable[..., Any], cls: type) -> Any:
-    """Bind a raw attribute that was loaded from a class. Functions and properties stay unbound."""
+    """Bind ``raw``, which was found on ``cls``, for a load from the class. Functions and properties stay unbound."""
     if getter is get_function or getter is get_plain or getter is get_property:
         return raw
     if getter is get_slot or getter is get_getset or getter is get_cached_property:
@@ -169,14 +175,14 @@ _LAZY_MODULES = frozenset(getattr(torch, "_lazy_modules", ()))
 
 
 def _import_apart(name: str) -> None:
-    """Import a module in a new thread, since frames of new threads are not traced."""
+    """Import a module in a new thread, since frames of new threads are not traced. Wait until the import ends."""
     thread = Thread(target=importlib.import_module, args=(name,))
     thread.start()
     thread.join()
 
 
 def load_from_module_alone(objects: Objects, module: object, name: str) -> Any:
-    """Load a module attribute with ``object.__getattribute__``.
+    """Load a module attribute for a call of ``object.__getattribute__``.
 
     The module's ``__getattr__`` is not called.
     """
@@ -242,7 +248,7 @@ def load_function(objects: Objects, fn: types.FunctionType, name: str) -> Any:
 
 
 def function_dict(objects: Objects, fn: types.FunctionType) -> LazyDict:
-    """Return the state of the ``__dict__`` of a function from outside. The first call makes the state."""
+    """Return the lazy state of the ``__dict__`` of a function from outside. The first call makes it."""
     state = objects.instances.get(id(fn))
     if state is None:
         source = InstanceDict(objects.registry.by_proxy[id(fn)].source)
@@ -263,7 +269,10 @@ def load_method(objects: Objects, method: types.MethodType, name: str) -> Any:
 
 
 def load_super(objects: Objects, proxy: Any, name: str) -> Any:
-    """Load ``super().name``. The lookup starts after ``__thisclass__`` in the MRO of the object's class."""
+    """Load ``super().name``; ``proxy`` is the ``super`` object.
+
+    The lookup starts after ``__thisclass__`` in the MRO of the object's class.
+    """
     start, obj, cls = proxy.__thisclass__, proxy.__self__, proxy.__self_class__
     if cls is None or name == "__class__":
         return getattr(proxy, name)
@@ -276,9 +285,9 @@ def load_super(objects: Objects, proxy: Any, name: str) -> Any:
 
 
 def super_lookup(objects: Objects, start: type, cls: type, name: str) -> Any:
-    """Look ``name`` up in the MRO of ``cls`` after ``start``.
+    """Return the raw attribute ``name`` of the first class after ``start`` in the MRO of ``cls``, or ABSENT.
 
-    Return ABSENT if no class has it. The classes before the result are guarded to lack the name.
+    The classes before it are guarded to lack the name.
     """
     mro = type.__dict__["__mro__"].__get__(cls)
     for base in mro[mro.index(start) + 1 :]:

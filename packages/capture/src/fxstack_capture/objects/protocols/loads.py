@@ -1,8 +1,8 @@
 """CPython's attribute protocol on objects of the trace: loads.
 
-Type lookups are raw and guarded per class (``classes``). Instance dictionaries are lazy. The interpreter runs
-descriptors and hooks that are written in Python. C descriptors run natively on proxies whose state is not
-lazy.
+Type lookups are raw and guarded per class (``trace.late_guards.class_reads``). Instance dictionaries are lazy. The
+interpreter runs descriptors and hooks that are written in Python. C descriptors run natively on proxies whose
+state is not lazy.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ _GENERIC_GETATTRIBUTES: frozenset[object] = frozenset(
 
 @calls_program
 def load(objects: Objects, obj: object, name: str) -> Any:
-    """Load an attribute of an instance of any class.
+    """Load an attribute of an instance of any class, for types that are not in ``LOADERS``.
 
-    Loaders of exact types (``LOADERS``) come before this function.
+    Raises the real AttributeError, and GraphBreak for state of C code that no guard covers.
     """
     cls = type(obj)
     if isinstance(obj, types.ModuleType):
@@ -89,12 +89,14 @@ def load(objects: Objects, obj: object, name: str) -> Any:
 
 
 def is_generic(custom: object) -> bool:
-    """Whether ``custom`` is ``object.__getattribute__``, or a C function that behaves like it."""
+    """Whether ``custom``, the ``__getattribute__`` of a class, is that of ``object`` or a C function that behaves
+    like it.
+    """
     return custom in _GENERIC_GETATTRIBUTES
 
 
 def is_plain_attribute(objects: Objects, obj: object, name: str) -> bool:
-    """Whether ``obj.name`` returns the entry of the instance dictionary, if there is an entry."""
+    """Whether ``obj.name`` returns the entry of the instance dictionary, if the dictionary has ``name``."""
     cls = type(obj)
     if isinstance(obj, (type, types.ModuleType)):
         return False
@@ -103,7 +105,7 @@ def is_plain_attribute(objects: Objects, obj: object, name: str) -> bool:
 
 
 def _load_custom_native(objects: Objects, obj: object, name: str) -> Any:
-    """Load an attribute of an object whose C type has its own attribute protocol.
+    """Load an attribute of an object whose C type has its own ``__getattribute__``.
 
     Raises GraphBreak for an opaque object, whose state no guard covers.
     """
@@ -113,7 +115,10 @@ def _load_custom_native(objects: Objects, obj: object, name: str) -> Any:
 
 
 def _fallback(objects: Objects, obj: object, name: str, missing: AttributeError) -> Any:
-    """Call the ``__getattr__`` of the class after a failed load. Raise ``missing`` if the class has none."""
+    """Call the ``__getattr__`` of the class after a load failed with ``missing``.
+
+    Raise ``missing`` if the class has none.
+    """
     cls = type(obj)
     hook, _, _ = plan_of(objects, cls, "__getattr__")
     if hook is ABSENT:
@@ -164,9 +169,9 @@ def _source(objects: Objects, obj: object) -> Source:
 
 
 def _load_own(objects: Objects, obj: object, cls: type, name: str) -> Any:
-    """Return an entry of the dictionary of an object that is its own proxy, or ABSENT.
+    """Return an entry of the dictionary of an object without a lazy dictionary, or ABSENT.
 
-    Enum members are such objects.
+    Enum members, which are their own proxies, and new objects are such objects.
     """
     namespace = raw_dict_or_none(obj)
     if namespace is None:
@@ -184,7 +189,10 @@ def _load_own(objects: Objects, obj: object, cls: type, name: str) -> Any:
 
 
 def _is_shadowed(objects: Objects, obj: object, name: str) -> bool:
-    """Whether the instance dictionary of an opaque object has an attribute. The answer is guarded."""
+    """Whether the instance dictionary of an opaque object has ``name`` and hides the attribute of the class.
+
+    The answer is guarded.
+    """
     namespace, source = raw_dict_or_none(obj), objects.source_of(obj)
     if namespace is None or source is None:
         return namespace is not None
@@ -216,7 +224,7 @@ def load_cell(objects: Objects, cell: Any, name: str) -> Any:
 def load_symbolic(objects: Objects, obj: object, name: str) -> Any:
     """Load an attribute of a symbolic number, as of a plain number.
 
-    An attribute that only the plain number has specializes the symbolic number.
+    An attribute that depends on the value of the number makes the number constant.
     """
     plain = PLAIN_TYPES[type(obj)]
     if name == "__class__":
@@ -238,7 +246,8 @@ Other methods (``hex``, ``bit_length``) depend on the value of the number.
 def load_scalar(objects: Objects, scalar: Scalar, name: str) -> Any:
     """Load an attribute of a dynamic NumPy scalar.
 
-    Attributes that depend only on the class are read from the example. Other attributes specialize the value.
+    An attribute that depends only on the class is read from the example. Any other attribute makes the scalar
+    constant.
     """
     if name == "item":
         return types.MethodType(item, scalar)
@@ -249,7 +258,7 @@ def load_scalar(objects: Objects, scalar: Scalar, name: str) -> Any:
 def load_thread_local(objects: Objects, obj: object, name: str) -> Any:
     """Load an attribute of a ``threading.local``.
 
-    The AttributeError has the class name that the C code uses.
+    Also loads ``__dict__`` of subclasses. The AttributeError has the class name that the C code uses.
     """
     state = objects.instances.get(id(obj))
     if name == "__dict__":
@@ -265,7 +274,7 @@ def load_thread_local(objects: Objects, obj: object, name: str) -> Any:
 
 
 def load_proxy(objects: Objects, proxy: object, name: str) -> Any:
-    """Load an attribute of the object behind a weak proxy, if the object is known."""
+    """Load an attribute through a weak proxy (``weakref.proxy``), whose referent the trace may know."""
     if id(proxy) not in objects.weak_proxies:
         return load(objects, proxy, name)
     return objects.load_attr(objects.weak_proxies[id(proxy)], name)

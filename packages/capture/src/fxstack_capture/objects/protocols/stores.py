@@ -33,7 +33,10 @@ _DEFERRED = object()
 
 @calls_program
 def store(objects: Objects, obj: Any, name: str, value: object) -> None:
-    """Store an attribute by CPython's full protocol, or delete the attribute if ``value`` is ABSENT."""
+    """Store an attribute by CPython's full protocol, or delete the attribute if ``value`` is ABSENT.
+
+    ``Objects.store_attr`` and ``Objects.delete_attr`` call it.
+    """
     obj = objects.weak_proxies.get(id(obj), obj)
     cls = type(obj)
     deletes = value is ABSENT
@@ -115,7 +118,7 @@ def _store_descriptor(objects: Objects, raw: Any, obj: Any, name: str, value: An
 def _store_slot(objects: Objects, raw: Any, obj: Any, value: Any) -> None:
     """Write or delete a ``__slots__`` member of a proxy or of a new object.
 
-    The effects compare it with the content at the first read.
+    ``effect_diff`` later compares the slot with its content at the first access.
     """
     contents_at_read = objects.slots.get(id(obj))
     if objects.is_preexisting(obj) and not is_own_slot(raw):
@@ -134,7 +137,7 @@ def _store_slot(objects: Objects, raw: Any, obj: Any, value: Any) -> None:
 
 
 def _read_slot(objects: Objects, raw: Any, obj: Any) -> None:
-    """Record the original content of a slot that the program deletes."""
+    """Record the original content of a slot that the program is about to delete, for ``effect_diff``."""
     # If the program wrote the slot before deleting it, the original slot may have been empty.
     written = objects.slots[id(obj)].pop(raw, None) is _DEFERRED
     value = raw.__get__(obj) if written else None
@@ -145,7 +148,7 @@ def _read_slot(objects: Objects, raw: Any, obj: Any) -> None:
 
 
 def _store_getset(objects: Objects, raw: Any, obj: Any, value: Any) -> None:
-    """Write or delete an attribute that C code implements."""
+    """Write an attribute that C code implements, or delete it if ``value`` is ABSENT. ``raw`` is its descriptor."""
     if id(obj) in objects.contexts:
         contexts.store(objects, raw, obj, value)
     elif objects.is_preexisting(obj):
@@ -159,7 +162,7 @@ def _store_getset(objects: Objects, raw: Any, obj: Any, value: Any) -> None:
 
 
 def _is_stored_already(objects: Objects, raw: Any, obj: Any, value: Any) -> bool:
-    """Whether an attribute of a function already has this text."""
+    """Whether the attribute of a function already has the text ``value``, so that the store changes nothing."""
     # ``functools.total_ordering`` writes the same ``__name__`` to the same functions of functools each time.
     if type(obj) is not types.FunctionType or type(value) is not str:
         return False
@@ -167,9 +170,9 @@ def _is_stored_already(objects: Objects, raw: Any, obj: Any, value: Any) -> bool
 
 
 def _write(state: LazyDict, obj: object, name: str, value: object) -> None:
-    """Write to a lazy dictionary, or delete a key if ``value`` is ABSENT.
+    """Write to the lazy dictionary of ``obj``, or delete ``name`` if ``value`` is ABSENT.
 
-    Raises AttributeError for an absent key.
+    Raises AttributeError for an absent name.
     """
     if value is not ABSENT:
         state.put(name, value)
@@ -180,7 +183,7 @@ def _write(state: LazyDict, obj: object, name: str, value: object) -> None:
 
 
 def _absent_error(kind: str, obj: object, name: str) -> AttributeError:
-    """Return the error of the deletion of an absent attribute."""
+    """Return the error for the deletion of an absent attribute. ``kind`` begins the message: ``"'A' object"``."""
     error = AttributeError(f"{kind} has no attribute {name!r}")
     if _NAMES_DELETED:
         error.name, error.obj = name, obj
@@ -188,7 +191,7 @@ def _absent_error(kind: str, obj: object, name: str) -> AttributeError:
 
 
 def _names_deleted() -> bool:
-    """Whether this version of Python sets the name of the error of ``del module.absent``."""
+    """Whether this version of Python sets ``name`` in the AttributeError of ``del module.absent``."""
     try:
         del types.ModuleType("module").absent
     except AttributeError as error:
@@ -197,11 +200,14 @@ def _names_deleted() -> bool:
 
 
 _NAMES_DELETED = _names_deleted()
-"""Whether this version of Python sets the name of this error."""
+"""The result of ``_names_deleted``."""
 
 
 def _store_class(objects: Objects, cls: type, name: str, value: object) -> None:
-    """Write a class attribute. A write to a class from outside goes to an overlay."""
+    """Write a class attribute, or delete it if ``value`` is ABSENT.
+
+    A write to a class from outside goes to an overlay.
+    """
     if objects.is_new(cls):
         if value is ABSENT:
             type.__delattr__(cls, name)

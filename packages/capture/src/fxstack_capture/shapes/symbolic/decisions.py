@@ -19,7 +19,7 @@ _NOWHERE = SLoc("", "")
 
 
 class LineDecisions:
-    """The decisions of one environment.
+    """The decisions of one environment, without ShapeEnv's machinery.
 
     ``CaptureShapeEnv.evaluate_expr`` asks here before ShapeEnv decides.
     """
@@ -33,7 +33,8 @@ class LineDecisions:
     def decide(self, env: ShapeEnv, relation: sympy.Basic, hint: object) -> bool | None:
         """Return the truth value of a comparison in this trace; None if ShapeEnv must decide.
 
-        If the truth value is not known, add a guard. ``hint`` is the truth value for the present sizes.
+        If the truth value does not follow from known facts, add a guard. ``hint`` is the truth value for the
+        present sizes.
         """
         parsed = self._question(relation)
         if not isinstance(parsed, Question):
@@ -59,14 +60,14 @@ class LineDecisions:
         return self._questions[relation]
 
     def _implied_answer(self, env: ShapeEnv, parsed: Question) -> bool | None:
-        """Return the answer that ranges and excluded values imply, or None."""
+        """Return the answer that the range of the symbol and its excluded values imply, or None if they imply none."""
         if parsed.is_point and parsed.low in self._excluded.get(parsed.symbol, ()):
             return parsed.negated
         value_range = env.var_to_range.get(parsed.symbol)
         return None if value_range is None or not value_range.is_int else parsed.answer(*_bounds(value_range))
 
     def _assume(self, env: ShapeEnv, relation: sympy.Basic, parsed: Question, truth: bool) -> None:
-        """Guard that a comparison has the truth value ``truth``, and update the range of its symbol."""
+        """Guard that the comparison ``relation`` has the truth value ``truth``, and update the range of its symbol."""
         guard = relation if truth else relation.negated
         env._log_guard("eval", guard, forcing_spec=False)
         env.guards.append(ShapeGuard(guard, _NOWHERE, size_oblivious=False))
@@ -78,7 +79,7 @@ class LineDecisions:
 
 
 def _is_plain(env: ShapeEnv) -> bool:
-    """Whether guards may be added to ``env`` without notifying other components."""
+    """Whether ``env`` accepts new guards now and no other component must be notified of them."""
     return not (env.frozen or env._translation_validation_enabled)
 
 
@@ -89,7 +90,10 @@ def _bounds(value_range: ValueRanges[Any]) -> tuple[int | None, int | None]:
 
 
 def _narrow(env: ShapeEnv, symbol: sympy.Symbol, low: int | None, high: int | None) -> None:
-    """Intersect the range of a symbol with the bounds, and replace the symbol if one value remains."""
+    """Intersect the range of ``symbol`` with ``low`` and ``high`` (None: no bound).
+
+    Replace the symbol if one value remains.
+    """
     bounds = ValueRanges(-int_oo if low is None else low, int_oo if high is None else high)
     env._update_var_to_range(symbol, bounds)
     narrowed = env.var_to_range[symbol]
@@ -100,7 +104,7 @@ def _narrow(env: ShapeEnv, symbol: sympy.Symbol, low: int | None, high: int | No
 
 
 def _facts_of_inequality(symbol: sympy.Symbol, value: int) -> dict[sympy.Basic, sympy.Basic]:
-    """Return the facts ``symbol != value`` for ShapeEnv's later queries."""
+    """Return the facts that follow from ``symbol != value``, with their truth values, for ShapeEnv's later queries."""
     number = sympy.Integer(value)
     sides = ((symbol, number), (number, symbol))
     return {

@@ -1,6 +1,6 @@
 """The ShapeEnv of a trace: torch's ShapeEnv with the user's location for each guard.
 
-It does not walk the Python stack.
+It does not walk the Python stack to find that location, as torch's does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Class = TypeVar("Class", bound=type)
 
 
 class NamedSource(TorchSource):
-    """An fxstack source in the form that ShapeEnv expects."""
+    """An fxstack source in the form that ShapeEnv expects. ``Geometry`` makes it for each symbol."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -40,6 +40,7 @@ class NamedSource(TorchSource):
 
     @property
     def guard_source(self) -> GuardSource:
+        """The kind of source for ShapeEnv. fxstack does not use it."""
         return GuardSource.LOCAL
 
     def __eq__(self, other: object) -> bool:
@@ -63,12 +64,15 @@ class Axioms(dict[sympy.Basic, sympy.Basic]):
         """The facts with a ``FloorDiv``."""
 
     def update(self, facts: Any) -> None:  # type: ignore[override]
-        """Add a dictionary of facts."""
+        """Add facts with their truth values. ShapeEnv calls this method."""
         super().update(facts)
         self._divisions.update((fact, truth) for fact, truth in facts.items() if fact.has(FloorDiv))
 
     def simplify_divisions(self, simplify: Callable[[sympy.Basic], sympy.Basic]) -> None:
-        """Add the simplified forms of the facts with divisions."""
+        """Add the simplified forms of the facts with divisions.
+
+        ``CaptureShapeEnv`` calls this when ShapeEnv has learned that a number is divisible.
+        """
         if self._divisions:
             super().update({simplify(fact): truth for fact, truth in self._divisions.items()})
 
@@ -90,10 +94,13 @@ def with_own_caches(cls: Class) -> Class:
 
 
 def _cache_in_instance(name: str, compute: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method that looks its result up in ``answers`` of the instance."""
+    """Return ``compute`` as a method that keeps its results in ``answers`` of the instance, by ``name`` and
+    arguments.
+    """
 
     @functools.wraps(compute)
     def method(self: Any, *args: Any, **settings: Any) -> Any:
+        """Return the cached result, or compute it."""
         key = name, args, tuple(settings.items())
         answer = self.answers.get(key, _MISSING)
         if answer is _MISSING:
@@ -110,6 +117,7 @@ class CaptureShapeEnv(ShapeEnv):
     settings: Any
     """Torch's frozen record of settings."""
     _resimplify_floor_div_axioms: bool
+    """Whether ShapeEnv has learned since the last query that a number is divisible. Set by ShapeEnv."""
 
     def __init__(
         self, user_stack: Callable[[], UserStack], *, asserts_signs: bool = True, **settings: object
@@ -119,7 +127,7 @@ class CaptureShapeEnv(ShapeEnv):
         ``settings`` are keyword arguments of ShapeEnv.
         """
         self.answers: dict[Any, Any] = {}
-        """The results of cached methods, by method and arguments."""
+        """The results of methods that ``with_own_caches`` has replaced, by name and arguments."""
         self.replaced = 0
         """The number of replacements so far. torch keeps this count itself since version 2.12."""
         super().__init__(**settings)
@@ -142,7 +150,10 @@ class CaptureShapeEnv(ShapeEnv):
         self._needs_scalar_outputs = False
         """Whether the trace has called ``item()`` of a tensor."""
         self.asserts_signs = asserts_signs
-        """Whether the graph asserts that the base of a power is not negative, or ends there."""
+        """Whether the graph asserts that the base of a power is not negative.
+
+        If False, the graph ends before the power.
+        """
         self.drawn: set[sympy.Symbol] = set()
         """Numbers that differ from run to run. No decision may depend on them."""
 
@@ -153,14 +164,16 @@ class CaptureShapeEnv(ShapeEnv):
         return not self.drawn.isdisjoint(as_functions(expr, self.floats.computed).free_symbols)
 
     def origin_of(self, expr: sympy.Basic) -> str:
-        """Describe in a message why no decision may depend on ``expr``."""
+        """Return the words of a message for ``expr``, on which no decision may depend: "a number drawn at random
+        (zf0)".
+        """
         origin = "drawn at random" if self.depends_on_drawn(expr) else "computed from a tensor"
         return f"a number {origin} ({expr})"
 
     def demand_decided(self, expr: sympy.Basic) -> None:
         """Raise GuardOnDataDependentSymNode if ``expr`` differs from run to run.
 
-        Called before an operation that needs the value.
+        Called before an operation that needs the value of ``expr``, such as a division by it.
         """
         if self.depends_on_drawn(expr):
             raise GuardOnDataDependentSymNode(expr, f"the value of {expr} differs between runs")
@@ -174,10 +187,10 @@ class CaptureShapeEnv(ShapeEnv):
         fallback_value: bool | None = None,
         **settings: object,
     ) -> Any:
-        """Return the value of ``orig_expr`` in this trace, and guard the decision.
+        """Return the value of ``orig_expr`` in this trace, and guard it.
 
-        ShapeEnv's users call this method for each decision. Raises GuardOnDataDependentSymNode if no
-        decision may depend on the expression.
+        ShapeEnv's users call this method for each decision. Raises GuardOnDataDependentSymNode if no decision may
+        depend on the expression.
         """
         if self.depends_on_drawn(orig_expr):
             implied = self._maybe_evaluate_static(orig_expr)
@@ -198,8 +211,8 @@ class CaptureShapeEnv(ShapeEnv):
     def demand_words(self, expr: sympy.Basic, may_grow: Callable[[sympy.Symbol], bool]) -> bool:
         """Whether graphs, whose integers have 64 bits, can compute ``expr``.
 
-        If ``may_grow`` is true for one of its symbols, guard that the sums, products and powers in ``expr``
-        fit.
+        Asked before a node of the graph computes ``expr``. If ``may_grow`` is true for one of its symbols, guard
+        that the sums, products and powers in ``expr`` fit.
         """
         if self.depends_on_drawn(expr):
             return True
@@ -212,7 +225,7 @@ class CaptureShapeEnv(ShapeEnv):
         return True
 
     def _specialize(self, expr: sympy.Basic) -> None:
-        """Guard the values of the symbols of ``expr``."""
+        """Guard the present values of all symbols of ``expr``. They are constants from then on."""
         for symbol in expr.free_symbols & self.backed_var_to_val.keys():
             if symbol not in self.replacements and symbol != expr:
                 super().evaluate_expr(symbol, self.backed_var_to_val[symbol])
@@ -244,7 +257,7 @@ class CaptureShapeEnv(ShapeEnv):
 
     @contextmanager
     def scalar_outputs_allowed(self) -> Iterator[None]:
-        """Allow ``item()`` to return an unbacked symbol inside the context."""
+        """Allow ``item()`` to return an unbacked symbol inside the block, even if the options forbid that."""
         # The stages that trace the graph again need the setting too, so ``close`` sets it for good.
         self._needs_scalar_outputs = True
         before = self.settings
@@ -273,13 +286,17 @@ class CaptureShapeEnv(ShapeEnv):
         return number
 
     def close(self) -> None:
-        """Finish the trace. Drop the reference to the trace, which holds the program's tensors."""
+        """Finish the trace.
+
+        The environment lives on in the graph, so it drops the reference to the trace, which holds the program's
+        tensors.
+        """
         if self._needs_scalar_outputs:
             self.settings = replace(self.settings, allow_scalar_outputs=True)
         self._user_stack = tuple
 
     def _log_guard(self, prefix: str, g: object, forcing_spec: bool) -> None:  # noqa: ARG002
-        """Record the user's stack of a guard. ShapeEnv calls this method for each new guard."""
+        """Record the user's stack of the guard ``g``. ShapeEnv calls this method for each new guard."""
         if prefix == "eval":  # Other guards are suppressed, or become assertions in the graph.
             self.guard_stacks.append((g, self._user_stack()))
 

@@ -36,9 +36,9 @@ _ROUNDING: Mapping[str, Callable[[float], int]] = {
 
 
 def compare(name: str, left: SymNode, right: SymNode) -> SymNode | None:
-    """Return the node of a comparison in which integers were converted to floats.
+    """Return the node of comparison ``name`` (``gt``) if an integer was converted to a float; else None.
 
-    Return None if no integer was converted, or if a value is not known before the graph runs.
+    Also return None if a value is not known before the graph runs. ``MemoNode`` then compares as torch does.
     """
     left_integer, right_integer = _integer(left), _integer(right)
     if left_integer is None and right_integer is None:
@@ -52,14 +52,19 @@ def compare(name: str, left: SymNode, right: SymNode) -> SymNode | None:
 
 
 def as_float(number: Any) -> Any:
-    """Return ``float(number)``. If the conversion of a symbolic integer is exact now, guard that it is."""
+    """Return ``float(number)``, for ``float`` of the program.
+
+    If converting a symbolic integer is exact now, guard that it is.
+    """
     if type(number) is not torch.SymInt or number.node.hint is None or _guarded_exact(number.node):
         return torch.sym_float(number)
     return number * 1.0  # a float of its own (``floats``), which is not compared as the integer
 
 
 def _integer(node: SymNode) -> SymNode | None:
-    """Return the integer that ``node`` converts; None for other nodes, and for values that are not known."""
+    """Return the integer that ``node``, a conversion ``ToFloat``, converts; None for other nodes, and for unknown
+    values.
+    """
     if not isinstance(node.expr, ToFloat) or node.hint is None:
         return None
     env, expr = node.shape_env, node.expr.args[0]
@@ -68,7 +73,10 @@ def _integer(node: SymNode) -> SymNode | None:
 
 
 def _with_float(name: str, whole: SymNode, converted: SymNode, other: SymNode) -> SymNode | None:
-    """Compare an integer with a float; ``converted`` is the integer as a float."""
+    """Return the node that compares the integer ``whole`` with the float ``other``.
+
+    ``converted`` is ``whole`` as a float. Return None if the value of ``other`` is not known.
+    """
     if other.hint is None:
         return None
     compared = getattr(operator, name)
@@ -82,7 +90,9 @@ def _with_float(name: str, whole: SymNode, converted: SymNode, other: SymNode) -
 
 
 def _with_constant(name: str, whole: SymNode, number: float) -> SymNode:
-    """Compare an integer with a constant float, rounded to the integer that gives the same answer."""
+    """Return the node that compares ``whole`` with a constant float, rounded to the integer that gives the same
+    answer.
+    """
     if type(number) is int:  # a divisor is compared with the integer 0
         return _call(name, whole, whole.wrap_int(number))
     if not math.isfinite(number) or (name in ("eq", "ne") and not number.is_integer()):
@@ -91,13 +101,13 @@ def _with_constant(name: str, whole: SymNode, number: float) -> SymNode:
 
 
 def _constant(like: SymNode, *, truth: bool) -> SymNode:
-    """Return the node of a truth value."""
+    """Return a node whose truth value is ``truth``. ``like`` gives the environment of the node."""
     zero = like.wrap_int(0)
     return _call("eq" if truth else "ne", zero, zero)
 
 
 def _guarded_exact(whole: SymNode) -> bool:
-    """Whether the integer is exact as a float. If it is, guard that it stays so."""
+    """Whether the integer ``whole`` is exact as a float. If it is, guard that it stays so."""
     if not -EXACT <= whole.hint <= EXACT:
         return False
     for name, bound in (("le", EXACT), ("ge", -EXACT)):

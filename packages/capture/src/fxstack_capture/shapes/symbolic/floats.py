@@ -50,7 +50,7 @@ class Operation:
     symbolic: type[FloatFunction]
     """The function that guards evaluate with floats."""
     sign: str
-    """The operator in the text of a formula."""
+    """The operator in the text of a formula, such as ``+``."""
 
 
 OPERATIONS = {
@@ -67,14 +67,18 @@ OPERATIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """The definition of a symbol: ``operation`` on symbolic expressions and plain numbers."""
+    """The definition of a symbol: ``operation`` on ``operands``."""
 
     operation: Operation
     operands: tuple[Operand, ...]
+    """Expressions for symbolic operands, and plain numbers for constants."""
 
 
 class ComputedSource(TorchSource):
-    """The source of a computed number for ShapeEnv: its formula."""
+    """The source of a computed number in the form that ShapeEnv expects.
+
+    ``text`` is its formula, such as ``(zf0 + 0.1)``.
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -85,6 +89,7 @@ class ComputedSource(TorchSource):
 
     @property
     def guard_source(self) -> GuardSource:
+        """The kind of source for ShapeEnv. fxstack does not use it."""
         return GuardSource.LOCAL
 
 
@@ -100,7 +105,7 @@ class FloatArithmetic:
     def apply(self, name: str, nodes: tuple[SymNode, ...]) -> SymNode | None:
         """Return the node of the float that operation ``name`` computes from ``nodes``.
 
-        Return None if SymNode's own method is exact, or must record a proxy first.
+        Return None if the caller must use SymNode's own method, because it is exact or records a proxy.
         """
         if get_proxy_mode() is not None:
             return None
@@ -126,7 +131,10 @@ class FloatArithmetic:
         return type(nodes[0])(symbol, nodes[0].shape_env, float, hint)
 
     def _symbol(self, operation: Operation, nodes: tuple[SymNode, ...], hint: float | None) -> Any:
-        """Return the symbol of a result; ``hint`` is its present value, None if it depends on data."""
+        """Return the symbol of a result, one symbol for equal formulas.
+
+        ``hint`` is the present value; None if the value depends on data.
+        """
         operands = tuple(n.hint if n.expr.is_number and n.hint is not None else n.expr for n in nodes)
         text = f"({f' {operation.sign} '.join(map(repr, operands))})"
         text = f"({operation.sign}{operands[0]!r})" if len(operands) == 1 else text
@@ -138,7 +146,7 @@ class FloatArithmetic:
 
 
 def _new_symbol(env: ShapeEnv, text: str, hint: float | None) -> Any:
-    """Make the symbol of a computed float. It is unbacked if its value depends on data."""
+    """Make the symbol of a computed float with the formula ``text``. It is unbacked if ``hint`` is None."""
     if hint is None:
         with env.ignore_fresh_unbacked_symbols():  # a node of the graph computes it
             return env.create_unbacked_symfloat().node.expr
@@ -155,8 +163,8 @@ def _new_symbol(env: ShapeEnv, text: str, hint: float | None) -> Any:
 def demand_divisor(function: Callable[..., Any], left: SymNode, divisor: SymNode) -> None:
     """Guard that a divisor is not zero, because the division would raise in the graph.
 
-    If the divisor is zero now, call ``function``, which raises as the program does. Raises
-    GuardOnDataDependentSymNode if the divisor differs from run to run.
+    Called before each symbolic division. If the divisor is zero now, call ``function``, which raises as the
+    program does. Raises GuardOnDataDependentSymNode if the divisor differs from run to run.
     """
     divisor.shape_env.demand_decided(divisor.expr)
     if divisor.hint is None or divisor.expr.is_number:
@@ -168,7 +176,8 @@ def demand_divisor(function: Callable[..., Any], left: SymNode, divisor: SymNode
 def exponent_of_power() -> float | None:
     """Return the exponent if ``SymFloat.__pow__`` is asking whether its base is negative; None otherwise.
 
-    torch asserts that no base is negative, because the result may be complex. With a whole exponent it is not.
+    ``MemoNode.expect_true`` calls this. torch asserts that no base is negative, because the result may be complex.
+    With a whole exponent it is not.
     """
     frame = sys._getframe(1)
     for _ in range(_MAX_CALLS):
@@ -188,14 +197,17 @@ _MAX_CALLS = 6
 
 
 def _has_real_power(base: SymNode, exponent: SymNode) -> bool:
-    """Guard that the base is positive. Powers of other bases may raise or be complex."""
+    """Guard that the base is positive, and return True.
+
+    Return False for other bases, whose powers may raise or be complex.
+    """
     for node in (base, exponent):
         node.shape_env.demand_decided(node.expr)
     return bool(base.gt(base.wrap_int(0)).guard_bool("", 0))
 
 
 def _compute(operation: Operation, values: list[float]) -> float | None:
-    """Return the result for the present values, or None if Python raises or returns no float."""
+    """Return the result for the present values; None if Python raises an error or the result is no float."""
     try:
         result = operation.function(*values)
     except ArithmeticError:
@@ -204,7 +216,10 @@ def _compute(operation: Operation, values: list[float]) -> float | None:
 
 
 def _constant(nodes: tuple[SymNode, ...], hint: float) -> SymNode:
-    """Return a constant node for a result that no symbol can represent. Guard the values of the operands."""
+    """Return a constant node for ``hint``, a result that no symbol can represent, such as infinity.
+
+    Guard the values of the operands.
+    """
     for node in nodes:
         if not node.expr.is_number:
             node.guard_int("", 0) if node.pytype is int else node.guard_float("", 0)
@@ -212,7 +227,10 @@ def _constant(nodes: tuple[SymNode, ...], hint: float) -> SymNode:
 
 
 def as_functions(expr: sympy.Basic, computed: Mapping[sympy.Symbol, Computed]) -> sympy.Basic:
-    """Return ``expr`` with every computed symbol replaced by its operation on symbols that have sources."""
+    """Return ``expr`` with every computed symbol replaced by its operation on symbols that have sources.
+
+    Guards evaluate the result, since they know only the values of sources.
+    """
     definitions = {symbol: computed[symbol] for symbol in expr.free_symbols if symbol in computed}
     if not definitions:
         return expr

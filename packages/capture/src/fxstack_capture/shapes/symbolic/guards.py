@@ -64,7 +64,8 @@ def shape_guards(geometry: Geometry) -> list[Located]:
 def is_demand_of_unbacked(guard: Guard | None) -> bool:
     """Whether a guard is about an unbacked size.
 
-    The guard may fail even for the call that was traced, because tracing does not know the size.
+    The driver asks if a guard of new code fails for the call that was traced. Such a guard may fail, because
+    tracing does not know the size.
     """
     return (
         guard is not None
@@ -74,7 +75,7 @@ def is_demand_of_unbacked(guard: Guard | None) -> bool:
 
 
 def check_strict(geometry: Geometry) -> None:
-    """Raise ShapeContractError if a dimension that was marked dynamic became one number.
+    """Raise ShapeContractError if a dimension that must stay symbolic (``Geometry.strict``) became one number.
 
     Called when the trace is complete.
     """
@@ -91,14 +92,14 @@ def check_strict(geometry: Geometry) -> None:
 
 
 def _because(geometry: Geometry, symbol: sympy.Basic) -> str:
-    """Return the reason why a symbol became one number, for the error of ``check_strict``."""
+    """Return the words of the error of ``check_strict`` that say why a symbol became one number."""
     if not symbol.is_Symbol:
         return ": sizes 0 and 1 are always specialised, because broadcasting depends on them."
     return because(geometry, symbol) or "."
 
 
 def _specialised_symbols(geometry: Geometry) -> dict[sympy.Symbol, sympy.Basic]:
-    """Return the symbols that the trace specialised to one number."""
+    """Return the symbols for which the trace assumed one number, with this number."""
     defined = geometry.primary.keys()
     computed = (s for s in geometry.computed if as_functions(s, geometry.computed).free_symbols <= defined)
     return {
@@ -114,15 +115,15 @@ def _equals_value(geometry: Geometry, symbol: sympy.Symbol, value: sympy.Basic) 
 
 
 def _stack_of_first_guard(geometry: Geometry, symbol: sympy.Symbol) -> UserStack:
-    """Return the user's stack of the first guard on a symbol."""
+    """Return the user's stack of the first guard on a symbol, or () if no guard has the symbol."""
     stacks = [s for expr, s in geometry.env.guard_stacks if symbol in expr.free_symbols]
     return stacks[0] if stacks else ()
 
 
 def _equalities(geometry: Geometry) -> Iterator[tuple[sympy.Basic, dict[sympy.Symbol, Source]]]:
-    """Yield the condition that each bound number equals its expression.
+    """Yield the condition that each bound number equals its expression, with the source of the number by its symbol.
 
-    A number that defines a symbol needs none.
+    A number that defines a symbol needs no condition.
     """
     for index, binding in enumerate(geometry.bindings):
         first = geometry.primary.get(binding.expr)
@@ -150,9 +151,9 @@ def _ranges(geometry: Geometry, fixed: dict[sympy.Symbol, sympy.Basic]) -> Itera
 def _record(
     geometry: Geometry, expr: sympy.Basic, names: dict[sympy.Symbol, Source], stack: UserStack
 ) -> Located | None:
-    """Return a condition as a guard at the source of its first symbol.
+    """Return the condition ``expr`` as a guard at the source of its first symbol; None if it has no symbol.
 
-    None if the condition has no symbol.
+    ``names`` has the sources of symbols that ``Geometry.primary`` lacks.
     """
     symbols = sorted(expr.free_symbols, key=str)
     if not symbols:

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import sympy
 
 Line: TypeAlias = tuple[sympy.Symbol | None, int, int]
-"""symbol, slope, offset."""
+"""The line ``slope*symbol + offset`` as (symbol, slope, offset). The symbol of a constant is None."""
 
 RELATIONS: Mapping[str, Any] = {
     "gt": sympy.Gt,
@@ -48,7 +48,9 @@ class Question:
         return self.low is not None and self.low == self.high
 
     def answer(self, low: int | None, high: int | None) -> bool | None:
-        """Return the answer if it is the same for all integers from ``low`` to ``high``, else None."""
+        """Return the answer if it is the same for all integers from ``low`` to ``high`` (the known range), else
+        None.
+        """
         first, last = _limits(low, high)
         question_first, question_last = _limits(self.low, self.high)
         if last < question_first or question_last < first:
@@ -56,7 +58,7 @@ class Question:
         return not self.negated if question_first <= first and last <= question_last else None
 
     def remaining(self, *, answer: bool) -> tuple[int | None, int | None]:
-        """Return the bounds that follow from the answer to a question with one bound."""
+        """Return the bounds of the symbol that follow from the answer to a question with one bound."""
         if answer is not self.negated:
             return self.low, self.high
         if self.low is not None:
@@ -88,7 +90,7 @@ def line_of(expr: sympy.Basic) -> Line | None:
 
 
 def difference(left: sympy.Basic, right: sympy.Basic) -> Line | None:
-    """Return ``left - right`` as a line; None if it does not have this form."""
+    """Return ``left - right`` as a line; None if it does not have this form or has two symbols."""
     minuend = line_of(left)
     subtrahend = None if minuend is None else line_of(right)
     if minuend is None or subtrahend is None:
@@ -101,9 +103,8 @@ def difference(left: sympy.Basic, right: sympy.Basic) -> Line | None:
 
 
 def question(relation: sympy.Basic) -> Question | bool | None:
-    """Return the question that a comparison asks about its symbol; None for other comparisons.
-
-    Return the truth value if the comparison has no symbol.
+    """Return the question that a comparison asks about its symbol; None for a comparison that is no question about
+    one line. Return the truth value if the comparison has no symbol.
     """
     name = _NAMES.get(type(relation))
     line = None if name is None else difference(*relation.args)
@@ -124,7 +125,7 @@ def question(relation: sympy.Basic) -> Question | bool | None:
 
 
 def _compare_with_zero(name: str, number: int) -> bool:
-    """Return the truth value of a comparison of a number with zero."""
+    """Return the truth value of the comparison ``name`` (``gt``) of ``number`` with zero."""
     if name in ("eq", "ne"):
         return (number == 0) is (name == "eq")
     return number > 0 if name in ("gt", "lt") else number >= 0

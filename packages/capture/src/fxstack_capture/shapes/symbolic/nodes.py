@@ -54,9 +54,10 @@ _DECISIONS = ("guard_bool", "guard_or_false", "guard_or_true")
 
 
 class Memo:
-    """The cached answers of one ``ShapeEnv`` while it traces. ``active`` is False before and after the trace.
+    """The cached answers of one ``CaptureShapeEnv`` while it traces.
 
-    A node outlives its trace. After the trace, other modes (proxies) must see every operation on the node.
+    ``active`` is False before and after the trace. A node outlives its trace. After the trace, other modes
+    (proxies) must see every operation on the node.
     """
 
     def __init__(self) -> None:
@@ -69,7 +70,10 @@ class Memo:
         """Truth values by the kind of question and the expression."""
 
     def refresh(self, version: int) -> None:
-        """Discard results that were computed before ShapeEnv learned an equality."""
+        """Discard all results if ShapeEnv has learned an equality since.
+
+        ``version`` is its present number of replacements.
+        """
         if version != self.version:
             self.version = version
             self.nodes.clear()
@@ -101,14 +105,14 @@ class MemoNode(SymNode):
         return remembering(super().sym_float())
 
     def guard_float(self, file: str, line: int) -> float:
-        """Return the present value and guard it."""
+        """Return the present value and guard it. ``file`` and ``line`` are torch's parameters, which are not used."""
         value = float(super().guard_float(file, line))
         return value or float(self.hint or value)  # sympy has no -0.0. The hint has the sign.
 
     def expect_true(self, file: str, line: int) -> bool:
-        """Return whether a condition holds.
+        """Return whether a condition holds. torch calls this method for ``torch._check``.
 
-        A graph that computes the condition asserts it. torch calls this method for ``torch._check``.
+        A graph that computes the condition asserts it.
         """
         exponent = exponent_of_power() if self.hint is None else None
         if exponent is not None and exponent.is_integer():
@@ -142,14 +146,15 @@ def remembering(node: Any) -> Any:
 
 
 def _binary(name: str) -> Callable[[Any, Any], Any]:
-    """Return a cached method for SymNode's operation ``name``."""
+    """Return SymNode's operation ``name`` of two operands as a cached method of ``MemoNode``."""
     return _make_cached(name, getattr(SymNode, name))
 
 
 def _make_cached(name: str, compute: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Return ``compute`` as a method that is called once for the same operands during the trace."""
+    """Return ``compute`` as a method that runs once for the same operands during the trace."""
 
     def method(self: Any, other: Any) -> Any:
+        """Return the cached node, or compute it."""
         env = self.shape_env
         memo = env.memo
         if name in _DIVISIONS and memo.active:
@@ -167,7 +172,7 @@ def _make_cached(name: str, compute: Callable[[Any, Any], Any]) -> Callable[[Any
 
 
 def _make_uncached(name: str) -> Callable[..., Any]:
-    """Return SymNode's operation ``name`` as a method whose result is a ``MemoNode``."""
+    """Return SymNode's operation ``name`` as a method of ``MemoNode`` whose result is a ``MemoNode``."""
     compute = getattr(SymNode, name)
     return lambda self, *others: remembering(compute(self, *others))
 
@@ -177,6 +182,7 @@ def _comparison(name: str) -> Callable[[Any, Any], Any]:
     ordinary, relation, compare = _binary(name), RELATIONS[name], getattr(operator, name)
 
     def make(left: Any, right: Any) -> Any:
+        """Return the node of the comparison. It is computed without sympy if both sides are a line of one symbol."""
         env, hints = left.shape_env, (left.hint, right.hint)
         proxies = get_proxy_mode() is not None
         exact = None if proxies or left.pytype is int else exact_comparisons.compare(name, left, right)
@@ -197,6 +203,7 @@ def _arithmetic(name: str) -> Callable[..., Any]:
     ordinary = _binary(name) if name in _BINARY else _make_uncached(name)
 
     def method(self: Any, *other: Any) -> Any:
+        """Return the node of the result."""
         exact = self.shape_env.floats.apply(name, (self, *other))
         return ordinary(self, *other) if exact is None else exact
 
@@ -204,13 +211,14 @@ def _arithmetic(name: str) -> Callable[..., Any]:
 
 
 def _decision(name: str) -> Callable[..., bool]:
-    """Return a cached method that asks for a truth value and guards it.
+    """Return SymNode's method ``name``, which asks for a truth value and guards it, as a method of ``MemoNode``.
 
     The answer for an expression is cached.
     """
     decide = getattr(SymNode, name)
 
     def method(self: Any, file: str, line: int) -> bool:
+        """Return the cached answer, or decide."""
         env = self.shape_env
         memo: Memo = env.memo
         if not memo.active or not self.has_hint():

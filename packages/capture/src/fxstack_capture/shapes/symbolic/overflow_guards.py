@@ -24,22 +24,19 @@ _MAX_GUARDED = 1 << 61
 
 
 def unbounded_parts(expr: sympy.Basic) -> list[sympy.Basic]:
-    """Return the outermost sums, products and powers in ``expr``.
-
-    If these fit 64 bits, all of their parts do.
-    """
+    """Return the outermost sums, products and powers in ``expr``. If these fit 64 bits, all of ``expr`` does."""
     if isinstance(expr, _UNBOUNDED):
         return [expr]
     return [part for child in expr.args for part in unbounded_parts(child)]
 
 
 def fits(expr: sympy.Basic) -> sympy.Basic:
-    """Return the condition that ``expr`` is far from the limits of 64 bits."""
+    """Return the condition that ``expr`` is far from the limits of 64 bits, for a guard."""
     return sympy.And(expr < _MAX_GUARDED, expr > -_MAX_GUARDED)
 
 
 class OverflowGuards:
-    """Overflow checks for the expressions of one environment, whose symbols have ``values``."""
+    """Overflow checks for the expressions of one environment. ``values`` has the present values of its symbols."""
 
     def __init__(self, values: Mapping[sympy.Symbol, Any]) -> None:
         self._values = values
@@ -49,7 +46,7 @@ class OverflowGuards:
     def may_overflow(self, expr: sympy.Basic) -> bool:
         """Whether a part of ``expr`` may overflow for the present values.
 
-        The bounds are rough: they ignore signs.
+        If so, the trace makes the symbols of ``expr`` constants. The bounds are rough: they ignore signs.
         """
         return isinstance(expr, sympy.Basic) and self._bound(expr) >= _LIMIT
 
@@ -81,7 +78,7 @@ class OverflowGuards:
 
 
 def _power(base: float, exponent: float) -> float:
-    """Return a bound of a power. Large powers are infinite instead of computed."""
+    """Return ``base**exponent``, or infinity if the power is large."""
     if base <= 1:
         return base
     return base**exponent if exponent < _LIMIT.bit_length() and base < _LIMIT else math.inf

@@ -15,9 +15,9 @@ from fxstack_capture.sources import Size, Source
 def readable(
     geometry: Geometry, expr: sympy.Basic, names: Mapping[sympy.Symbol, Source] = MappingProxyType({})
 ) -> str:
-    """Return the expression with the user's names in place of symbols.
+    """Return ``expr`` as text with the user's names in place of symbols, such as ``x.size(0) > 3``.
 
-    Used in error messages and in the texts of guards.
+    Used in error messages and in the texts of guards. ``names`` has the sources of further symbols.
     """
     shown = {
         symbol: sympy.Symbol(shown_name(geometry, source))
@@ -31,14 +31,20 @@ def readable(
 
 
 def shown_name(geometry: Geometry, source: Source) -> str:
-    """Return the source's name, with the names that a shape contract gives to the arguments."""
+    """Return the name of a source in messages.
+
+    A size of an argument has the name that a shape contract gives to the argument.
+    """
     if isinstance(source, Size) and source.of in geometry.argument_names:
         return f"{geometry.argument_names[source.of]}.size({source.dim})"
     return source.name
 
 
 def at_line(text: str, stack: UserStack) -> str:
-    """Return a fact followed by the user's innermost line. A backend's assumption has no line."""
+    """Return a fact followed by the user's innermost line in ``stack``.
+
+    Without a stack, it is an assumption of the backend.
+    """
     if not stack:
         return f"\n  {text}\n  (assumed by the backend)"
     file, line, function = stack[-1]
@@ -46,9 +52,9 @@ def at_line(text: str, stack: UserStack) -> str:
 
 
 def because(geometry: Geometry, *symbols: sympy.Basic) -> str:
-    """Return a text that names the assumption about ``symbols`` and the user's line.
+    """Return the words of a message that name the assumption about ``symbols`` and the user's line.
 
-    The first assumption about all of them is taken, or else about one of them. Return "" if there is
+    The first assumption about all of them is taken, or else the first about one of them. Return "" if there is
     none.
     """
     wanted = set(symbols)

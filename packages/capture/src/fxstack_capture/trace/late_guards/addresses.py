@@ -62,9 +62,10 @@ class Addresses:
         """Objects that differ from call to call, by the id of the proxy."""
 
     def number(self, function: Callable[[Any], int], obj: object, number: int) -> int:
-        """Return the value of ``function(obj)`` for the program.
+        """Return the result of ``function(obj)`` that the program gets.
 
-        ``number`` is the result for the proxy. Called by the rules of ``id`` and ``hash``.
+        The rules of ``id`` and ``hash`` call this. ``number`` is the result for the proxy. A registered object
+        from outside gives the number of the original.
         """
         entry = self._registry.by_proxy.get(id(obj))
         # ``copy.deepcopy`` keeps its ids in a private memo, so the ids need no guard.
@@ -77,7 +78,10 @@ class Addresses:
         return function(entry.original)
 
     def close(self, guards: Iterable[Guard]) -> None:
-        """Guard the identity of objects that vary between calls if a guard may hold one of their addresses."""
+        """Guard the identity of objects that vary between calls if a guard may hold one of their addresses.
+
+        Called once at the end of the trace, with all guards so far.
+        """
         if self._passed and any(may_be_address(part) for guard in guards for part in _numbers_in(guard)):
             for entry in self._passed.values():
                 self._guard(entry.source, IdentityIs(entry.original, id(entry.original)))
@@ -92,7 +96,10 @@ class Addresses:
         return type(entry.original).__weakrefoffset__ != 0
 
     def _record(self, function: Callable[[Any], int], obj: object, number: int) -> int:
-        """Record that ``number`` is ``function(obj)``, and return it. The real object has another number."""
+        """Record that ``number`` is ``function(obj)``, and return ``number``.
+
+        In the next call the real object has another number, which the replacement code must compute (``found``).
+        """
         self._note_identified(obj)
         entry = self._registry.by_proxy.get(id(obj))
         if entry is not None and entry.proxy is entry.original:
@@ -101,9 +108,9 @@ class Addresses:
         return number
 
     def found(self, number: int) -> tuple[Callable[[Any], int], Any] | None:
-        """Return the function and the object that gave ``number``, or None if the object no longer exists.
-
-        The replacement code calls the function again on the real object.
+        """Return the function and the object that gave ``number``; None if no object gave it, or the object no
+        longer exists. ``Rebuilder`` asks for each int that leaves the trace, and calls the function again on the
+        real object.
         """
         origin = self._origins.get(number) if self._origins else None
         if origin is None:
@@ -112,9 +119,8 @@ class Addresses:
         return None if obj is None else (origin[0], obj)
 
     def in_text(self, text: str) -> Iterator[tuple[re.Match[str], Callable[[Any], int], Any]]:
-        """Yield the recorded numbers that a text contains in decimal or hexadecimal digits.
-
-        The replacement code replaces these numbers in the text.
+        """Yield the recorded numbers that a text contains in decimal or hexadecimal digits: match, function and
+        object. ``Rebuilder`` asks for each text that leaves the trace, and replaces the numbers in the text.
         """
         if not self._origins:
             return
@@ -126,7 +132,8 @@ class Addresses:
     def demand_none(self, text: str) -> None:
         """Break the graph if ``text`` holds the address of a proxy, or names a class of this package.
 
-        Called with each text that C code has made.
+        Called with each text that C code has made, because such a text cannot be computed again for the real
+        object.
         """
         if _OWN.search(text):
             raise graph_break("unsupported-object", "a text with the address of an array")
@@ -138,7 +145,10 @@ class Addresses:
 
 
 def _numbers_in(guard: Guard) -> Iterator[object]:
-    """Yield the values that a guard compares, and the keys in the source of the guard."""
+    """Yield the values that a guard compares, and the keys in the source of the guard.
+
+    ``Addresses.close`` searches them for addresses.
+    """
     for name in guard.check.compared:
         value = getattr(guard.check, name)
         is_expression = isinstance(value, sympy.Basic)
@@ -151,10 +161,7 @@ def _numbers_in(guard: Guard) -> Iterator[object]:
 
 
 def may_be_address(value: object) -> bool:
-    """Whether a constant is, or contains, a number as large as an address.
-
-    The number may be part of a text.
-    """
+    """Whether a constant is a number as large as an address, or a text, tuple or frozenset that contains one."""
     if type(value) is int:
         return abs(value) >= _LEAST_ADDRESS
     if type(value) is str:

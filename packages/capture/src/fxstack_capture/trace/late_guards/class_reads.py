@@ -30,7 +30,11 @@ _mro = type.__dict__["__mro__"].__get__
 
 
 def raw_lookup(cls: type, name: str) -> Any:
-    """Return the entry of the first class dictionary along the MRO that has ``name``, or ``NOT_FOUND``."""
+    """Return the entry of the first class dictionary along the MRO that has ``name``, or ``NOT_FOUND``.
+
+    For code outside of a trace, or for a caller that guards the lookup itself: it ignores overlays and adds no
+    guard.
+    """
     for base in _mro(cls):
         if name in base.__dict__:
             return base.__dict__[name]
@@ -62,7 +66,7 @@ _SELF_PROXIED_TYPES: frozenset[type] = (
 class ClassReads:
     """The class lookups of one trace.
 
-    ``enter`` wraps the value of an attribute as an object of the trace.
+    The constructor's ``enter`` wraps the value of an attribute as an object of the trace.
     """
 
     def __init__(
@@ -77,7 +81,10 @@ class ClassReads:
         self.cache: dict[tuple[type, str], Any] = {}
         """The results of ``lookup``, by class and name."""
         self.plans: dict[tuple[type, str], Any] = {}
-        """Attribute plans of ``objects.protocols.descriptors``, which depend on the lookups."""
+        """By class and name: the attribute plans of ``objects.protocols.descriptors``.
+
+        A plan is (raw attribute or ABSENT, function that binds it, whether it precedes the instance dictionary).
+        """
         self.reads: dict[type, dict[str, object]] = {}
         """By class: the raw attributes that the trace has looked up, or ``NOT_FOUND``.
 
@@ -98,7 +105,8 @@ class ClassReads:
     def lookup(self, cls: type, name: str) -> Any:
         """Return the raw attribute as an object of the trace, or ABSENT.
 
-        The lookup is recorded, and ``close`` guards it.
+        The lookup is recorded, and ``close`` guards it. Every attribute load and store of the program, and each
+        search for a special method, begins here.
         """
         key = (cls, name)
         attribute = self.cache.get(key, self)
@@ -107,7 +115,7 @@ class ClassReads:
         return attribute
 
     def _lookup(self, cls: type, name: str) -> Any:
-        """Look the name up along the MRO. Overlays take precedence over the class dictionaries."""
+        """Look the name up along the MRO for ``lookup``. Overlays take precedence over the class dictionaries."""
         mro = _mro(cls)
         if self.overlays:
             for base in mro:
@@ -125,7 +133,9 @@ class ClassReads:
         return ABSENT
 
     def _wrap_attribute(self, cls: type, base: type, name: str) -> Any:
-        """Record the lookup, and return the attribute as an object of the trace."""
+        """Record that ``cls`` has the attribute ``name`` from ``base``, and return the attribute as an object of
+        the trace.
+        """
         raw = dict_of(base)[name]
         self._note(cls, name, raw)
         kind = type(raw)
@@ -143,14 +153,16 @@ class ClassReads:
             self.reads.setdefault(cls, {})[name] = raw
 
     def _is_fixed(self, cls: type) -> bool:
-        """Whether lookups in ``cls`` give the same result in every call."""
+        """Whether lookups in ``cls`` give the same result in every call and need no guard: ``cls`` is immutable or
+        new.
+        """
         fixed = self.fixed.get(cls)
         if fixed is None:
             fixed = self.fixed[cls] = is_immutable(cls) or self._registry.is_new(cls)
         return fixed
 
     def note(self, cls: type, names: Iterable[str]) -> None:
-        """Guard the lookups of ``names``. The caller reads the results without wrapping them."""
+        """Guard the lookups of ``names`` in ``cls``. For callers that read the raw results themselves."""
         if not self._is_fixed(cls):
             reads = self.reads.setdefault(cls, {})
             for name in names:
@@ -158,13 +170,19 @@ class ClassReads:
                     reads[name] = raw_lookup(cls, name)
 
     def note_bases(self, cls: type) -> None:
-        """Record that the program has read the bases of ``cls``."""
+        """Record that the program has read the bases of ``cls`` (``__mro__``, ``issubclass``).
+
+        The guard then covers the MRO.
+        """
         if not self._is_fixed(cls):
             self.ancestors.add(cls)
             self.reads.setdefault(cls, {})
 
     def note_special_methods(self, cls: type) -> None:
-        """Guard the special methods of ``cls``. C code is about to look up these methods on the type."""
+        """Guard the special methods of ``cls``, since C code looks them up on the type.
+
+        Called before C code reads an instance.
+        """
         if cls in self.noted:
             return
         self.noted.add(cls)
@@ -175,9 +193,10 @@ class ClassReads:
             self.lookup(cls, name)
 
     def forget(self, cls: type) -> None:
-        """Drop the lookups that were made while the program was creating ``cls``.
+        """Drop the lookups in ``cls``.
 
-        The finished class may give other results.
+        Called when the program has finished or undone the creation of ``cls``. The finished class may give other
+        results.
         """
         self.cache.clear()
         self.plans.clear()
@@ -185,7 +204,10 @@ class ClassReads:
         self.reads.pop(cls, None)
 
     def store(self, cls: type, name: str, value: object) -> None:
-        """Record a write to a class from outside in an overlay. ``value`` is ABSENT for a deletion."""
+        """Record a write to a class from outside in an overlay, which later lookups read.
+
+        ``value`` is ABSENT for a deletion.
+        """
         self.overlays.setdefault(cls, {})[name] = value
         self.cache.clear()
 

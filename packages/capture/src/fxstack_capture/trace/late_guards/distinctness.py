@@ -20,7 +20,7 @@ from fxstack_capture.trace.registry import Entry, Registry
 class Distinctions:
     """Objects that the program wrote to, compared or identified in one trace.
 
-    ``varies`` says whether the next call may have another object in place of an object that is its own proxy.
+    ``varies`` says of an object that is its own proxy whether the next call may have another object in its place.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Distinctions:
     def note_compared(self, left: object, right: object) -> None:
         """Record that the program compared the identity of two objects.
 
-        ``is`` compares the identity. ``==`` may compare the identity first.
+        Called for ``is``, and for ``==`` and similar operators, which may compare the identity first.
         """
         if left is right or type(left) is not type(right) or isinstance(left, torch.Tensor):
             return
@@ -55,13 +55,19 @@ class Distinctions:
             self.compared.add((id(left), id(right)))
 
     def note_identified(self, obj: object) -> None:
-        """Record that the program used the identity of ``obj``: its ``id`` or its place in a hash table."""
+        """Record that the program used the identity of ``obj``: its ``id``, or its place in a hash table.
+
+        Called by ``Addresses`` and before C code hashes ``obj``.
+        """
         entry = self._registry.by_proxy.get(id(obj))
         if entry is not None and self._varies(entry) and not isinstance(obj, torch.Tensor):
             self.identified[id(obj)] = entry
 
     def _varies(self, entry: Entry | None) -> bool:
-        """Whether another call may have another object: a proxy, or an object guarded by class or text."""
+        """Whether another call may have another object in place of the entry's original.
+
+        False for None, which stands for an object made in the trace.
+        """
         return entry is not None and (entry.proxy is not entry.original or self._itself_varies(entry.proxy))
 
     def close(self) -> None:

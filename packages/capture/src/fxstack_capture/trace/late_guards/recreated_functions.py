@@ -22,7 +22,8 @@ _NESTED = 0x10  # inspect.CO_NESTED: the code of a function that another functio
 class RecreatedFunctions:
     """The recreated functions of one trace, by id.
 
-    ``is_interpreted`` says whether a call of a function interprets its code: no rule or marker gives the call a meaning.
+    ``is_interpreted`` says whether a call of a function runs its code. It is false if a rule or a marker of a
+    library gives the call another meaning.
     """
 
     def __init__(
@@ -37,9 +38,10 @@ class RecreatedFunctions:
         return id(obj) in self._entered
 
     def enter(self, fn: FunctionType, source: Source, history: FrameHistory) -> bool:
-        """Guard ``fn`` by its code if ``fn`` is a recreated function.
+        """Guard ``fn`` by its code if it is a recreated function.
 
-        Return False for other functions, which the caller guards by identity.
+        Called when a function from outside is wrapped. Return False for other functions, which the caller guards
+        by identity.
         """
         seen_another = history.is_another(source, fn)
         if not (seen_another or _is_made_by_caller(fn, source)) or not self._is_plain(fn):
@@ -60,14 +62,19 @@ class RecreatedFunctions:
         return not fn.__dict__ and type(fn.__module__) is str and self._is_interpreted(fn)
 
     def pin(self, values: tuple[Any, ...]) -> None:
-        """Guard the identity of each recreated function in ``values``, since the trace depends on it."""
+        """Guard the identity of each recreated function in ``values``.
+
+        Other values are ignored. Called by code whose result depends on which function it got, for example by the
+        rule of ``lru_cache``.
+        """
         for fn, source in [self._entered.pop(id(v)) for v in values if id(v) in self._entered]:
             self._guard(source, IdentityIs(fn, id(fn)))
 
     def close(self, guards: Iterable[Guard]) -> None:
-        """Pin functions that other guards know by identity.
+        """Add the guards that depend on the whole trace.
 
-        Guard that functions with the same code stay different.
+        Called once at its end, with all guards so far. Functions that other guards know by identity are guarded by
+        identity. Other functions with the same code must stay different objects.
         """
         if not self._entered:
             return

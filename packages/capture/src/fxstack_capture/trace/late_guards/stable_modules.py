@@ -26,14 +26,17 @@ _STABLE_ROOTS = frozenset(sys.stdlib_module_names) - {"__main__"} | {
 
 
 def is_stable_module(name: object) -> bool:
-    """Whether ``name`` is the name of a stable module or of one of its submodules."""
+    """Whether ``name``, for example ``"torch.nn"``, is a stable module or one of its submodules.
+
+    False for a non-string.
+    """
     return isinstance(name, str) and name.partition(".")[0] in _STABLE_ROOTS
 
 
 def is_stable(definition: object) -> bool:
-    """Whether a stable module defines a function, class or module.
+    """Whether a stable module defines ``definition``, a function, class or module.
 
-    The program may have put other definitions there.
+    The program may have put definitions of its own into a stable module; these are not stable.
     """
     if isinstance(definition, ModuleType):
         return is_stable_module(definition.__dict__.get("__name__"))
@@ -43,6 +46,8 @@ def is_stable(definition: object) -> bool:
 
 
 def label_of(definition: object) -> str:
-    """Return the name of a pinned definition in messages."""
+    """Return the name of a pinned definition in messages: its ``__qualname__`` or ``__name__``, or the name of its
+    class.
+    """
     name = getattr(definition, "__qualname__", None) or getattr(definition, "__name__", None)
     return name if isinstance(name, str) else type(definition).__name__
