@@ -173,7 +173,7 @@ class Frame:
         ]
 
     def _only_restores(self, depth: int) -> bool:
-        """Return whether a ``with`` block only sets and restores a flag. ``__exit__`` is the top of ``depth`` values."""
+        """Return whether a ``with`` only sets and restores a flag. ``__exit__`` is on top of ``depth`` values."""
         # ``__exit__`` of these contexts never suppresses an exception, so the block cannot act on it.
         leave = self.stack[depth - 1]
         if leave is NULL:

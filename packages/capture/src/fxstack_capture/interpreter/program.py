@@ -45,7 +45,7 @@ class Instead(partial[Any]):
 
 @dataclass(frozen=True, slots=True)
 class ExceptHandler:
-    """The step ``target`` that runs when a step in a protected range raises.
+    """Where execution continues if a step in a protected range raises: the step with index ``target``.
 
     The first ``depth`` stack items stay. The offset of the step is pushed if ``lasti`` is set, then the exception.
     """
@@ -89,6 +89,7 @@ class Program:
     offsets: tuple[int, ...]
     """The bytecode offset where each step begins, prefixes included."""
     lines: tuple[int, ...]
+    """The source line of each step."""
     handlers: tuple[ExceptHandler | None, ...]
     """The handler of the exceptions of each step."""
     names: tuple[str, ...]
@@ -97,16 +98,16 @@ class Program:
     """The slots that hold cells."""
     signature: Signature
     delegations: Mapping[int, int | None]
-    """The steps that are the yield of a ``yield from``.
+    """The indices of the steps that are the yield of a ``yield from``, each with the index of a step or None.
 
-    In 3.11, ``generator.throw`` continues at the step that is the value, if the inner iterator has returned. The
-    bytecode does this itself from 3.12 on, and the value is None.
+    In 3.11, ``generator.throw`` continues at that step if the inner iterator has returned. From 3.12 on, the
+    bytecode does this itself, and the value is None.
     """
     behaviour: Behaviour
     protects: bool
     """Whether any step has a handler."""
     receivers: Mapping[int, tuple[Receiver, ...]]
-    """The blocks that receive the exceptions of a step, innermost first: ``with`` blocks, then the first other block."""
+    """By index of a step, the blocks that receive its exceptions: ``with`` blocks, then the first other block."""
     continues: bool
     """Whether the function resumes a frame: its variables may then be deferred locals."""
     ours: bool

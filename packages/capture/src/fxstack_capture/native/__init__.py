@@ -150,6 +150,7 @@ def _missing(*_args: object, **_kwargs: object) -> NoReturn:
 
 
 def _function(name: str) -> Callable[..., Any]:
+    """Return the native function ``name``, or a function that raises ``NativeMissingError``."""
     if not AVAILABLE:
         return _missing
     found: Callable[..., Any] | None = getattr(_native, name, None)

@@ -51,7 +51,7 @@ def for_iter(frame: Frame, target: int) -> int | None:
 
 
 def load_fast(frame: Frame, index: int) -> None:
-    """Push the result of the operation that broke the graph, unwrapped. The following steps only unpack and store it."""
+    """Push a stack value that a resume function got, unwrapped: the following steps only unpack and store it."""
     local_slots.load_fast(frame, index)
 
 
@@ -143,7 +143,10 @@ def _end_of_targets(steps: Sequence[Step], index: int) -> int | None:
 
 
 def _defer_stores(steps: Sequence[Step]) -> list[Step]:
-    """Return the steps, with loops and loads of results replaced whose values the following steps only unpack and store."""
+    """Return the steps with other handlers for values that the following steps only unpack and store.
+
+    The values are items of loops and stack values of resume functions.
+    """
     steps = list(steps)
     for index, (handler, operand) in enumerate(steps):
         if handler is flow.for_iter:

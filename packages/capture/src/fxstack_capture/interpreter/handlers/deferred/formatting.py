@@ -73,13 +73,19 @@ def _text_of(frame: Frame, value: object, which: int, spec: object) -> Any:
 
 
 def format_value(frame: Frame, flags: int) -> None:
-    """Convert and format the top of the stack (Python 3.11 and 3.12). The low two bits of ``flags`` select the conversion."""
+    """Convert and format a value (Python 3.11 and 3.12).
+
+    ``flags``: bits 0 and 1 are the conversion (``_convert``), bit 2 says that a specification is on the stack.
+    """
     spec = frame.stack.pop() if flags & 4 else ""
     frame.stack[-1] = _text_of(frame, frame.stack[-1], flags & 3, spec)
 
 
 def convert_value(frame: Frame, which: int) -> None:
-    """Apply a conversion on top of the stack (Python 3.13). The result may be a deferred text."""
+    """Replace the top of the stack by its ``str``, ``repr`` or ``ascii`` (from Python 3.13 on).
+
+    ``which``: see ``_convert``.
+    """
     value = frame.stack[-1]
     text = _defer_text(frame, value, which, "")
     if type(value) is Text:
@@ -88,12 +94,12 @@ def convert_value(frame: Frame, which: int) -> None:
 
 
 def format_simple(frame: Frame, _operand: object) -> None:
-    """Format the top of the stack without a specification (Python 3.13)."""
+    """Format the top of the stack without a specification (from Python 3.13 on)."""
     frame.stack[-1] = _text_of(frame, frame.stack[-1], 0, "")
 
 
 def format_with_spec(frame: Frame, _operand: object) -> None:
-    """Format the value below the specification on the stack (Python 3.13)."""
+    """Format the value below the specification on the stack (from Python 3.13 on)."""
     spec = frame.stack.pop()
     frame.stack[-1] = _text_of(frame, frame.stack[-1], 0, spec)
 
@@ -200,7 +206,7 @@ class _Walk:
         return None
 
     def _steps_over(self, step: Step) -> bool:
-        """Return whether ``step`` leaves the value unread. Update ``above``, ``under`` and ``position`` for the next step."""
+        """Return whether ``step`` leaves the value unread. Update ``above`` and ``under`` for the next step."""
         handler, operand = step
         if handler in _FORMATS:
             specs = _specs(step)

@@ -40,7 +40,7 @@ def steps_of_trace(trace: Trace, steps: tuple[Step, ...]) -> tuple[Step, ...]:
 
 
 def _replace_step(plain: Handler, step: Step) -> Step:
-    """Return the step that runs the rule of ``plain`` before the handler of ``step``; ``step`` itself without a rule."""
+    """Return ``step`` with the rule of ``plain`` around its handler, or ``step`` itself if there is no rule."""
     rule = _RULES.get(plain)
     return step if rule is None else (partial(rule, step[0]), step[1])
 
