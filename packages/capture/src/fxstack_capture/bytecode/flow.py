@@ -1,4 +1,4 @@
-"""Control flow and liveness of variables. Resume functions get only the variables that the rest of the code may read."""
+"""Control flow and liveness of variables. Resume functions get only the variables that later code may read."""
 
 from __future__ import annotations
 

@@ -14,8 +14,7 @@ def flags_of(cls: type) -> int:
 
 
 def is_heap_type(cls: type) -> bool:
-    """Return whether ``cls`` was created at run time, as by a ``class`` statement, and is no static type of C code.
-    """
+    """Return whether ``cls`` was created at run time, as by a ``class`` statement, and is no static type of C code."""
     return bool(flags_of(cls) & _HEAP_TYPE)
 
 

@@ -46,7 +46,7 @@ class Fresh:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A new tensor on the storage of argument tensor ``of``."""
+    """A new tensor on the storage of the argument tensor with the index ``of``."""
 
     of: int
     size: tuple[int | torch.SymInt, ...]
@@ -57,7 +57,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Same:
-    """The argument tensor ``of`` itself."""
+    """The argument tensor with the index ``of`` itself (an in-place operator)."""
 
     of: int
 
@@ -93,7 +93,10 @@ _TENSOR_TYPES = (torch.TensorType, torch.ListType)
 def key_of(
     func: object, args: Sequence[Any], kwargs: Kwargs, tensors: list[FakeTensor]
 ) -> tuple[Any, ...] | None:
-    """Return a key of all that determines the result, or ``None``. Append the tensors to ``tensors``."""
+    """Return a key of all that determines the metadata of the result, or ``None`` if no key can describe it.
+
+    Append the tensors among the arguments to ``tensors``.
+    """
     key: list[Any] = [func, torch.get_default_dtype(), torch.is_inference_mode_enabled()]
     if not _describe(args, key, tensors):
         return None
