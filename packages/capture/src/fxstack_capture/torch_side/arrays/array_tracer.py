@@ -92,7 +92,7 @@ class ArrayTracer:
         return self.tracer.record(torch.Tensor.detach, (array.tensor,), {})
 
     def refuse(self, what: str) -> NoReturn:
-        """Break the graph. ``what`` describes the unsupported array or call, for example ``a NumPy array of 9 bytes``."""
+        """Break the graph. ``what`` describes the unsupported array or call in the text of the break."""
         raise graph_break("unsupported-object", what)
 
     def hint(self, number: Any) -> int:
@@ -187,7 +187,7 @@ class ArrayTracer:
         return pair
 
     def _convert_operands(self, pair: Pair, args: Args) -> tuple[Any, ...]:
-        """Return ``args``, with integer arrays converted to floats for a ufunc that computes in floats, as NumPy does."""
+        """Return ``args``. For a ufunc that computes in floats, integer arrays become floats, as in NumPy."""
         if all(arg.example.dtype.kind in "fc" for arg in args if type(arg) is Array):
             return args
         dtypes = computing_dtypes(pair.theirs, [self._like(arg) for arg in args])

@@ -98,7 +98,7 @@ def find_state(tracer: TracerProtocol, reads: Iterable[StateLocation], *roots: A
 
 
 def _is_constant_binding(holder: Any, value: Any) -> bool:
-    """Return whether the value at a location stays: it is a definition, or ``holder`` is a library that binds names once."""
+    """Return whether ``value`` stays: it is a definition, or belongs to a library that binds its names once."""
     if type(holder) is dict:
         name = holder.get("__name__")
     elif isinstance(holder, ModuleType | type):

@@ -282,7 +282,7 @@ def _shares_what_it_writes(func: object, args: Args) -> bool:
 
 
 def _share_rules() -> None:
-    """Register torch's rules of higher-order operators for ``CaptureFakeMode``, when this module is imported."""
+    """Register torch's rules of higher-order operators for ``CaptureFakeMode``, when a mode is made."""
     # A higher-order operator looks up its rule by the exact class of the mode.
     for operator in _higher_order_ops.values():
         rules = operator.python_key_table

@@ -54,7 +54,7 @@ def _autocast_variables(device: str) -> tuple[Variable, ...]:
 
 
 def set_deterministic(mode: bool, warn_only: bool) -> None:
-    """Set both flags of ``torch.use_deterministic_algorithms`` in one call with positional arguments."""
+    """Set both flags of ``torch.use_deterministic_algorithms``: the setter of a ``Variable`` takes values by position."""
     torch_compat.set_deterministic_algorithms(mode, warn_only=warn_only)
 
 
@@ -110,7 +110,7 @@ _WRITERS = frozenset(
         torch_compat.set_deterministic_algorithms,
     }
 )
-"""The functions that change torch's state when a graph calls them."""
+"""The targets of nodes that change torch's state (``sets_state``)."""
 
 
 class StateLog:
@@ -135,7 +135,7 @@ State = list[tuple[Any, ...]]
 
 
 def present(variables: Sequence[Variable] = VARIABLES) -> State:
-    """Return the present values of ``variables``."""
+    """Return the present values of ``variables``, one tuple for each."""
     return [variable.read() for variable in variables]
 
 
@@ -154,7 +154,7 @@ def difference(
 
 
 def all_of(state: State, others: Iterable[State]) -> list[Redo]:
-    """Return the calls that set each variable whose value in ``state`` differs from any of ``others``."""
+    """Return the calls that set each variable to its value in ``state``, unless all ``others`` have this value."""
     return [
         variable.redo(value)
         for variable, value, *different in zip(VARIABLES, state, *others, strict=True)
@@ -163,7 +163,7 @@ def all_of(state: State, others: Iterable[State]) -> list[Redo]:
 
 
 def put_back(before: State, variables: Sequence[Variable] = VARIABLES) -> None:
-    """Restore the state ``before`` of ``variables``."""
+    """Set ``variables`` to the state ``before``, at the end of a trace, and after a graph that raised."""
     for write, args in difference(present(variables), before, variables):
         write(*args)
 
@@ -177,12 +177,15 @@ def changed_by(graph: fx.Graph) -> tuple[Variable, ...]:
 
 
 def sets_state(node: fx.Node) -> bool:
-    """Return whether ``node`` sets torch's state."""
+    """Return whether ``node`` of a graph is a call that sets torch's state, such as ``set_grad_enabled``."""
     return node.op == "call_function" and node.target in _WRITERS
 
 
 def state_below_autocast() -> State:
-    """Return the state that a kernel below the autocast dispatch key sees."""
+    """Return the state that a kernel below the autocast dispatch key sees.
+
+    ``Transforms`` records the operators of such kernels under this state.
+    """
     # Autocast excludes its own dispatch key while it calls the kernel with cast arguments.
     return [
         (False,) if _is_cast_already(variable) else value
@@ -219,7 +222,10 @@ def session(log: StateLog) -> Iterator[StateLog]:
 
 
 class Region:
-    """Replaces ``torch._C._InferenceMode``."""
+    """What the program gets in the trace from the constructor of ``torch._C._InferenceMode``.
+
+    The replacement code enters a region that is still open when the graph ends.
+    """
 
     # ``guard`` exists only while the mode is on outside of the trace.
     def __init__(self, mode: bool) -> None:
@@ -257,7 +263,7 @@ class Regions:
 
     @contextmanager
     def session(self) -> Iterator[None]:
-        """Leave all open regions at the end of a trace."""
+        """Leave all regions that are still open when the context, a trace, ends."""
         try:
             yield
         finally:
@@ -273,7 +279,7 @@ class Regions:
         self.open.append(Open(region, guard, outside, present()))
 
     def leave(self) -> None:
-        """Exit the innermost region."""
+        """Turn the mode of the innermost open region off in the trace."""
         self.open.pop().guard.__exit__(None, None, None)
 
     def delta(self, entry: State) -> tuple[list[Redo], State]:

@@ -27,7 +27,7 @@ _MAX_OBJECTS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
-    """A snapshot. Two snapshots are equal if no write, draw or state change happened between them."""
+    """Counts and modes of a trace. Two snapshots are equal if no write, draw or state change lies between them."""
 
     # ``effects`` keeps the objects alive whose ids are in ``written``.
 
@@ -94,7 +94,7 @@ def _reachable(
 
 
 def _parts(value: Any) -> list[Any] | None:
-    """Return the objects that an object holds, without running code of its class."""
+    """Return the objects that an object holds, without running code of its class; None for a leaf."""
     # ``None`` stands for a leaf. ``_snapshot`` covers changes of classes and tensors.
     cls = type(value)
     if issubclass(cls, (type, torch.Tensor, Scalar, *SYMBOLIC)):
