@@ -49,7 +49,7 @@ class State:
         return bool(self._values)
 
     def has_changed(self) -> bool:
-        """Return whether a location has another value than in the trace. The node asks before its backward.
+        """Return whether a location has another value than in the trace. The backward of a compiled graph asks first.
 
         Raise RuntimeError if the node holds copies (``is_copied``), so that no run can see the change.
         """

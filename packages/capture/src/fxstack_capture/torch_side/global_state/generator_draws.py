@@ -114,7 +114,7 @@ def _on_cpu(device: object) -> bool:
 
 
 def _from(fn: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Return a function with the name ``name`` for the replacement code: ``fn`` with the generator as first argument."""
+    """Return ``fn`` with the generator as first argument, for the replacement code, under the name ``name``."""
     drawn = partial(_draw, fn)
     drawn.__name__ = name  # type: ignore[attr-defined]
     return drawn

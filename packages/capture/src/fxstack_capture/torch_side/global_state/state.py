@@ -54,7 +54,7 @@ def _autocast_variables(device: str) -> tuple[Variable, ...]:
 
 
 def set_deterministic(mode: bool, warn_only: bool) -> None:
-    """Set both flags of ``torch.use_deterministic_algorithms``: the setter of a ``Variable`` takes values by position."""
+    """Set both flags of ``torch.use_deterministic_algorithms``. A ``Variable`` passes values by position."""
     torch_compat.set_deterministic_algorithms(mode, warn_only=warn_only)
 
 

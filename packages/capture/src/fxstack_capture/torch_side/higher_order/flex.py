@@ -149,7 +149,7 @@ def _index_lookups(tracer: TracerProtocol) -> Iterator[None]:
 
 
 def _as_tensor(tracer: TracerProtocol, tensor: torch.Tensor, index: object) -> Any:
-    """Return an index, a tensor or a number, as a tensor."""
+    """Return an index, a tensor or an integer, as a tensor on the device of ``tensor``."""
     if isinstance(index, torch.Tensor):
         return index
     options = {"dtype": torch.int64, "device": tensor.device}

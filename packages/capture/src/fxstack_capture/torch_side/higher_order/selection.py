@@ -97,7 +97,7 @@ class Selection(TorchDispatchMode):
         return out
 
     def tag(self, node: torch.fx.Node) -> None:
-        """Tag ``node`` with the strongest of the policy's decisions about the operators collected since the last call."""
+        """Tag ``node`` with the strongest of the policy's decisions about its operators, and forget the operators."""
         seen, self._seen = self._seen, []
         answers = {self._ask(*each) for each in seen} or {"prefer_recompute"}
         node.meta["recompute"] = min(answers, key=_STRENGTH.index)

@@ -60,7 +60,7 @@ class Symbols:
         self._nodes.setdefault(value.node.expr, node)
 
     def can_compute(self, expr: sympy.Basic) -> bool:
-        """Return whether a node can compute ``expr``: each of its symbols is an input, a computed float or has a node."""
+        """Return whether each symbol of ``expr`` is an input or a computed float, or has a node."""
         sources = (self._nodes, self.sources, self._geometry.computed)
         return all(any(symbol in source for source in sources) for symbol in expr.free_symbols)
 
@@ -102,7 +102,7 @@ class Symbols:
         )
 
     def assumed(self, expr: sympy.Basic, value: torch.SymBool) -> fx.Node:
-        """Return the node of an assumption, for its assertion. The node computes ``expr``; ``value`` is its symbolic bool."""
+        """Return the node that computes ``expr``, an assumption, for its assertion. ``value``: its symbolic bool."""
         # The assumption already simplifies ``value`` itself.
         node = self._nodes.get(expr)
         return self._compute(expr, value) if node is None else node
@@ -142,7 +142,7 @@ class Symbols:
         return self._compute(operand, None) if node is None else node
 
     def bind_input(self, symbol: sympy.Symbol) -> None:
-        """Add an input of the graph for ``symbol`` if it has no node yet. Sizes of inputs need one when the graph ends."""
+        """Add an input of the graph for ``symbol``, a size of an input, unless it has a node. Called at the end."""
         node = self._nodes.get(symbol)
         if node is None or node._erased:
             self._nodes.pop(symbol, None)

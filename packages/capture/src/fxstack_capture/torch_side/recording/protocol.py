@@ -83,14 +83,14 @@ class WrappersProtocol(Protocol):
         """Return whether ``value`` is a wrapper whose ``__torch_function__`` torch would call."""
 
     def construct(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> torch.Tensor:
-        """Implement ``torch.Tensor._make_wrapper_subclass``."""
+        """Return the fake of a new wrapper, as ``torch.Tensor._make_wrapper_subclass`` returns a wrapper."""
 
     @property
     def count(self) -> int:
         """Number of wrappers that the program has constructed."""
 
     def demand_same_parts(self) -> None:
-        """Break the graph if an operator has given an input wrapper other inner tensors."""
+        """Break the graph, at its end, if an operator has given an input wrapper other inner tensors."""
 
     def demand_unused(self, tensor: torch.Tensor, name: str) -> None:
         """Break the graph if an attribute of a wrapper changes after an operator has used the wrapper."""
@@ -135,7 +135,7 @@ class HooksProtocol(Protocol):
 
     @property
     def count(self) -> int:
-        """Number of hooks so far."""
+        """Number of hooks that the trace has registered so far, removed hooks included."""
 
     def add(self, node: torch.fx.Node | None, tensor: torch.Tensor) -> Any:
         """Note a hook that ``node`` registers, or the replacement code if ``node`` is None. Return its handle."""
@@ -212,7 +212,7 @@ class TracerProtocol(TorchSide, Protocol):
         """Run a call that no ``__torch_function__`` of the program handles."""
 
     def original_of(self, tensor: torch.Tensor) -> tuple[torch.Tensor | None, Source | None]:
-        """Return the real tensor of a fake and the tensor's source, or two ``None``."""
+        """Return the real tensor of a fake and its source, or two ``None`` for a tensor made in the trace."""
 
     def attributes_of(self, tensor: torch.Tensor) -> dict[str, Any]:
         """Return the attributes that the program has assigned to a fake, by name."""
@@ -221,7 +221,7 @@ class TracerProtocol(TorchSide, Protocol):
         """Add the location in the program to the metadata of a node."""
 
     def note_entered(self, tensor: torch.Tensor, entered: torch.Tensor) -> None:
-        """Let ``entered`` be the fake of an input that the program has given other memory."""
+        """Replace the fake ``tensor`` of an input by ``entered`` in ``inputs``: the program has given it other memory."""
 
     def inputs(self) -> list[tuple[torch.Tensor, torch.Tensor, Source]]:
         """Return (fake, real tensor, source) of every input tensor."""
@@ -236,10 +236,10 @@ class TracerProtocol(TorchSide, Protocol):
         """Add a node for a call that has already run and that returns nothing."""
 
     def leave_as(self, tensor: torch.Tensor, finish: Callable[..., torch.Tensor]) -> None:
-        """Set the function that the replacement code applies to a tensor that leaves the graph."""
+        """Let the replacement code apply ``finish`` to ``tensor`` if it leaves the graph."""
 
     def all_bound(self) -> None:
-        """Note that the symbols of the last operator have nodes."""
+        """Note that the new unbacked symbols of the last operator have nodes, so torch must not miss them."""
 
     def note_mutated(self, tensor: torch.Tensor, added: float | None = None) -> None:
         """Note a write to ``tensor``. ``added`` is the number that the write adds to each element, if any."""

@@ -211,7 +211,7 @@ class TorchTracer:
         return self.original_of(tensor)[1]
 
     def original_of(self, tensor: torch.Tensor) -> tuple[torch.Tensor | None, Source | None]:
-        """Return the real tensor of a fake and the tensor's source, or two ``None``."""
+        """Return the real tensor of a fake and its source, or two ``None`` for a tensor made in the trace."""
         pair = self._originals.get(id(tensor)) or self.wrappers.original_of(tensor)
         return (None, None) if pair is None else pair
 
@@ -220,7 +220,7 @@ class TorchTracer:
         return list(self._inputs)
 
     def note_entered(self, tensor: torch.Tensor, entered: torch.Tensor) -> None:
-        """Let ``entered`` be the fake of an input that the program has given other memory."""
+        """Replace the fake ``tensor`` of an input by ``entered`` in ``inputs``: the program has given it other memory."""
         self._inputs = [(entered if fake is tensor else fake, *rest) for fake, *rest in self._inputs]
 
     def python_type(self, tensor: torch.Tensor) -> type:
@@ -244,7 +244,7 @@ class TorchTracer:
         return rules.has_rule(fn)
 
     def call(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-        """Call a function of torch: by the overrides of the program, by a rule, or as one node."""
+        """Run a call of torch in the program: by its overrides, by a rule, or as one node."""
         if self._entry_state is not None:
             self._guard_state(self._entry_state)
         if self.arrays.has_scalars:
@@ -282,7 +282,7 @@ class TorchTracer:
         return self.trace.interp.call_function(fn, args, kwargs)
 
     def _guard_state(self, state: TorchState) -> None:
-        """Guard the global state of torch at the start of the trace."""
+        """Guard the global state of torch at the start of the trace, before the first call of torch."""
         # Suspended modes are wrapped with guards of their own, so this guard does not compare the mode
         # objects.
         if self.outer_modes:
@@ -312,7 +312,7 @@ class TorchTracer:
         return self.record(fn, *arguments)
 
     def _record(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-        """Run ``fn`` on fakes, note its writes, and add the node."""
+        """Run ``fn`` on fakes, note its writes, and add the node. The caller has handled transforms."""
         builder = self.builder
         if kwargs and not kwargs.keys().isdisjoint(number_tensors.SCALAR_ARGUMENTS):
             kwargs = number_tensors.with_scalars(self, fn, kwargs)
@@ -359,7 +359,7 @@ class TorchTracer:
         return result
 
     def all_bound(self) -> None:
-        """Note that the symbols of the last operator have nodes."""
+        """Note that the new unbacked symbols of the last operator have nodes, so torch must not miss them."""
         if self.geometry.is_used:
             self.geometry.env.pending_fresh_unbacked_symbols.clear()
 
@@ -393,7 +393,7 @@ class TorchTracer:
             raise graph_break("unsupported-object", self.unwritable[storage])
 
     def leave_as(self, tensor: torch.Tensor, finish: Callable[..., torch.Tensor]) -> None:
-        """Set the function that the replacement code applies to a tensor that leaves the graph."""
+        """Let the replacement code apply ``finish`` to ``tensor`` if it leaves the graph."""
         self._finishes[id(tensor)] = finish
 
     def leaving(
@@ -463,7 +463,7 @@ class TorchTracer:
     # --- the whole trace -------------------------------------------------------------------------
 
     def function_mode(self) -> AbstractContextManager[object]:
-        """Return a mode that records torch calls of C code. Break the graph if torch functions are disabled."""
+        """Return the mode that records torch calls of C code while it runs. Break the graph if torch functions are off."""
         if torch_compat.is_torch_function_all_disabled():
             detail = "C code that may call torch, while torch functions are disabled"
             raise graph_break("unsupported-call", detail)
@@ -484,7 +484,7 @@ class TorchTracer:
             self._set_memo(active=False)
 
     def _set_memo(self, *, active: bool) -> None:
-        """Activate the cache of symbolic nodes during the trace, also in an environment that is made later."""
+        """Turn the cache of symbolic nodes on or off. A shape environment that is made later gets the setting, too."""
         self._in_session = active
         if self.geometry.is_used:
             self.geometry.env.memo.active = active

@@ -40,7 +40,7 @@ from fxstack_capture.trace.state import Args, Kwargs
 
 @calls_program
 def query(_tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Call the function while tracing. Other guards cover the result."""
+    """Apply the rule for getters whose result other guards cover: call the function while tracing."""
     # The guard on torch's state covers the result, or the result depends on the arguments only.
     return fn(*args, **kwargs)
 
@@ -60,7 +60,7 @@ def set_attention(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kw
 
 @calls_program
 def set_state(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Set the state while tracing, and add a node that sets the state when the graph runs."""
+    """Apply the rule for setters of torch's state: set the state now, and add a node that sets it in the graph."""
     args, kwargs = tensor_to_int_arguments.with_decisions(args, kwargs) or (args, kwargs)
     result = fn(*args, **kwargs)
     if tracer.transforms.inside:  # the transforms pass the relevant state to the operators of the graph
@@ -125,14 +125,17 @@ def truth(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _caller(tracer: TracerProtocol) -> str:
-    """Return the file of the calling code, or the folder of ``torch.optim``, or an empty string."""
+    """Return the file of the calling code, for ``_FOR_ARITHMETIC``: the folder of ``torch.optim`` for its files.
+
+    An empty string if no frame is interpreted.
+    """
     stack = tracer.trace.interp.user_stack()
     file = stack[-1][0] if stack else ""
     return _OPTIMIZERS if file.startswith(_OPTIMIZERS) else file
 
 
 def _same(number: object) -> Any:
-    """Return the number. Used for ``item``, whose result needs no conversion."""
+    """Return the number itself: the conversion of ``item``, beside those of ``__int__`` and ``__float__``."""
     return number
 
 
@@ -182,7 +185,7 @@ def outside_of_graph(_tracer: TracerProtocol, fn: Callable[..., Any], _args: Arg
 
 
 def acts_outside(_tracer: TracerProtocol, fn: Callable[..., Any], _args: Args, _kwargs: Kwargs) -> Any:
-    """Break the graph at a change of state that operators of the graph read when they run."""
+    """Break the graph at a call that reads or changes state outside of the graph, such as ``torch.seed``."""
     raise graph_break("side-effect-call", f"torch.{fn.__name__}")
 
 

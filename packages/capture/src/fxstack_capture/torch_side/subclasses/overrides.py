@@ -133,7 +133,7 @@ class Overrides:
         return any(_is_overriding(leaf) or wrappers.has_torch_function(leaf) for leaf in arguments)
 
     def overriding(self, values: Sequence[Any]) -> bool:
-        """Implement ``torch.overrides.has_torch_function``."""
+        """Return whether a value has a ``__torch_function__`` for torch to call (``torch.overrides.has_torch_function``)."""
         if self.concern(None, tuple(values), {}):
             return True
         return not self.level and any(map(self._has_torch_function, values))
@@ -236,7 +236,7 @@ class Overrides:
         return tuple(self._class(args[0]) if kind is FakeTensor else kind for kind in shown)
 
     def _class(self, value: object) -> type:
-        """Return the class of a value as the program sees it."""
+        """Return the class of a value as the program sees it, for the argument ``types``."""
         return self._tracer.python_type(value) if isinstance(value, torch.Tensor) else type(value)
 
     def _overloaded_args(self, values: Sequence[Any]) -> list[Any]:
@@ -269,7 +269,7 @@ class Overrides:
         return result
 
     def _call_mode(self, func: object, shown: Sequence[type], args: Args, kwargs: Kwargs) -> Any:
-        """Return the answer of the innermost mode."""
+        """Return the answer of the program's innermost mode. ``shown``: the classes that torch reports."""
         mode = self.modes.pop()  # the method of a mode runs without the mode
         try:
             return self.call_torch_function(mode, func, shown, (args, kwargs))
