@@ -93,7 +93,7 @@ class GraphsOfCall:
         return subgraphs.unflatten(self.tracer, list(results), spec)
 
     def make_results(self, likes: Sequence[torch.Tensor], *, gradient: bool) -> Tensors:
-        """Return new fakes with the metadata of ``likes``. ``gradient``: floats among them require grad in grad mode."""
+        """Return new fakes with the metadata of ``likes``. ``gradient``: floats require grad in grad mode."""
         with self.tracer.unrecorded(), self.tracer.mode, torch.no_grad():
             fakes = [torch.empty_strided(x.size(), x.stride(), dtype=x.dtype, device=x.device) for x in likes]
         if not (gradient and torch.is_grad_enabled()):

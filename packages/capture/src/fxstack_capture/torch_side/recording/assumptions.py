@@ -83,7 +83,7 @@ class Assumptions:
             self.region, self.may_assert = before
 
     def add(self, value: torch.Tensor, *, truth: bool) -> bool:
-        """Assume that ``bool(value) is truth``, and record nodes that compute it. Return False if that is not possible."""
+        """Assume that ``bool(value) is truth``, and record its nodes. Return False if that is not possible."""
         tracer = self._tracer
         trace = tracer.trace
         if (

@@ -96,7 +96,7 @@ def _root(tracer: TracerProtocol) -> torch.nn.Module:
 
 
 def _output(tracer: TracerProtocol, value: object) -> Any:
-    """Return the node of a graph output, or the value itself if it is a constant."""
+    """Return the node of a graph output, which is a tensor or a symbolic number."""
     if isinstance(value, torch.Tensor):
         return tracer.builder.node_of(value)
     if isinstance(value, SYMBOLIC):

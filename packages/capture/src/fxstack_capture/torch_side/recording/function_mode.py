@@ -18,7 +18,7 @@ from fxstack_capture.trace.state import Args, Kwargs
 
 
 class RecordingMode(TorchFunctionMode):
-    """Passes torch calls to the tracer, unless the tracer itself makes the call. On while C code of others runs."""
+    """Passes torch calls to the tracer, unless the tracer itself makes the call. On around C code."""
 
     def __init__(self, tracer: TracerProtocol) -> None:
         super().__init__()

@@ -44,7 +44,7 @@ class Annotations:
             self._checkpoint = before
 
     def leave_checkpoint(self, node: torch.fx.Node) -> None:
-        """Remove the tag of a node whose value is a result of its checkpoint: the value stays alive anyway."""
+        """Remove the tag of a node whose value is a result of its checkpoint, when the checkpoint ends."""
         tag = node.meta.pop("recompute", None)
         if tag is not None:
             self._results[node] = tag

@@ -221,7 +221,7 @@ class TracerProtocol(TorchSide, Protocol):
         """Add the location in the program to the metadata of a node."""
 
     def note_entered(self, tensor: torch.Tensor, entered: torch.Tensor) -> None:
-        """Replace the fake ``tensor`` of an input by ``entered`` in ``inputs``: the program has given it other memory."""
+        """Put ``entered`` in place of the fake ``tensor`` in ``inputs``: the program has given it other memory."""
 
     def inputs(self) -> list[tuple[torch.Tensor, torch.Tensor, Source]]:
         """Return (fake, real tensor, source) of every input tensor."""
@@ -239,7 +239,7 @@ class TracerProtocol(TorchSide, Protocol):
         """Let the replacement code apply ``finish`` to ``tensor`` if it leaves the graph."""
 
     def all_bound(self) -> None:
-        """Note that the new unbacked symbols of the last operator have nodes, so torch must not miss them."""
+        """Tell torch's shape environment that the new symbols of the last operator have nodes."""
 
     def note_mutated(self, tensor: torch.Tensor, added: float | None = None) -> None:
         """Note a write to ``tensor``. ``added`` is the number that the write adds to each element, if any."""

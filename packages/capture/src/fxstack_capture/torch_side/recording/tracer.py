@@ -220,7 +220,7 @@ class TorchTracer:
         return list(self._inputs)
 
     def note_entered(self, tensor: torch.Tensor, entered: torch.Tensor) -> None:
-        """Replace the fake ``tensor`` of an input by ``entered`` in ``inputs``: the program has given it other memory."""
+        """Put ``entered`` in place of the fake ``tensor`` in ``inputs``: the program has given it other memory."""
         self._inputs = [(entered if fake is tensor else fake, *rest) for fake, *rest in self._inputs]
 
     def python_type(self, tensor: torch.Tensor) -> type:
@@ -359,7 +359,7 @@ class TorchTracer:
         return result
 
     def all_bound(self) -> None:
-        """Note that the new unbacked symbols of the last operator have nodes, so torch must not miss them."""
+        """Tell torch's shape environment that the new symbols of the last operator have nodes."""
         if self.geometry.is_used:
             self.geometry.env.pending_fresh_unbacked_symbols.clear()
 
@@ -463,7 +463,7 @@ class TorchTracer:
     # --- the whole trace -------------------------------------------------------------------------
 
     def function_mode(self) -> AbstractContextManager[object]:
-        """Return the mode that records torch calls of C code while it runs. Break the graph if torch functions are off."""
+        """Return a mode that records torch calls of C code. Break the graph if torch functions are disabled."""
         if torch_compat.is_torch_function_all_disabled():
             detail = "C code that may call torch, while torch functions are disabled"
             raise graph_break("unsupported-call", detail)

@@ -80,7 +80,7 @@ _CALLED_BY_NO_GRAPH = frozenset(dir(object)) - {
 
 
 def is_tensor_getset(raw: object) -> bool:
-    """Return whether ``raw`` is an attribute of torch's C class, whose access torch reports to ``__torch_function__``."""
+    """Return whether ``raw`` is an attribute of torch's C class: ``__torch_function__`` sees each access to it."""
     return isinstance(raw, types.GetSetDescriptorType) and issubclass(
         raw.__objclass__, torch_compat.TensorBase
     )

@@ -133,7 +133,7 @@ class Overrides:
         return any(_is_overriding(leaf) or wrappers.has_torch_function(leaf) for leaf in arguments)
 
     def overriding(self, values: Sequence[Any]) -> bool:
-        """Return whether a value has a ``__torch_function__`` for torch to call (``torch.overrides.has_torch_function``)."""
+        """Return whether torch would call the ``__torch_function__`` of a value (``torch.overrides.has_torch_function``)."""
         if self.concern(None, tuple(values), {}):
             return True
         return not self.level and any(map(self._has_torch_function, values))
@@ -350,7 +350,7 @@ class Overrides:
     def _make_of_class(
         self, of: torch.Tensor, operator: Callable[..., Any], cls: type, finish: Callable[..., Any]
     ) -> Any:
-        """Record ``operator`` and give the result the user's class ``cls``. ``finish`` repeats both outside of the graph."""
+        """Record ``operator``, and give the result the class ``cls``. ``finish`` does both outside of the graph."""
         why = fake_classes.unsupported_reason(cls)
         if why is not None:
             raise graph_break("unsupported-tensor", f"class {cls.__qualname__}, which {why},")
@@ -457,7 +457,7 @@ def is_accessor(fn: object) -> bool:
 
 
 class _Probe(TorchFunctionMode):
-    """A mode of the tracer, which is on while torch's C code runs: it gets the calls that a mode of the program would get."""
+    """The tracer's mode while torch's C code runs: it gets the calls that a mode of the program would get."""
 
     def __init__(self, overrides: Overrides) -> None:
         super().__init__()
