@@ -192,7 +192,7 @@ class Frame:
         return self.modules
 
     def value_of(self, index: int) -> Any:
-        """Return the value of a local variable or cell, or NULL, for ``locals()`` and the rebuilding of generators."""
+        """Return the value of a local variable or cell, or NULL, for ``locals()``, ``super()`` and the rebuilding of generators."""
         value = self.fast[index]
         # Introspection must not see a deferred local. The slot keeps the wrapped value, so that later reads agree.
         if type(value) is DeferredLocal:

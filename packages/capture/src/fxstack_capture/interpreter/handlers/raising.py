@@ -173,7 +173,7 @@ def _new_group(calls: Calls, message: str, exceptions: Sequence[Any]) -> Any:
 
 
 def _same_metadata(exception: BaseException, original: BaseException) -> bool:
-    """Return whether a clause reraised a part of ``original`` unchanged: traceback, cause and context are the same."""
+    """Return whether ``exception`` has the notes, traceback, cause and context of ``original``: a reraised part."""
     if not isinstance(exception, BaseExceptionGroup):
         return False
     return (

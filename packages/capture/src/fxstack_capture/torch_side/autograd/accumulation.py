@@ -19,11 +19,17 @@ from fxstack_capture.trace.state import Args, Kwargs
 
 
 def show(*_values: object) -> None:
-    """Do nothing. The trace of compiled autograd calls this before a hook; ``show_to_hook`` is the rule of the call."""
+    """Do nothing. The trace of compiled autograd calls this for gradients that code of the program gets or returns.
+
+    ``show_to_hook`` is the rule of the call.
+    """
 
 
 def show_to_hook(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: Kwargs) -> None:
-    """Note the tensors that a hook of the program gets: the hook may keep them, so no gradient may be one of them."""
+    """Apply the rule for ``show``: note gradients that a hook or backward of the program may keep.
+
+    Such a tensor must not become the gradient of a leaf itself.
+    """
     tracer.hooks.shown.append([leaf for leaf in tree_leaves(args) if isinstance(leaf, FakeTensor)])
 
 

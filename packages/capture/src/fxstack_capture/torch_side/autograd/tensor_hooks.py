@@ -103,7 +103,7 @@ class HooksInGraph:
         return len(self._hooks)
 
     def add(self, node: fx.Node | None, tensor: torch.Tensor) -> HandleInGraph:
-        """Note a hook that ``node`` registers, or the replacement code if ``node`` is None. Return its handle."""
+        """Note a hook of ``tensor``, and return its handle. ``node`` registers it, or the replacement code if None."""
         handle = HandleInGraph(self.active, len(self._hooks))
         objects: Any = self._tracer.trace.objects
         for new_object in (self.active, handle):

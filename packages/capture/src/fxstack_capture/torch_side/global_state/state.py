@@ -163,7 +163,7 @@ def all_of(state: State, others: Iterable[State]) -> list[Redo]:
 
 
 def put_back(before: State, variables: Sequence[Variable] = VARIABLES) -> None:
-    """Set ``variables`` to the state ``before``, at the end of a trace, and after a graph that raised."""
+    """Set ``variables`` to the state ``before``: after a trace, a call of the backend, or a graph that raised."""
     for write, args in difference(present(variables), before, variables):
         write(*args)
 

@@ -31,7 +31,7 @@ _MARKED = torch_compat.disable_dynamo(lambda: None).__code__
 def leave_compiler_unloaded() -> None:
     """Make marked functions run without importing torch's compiler, until other code imports it.
 
-    Called once in a process, before the first trace.
+    Called before each trace; only the first call in a process has an effect.
     """
     if COMPILER in sys.modules:
         return

@@ -56,7 +56,7 @@ class OverridesProtocol(Protocol):
         """Return the proxies of the program's modes, innermost last."""
 
     def overriding(self, values: Sequence[Any]) -> bool:
-        """Implement ``torch.overrides.has_torch_function``."""
+        """Return whether a value has a ``__torch_function__`` to call (``torch.overrides.has_torch_function``)."""
 
 
 class TransformsProtocol(Protocol):

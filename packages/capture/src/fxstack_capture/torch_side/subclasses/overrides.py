@@ -91,7 +91,10 @@ class Overrides:
 
     @contextmanager
     def session(self, outer: Sequence[Any]) -> Iterator[None]:
-        """Run a trace. ``outer`` are the modes of the program, which the caller has suspended."""
+        """Let torch's C code reach the overrides during the context, a trace.
+
+        ``outer`` are the modes of the program, which the caller has suspended.
+        """
         enter = self._tracer.trace.objects.enter
         self.outer = tuple(
             enter(mode, Converted(pinned(position, str(position)), MODE_AT))
@@ -133,7 +136,7 @@ class Overrides:
         return any(_is_overriding(leaf) or wrappers.has_torch_function(leaf) for leaf in arguments)
 
     def overriding(self, values: Sequence[Any]) -> bool:
-        """Return whether torch would call the ``__torch_function__`` of a value (``torch.overrides.has_torch_function``)."""
+        """Return whether a value has a ``__torch_function__`` to call (``torch.overrides.has_torch_function``)."""
         if self.concern(None, tuple(values), {}):
             return True
         return not self.level and any(map(self._has_torch_function, values))
@@ -304,12 +307,12 @@ class Overrides:
             self.level = before
 
     def enter(self, region: object, level: Level) -> None:
-        """Note that the program enters a region in which ``level`` turns overrides off."""
+        """Note that the program enters ``region``, a ``with`` block of torch in which ``level`` turns overrides off."""
         self._regions[id(region)] = region, self.level
         self.level = max(self.level, level)
 
     def leave(self, region: object) -> None:
-        """Note that the program leaves the region."""
+        """Note that the program leaves ``region``, which ``enter`` noted."""
         if id(region) not in self._regions:
             raise graph_break("side-effect-call", "the end of a region that disables __torch_function__")
         _, self.level = self._regions.pop(id(region))

@@ -206,7 +206,7 @@ class _Walk:
         return None
 
     def _steps_over(self, step: Step) -> bool:
-        """Return whether ``step`` leaves the value unread. Update ``above`` and ``under`` for the next step."""
+        """Return whether ``step`` leaves the value unread. Update the state of the walk for the next step."""
         handler, operand = step
         if handler in _FORMATS:
             specs = _specs(step)
