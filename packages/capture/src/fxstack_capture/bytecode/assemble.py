@@ -58,7 +58,10 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class Protected:
-    """A range of the exception table: from ``first`` up to, not including, ``end`` (None: the end of the code)."""
+    """A range of the exception table: from ``first`` up to, not including, ``end`` (None: the end of the code).
+
+    An exception in the range continues at ``handler``.
+    """
 
     first: Op
     end: Op | None
@@ -71,7 +74,10 @@ class Protected:
 
 @dataclass(slots=True)
 class Body:
-    """The operations of a code object and its exception table."""
+    """The operations of a code object and its exception table.
+
+    ``protected`` are the ranges of the table, in any order: ``write`` sorts them.
+    """
 
     ops: list[Op]
     protected: list[Protected] = field(default_factory=list)

@@ -45,6 +45,7 @@ class FrameRunner(Interpreter, Protocol):
     """The part of the interpreter that frames and instruction handlers use."""
 
     handled: HandledException
+    """The exception that the program handles now, of the thread or of the running generator."""
 
     @property
     def trace(self) -> Trace:
@@ -192,7 +193,10 @@ class Frame:
         return self.modules
 
     def value_of(self, index: int) -> Any:
-        """Return the value of a local variable or cell, or NULL, for ``locals()``, ``super()`` and the rebuilding of generators."""
+        """Return the value of the variable or cell in slot ``index``, or NULL.
+
+        For ``locals()``, ``super()`` and the rebuilding of generators.
+        """
         value = self.fast[index]
         # Introspection must not see a deferred local. The slot keeps the wrapped value, so that later reads agree.
         if type(value) is DeferredLocal:

@@ -65,6 +65,7 @@ class Receiver:
     target: int
     depth: int
     is_with: bool
+    """Whether the block is a ``with`` block, whose ``__exit__`` may suppress the exception."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,7 @@ class Program:
     """The decoded form of a code object. It does not keep the code object alive."""
 
     steps: tuple[Step, ...]
+    """The operations of the code in order. ``Frame.pc`` is an index into them."""
     offsets: tuple[int, ...]
     """The bytecode offset where each step begins, prefixes included."""
     lines: tuple[int, ...]
@@ -97,6 +99,7 @@ class Program:
     cell_indices: frozenset[int]
     """The slots that hold cells."""
     signature: Signature
+    """The parameters, for binding the arguments of a call."""
     delegations: Mapping[int, int | None]
     """The indices of the steps that are the yield of a ``yield from``, each with the index of a step or None.
 
@@ -104,6 +107,7 @@ class Program:
     bytecode does this itself, and the value is None.
     """
     behaviour: Behaviour
+    """The behaviour of the version of Python whose instruction set decoded the code."""
     protects: bool
     """Whether any step has a handler."""
     receivers: Mapping[int, tuple[Receiver, ...]]
@@ -117,6 +121,7 @@ class Program:
     hidden: bool
     """Whether the function is a polyfill: Python code that replaces a C function and has no frame in tracebacks."""
     traceback_stub: TracebackStub
+    """Makes the traceback entries of the code: each names its file, function and a line."""
 
 
 class ProgramTable:

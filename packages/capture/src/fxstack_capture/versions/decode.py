@@ -34,6 +34,7 @@ class InstructionSet:
     throw_leaves_send: bool
     """Whether ``generator.throw`` itself leaves a ``yield from`` whose iterator has returned (Python 3.11)."""
     behaviour: Behaviour
+    """The other differences that programs can see."""
 
 
 def decode(code: CodeType, instruction_set: InstructionSet) -> Program:

@@ -24,7 +24,9 @@ class Instruction:
     indices: Mapping[int, int]
     """The index of the step at each offset."""
     opname: str
+    """The name without specialisation, for example ``LOAD_FAST``."""
     oparg: int
+    """The argument, with its EXTENDED_ARG prefixes."""
     start: int
     """The offset of the first EXTENDED_ARG, where jumps to the instruction lead."""
     offset: int
@@ -46,6 +48,7 @@ class Opcode:
     """One row of a version's table."""
 
     lower: Callable[[Instruction], Step]
+    """Makes the step, a handler and its operand, of an instruction with this opcode."""
     effect: Effect | None = None
     """What the operation pops and pushes if it does not jump; None for an operation that cannot end a graph."""
     leaves_jumping: int = 0

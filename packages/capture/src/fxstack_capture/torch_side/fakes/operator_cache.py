@@ -36,7 +36,7 @@ SYMBOLIC = object()
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """A new tensor with its own storage."""
+    """A new tensor with its own storage, of this size, stride, dtype and device."""
 
     size: tuple[int | torch.SymInt, ...]
     stride: tuple[int | torch.SymInt, ...]
@@ -67,7 +67,7 @@ Part = Fresh | View | Same
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """The result: one tensor, or a tuple or list of tensors."""
+    """How to make the result of an operator: one tensor, or a tuple or list of tensors, each by one of ``parts``."""
 
     parts: tuple[Part, ...]
     container: type | None

@@ -34,6 +34,7 @@ class Variable:
     """One piece of state: a getter, which returns a tuple of values, and a setter for the values."""
 
     read: Callable[[], tuple[Any, ...]]
+    """Returns the present values. ``write`` takes them, after ``fixed``, as positional arguments."""
     write: Callable[..., Any]
     fixed: tuple[Any, ...] = ()
     """The leading arguments of the setter, for example the device type of autocast."""
@@ -243,7 +244,10 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """A region that the trace has entered, with torch's state outside of the region and at its beginning."""
+    """A region that the trace has entered, with torch's state outside of the region and at its beginning.
+
+    ``guard`` is the real ``torch._C._InferenceMode`` that keeps the mode on in the trace.
+    """
 
     region: Region
     guard: Any

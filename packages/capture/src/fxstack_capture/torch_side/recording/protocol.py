@@ -156,12 +156,19 @@ class TracerProtocol(TorchSide, Protocol):
 
     trace: Trace
     builder: GraphBuilder
+    """The graph under construction."""
     mode: CaptureFakeMode
+    """The mode under which operators run on fakes."""
     faker: Faker
+    """Makes the fakes of real tensors."""
     symbols: Symbols
+    """The nodes of symbolic numbers."""
     state: StateLog
+    """Torch's global state when the trace began."""
     regions: Regions
+    """The open regions of inference mode."""
     notes: Annotations
+    """Writes the metadata of nodes."""
 
     # Properties accept the implementing classes. Attributes are writable and would require the protocols themselves.
     @property
@@ -193,6 +200,7 @@ class TracerProtocol(TorchSide, Protocol):
         """The storages of deep copies."""
 
     selection: Selection | None
+    """The policy of the selective checkpoint that is traced now, or None."""
     busy: bool
     """Whether the tracer itself calls torch, so that ``RecordingMode`` lets the call pass."""
     differentiated: bool
