@@ -22,7 +22,7 @@ class Layout:
     free: tuple[str, ...]
 
     def slot(self, name: str) -> int:
-        """Return the index of a variable in the fast locals."""
+        """Return the slot of the variable ``name`` in the "locals plus"."""
         return (*self.arguments, *self.local, *self.free).index(name)
 
 

@@ -393,7 +393,7 @@ class BytecodeInterpreter:
     # --- queries of other modules ----------------------------------------------------------------
 
     def current_frame(self) -> Frame:
-        """Return the innermost interpreted frame."""
+        """Return the innermost interpreted frame, for rules of functions that read the calling frame."""
         if self.frame is None:
             raise graph_break("tracing-error", "a frame was asked for outside of interpreted code")
         return self.frame

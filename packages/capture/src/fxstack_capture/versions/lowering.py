@@ -45,7 +45,7 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class Opcode:
-    """One row of a version's table."""
+    """One row of a version's table: how an opcode becomes a step, and its effect on the stack."""
 
     lower: Callable[[Instruction], Step]
     """Makes the step, a handler and its operand, of an instruction with this opcode."""

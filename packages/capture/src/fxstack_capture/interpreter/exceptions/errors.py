@@ -112,7 +112,7 @@ def _outside_name(match: re.Match[str]) -> str:
 
 
 def undefined_name(name: str) -> NameError:
-    """Return CPython's NameError for a global name that is not defined."""
+    """Return CPython's NameError for ``name``, which is neither a global nor a builtin."""
     return NameError(f"name '{name}' is not defined", name=name)
 
 

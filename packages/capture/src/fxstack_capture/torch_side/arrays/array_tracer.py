@@ -201,7 +201,7 @@ class ArrayTracer:
         )
 
     def _arrays(self, value: object) -> Iterator[Array]:
-        """Yield all arrays in the arguments of a call."""
+        """Yield the arrays in ``value``, an argument or a container of arguments, at any depth."""
         if type(value) is Array:
             yield value
         elif isinstance(value, (list, tuple)):

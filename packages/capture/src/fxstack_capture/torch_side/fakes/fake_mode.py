@@ -127,7 +127,7 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
         return result
 
     def _run(self, func: object, types: Sequence[type], args: object, kwargs: object) -> Any:
-        """Run an operator. Only predictable operators use recipes."""
+        """Return the result of an operator: from a recipe if the operator is predictable, else computed."""
         if self.in_kernel_invocation:
             return self._dispatch_in_torch(func, types, args, kwargs)
         if not is_predictable(func):

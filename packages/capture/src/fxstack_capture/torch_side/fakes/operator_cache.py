@@ -198,7 +198,7 @@ def _is_ordinary(result: FakeTensor) -> bool:
 
 
 class OperatorCache:
-    """Recipes by key. A full cache is emptied."""
+    """Recipes by key (``key_of``). A full cache is emptied."""
 
     def __init__(self) -> None:
         self._recipes: dict[tuple[Any, ...], Recipe] = {}
@@ -216,5 +216,5 @@ class OperatorCache:
 
 @cache
 def process_cache() -> OperatorCache:
-    """Return the cache that all traces of this process share."""
+    """Return the cache of recipes without symbols, which all traces of this process share."""
     return OperatorCache()

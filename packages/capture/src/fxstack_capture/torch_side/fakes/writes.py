@@ -109,7 +109,7 @@ def written_lists(fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> set[int
 
 
 class OperatorMode(TorchDispatchMode):
-    """A dispatch mode whose ``__torch_dispatch__`` torch does not wrap."""
+    """The base of the tracer's dispatch modes: torch does not wrap their ``__torch_dispatch__``."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

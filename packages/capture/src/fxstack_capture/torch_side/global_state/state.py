@@ -42,12 +42,12 @@ class Variable:
     """Whether operators of a graph depend on the state."""
 
     def redo(self, values: tuple[Any, ...]) -> Redo:
-        """Return the call that sets the variable to ``values``."""
+        """Return the call, a function and its arguments, that sets the variable to ``values``."""
         return self.write, (*self.fixed, *values)
 
 
 def _autocast_variables(device: str) -> tuple[Variable, ...]:
-    """Return the autocast switch and the autocast dtype of a device type."""
+    """Return the variables of a device type, such as ``cpu``: the autocast switch and the autocast dtype."""
     return (
         Variable(lambda: (torch.is_autocast_enabled(device),), torch.set_autocast_enabled, (device,)),
         Variable(lambda: (torch.get_autocast_dtype(device),), torch.set_autocast_dtype, (device,)),
@@ -67,7 +67,7 @@ ATTENTION_FLAGS: dict[str, Callable[[], bool]] = {
 
 
 def _attention_variable(name: str) -> Variable:
-    """Return the switch of an attention backend."""
+    """Return the variable of an implementation of attention (``ATTENTION_FLAGS``): whether torch may choose it."""
     getter = ATTENTION_FLAGS[name]
     return Variable(lambda: (getter(),), getattr(torch_compat.C, f"_set_sdp_use_{name}"))
 

@@ -33,11 +33,13 @@ class _Snapshot:
 
     effects: Effects = field(compare=False)
     written: tuple[Any, ...]
+    """The identity of the side effects so far (``Effects.identity``)."""
     draws: int
     """Number of random draws of the trace so far."""
     attributes: int
     """Number of attribute writes to tensors."""
     modes: tuple[Any, ...]
+    """Torch's global state (``state.present``)."""
 
 
 class Surroundings:
@@ -53,7 +55,7 @@ class Surroundings:
         self._held = self._reachable()
 
     def have_changed(self) -> bool:
-        """Return whether any part has changed since the snapshot."""
+        """Return whether the code that ran since the snapshot has changed any part of it."""
         # An object that ``roots`` no longer reach was found to be an outside object. ``_snapshot`` covers effects
         # on outside objects.
         if _snapshot(self._trace) != self._snapshot:

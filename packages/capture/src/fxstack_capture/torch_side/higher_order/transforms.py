@@ -182,7 +182,7 @@ class Transforms:
         return fake
 
     def suspended(self) -> AbstractContextManager[object]:
-        """Disable the layers for torch calls inside the context."""
+        """Disable the layers inside the context, where the tracer itself makes torch calls."""
         return temporarily_clear_interpreter_stack() if self.inside else nullcontext()
 
     # --- levels ----------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ class Transforms:
 
 
 def _fake_of_zeros(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a fake for zeros without memory."""
+    """Return a fake in place of torch's zeros without memory; any other tensor unchanged."""
     # The zeros are real tensors until an operator of the graph reads them, because torch views and compares
     # zeros without calling a mode.
     if isinstance(tensor, FakeTensor) or not tensor._is_zerotensor():

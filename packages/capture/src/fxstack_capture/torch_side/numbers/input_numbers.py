@@ -246,7 +246,7 @@ class InputNumbers:
         return self._functions[computed]
 
     def _symbol(self, value: float, source: Source) -> Any:
-        """Return the symbol of a source, made at its first use."""
+        """Return the symbol of ``source``, made at its first use with the present value ``value``."""
         if source not in self._symbols:
             whole = isinstance(value, int)
             self._trace.guard(source, WordIs() if whole else TypeIs(type(value)))

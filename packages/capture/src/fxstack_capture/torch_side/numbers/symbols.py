@@ -65,7 +65,7 @@ class Symbols:
         return all(any(symbol in source for source in sources) for symbol in expr.free_symbols)
 
     def is_after(self, symbol: sympy.Symbol, mark: fx.Node) -> bool:
-        """Return whether a node after ``mark`` computes ``symbol``."""
+        """Return whether a node after the node ``mark`` computes ``symbol``, for example inside of a nested graph."""
         node = self._nodes.get(symbol)
         return node is not None and mark < node
 
@@ -126,7 +126,7 @@ class Symbols:
         return node
 
     def _float_node(self, symbol: sympy.Symbol) -> fx.Node:
-        """Add the program's own operation, whose result is ``symbol``."""
+        """Add the node of the program's own float operation, whose result is ``symbol``, and return it."""
         computed = self._geometry.computed[symbol]
         operands = [self._operand(operand) for operand in computed.operands]
         node = self._graph.call_function(computed.operation.function, tuple(operands))

@@ -139,7 +139,7 @@ class Assumptions:
 
     @property
     def operators(self) -> int:
-        """Number of calls of operators in the graph so far."""
+        """Number of nodes of the graph so far that are no inputs and set no state of torch."""
         nodes = self._tracer.builder.graph.nodes
         return sum(node.op != "placeholder" and not sets_state(node) for node in nodes)
 

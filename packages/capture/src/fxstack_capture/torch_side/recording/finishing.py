@@ -144,7 +144,7 @@ def _move_up(first: fx.Node, start: fx.Node, order: dict[fx.Node, tuple[int, int
 
 
 def _bind_symbols(tracer: TracerProtocol) -> None:
-    """Make every symbol in the size of an input an input of the graph."""
+    """Make every symbol in the size of an input an input of the graph, when the graph is closed."""
     if not tracer.geometry.is_used:
         return
     tensors = [n.meta["val"] for n in tracer.builder.graph.nodes if n.op == "placeholder"]

@@ -107,7 +107,7 @@ class GraphBuilder:
         return node
 
     def placeholder(self, source: Source, value: object) -> fx.Node:
-        """Add an input of the graph after the last input."""
+        """Add a placeholder for the input ``source`` after the last one, and return it. ``value``: its fake or number."""
         with self.graph.inserting_after(self._last_placeholder):
             node = self.graph.placeholder(placeholder_name(source))
         # ``x[0]`` and ``x_0`` have the same name. fx takes the names of parameters from the targets.
@@ -164,7 +164,10 @@ class GraphBuilder:
         return nodes[::-1]
 
     def roll_back(self, mark: fx.Node) -> None:
-        """Remove all operators after ``mark``. Placeholders stay."""
+        """Remove all operators after ``mark``: those of a dry run, or those that moved to a nested graph.
+
+        Placeholders stay.
+        """
         removed = set(nodes := self.nodes_since(mark))
         for node in reversed(nodes):
             self.graph.erase_node(node)
@@ -322,7 +325,7 @@ class Target:
 
 
 def target_of(fn: Any, args: Args) -> Target:
-    """Return the target of the node for a call ``fn(*args)``."""
+    """Return the target of the node for a call ``fn(*args)``: a function, or a tensor method by name."""
     kind = type(fn)
     if kind is MethodType and isinstance(fn.__self__, torch.Tensor):
         return _method(fn.__func__.__name__, (fn.__self__, *args))

@@ -34,7 +34,7 @@ class Annotations:
 
     @contextmanager
     def checkpoint(self, tag: str) -> Iterator[None]:
-        """Tag every node that is added inside the context."""
+        """Tag every node that is added inside the context, the trace of a checkpointed function."""
         before = self._checkpoint
         self._entered += 1
         self._checkpoint = self._entered, tag

@@ -217,7 +217,7 @@ class TracerProtocol(TorchSide, Protocol):
         """Run ``fn`` on fakes and add a node. A result of known plain data needs no node."""
 
     def call_plainly(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-        """Run a call that no ``__torch_function__`` of the program handles."""
+        """Run a call of torch that no ``__torch_function__`` of the program handles: by a rule, or as one node."""
 
     def original_of(self, tensor: torch.Tensor) -> tuple[torch.Tensor | None, Source | None]:
         """Return the real tensor of a fake and its source, or two ``None`` for a tensor made in the trace."""
@@ -226,7 +226,7 @@ class TracerProtocol(TorchSide, Protocol):
         """Return the attributes that the program has assigned to a fake, by name."""
 
     def annotate(self, node: torch.fx.Node) -> None:
-        """Add the location in the program to the metadata of a node."""
+        """Add the program's current location and modules to the metadata of a new node."""
 
     def note_entered(self, tensor: torch.Tensor, entered: torch.Tensor) -> None:
         """Put ``entered`` in place of the fake ``tensor`` in ``inputs``: the program has given it other memory."""
@@ -235,10 +235,10 @@ class TracerProtocol(TorchSide, Protocol):
         """Return (fake, real tensor, source) of every input tensor."""
 
     def guard_offsets(self) -> None:
-        """Guard the storage offsets of all inputs, including later inputs."""
+        """Guard the storage offsets of all inputs, also of later ones: a result may depend on them (``data_ptr``)."""
 
     def guard_offset(self, real: torch.Tensor, source: Source) -> None:
-        """Guard the storage offset of this input."""
+        """Guard the storage offset of the input ``real``, unless it is symbolic."""
 
     def record_effect(self, fn: Callable[..., Any], args: Args) -> None:
         """Add a node for a call that has already run and that returns nothing."""

@@ -193,14 +193,14 @@ class TorchTracer:
         return self.numbers.place_of(number)
 
     def guard_offsets(self) -> None:
-        """Guard the storage offsets of all inputs, including later inputs."""
+        """Guard the storage offsets of all inputs, also of later ones: a result may depend on them (``data_ptr``)."""
         if not self._offsets_guarded:
             self._offsets_guarded = True
             for _, real, source in self.inputs():
                 self.guard_offset(real, source)
 
     def guard_offset(self, real: torch.Tensor, source: Source) -> None:
-        """Guard the storage offset of this input."""
+        """Guard the storage offset of the input ``real``, unless it is symbolic."""
         offset = real.storage_offset()
         self.history.observe(offset_of(source), offset)
         if self.geometry.is_symbolic(StorageOffset(source)):
@@ -256,7 +256,7 @@ class TorchTracer:
         return self.call_plainly(fn, args, kwargs)
 
     def call_plainly(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-        """Run a call that no ``__torch_function__`` of the program handles."""
+        """Run a call of torch that no ``__torch_function__`` of the program handles: by a rule, or as one node."""
         if self.overriding and fn in self.overriding:
             return self.overriding[fn](*args, **kwargs)
         rule, function, arguments = rules.rule_of_call(fn, args)
@@ -368,7 +368,7 @@ class TorchTracer:
         self.annotate(self.builder.add("call_function", fn, args, {}))
 
     def annotate(self, node: torch.fx.Node) -> None:
-        """Add the location in the program to the metadata of a node."""
+        """Add the program's current location and modules to the metadata of a new node."""
         interp = self.trace.interp
         self.steps[node] = interp.root_step
         self.notes.annotate(node, interp.user_stack(), interp.module_stack())

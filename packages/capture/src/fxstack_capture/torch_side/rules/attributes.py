@@ -58,7 +58,7 @@ def load(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> Any:
 
 
 def _plain(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> Any:
-    """Load an attribute without calling any ``__torch_function__``."""
+    """Return an attribute of a tensor, without a call of any ``__torch_function__``."""
     special = _LOADERS.get(name)
     if special is not None:
         return special(tracer, tensor)

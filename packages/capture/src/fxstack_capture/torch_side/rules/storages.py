@@ -60,7 +60,7 @@ class Storages:
         return self._tensors.get(storage._cdata)
 
     def load(self, storage: torch.UntypedStorage, name: str) -> Any:
-        """Load an attribute of a storage of the trace."""
+        """Return an attribute of a storage of the trace. Break the graph for all but device, size and address."""
         if name == "device":
             return self._tensors[storage._cdata].device
         if name in ("nbytes", "size", "__len__"):
@@ -112,7 +112,7 @@ def address(storage: torch.UntypedStorage) -> int:
 def _method(
     apply: Callable[[TracerProtocol, Any], Any],
 ) -> Callable[[TracerProtocol, Any, Args, Kwargs], Any]:
-    """Return the rule of a method without arguments."""
+    """Return the rule of a method without arguments: ``apply`` of the tracer and the receiver."""
 
     def rule(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
         """Apply the rule to the receiver. Break the graph for arguments, which no rule supports."""

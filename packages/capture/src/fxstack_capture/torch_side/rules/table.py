@@ -72,7 +72,7 @@ def set_state(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs
 
 @calls_program
 def deeper_autocast(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Increment the nesting of autocast. No operator reads the nesting."""
+    """Apply the rule for ``autocast_increment_nesting``: count in the trace, without a node."""
     # ``state_delta`` increments the nesting for the replacement code. A node would increment the nesting
     # twice.
     tracer.state.nesting += 1
@@ -81,7 +81,7 @@ def deeper_autocast(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, 
 
 @calls_program
 def shallower_autocast(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Decrement the nesting of autocast. No operator reads the nesting."""
+    """Apply the rule for ``autocast_decrement_nesting``: count in the trace, without a node."""
     tracer.state.nesting -= 1
     return fn(*args, **kwargs)
 
@@ -258,7 +258,7 @@ def iterate(tracer: TracerProtocol, _fn: Any, args: Args, _kwargs: Kwargs) -> An
 
 
 def length(tracer: TracerProtocol, _fn: Any, args: Args, _kwargs: Kwargs) -> Any:
-    """Return the first size. Raise torch's TypeError for a 0-d tensor."""
+    """Apply the rule for ``len(tensor)``: return the first size. Raise torch's TypeError for a 0-d tensor."""
     tensor = args[0]
     if tensor.dim() == 0:
         raise TypeError("len() of a 0-d tensor")

@@ -162,7 +162,7 @@ def become(tensor: torch.Tensor, cls: type) -> None:
 
 
 def hide(fake: FakeTensor) -> None:
-    """Change the class of a fake back to ``FakeTensor``."""
+    """Change the class of a fake back to ``FakeTensor``, when the trace ends."""
     _set_class(fake, FakeTensor)
 
 

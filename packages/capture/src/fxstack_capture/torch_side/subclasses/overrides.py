@@ -84,7 +84,7 @@ class Overrides:
     # --- fakes -------------------------------------------------------------------------------
 
     def show(self, fake: FakeTensor, cls: type) -> None:
-        """Change the class of a fake to a user's class."""
+        """Let torch and the program see the fake of an input as an instance of the user's class ``cls``."""
         self._tracer.trace.objects.classes.lookup(cls, "__torch_function__")  # records a guard
         fake_classes.show(fake, cls)
         self._shown.append(fake)
@@ -196,7 +196,7 @@ class Overrides:
             self._change_disguised(before)
 
     def _change_disguised(self, disguised: list[tuple[torch.Tensor, type]]) -> None:
-        """Disguise these wrappers and no others."""
+        """Disguise the wrappers ``disguised``, given with their classes, and no others."""
         for value, cls in self._disguised:
             fake_classes.become(value, cls)
         for value, cls in disguised:
@@ -231,7 +231,7 @@ class Overrides:
         raise graph_break("unsupported-call", f"{func}, which no argument implements,")
 
     def _kinds(self, func: object, kinds: Sequence[type], args: Args) -> tuple[type, ...]:
-        """Return the classes that torch reports to ``__torch_function__``."""
+        """Return the classes that the program's ``__torch_function__`` gets as ``types``."""
         # A reflected operator, and an attribute access, report the classes of plain tensors, too.
         if type(func) is FunctionType and func.__code__ is _REFLECTED:
             return tuple(self._class(arg) for arg in self._overloaded_args(args))
@@ -320,7 +320,7 @@ class Overrides:
     def default(
         self, cls: type, func: Any, types: Sequence[type], args: Args = (), kwargs: Any = None
     ) -> Any:
-        """Implement ``torch.Tensor.__torch_function__``."""
+        """Return the result of ``torch.Tensor.__torch_function__``, which users' methods call through ``super()``."""
         if not all(issubclass(cls, kind) for kind in types):
             return NotImplemented
         with self.at(Level.CLASSES_OFF):
@@ -330,7 +330,7 @@ class Overrides:
             return self.convert_result(result, cls)
 
     def convert_result(self, result: object, cls: type) -> Any:
-        """Implement ``torch._tensor._convert``."""
+        """Return ``result`` with its tensors converted to ``cls``, as ``torch._tensor._convert`` does."""
         if cls is torch.Tensor:
             return result
         if isinstance(result, torch.Tensor):

@@ -132,7 +132,7 @@ _as_plain = torch_compat.TensorBase.as_subclass
 
 
 class Level(IntEnum):
-    """The ``__torch_function__`` methods that the program has turned off."""
+    """Which ``__torch_function__`` methods are on: all, those of modes, or none."""
 
     ALL_ON = 0
     CLASSES_OFF = 1
