@@ -1,4 +1,4 @@
-"""Raise, catch and handle exceptions, and ``except*``: split and combine exception groups as CPython's ``exceptions.c``."""
+"""Raise, catch and handle exceptions. ``except*`` splits and combines groups as CPython's ``exceptions.c``."""
 
 from __future__ import annotations
 

@@ -270,8 +270,8 @@ class ArrayTracer:
     def _result(self, fn: Callable[..., Any], expected: Any, result: Any, arrays: list[Array]) -> Any:
         """Return the array or plain value that the program gets.
 
-        ``expected`` is NumPy's result of the dry run, ``result`` the result of ``torch._numpy``. Break the graph if their
-        kinds or plain values differ.
+        ``expected`` is NumPy's result of the dry run, ``result`` the result of ``torch._numpy``. Break the graph if
+        their kinds or plain values differ.
         """
         for array in arrays:
             if expected is array.example:

@@ -228,7 +228,7 @@ def operands(fn: Callable[..., Any], args: Args) -> tuple[Any, ...]:
 
 
 def _index(value: object) -> Any:
-    """Return an index with plain numbers in place of its integers, also in slices."""
+    """Return an index with plain numbers in place of integer ``Scalar`` objects, also in slices."""
     if type(value) is Scalar and isinstance(value.example, np.integer):
         return value.item()
     return _rebuild(value, _index)

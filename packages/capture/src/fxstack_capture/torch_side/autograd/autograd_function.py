@@ -248,7 +248,7 @@ Replaced = Mapping[int, Pair]
 
 
 def find_outside_tensors(tracer: TracerProtocol, mark: fx.Node, inputs: Sequence[object]) -> list[Pair]:
-    """Return the tensors from outside, with their fakes, that the nodes after ``mark`` use and that are no ``inputs``."""
+    """Return the outside tensors, with their fakes, that nodes after ``mark`` use and that are not in ``inputs``."""
     input_nodes = {tracer.builder.node_of(x) for x in tree_leaves(inputs) if isinstance(x, torch.Tensor)}
     since = reversed(tracer.builder.nodes_since(mark))
     nodes = dict.fromkeys(used for node in since for used in node.all_input_nodes)

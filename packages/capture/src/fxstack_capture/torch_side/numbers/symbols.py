@@ -108,7 +108,7 @@ class Symbols:
         return self._compute(expr, value) if node is None else node
 
     def _compute(self, expr: sympy.Basic, value: object) -> fx.Node:
-        """Add nodes that compute ``expr``, and return the last. ``value`` is the symbolic number of ``expr``, if any."""
+        """Add nodes that compute ``expr``, and return the last. ``value``: the symbolic number of ``expr``, if any."""
         graph = self._graph
         tracer = fx.proxy.GraphAppendingTracer(graph)
         names = sorted(expr.free_symbols, key=str)

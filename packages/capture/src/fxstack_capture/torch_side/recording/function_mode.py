@@ -41,7 +41,7 @@ class RecordingMode(TorchFunctionMode):
         return tracer.call(func, args, kwargs)
 
     def _number(self, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-        """Record the conversion of a tensor to a number that depends on data. Break the graph: C code needs the value."""
+        """Record the conversion of a tensor to a number by C code. Break the graph if the number depends on data."""
         try:
             return self._tracer.record(func, args, kwargs)
         except GraphBreak as reason:

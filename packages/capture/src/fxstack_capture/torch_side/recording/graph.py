@@ -107,7 +107,7 @@ class GraphBuilder:
         return node
 
     def placeholder(self, source: Source, value: object) -> fx.Node:
-        """Add a placeholder for the input ``source`` after the last one, and return it. ``value``: its fake or number."""
+        """Add a placeholder for the input ``source`` after the last one, and return it. ``value``: fake or number."""
         with self.graph.inserting_after(self._last_placeholder):
             node = self.graph.placeholder(placeholder_name(source))
         # ``x[0]`` and ``x_0`` have the same name. fx takes the names of parameters from the targets.

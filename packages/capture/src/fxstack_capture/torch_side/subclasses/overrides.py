@@ -74,7 +74,7 @@ class Overrides:
         """Wrappers that temporarily have a class whose ``__torch_function__`` calls the tracer."""
         self._regions: dict[int, tuple[object, Level]] = {}
         self._plain_tensors: dict[int, tuple[torch.Tensor, _Finish]] = {}
-        """By id of a tensor of a user's class: the plain tensor, and the function that makes the former of the latter."""
+        """By id of a tensor of a user's class: a plain tensor, and the function that gives the plain one the class."""
 
     @property
     def has_classes(self) -> bool:
