@@ -16,7 +16,10 @@ def argument_names(code: CodeType) -> tuple[str, ...]:
 
 
 def with_positional_arguments(code: CodeType) -> CodeType:
-    """Return ``code`` with all arguments positional, to start a frame again with the arguments that it has bound."""
+    """Return ``code`` with all arguments positional, so that a call with the bound arguments starts its frame again.
+
+    The replacement code runs it to fall back to plain Python.
+    """
     return code.replace(
         co_argcount=len(argument_names(code)),
         co_posonlyargcount=0,

@@ -33,9 +33,10 @@ _PAIRS = {
 
 @dataclass(slots=True, eq=False)
 class Op:
-    """One operation. ``target`` is the operation to which a jump leads.
+    """One operation: the instruction ``name`` with the argument ``arg``.
 
-    ``offset`` is the offset of its first EXTENDED_ARG in the code that it was read from; -1 for a new operation.
+    ``target`` is the operation to which a jump leads, and None for other operations. ``offset`` is
+    the byte offset, of its first EXTENDED_ARG, in the code that it was read from; -1 for a new operation.
     """
 
     name: str
@@ -57,7 +58,10 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class Protected:
-    """A range of the exception table: from ``first`` up to, not including, ``end`` (None: the end of the code)."""
+    """A range of the exception table: from ``first`` up to, not including, ``end`` (None: the end of the code).
+
+    An exception in the range continues at ``handler``.
+    """
 
     first: Op
     end: Op | None
@@ -70,18 +74,21 @@ class Protected:
 
 @dataclass(slots=True)
 class Body:
-    """The operations of a code object and its exception table."""
+    """The operations of a code object and its exception table.
+
+    ``protected`` are the ranges of the table, in any order: ``write`` sorts them.
+    """
 
     ops: list[Op]
     protected: list[Protected] = field(default_factory=list)
 
     @property
     def start(self) -> int:
-        """Index of the RESUME: before it, CPython's compiler creates cells and generators."""
+        """Index in ``ops`` of the first RESUME. The operations before it create cells and generators."""
         return next(i for i, op in enumerate(self.ops) if Kind.STARTS in op.kind)
 
     def at(self, offset: int) -> int:
-        """Return the index of the operation that was read from byte ``offset``. Raises LookupError if there is none."""
+        """Return the index in ``ops`` of the operation read from byte ``offset``. Raises LookupError for none."""
         for index, op in enumerate(self.ops):
             if op.offset == offset:
                 return index
@@ -92,7 +99,7 @@ class Body:
 
 
 def read(code: CodeType) -> Body:
-    """Return the operations and protected ranges of a code object."""
+    """Return the operations and protected ranges of a user's code object, to change them and ``write`` them again."""
     positions = list(code.co_positions())
     ops: list[Op] = []
     by_offset: dict[int, Op] = {}
@@ -124,7 +131,10 @@ def read(code: CodeType) -> Body:
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """The byte strings of a code object. ``origin`` maps its offsets to offsets in the code that was read."""
+    """The byte strings of a written code object.
+
+    ``origin`` maps the offset of each operation to its offset in the code that was read.
+    """
 
     code: bytes
     linetable: bytes
@@ -157,7 +167,7 @@ def write(body: Body, first_line: int) -> Assembled:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """The start and the size of each operation. A jump may be larger than its distance requires."""
+    """The start and the size in bytes of each operation. A jump may be larger than its distance requires."""
 
     offsets: dict[Op, int]
     sizes: dict[Op, int]
@@ -170,7 +180,7 @@ def _size(op: Op, arg: int) -> int:
 
 
 def _layout(ops: list[Op]) -> _Layout:
-    """Enlarge jumps until every distance fits: a larger jump moves the operations behind it."""
+    """Return the layout of ``ops``. Jumps grow until every distance fits, which moves the operations behind them."""
     sizes = {op: _size(op, 0 if op.target else op.arg) for op in ops}
     while True:
         layout = _Layout(dict(zip(ops, accumulate(sizes.values(), initial=0), strict=False)), sizes)
@@ -182,7 +192,7 @@ def _layout(ops: list[Op]) -> _Layout:
 
 
 def _encoded_arg(op: Op, layout: _Layout) -> int:
-    """Return the argument, or the jump distance for the present layout.
+    """Return the argument of ``op``, or for a jump its distance in code units (two bytes) in ``layout``.
 
     Raises ValueError if a jump leads in the direction that its instruction cannot jump.
     """
@@ -218,13 +228,16 @@ def _signed_varint(value: int) -> bytes:
 
 
 def linetable_of(code: CodeType, first_line: int) -> bytes:
-    """Return the location table of ``code`` for a code object whose first line is ``first_line``."""
+    """Return the location table of ``code``, encoded relative to ``first_line``.
+
+    Replacement code needs it, because its first line becomes the first line of the user's code.
+    """
     runs = ((sum(1 for _ in run), position) for position, run in groupby(code.co_positions()))
     return _linetable(runs, first_line)
 
 
 def _linetable(runs: Iterable[tuple[int, Position]], first_line: int) -> bytes:
-    """Encode the positions of all instructions. ``runs`` are numbers of code units with one position."""
+    """Return the location table. ``runs``: pairs of a number of code units and their common position."""
     out = bytearray()
     previous = first_line
     for remaining, (line, end_line, column, end_column) in runs:

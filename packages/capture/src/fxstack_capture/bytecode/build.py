@@ -8,11 +8,11 @@ from functools import partial
 from fxstack_capture.bytecode.assemble import Op
 
 NULL_AFTER = "CALL_KW" in dis.opmap
-"""Since 3.13 the NULL of a call lies above the callable, before that below."""
+"""Whether the NULL of a call lies above the callable (from Python 3.13 on) and not below."""
 
 NULL_IN_WITH = "LOAD_SPECIAL" in dis.opmap
-"""Since 3.14, ``with`` keeps a NULL above ``__exit__``, a call with ``*args`` has a NULL for missing keyword arguments, and
-``pop`` accepts a NULL."""
+"""Whether Python is 3.14 or later: ``with`` keeps a NULL above ``__exit__``, a call with ``*args`` has a NULL for
+missing keyword arguments, and ``pop`` accepts a NULL."""
 
 THROW_LEAVES_SEND = "CLEANUP_THROW" not in dis.opmap
 """Whether ``generator.throw`` itself finds the SEND before a ``yield`` and makes its jump (Python 3.11)."""
@@ -48,18 +48,21 @@ end_handling = partial(Op, "POP_EXCEPT")
 
 
 def take(slot: int) -> list[Op]:
-    """Push the variable in ``slot`` and delete the variable, so that it does not keep its value alive."""
+    """Return operations that push the variable in ``slot`` and unbind it, so that it does not keep its value alive."""
     return [Op("LOAD_FAST", slot), Op("DELETE_FAST", slot)]
 
 
 def call(function: list[Op], arguments: list[Op], count: int, offset: int = -1) -> list[Op]:
-    """Call ``function`` with ``count`` positional ``arguments``. ``offset``: see ``Op``, for the call itself."""
+    """Return operations that call a function with ``count`` positional arguments.
+
+    ``function`` and ``arguments`` push the values. ``offset``: ``Op.offset`` of the call itself.
+    """
     begin = [*function, null()] if NULL_AFTER else [null(), *function]
     return [*begin, *arguments, *_call(count, offset)]
 
 
 def call_with_top(function: Op) -> list[Op]:
-    """Call ``function`` with the value on top of the stack."""
+    """Return operations that replace the top of the stack by ``function(top)``. ``function`` pushes the function."""
     swapped = [function, swap(2)]
     begin = [*swapped, null(), swap(2)] if NULL_AFTER else [null(), swap(2), *swapped]
     return [*begin, *_call(1)]

@@ -24,7 +24,7 @@ class Region:
     lasti: bool
 
     def encoded(self) -> bytes:
-        """Return the entry of the table. Bit 7 marks its first byte."""
+        """Return the bytes of this entry in ``co_exceptiontable``. Bit 7 marks the first byte."""
         numbers = (self.start // 2, (self.end - self.start) // 2, self.target // 2)
         entry = b"".join(map(_encoded_varint, (*numbers, self.depth << 1 | self.lasti)))
         return bytes((entry[0] | 128,)) + entry[1:]
@@ -36,7 +36,7 @@ def exception_regions(code: CodeType) -> tuple[Region, ...]:
 
 
 def _regions(table: Iterator[int]) -> Iterator[Region]:
-    """Yield the entries of an exception table."""
+    """Yield the entries of an exception table, whose remaining bytes ``table`` yields."""
     for first in table:
         start = _varint(first, table) * 2
         length = _varint(next(table), table) * 2

@@ -1,4 +1,4 @@
-"""Control flow and liveness of variables. Resume functions get only the variables that the rest of the code may read."""
+"""Control flow and liveness of variables. Resume functions get only the variables that later code may read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BINDS = opcodes_of(Kind.BINDS_LOCAL)
 
 
 def successors(body: Body) -> list[list[int]]:
-    """Return for each operation the indices of the operations that may follow, exception handlers included."""
+    """Return for each operation of ``body.ops`` the indices of the operations that may follow, handlers included."""
     index = {op: i for i, op in enumerate(body.ops)}
     following: list[list[int]] = []
     for i, op in enumerate(body.ops):
@@ -36,14 +36,14 @@ def successors(body: Body) -> list[list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A body, and the local slots that are live before each operation: they may be read before they are bound."""
+    """A body, and the slots that are live before each operation: later code may read them before it binds them."""
 
     body: Body
     live: dict[Op, int]
     """Bit sets of slots."""
 
     def live_before(self, op: Op) -> frozenset[int]:
-        """Return the slots whose values the instruction or a later instruction reads."""
+        """Return the slots that ``op`` or a later operation may read. Resume functions get these variables."""
         bits = self.live[op]
         return frozenset(slot for slot in range(bits.bit_length()) if bits >> slot & 1)
 
@@ -75,14 +75,14 @@ def flow_of(body: Body, user: CodeType) -> Flow:
 
 
 def _read_by_calls(user: CodeType) -> int:
-    """Return the slots that a call may read, as a bit set."""
+    """Return the slots that calls in ``user`` read, as a bit set: all for ``locals()``, the first for ``super()``."""
     if not FRAME_READERS.isdisjoint(user.co_names):
         return int((1 << user.co_nlocals) - 1)
     return int("super" in user.co_names and user.co_argcount > 0)
 
 
 def handler_of(body: Body, op: Op) -> int | None:
-    """Return the index in ``body.protected`` of the range that covers ``op``, or None."""
+    """Return the index in ``body.protected`` of the range that protects ``op``, or None."""
     index = {o: i for i, o in enumerate(body.ops)}
     where = index[op]
     for number, entry in enumerate(body.protected):

@@ -22,12 +22,12 @@ class Layout:
     free: tuple[str, ...]
 
     def slot(self, name: str) -> int:
-        """Return the index of a variable in the fast locals."""
+        """Return the slot of the variable ``name`` in the "locals plus"."""
         return (*self.arguments, *self.local, *self.free).index(name)
 
 
 def uses_cell(op: Op) -> bool:
-    """Return whether the argument of ``op`` is the slot of a variable that inner functions share."""
+    """Return whether the argument of ``op`` is the slot of a cell or free variable."""
     return op.name in _CELL_OPS
 
 
@@ -40,7 +40,7 @@ def move(body: Body, names: tuple[str, ...], layout: Layout) -> None:
 
 
 def prologue(layout: Layout, *, is_generator: bool = False) -> list[Op]:
-    """Return the operations that every function starts with."""
+    """Return the operations with which a function of this layout starts: free variables, generator, RESUME."""
     copy = [Op("COPY_FREE_VARS", len(layout.free))] if layout.free else []
     generator = [Op("RETURN_GENERATOR"), Op("POP_TOP")] if is_generator else []
     return [*copy, *generator, Op("RESUME", 0)]

@@ -33,12 +33,12 @@ def units(code: CodeType) -> Iterator[tuple[int, int, int, str, int]]:
 
 
 def caches_of(opcode: int) -> int:
-    """Return the number of inline cache units that follow an operation."""
+    """Return the number of inline cache units (two bytes each) after an instruction with this opcode."""
     return _CACHES[opcode]
 
 
 def _cache_table() -> list[int]:
-    """Return the number of inline cache entries of each opcode."""
+    """Return the number of inline cache units by opcode, for ``caches_of``."""
     table = vars(dis)["_inline_cache_entries"]
     if isinstance(table, dict):  # 3.13 keys it by name
         return [table.get(name, 0) for name in dis.opname[:256]]
@@ -49,7 +49,7 @@ _CACHES = _cache_table()
 
 
 def slot_names(code: CodeType) -> tuple[str, ...]:
-    """Return the names of the "locals plus" slots. An argument that is also a cell has one slot."""
+    """Return the names of locals, cells and free variables by slot. An argument that is also a cell has one slot."""
     variables = set(code.co_varnames)
     cells = tuple(name for name in code.co_cellvars if name not in variables)
     return code.co_varnames + cells + code.co_freevars

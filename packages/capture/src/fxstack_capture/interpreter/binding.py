@@ -18,7 +18,10 @@ from fxstack_capture.callers import calls_program
 
 
 class Signature:
-    """The parameters of a code object. ``plain``: all of them are positional, without ``*args`` and ``**kwargs``."""
+    """The parameters of a code object, which bind the arguments of each call of its functions.
+
+    ``plain``: all parameters are positional, without ``*args`` and ``**kwargs``.
+    """
 
     __slots__ = ("_padding", "_stub", "argcount", "flags", "parameters", "plain", "template")
 
@@ -40,7 +43,7 @@ class Signature:
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
     ) -> list[Any]:
-        """Return the initial local slots. Raises the TypeError that CPython raises.
+        """Return the initial local slots (``Frame.fast``) of a call. Raises CPython's TypeError for wrong arguments.
 
         ``parts``: the function's qualified name, defaults and keyword defaults.
         """
@@ -56,9 +59,9 @@ class Signature:
         return [*stub(*args, **kwargs), *self._padding]
 
     def _make_stub(self) -> CodeType:
-        """Return the code of a C-bindable stub: a function with the same parameters, whose body returns them.
+        """Return the code of a stub: a function with the same parameters, whose body returns them as a list.
 
-        Binding a call to the stub raises CPython's own errors for wrong arguments.
+        ``bind`` calls the stub, so CPython binds the arguments and raises its own errors for wrong ones.
         """
         names, posonly, kwonly, name = self.template
         # The parameters have neutral names, because names such as ``.0`` are no valid source. ``replace``

@@ -33,9 +33,10 @@ _UNKNOWN = object()
 
 
 def truth_of_check(frame: Frame, value: object, step: int) -> bool:
-    """Return the truth of ``value``, which is on top of the stack of ``frame`` when ``step`` begins.
+    """Return the truth of ``value``, for the steps that jump on a condition or negate it, and for ``bool(x)``.
 
-    If ``value`` is a tensor, and one truth only leads to a ``raise``, the trace assumes the opposite.
+    ``value`` is on top of the stack when the step with index ``step`` begins. If ``value`` is a tensor, and only
+    one truth leads to a ``raise``, the trace assumes the other truth.
 
     Raises:
         GraphBreak: the graph computes the value, and the program continues for both truths.
@@ -52,7 +53,10 @@ def truth_of_check(frame: Frame, value: object, step: int) -> bool:
 
 
 def _only_raises(frame: Frame | None, step: int, *, value: Any) -> bool:
-    """Return whether execution from ``step`` on, with ``value`` on top of the stack, reaches a ``raise``."""
+    """Return whether execution from the step with index ``step`` on must reach a ``raise``.
+
+    ``value`` (True or False) is then on top of the stack.
+    """
     while frame is not None and step < len(frame.program.steps):
         path = _Path(frame.code, frame.program.offsets[step], value)
         if path.follow():
@@ -76,7 +80,7 @@ def _goes_to_caller(frame: Frame) -> bool:
 
 
 class _Path:
-    """The instructions of one code object that run if ``value`` is on top of the stack.
+    """The instructions from ``offset`` on that run if ``value`` is on top of the stack there.
 
     ``stack`` has the known values on top of the stack; ``variables`` the known local variables. ``result`` is
     the value that the code returns or yields, if it is known.
@@ -90,9 +94,9 @@ class _Path:
         self.result: object = _UNKNOWN
 
     def follow(self) -> bool:
-        """Return whether the path reaches a ``raise`` without another fork.
+        """Return whether the path reaches a ``raise`` without a branch on an unknown value.
 
-        No handler but that of the beginning may receive the exception.
+        The handler of the exception must be the handler of the first instruction, or none if that has none.
         """
         instructions = _from(self.code, self.offset)
         for _ in range(_MOST_INSTRUCTIONS):
@@ -118,7 +122,7 @@ class _Path:
         return False
 
     def _jump(self, instruction: dis.Instruction) -> Any:
-        """Return the offset of the next instruction; None if the jump is not taken."""
+        """Return the bytecode offset to which a jump leads; None if it does not jump; ``_UNKNOWN`` ends the path."""
         kind = kind_of(instruction.opname)
         if Kind.JUMPS in kind:
             return instruction.argval if instruction.argval > instruction.offset else _UNKNOWN
@@ -131,9 +135,9 @@ class _Path:
         return instruction.argval if taken else None
 
     def _run(self, instruction: dis.Instruction, kind: Kind) -> None:
-        """Simulate one instruction on the abstract stack.
+        """Simulate one instruction on ``stack`` and ``variables``.
 
-        An instruction of any other kind makes the whole stack unknown.
+        An instruction without a rule here empties ``stack``, so every value below becomes unknown.
         """
         if Kind.INERT in kind:
             return
@@ -154,12 +158,12 @@ class _Path:
             self.stack.clear()
 
     def _pop(self) -> object:
-        """Pop the abstract stack. A value that was pushed before the path began is unknown."""
+        """Pop ``stack``. The result is ``_UNKNOWN`` for a value that was pushed before the path began."""
         return self.stack.pop() if self.stack else _UNKNOWN
 
 
 def _copies_before(code: CodeType, offset: int) -> bool:
-    """Return whether the value on top of the stack at ``offset`` is a copy of the value below: ``ok = a and b``."""
+    """Return whether the two top values at ``offset`` are the same value, copied as in ``ok = a and b``."""
     earlier = [(kind_of(i.opname), i.arg) for i in dis.get_instructions(code) if i.offset < offset]
     before = [step for step in earlier if Kind.INERT not in step[0]]
     return before[-1:] == [(Kind.COPIES, 1)]
@@ -171,6 +175,6 @@ def _from(code: CodeType, offset: int) -> Iterator[dis.Instruction]:
 
 
 def _handler_at(code: CodeType, offset: int) -> int | None:
-    """Return the offset of the handler in ``code`` of an exception that is raised at ``offset``."""
+    """Return the bytecode offset of the handler for an exception raised at ``offset``, or None."""
     regions = (region for region in exception_regions(code) if region.start <= offset < region.end)
     return next((region.target for region in regions), None)

@@ -28,7 +28,7 @@ def build_class(interp: BytecodeInterpreter, args: tuple[Any, ...], kwargs: dict
 
 
 def _check_arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the arguments of ``__build_class__``. Raise CPython's TypeError for missing or wrong arguments."""
+    """Return ``args`` unchanged if they are valid. Raise CPython's TypeError for missing or wrong arguments."""
     if len(args) < 2:
         raise TypeError("__build_class__: not enough arguments")
     if not isinstance(args[0], FunctionType):
@@ -39,7 +39,7 @@ def _check_arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _resolve_bases(interp: BytecodeInterpreter, bases: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Replace each base that is not a class by the result of its ``__mro_entries__``."""
+    """Return ``bases``, with each base that is not a class replaced by the result of its ``__mro_entries__``."""
     resolved: list[Any] = []
     for base in bases:
         if isinstance(base, type):
@@ -59,7 +59,7 @@ def _resolve_bases(interp: BytecodeInterpreter, bases: tuple[Any, ...]) -> tuple
 
 
 def _metaclass(requested: object, bases: tuple[Any, ...]) -> Any:
-    """Return the most derived metaclass. A metaclass that is not a class is returned unchanged."""
+    """Return the most derived of ``requested`` and the bases' metaclasses. ``requested`` stays if it is no class."""
     if requested is None:
         requested = type(bases[0]) if bases else type
     if not isinstance(requested, type):
@@ -84,7 +84,10 @@ def _prepare(
     header: tuple[str, tuple[Any, ...]],
     keywords: dict[str, Any],
 ) -> Any:
-    """Return the namespace of the class body, from the metaclass's ``__prepare__``."""
+    """Return the namespace of the class body: the result of ``metaclass.__prepare__``, or a new dict.
+
+    ``header``: the name and the bases.
+    """
     if metaclass is type:
         return {}
     try:
@@ -101,7 +104,7 @@ def _prepare(
 
 
 def _check_class_cell(cell: CellType, name: str, cls: type) -> None:
-    """Check that ``type.__new__`` has filled the ``__class__`` cell of the methods."""
+    """Raise CPython's error unless the metaclass has put ``cls`` into the ``__class__`` cell of the methods."""
     try:
         content = cell.cell_contents
     except ValueError:

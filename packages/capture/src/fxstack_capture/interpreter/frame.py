@@ -45,6 +45,7 @@ class FrameRunner(Interpreter, Protocol):
     """The part of the interpreter that frames and instruction handlers use."""
 
     handled: HandledException
+    """The exception that the program handles now, of the thread or of the running generator."""
 
     @property
     def trace(self) -> Trace:
@@ -53,17 +54,20 @@ class FrameRunner(Interpreter, Protocol):
     def run(self, frame: Frame, error: BaseException | None) -> Any:
         """Run ``frame`` until it returns or yields.
 
-        If ``error`` is given, raise it at the frame's position first.
+        If ``error`` is given, raise ``error`` at the frame's current step first.
         """
 
     def raising(self, error: BaseException) -> BaseException:
-        """Record that the program raises ``error`` here: the error gets its context and traceback."""
+        """Return ``error``, which the program raises here. The interpreter adds its context and traceback entry."""
 
     def reraising(self, error: BaseException, *, counted: bool = True) -> BaseException:
-        """Record that ``error`` propagates and is not raised anew: the error keeps its context."""
+        """Return ``error``, which propagates and is not raised anew. The interpreter keeps its context.
+
+        ``counted``: the traceback already has an entry for the current frame.
+        """
 
     def close_dropped(self, generator: Any) -> None:
-        """Close a generator that has no references left."""
+        """Close a generator whose last reference is gone."""
 
 
 class Frame:
@@ -131,11 +135,11 @@ class Frame:
 
     @property
     def line(self) -> int:
-        """The current source line; the line of the definition if an instruction has no line."""
+        """The line number of the current step; the line of the definition if the step has no line."""
         return self.program.lines[self.pc]
 
     def user_stack(self) -> tuple[tuple[str, int, str], ...]:
-        """Return (file, line, function) of this frame and its callers, innermost last."""
+        """Return (file, line, qualified function name) of this frame and its callers, innermost last."""
         # The callers do not advance while this frame runs, so their part is computed once.
         if self.outer_stack is None:
             self.outer_stack = () if self.back is None else self.back.user_stack()
@@ -148,7 +152,10 @@ class Frame:
         return stack
 
     def user_positions(self) -> tuple[Position, ...]:
-        """Return the position of the current expression of each frame of ``user_stack``."""
+        """Return line, end line, column and end column of the current expression in each frame of ``user_stack``.
+
+        Graph break records show these expressions.
+        """
         outer = () if self.back is None else self.back.user_positions()
         if self.program.hidden:
             return outer
@@ -157,14 +164,17 @@ class Frame:
         return (*outer, next(islice(self.code.co_positions(), at, None)))
 
     def receivers(self) -> list[tuple[int, int]]:
-        """Return the blocks that can act on an exception of the current step: each as code object and offset."""
+        """Return the blocks that can act on an exception of the current step.
+
+        Each block is the ``id`` of the code object and the index of the block's first step.
+        """
         blocks = self.program.receivers.get(self.pc, ())
         return [
             (id(self.code), at.target) for at in blocks if not (at.is_with and self._only_restores(at.depth))
         ]
 
     def _only_restores(self, depth: int) -> bool:
-        """Return whether the ``with`` block with ``__exit__`` on top of ``depth`` values only sets and restores a flag."""
+        """Return whether a ``with`` only sets and restores a flag. ``__exit__`` is on top of ``depth`` values."""
         # ``__exit__`` of these contexts never suppresses an exception, so the block cannot act on it.
         leave = self.stack[depth - 1]
         if leave is NULL:
@@ -173,14 +183,20 @@ class Frame:
         return owner is not None and (owner is nullcontext or owner.__module__.partition(".")[0] == "torch")
 
     def module_stack(self) -> ModuleStack:
-        """Return the modules around this frame (``modules``). The result is the same object in each call."""
+        """Return the modules whose ``forward`` runs in this frame and its callers (``modules.ModuleStack``).
+
+        The result is computed once for each frame.
+        """
         if self.modules is None:
             outer = {} if self.back is None else self.back.module_stack()
             self.modules = with_module(outer, self.code, self.fast, self.objects)
         return self.modules
 
     def value_of(self, index: int) -> Any:
-        """Return the value of a local variable or cell, or NULL. For introspection, not for the fast path."""
+        """Return the value of the variable or cell in slot ``index``, or NULL.
+
+        For ``locals()``, ``super()`` and the rebuilding of generators.
+        """
         value = self.fast[index]
         # Introspection must not see a deferred local. The slot keeps the wrapped value, so that later reads agree.
         if type(value) is DeferredLocal:
@@ -198,7 +214,10 @@ class Frame:
         return self._bound(self._peek_at)
 
     def _bound(self, value_of: Callable[[int], Any]) -> dict[str, Any]:
-        """Return the bound variables by name. ``value_of`` takes a slot and returns its value or NULL."""
+        """Return the bound variables by name; in a class body, the namespace.
+
+        ``value_of`` takes a slot and returns its value or NULL.
+        """
         if self.names is not None:
             names: dict[str, Any] = self.names
             return names
@@ -216,5 +235,5 @@ class Frame:
         return value
 
     def local_values(self) -> dict[str, Any]:
-        """Return the bound variables by name, as ``locals()`` returns them. The values are values of the trace."""
+        """Return the bound variables by name, wrapped as values of the trace, for ``locals()``."""
         return self._bound(self.value_of)

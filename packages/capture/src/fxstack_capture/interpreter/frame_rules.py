@@ -22,12 +22,12 @@ FrameRule = Callable[[BytecodeInterpreter, tuple[Any, ...], dict[str, Any]], Any
 
 
 def python_type_of(obj: object) -> type:
-    """Return the type that the program sees of an object that the interpreter created."""
+    """Return the type that the program sees, for ``type(obj)``: the generator type for a ``TraceGenerator``."""
     return GeneratorType if type(obj) is TraceGenerator else type(obj)
 
 
 def super_arguments(frame: Frame) -> tuple[type, Any]:
-    """Return the arguments of ``super()`` in a frame: the class of the method, and the method's first argument."""
+    """Return the arguments that ``super()`` without arguments finds in ``frame``: the method's class and ``self``."""
     code = frame.code
     if code.co_argcount == 0:
         raise RuntimeError("super(): no arguments")
@@ -50,7 +50,7 @@ def super_arguments(frame: Frame) -> tuple[type, Any]:
 def _exc_info(
     interp: BytecodeInterpreter, _args: tuple[Any, ...], _kwargs: dict[str, Any]
 ) -> tuple[Any, Any, Any]:
-    """Implement ``sys.exc_info()`` from the interpreter's stack of handled exceptions."""
+    """Apply the rule of ``sys.exc_info()``: the exception that the program handles now."""
     exception = interp.handled.topmost()
     if exception is None:
         return None, None, None
@@ -58,7 +58,7 @@ def _exc_info(
 
 
 def _locals(interp: BytecodeInterpreter, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Implement ``locals()`` for the innermost interpreted frame."""
+    """Apply the rule of ``locals()`` and ``vars()`` to the innermost interpreted frame."""
     return interp.current_frame().local_values()
 
 

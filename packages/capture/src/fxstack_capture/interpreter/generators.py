@@ -53,18 +53,18 @@ class TraceGenerator:
         return self.resume(None)
 
     def send(self, value: object) -> Any:
-        """Implement ``generator.send``."""
+        """Send ``value`` to the ``yield`` and return the next yielded value, as ``generator.send`` does."""
         return self.resume(value)
 
     def throw(self, typ: object, val: object = None, tb: object = None, /) -> Any:
-        """Raise at the ``yield`` where the generator is suspended."""
+        """Raise an exception at the ``yield`` where the generator is suspended, and return the next yielded value."""
         several = val is not None or tb is not None
         if several and self.frame is not None and self.frame.program.behaviour.throw_warns:
             raise graph_break("side-effect-call", "the deprecation warning of throw()")
         return self._throw(_exception_to_raise(typ, val, tb))
 
     def close(self) -> Any:
-        """Raise GeneratorExit in the generator, which must finish."""
+        """Raise GeneratorExit in the generator. Raises RuntimeError if the generator yields another value."""
         frame = self.frame
         if frame is None:
             return None
@@ -93,7 +93,7 @@ class TraceGenerator:
     # --- execution -------------------------------------------------------------------------------
 
     def resume(self, value: object) -> Any:
-        """Send ``value`` and run to the next ``yield``.
+        """Send ``value``, run to the next ``yield`` and return the yielded value.
 
         Raises StopIteration when the body returns.
         """
@@ -165,13 +165,13 @@ class TraceGenerator:
         return self._run(None, outcome)
 
     def _frame(self) -> Frame:
-        """Return the frame. A RuntimeError here means that the interpreter resumed a finished generator."""
+        """Return the suspended frame, for the methods that resume it. Raises RuntimeError in a finished generator."""
         if self.frame is None:
             raise RuntimeError("the generator has finished")
         return self.frame
 
     def _leave_delegation(self, stop: StopIteration) -> Any:
-        """Continue after the inner iterator has returned in reply to a ``throw``."""
+        """Continue after the inner iterator of ``yield from`` has returned ``stop.value`` in reply to a ``throw``."""
         frame = self._frame()
         target = frame.program.delegations[frame.pc - 1]
         if target is None:
@@ -228,13 +228,16 @@ class TraceGenerator:
 
 @dataclass(frozen=True, slots=True)
 class _Yielded:
-    """The value that the inner iterator yielded in reply to a ``throw``."""
+    """The value that the inner iterator yielded in reply to a ``throw``, as a result of ``_throw_into``."""
 
     value: Any
 
 
 def _throw_into(inner: object, error: BaseException, frame: Frame) -> _Yielded | BaseException:
-    """Throw an exception into the iterator to which a generator delegates, and return the outcome."""
+    """Throw ``error`` into the inner iterator of a ``yield from``.
+
+    Return the yielded value, or the exception that continues in the frame (StopIteration if the iterator returns).
+    """
     closing = isinstance(error, GeneratorExit)
     try:
         if type(inner) is TraceGenerator:
@@ -252,7 +255,7 @@ def _throw_into(inner: object, error: BaseException, frame: Frame) -> _Yielded |
 
 
 def _optional_attr(frame: Frame, obj: object, name: str) -> Any:
-    """Load an attribute of a delegated iterator. Return None if the iterator has no such attribute."""
+    """Return an attribute of the inner iterator of a ``yield from``, or None if the iterator lacks it."""
     try:
         return frame.objects.load_attr(obj, name)
     except AttributeError as missing:
@@ -261,9 +264,9 @@ def _optional_attr(frame: Frame, obj: object, name: str) -> Any:
 
 
 def _close_method(frame: Frame, inner: object) -> Any:
-    """Return the ``close`` method, or None.
+    """Return the ``close`` method of the inner iterator of a ``yield from``, or None if it has none.
 
-    CPython prints any other error of the lookup and continues; the trace breaks the graph at the error.
+    CPython prints an exception of the lookup and continues. The trace breaks the graph instead.
     """
     try:
         return _optional_attr(frame, inner, "close")
@@ -272,12 +275,12 @@ def _close_method(frame: Frame, inner: object) -> Any:
 
 
 def unraisable(error: BaseException) -> GraphBreak:
-    """Return the graph break for an exception that CPython passes to ``sys.unraisablehook``."""
+    """Return the graph break for an exception that CPython would only print (``sys.unraisablehook``)."""
     return graph_break("side-effect-call", f"the report of {error!r}, which nobody can catch,")
 
 
 def _exception_to_raise(typ: object, val: object, tb: object) -> BaseException:
-    """Return the exception that ``throw(typ, val, tb)`` raises."""
+    """Return the exception that ``throw(typ, val, tb)`` raises. Raises CPython's TypeError for wrong arguments."""
     if tb is not None and not isinstance(tb, TracebackType):
         raise TypeError("throw() third argument must be a traceback object")
     if isinstance(typ, type) and issubclass(typ, BaseException):
@@ -299,14 +302,14 @@ def _exception_to_raise(typ: object, val: object, tb: object) -> BaseException:
 
 
 def stop_iteration_error(stop: StopIteration) -> RuntimeError:
-    """Return the RuntimeError that replaces a StopIteration that leaves a generator's body."""
+    """Return the RuntimeError that replaces ``stop``, which leaves a generator's body."""
     error = RuntimeError("generator raised StopIteration")
     error.__cause__ = error.__context__ = stop
     return error
 
 
 class GeneratorFrame:
-    """The object that ``gi_frame`` returns for a suspended frame."""
+    """The frame that programs see of a generator of the trace: the value of ``gi_frame``."""
 
     __slots__ = ("_frame", "_started")
 

@@ -65,7 +65,7 @@ class BytecodeInterpreter:
     # --- entry points ----------------------------------------------------------------------------
 
     def call_function(self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Bind the arguments and run the body.
+        """Bind the arguments and run the body, for a call in traced code that must not be resumed inside.
 
         A call of a generator function returns a ``TraceGenerator``.
         """
@@ -74,7 +74,7 @@ class BytecodeInterpreter:
         return self.run(self.new_frame(fn, args, kwargs), None)
 
     def new_frame(self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Frame:
-        """Return the frame of a call, not started. Raises TypeError if the arguments do not match the parameters."""
+        """Return the frame of a call, not yet run. Raises TypeError if the arguments do not match the parameters."""
         program = self.programs.of(fn.__code__)
         signature = program.signature
         defaults, kwdefaults, closure = self.trace.objects.function_parts(fn)
@@ -84,7 +84,7 @@ class BytecodeInterpreter:
         return Frame(self, fn, program, fast, closure)
 
     def call_linked(self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], link: Link) -> Any:
-        """Like ``call_function``, for a call that returns the result of the caller's step (``stopping``)."""
+        """Run a call as ``call_function`` does, if its result is the result of the caller's step (``stopping``)."""
         program = self.programs.of(fn.__code__)
         deferred = any(type(value) is DeferredLocal for value in (*args, *kwargs.values()))
         # Deferred locals must not get into containers or generators, which outlive the call's frame.
@@ -101,13 +101,13 @@ class BytecodeInterpreter:
         return self.run(frame, None)
 
     def _wrap_deferred(self, value: object) -> Any:
-        """Wrap an argument that a resume function passes on as a deferred local."""
+        """Return the wrapped value if ``value`` is a deferred local, else ``value`` itself."""
         if type(value) is DeferredLocal:
             return self.trace.objects.enter(value.value, value.source)
         return value
 
     def run_body(self, fn: FunctionType, namespace: object) -> Any:
-        """Run the body of a class statement in ``namespace``."""
+        """Run the body of a class statement, which binds names in ``namespace``. ``classes.build_class`` calls this."""
         frame = self.new_frame(fn, (), {})
         frame.names = namespace
         return self.run(frame, None)
@@ -119,7 +119,10 @@ class BytecodeInterpreter:
         local_values: dict[str, DeferredLocal],
         stop_at: tuple[int, ...] | None,
     ) -> RootOutcome:
-        """Run the root frame to its end or to ``stop_at``, the ``path`` of a GraphBreak."""
+        """Run the root frame to its end or to ``stop_at``, once for each attempt to trace it.
+
+        ``stop_at`` is the ``path`` of the GraphBreak that ended an earlier attempt, or None.
+        """
         self._break_path = BreakPath(stop_at or ())
         self._root_count = 0
         program = self.programs.of(code)
@@ -142,7 +145,10 @@ class BytecodeInterpreter:
 
     @property
     def root_step(self) -> int:
-        """The number of the current step of the root frame."""
+        """Position of the root frame's current step in order of execution, from 0; each repetition in a loop counts.
+
+        A graph break keeps the position, so that a later attempt can stop there.
+        """
         return self._root_count - 1
 
     # --- the loop --------------------------------------------------------------------------------
@@ -190,7 +196,7 @@ class BytecodeInterpreter:
                 frame.back = None  # the caller may hold the generator: a cycle would keep it open
 
     def _root_loop(self, frame: Frame) -> RootOutcome:
-        """Run the root frame like ``run``, with a count of steps that other objects can read.
+        """Run the root frame as ``run`` runs other frames, and count its steps for ``root_step``.
 
         An exception that the frame does not handle is an outcome: no caller raises it again, which would change
         its traceback.
@@ -224,9 +230,9 @@ class BytecodeInterpreter:
             del error  # the traceback would keep frames alive
 
     def _take_result(self, frame: Frame) -> Returned:
-        """Clear the local variables and return the result.
+        """Unbind the local variables of the finished root frame, and return its result.
 
-        Clearing closes generators that only this frame held, and closing them may run code of the program.
+        Unbinding closes generators that only this frame held. Closing them may run code of the program.
         """
         value = frame.stack.pop()
         slots = range(len(frame.fast))
@@ -236,7 +242,10 @@ class BytecodeInterpreter:
         return Returned(value)
 
     def steps_of(self, program: Program, *, defers: bool = False) -> tuple[Step, ...]:
-        """Return the steps with which this trace runs a program. ``defers``: see ``Frame.defers``."""
+        """Return the steps with which this trace runs a program: variants that defer values or call polyfills.
+
+        ``defers``: arguments of the frame are deferred locals.
+        """
         if not (defers or self.trace.plan.polyfills or self.trace.options.reorderable_functions):
             return program.steps
         entry = self._changed.get((id(program), defers))
@@ -246,7 +255,7 @@ class BytecodeInterpreter:
         return entry[1]
 
     def enter(self, frame: Frame) -> None:
-        """Make ``frame`` the current frame."""
+        """Make ``frame`` the current frame. Called before its first step, and before a generator's frame continues."""
         back = self.frame
         frame.back = back
         frame.depth = depth = 0 if back is None else back.depth + 1
@@ -257,7 +266,10 @@ class BytecodeInterpreter:
         self.handles = self.handles or frame.program.protects
 
     def receivers(self) -> tuple[tuple[int, int], ...]:
-        """Return a key of the program's blocks that can act on an exception of the current instruction."""
+        """Return a key for the program's blocks that can act on an exception of the current instruction.
+
+        ``Assumptions.note_data_checks`` groups calls by the key: equal keys mean the same blocks.
+        """
         keys: list[tuple[int, int]] = []
         frame = self.frame
         while frame is not None:
@@ -266,12 +278,12 @@ class BytecodeInterpreter:
         return tuple(keys)
 
     def raise_pending(self) -> None:
-        """Raise the graph break that happened in a destructor."""
+        """Raise the graph break that ``close_dropped`` kept, because an exception cannot leave a destructor."""
         if self._pending_break is not None:
             raise self._pending_break
 
     def unwind(self, frame: Frame, error: BaseException) -> int:
-        """Return the step of ``frame`` that handles ``error``. Raises ``error`` again if there is no handler."""
+        """Return the index of the step that handles ``error``. Raises ``error`` again if ``frame`` has no handler."""
         self.account(frame, error)
         handler = frame.program.handlers[frame.pc]
         if handler is None:
@@ -324,12 +336,15 @@ class BytecodeInterpreter:
         self._flight = Flight(error, traceback)
 
     def raising(self, error: BaseException) -> BaseException:
-        """Record that the program raises ``error`` here: the error gets a context and a longer traceback."""
+        """Return ``error``, which a ``raise`` of the program raises here.
+
+        ``account`` then adds the context and a traceback entry.
+        """
         self._flight = Flight(error, error.__traceback__, anew=True)
         return error
 
     def reraising(self, error: BaseException, *, counted: bool = True) -> BaseException:
-        """Record that ``error`` propagates and is not raised anew: the error keeps its context.
+        """Return ``error``, which propagates and is not raised anew, so ``account`` keeps its context.
 
         ``counted``: the traceback already has an entry for the current frame.
         """
@@ -337,28 +352,31 @@ class BytecodeInterpreter:
         return error
 
     def raises(self, error: BaseException) -> bool:
-        """Return whether ``error`` came out of a frame of the program."""
+        """Return whether ``error`` is the exception that a frame of the program raised last."""
         return self._flight is not None and self._flight.error is error
 
     def demand_program(self, error: BaseException) -> None:
-        """Raise GraphBreak if ``error`` is not the program's."""
+        """Raise GraphBreak if a failure of the compiler raised ``error`` (``exceptions.origins``)."""
         if not self.raises(error):
             demand_program(error)
 
     def dealt_with(self, error: BaseException) -> None:
-        """Record that a handler consumes ``error``. Raises GraphBreak if ``error`` is not the program's."""
+        """Record that a rule catches ``error``, for example a missing attribute or the end of a loop.
+
+        Raises GraphBreak if a failure of the compiler raised ``error``.
+        """
         self.demand_program(error)
         self._flight = None
 
     def locate(self, reason: GraphBreak) -> None:
-        """Record the user's stack in a graph break that leaves interpreted frames."""
+        """Record the program's stack in ``reason``, when the graph break leaves the innermost frame."""
         self.tracing = False
         if not reason.record.stack:
             positions = () if self.frame is None else self.frame.user_positions()
             reason.record = dataclasses.replace(reason.record, stack=self.user_stack(), positions=positions)
 
     def close_dropped(self, generator: TraceGenerator) -> None:
-        """Close a generator that has no references left.
+        """Close a generator whose last reference is gone. ``TraceGenerator.__del__`` calls this.
 
         As in CPython, exceptions of the generator are lost.
         """
@@ -375,20 +393,23 @@ class BytecodeInterpreter:
     # --- queries of other modules ----------------------------------------------------------------
 
     def current_frame(self) -> Frame:
-        """Return the innermost interpreted frame."""
+        """Return the innermost interpreted frame, for rules of functions that read the calling frame."""
         if self.frame is None:
             raise graph_break("tracing-error", "a frame was asked for outside of interpreted code")
         return self.frame
 
     def truth_of_result(self, value: object) -> bool:
-        """Return the truth of the result of the current step, or the truth that a check assumes (``checks``)."""
+        """Return the truth of the result of the current step, for the rule of ``bool``.
+
+        For a tensor, the result may be the truth that a check assumes (``checks``).
+        """
         frame = self.current_frame()
         return truth_of_check(frame, value, frame.pc + 1)
 
     def user_stack(self) -> tuple[tuple[str, int, str], ...]:
-        """Return (file, line, function) of the interpreted frames, innermost last."""
+        """Return (file, line, qualified function name) of the interpreted frames, innermost last."""
         return () if self.frame is None else self.frame.user_stack()
 
     def module_stack(self) -> dict[str, tuple[str, str]]:
-        """Return the paths and classes of the modules whose ``forward`` runs, innermost last."""
+        """Return the ``ModuleStack`` of the modules whose ``forward`` runs now, innermost last, for node metadata."""
         return {} if self.frame is None else self.frame.module_stack()

@@ -19,6 +19,7 @@ ModuleStack = dict[str, tuple[str, str]]
 def with_module(outer: ModuleStack, code: CodeType, fast: Sequence[Any], objects: Objects) -> ModuleStack:
     """Return ``outer`` with the frame's own module added, if the frame runs a module's ``forward``.
 
+    ``outer``: the modules of the caller. ``fast``: the frame's local slots; the module is the first.
     The metadata needs no guards, because only people and policies read it.
     """
     if code.co_name != "forward" or not code.co_argcount:
@@ -33,7 +34,7 @@ def with_module(outer: ModuleStack, code: CodeType, fast: Sequence[Any], objects
 
 
 def _value_and_source(value: object, objects: Objects) -> tuple[object, Source | None]:
-    """Return the value of a local variable, deferred or not, and its source."""
+    """Return the value of a local variable, deferred or not, and its source; the source is None for a new object."""
     if type(value) is CellType:
         try:
             value = value.cell_contents
@@ -45,7 +46,7 @@ def _value_and_source(value: object, objects: Objects) -> tuple[object, Source |
 
 
 def path_of(source: Source) -> str:
-    """Return the path of a module, as ``named_modules`` of the outermost ``self`` returns it.
+    """Return the path of a module, as ``named_modules`` of the outermost ``self`` returns it, for example ``layers.0``.
 
     The path of a module with another source begins with the name of the variable that holds the outermost
     module.

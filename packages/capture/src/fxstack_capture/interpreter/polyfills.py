@@ -28,7 +28,7 @@ class End:
 
 
 def first_answer(fn: Callable[..., Any], args: tuple[Any, ...], rest: Any, others: Any) -> Any:
-    """Return ``fn(*args)``, or ``rest(*others)`` if the result is NotImplemented."""
+    """Return ``fn(*args)``, or ``rest(*others)`` (the reflected operator) if the result is NotImplemented."""
     result = fn(*args)
     if result is NotImplemented:
         return rest(*others)
@@ -36,7 +36,7 @@ def first_answer(fn: Callable[..., Any], args: tuple[Any, ...], rest: Any, other
 
 
 def unequal(equal: Any, left: object, right: object) -> Any:
-    """Do what ``object.__ne__`` does for a class that defines ``__eq__``."""
+    """Do what ``object.__ne__`` does: negate the result of ``equal``, the class's ``__eq__``."""
     result = equal(left, right)
     if result is NotImplemented:
         return result
@@ -49,7 +49,7 @@ def raise_type_error(text: str) -> None:
 
 
 def pass_through(value: object) -> Any:
-    """Return the argument. Requests use this function for a result that needs no call."""
+    """Return the argument. ``calls`` requests this function if the result is known without a call."""
     return value
 
 
@@ -99,12 +99,12 @@ def length(method: Any, value: Any) -> int:
 
 
 def has_length(method: object, value: object) -> bool:
-    """Return the truth of an object that defines ``__len__`` but no ``__bool__``."""
+    """Return the truth of ``value``, whose class defines ``__len__`` (``method``) but no ``__bool__``."""
     return length(method, value) != 0
 
 
 def text(name: str, method: Callable[..., Any], value: object) -> str:
-    """Call ``__str__`` or ``__repr__``, and check that the result is a string."""
+    """Return the result of ``__str__`` or ``__repr__`` (``name``). Raise CPython's TypeError if it is not a string."""
     result = method(value)
     if not isinstance(result, str):
         raise TypeError(f"{name} returned non-string (type {type(result).__name__})")
@@ -125,7 +125,7 @@ def format_value(method: Callable[..., Any], value: object, spec: str) -> str:
 def attribute(
     fn: Callable[..., Any], args: tuple[Any, ...], hook: Callable[..., Any], obj: object, name: str
 ) -> Any:
-    """Return the result of ``fn``, or of ``__getattr__`` if ``fn`` raises AttributeError."""
+    """Return ``fn(*args)``, or ``hook(obj, name)`` (``__getattr__``) if ``fn`` raises AttributeError."""
     try:
         return fn(*args)
     except AttributeError:
@@ -143,7 +143,7 @@ def get_cached_property(fn: Callable[..., Any], obj: object, name: str) -> Any:
 
 
 def attribute_or(obj: object, name: str, default: object) -> Any:
-    """Call ``getattr`` with a default."""
+    """Return ``getattr(obj, name, default)``."""
     try:
         return getattr(obj, name)
     except AttributeError:

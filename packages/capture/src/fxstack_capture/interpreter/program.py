@@ -45,7 +45,7 @@ class Instead(partial[Any]):
 
 @dataclass(frozen=True, slots=True)
 class ExceptHandler:
-    """The step ``target`` that runs when a step in a protected range raises.
+    """Where execution continues if a step in a protected range raises: the step with index ``target``.
 
     The first ``depth`` stack items stay. The offset of the step is pushed if ``lasti`` is set, then the exception.
     """
@@ -65,6 +65,7 @@ class Receiver:
     target: int
     depth: int
     is_with: bool
+    """Whether the block is a ``with`` block, whose ``__exit__`` may suppress the exception."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +87,11 @@ class Program:
     """The decoded form of a code object. It does not keep the code object alive."""
 
     steps: tuple[Step, ...]
+    """The operations of the code in order. ``Frame.pc`` is an index into them."""
     offsets: tuple[int, ...]
     """The bytecode offset where each step begins, prefixes included."""
     lines: tuple[int, ...]
+    """The source line of each step."""
     handlers: tuple[ExceptHandler | None, ...]
     """The handler of the exceptions of each step."""
     names: tuple[str, ...]
@@ -96,17 +99,19 @@ class Program:
     cell_indices: frozenset[int]
     """The slots that hold cells."""
     signature: Signature
+    """The parameters, for binding the arguments of a call."""
     delegations: Mapping[int, int | None]
-    """The steps that are the yield of a ``yield from``.
+    """The indices of the steps that are the yield of a ``yield from``, each with the index of a step or None.
 
-    In 3.11, ``generator.throw`` continues at the step that is the value, if the inner iterator has returned. The
-    bytecode does this itself from 3.12 on, and the value is None.
+    In 3.11, ``generator.throw`` continues at that step if the inner iterator has returned. From 3.12 on, the
+    bytecode does this itself, and the value is None.
     """
     behaviour: Behaviour
+    """The behaviour of the version of Python whose instruction set decoded the code."""
     protects: bool
     """Whether any step has a handler."""
     receivers: Mapping[int, tuple[Receiver, ...]]
-    """The blocks that receive the exceptions of a step, innermost first: ``with`` blocks, then the first other block."""
+    """By index of a step, the blocks that receive its exceptions: ``with`` blocks, then the first other block."""
     continues: bool
     """Whether the function resumes a frame: its variables may then be deferred locals."""
     ours: bool
@@ -116,6 +121,7 @@ class Program:
     hidden: bool
     """Whether the function is a polyfill: Python code that replaces a C function and has no frame in tracebacks."""
     traceback_stub: TracebackStub
+    """Makes the traceback entries of the code: each names its file, function and a line."""
 
 
 class ProgramTable:

@@ -24,7 +24,10 @@ _BREAKS_ROOT = "inline-limit"
 
 
 def leave(frame: Frame, reason: GraphBreak, step: int) -> None:
-    """Record in ``reason`` that it leaves ``frame`` at the step with number ``step``."""
+    """Record in ``reason``, a graph break in a called frame, that it leaves ``frame`` at the step with number ``step``.
+
+    The number counts the executed steps from 0.
+    """
     if frame.link is None and not frame.code.co_flags & CO_GENERATOR:
         reason.below_c_code = True
     reason.leave(frame, step, is_linked=_can_continue(frame, reason))
@@ -49,7 +52,7 @@ def _recurrences(frame: Frame) -> int:
 
 
 def _function_of(code: CodeType) -> tuple[str, int, str]:
-    """Return a key that a function and its resume functions share."""
+    """Return file, first line and qualified name, which a function and its resume functions share."""
     return code.co_filename, code.co_firstlineno, code.co_qualname
 
 
@@ -76,11 +79,11 @@ class BreakPath:
 
     @property
     def root_step(self) -> int:
-        """The step of the root frame at which the path ends or continues in a callee; -1 for an empty path."""
+        """The number of the root frame's step at which the path ends or continues in a callee; -1 for an empty path."""
         return self._path[0] if self._path else -1
 
     def step_in(self, frame: Frame) -> int:
-        """Return the step of the path in a called frame; -1 if the path does not lead through the frame."""
+        """Return the number of the path's step in a called frame; -1 if the path does not lead through the frame."""
         done = len(self._frames)
         if not 0 < done < len(self._path) or frame.back is not self._frames[-1]:
             return -1
@@ -93,7 +96,7 @@ class BreakPath:
             raise Reached
 
     def stopped(self, handled: BaseException | None) -> Stopped:
-        """Return the state of all frames of the path.
+        """Return the state of all frames of the path after ``Reached``, for their resume functions.
 
         ``handled`` is the exception being handled in the last frame.
         """

@@ -98,6 +98,18 @@ is a Python function. Its frame takes the place of the first frame in tracebacks
     formula(program)              # a builtin function of one number, which runs the steps of ``program``: None
                                   # (the number), (constant,), and (function, positions of earlier steps)
 
+**Readers**, which guards and ``calls`` use::
+
+    use_tensors(TensorBase, dispatch_keys, DisableTorchFunction, capsule=None)  # see guards.tensor_reading
+    storage_key(tensor) -> int    # the identity of the storage that guards compare; 0 without a storage
+    use_literals(types)           # guards hold the objects of these types as constants
+    scan(codes, lazy, opaque, values, found, every, keys_only, classify)        # see calls.scan
+
+**For tests and benchmarks**::
+
+    stats() -> dict               # shadow_calls: entries that ran as a call; active: calls that hold a mode
+    time_check(tree, func, arguments, n) -> float   # nanoseconds of one check, measured over n checks
+
 **Intercept mode** is also a state of a thread. It is on while the call runs::
 
     intercept(callback, fn, args=(), kwargs=None, passthrough=None)
@@ -150,6 +162,7 @@ def _missing(*_args: object, **_kwargs: object) -> NoReturn:
 
 
 def _function(name: str) -> Callable[..., Any]:
+    """Return the native function ``name``, or a function that raises ``NativeMissingError``."""
     if not AVAILABLE:
         return _missing
     found: Callable[..., Any] | None = getattr(_native, name, None)

@@ -14,13 +14,10 @@ def flags_of(cls: type) -> int:
 
 
 def is_heap_type(cls: type) -> bool:
-    """Whether ``cls`` was created at run time, as by a ``class`` statement.
-
-    Static types of C code were not.
-    """
+    """Return whether ``cls`` was created at run time, as by a ``class`` statement, and is no static type of C code."""
     return bool(flags_of(cls) & _HEAP_TYPE)
 
 
 def is_immutable(cls: type) -> bool:
-    """Whether the attributes of ``cls`` cannot be set."""
+    """Return whether the attributes of ``cls`` cannot be set, so that reads of them need no guards."""
     return bool(flags_of(cls) & _IMMUTABLE_TYPE)

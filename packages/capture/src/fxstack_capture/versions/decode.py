@@ -34,10 +34,11 @@ class InstructionSet:
     throw_leaves_send: bool
     """Whether ``generator.throw`` itself leaves a ``yield from`` whose iterator has returned (Python 3.11)."""
     behaviour: Behaviour
+    """The other differences that programs can see."""
 
 
 def decode(code: CodeType, instruction_set: InstructionSet) -> Program:
-    """Return the program of a code object."""
+    """Return the program of a code object. ``ProgramTable`` calls this once for each code object."""
     names = slot_names(code)
     indices: dict[int, int] = {}
     raw = list(_instructions(code, indices))
@@ -68,13 +69,13 @@ def decode(code: CodeType, instruction_set: InstructionSet) -> Program:
 
 
 def cell_indices(code: CodeType, names: tuple[str, ...]) -> frozenset[int]:
-    """Return the slots that hold cells."""
+    """Return the slots that hold cells. ``names``: the variables by slot."""
     cells = {*code.co_cellvars, *code.co_freevars}
     return frozenset(index for index, name in enumerate(names) if name in cells)
 
 
 def _instructions(code: CodeType, indices: Mapping[int, int]) -> Iterator[Instruction]:
-    """Yield the operations in order. The prefixes of an operation are a part of it."""
+    """Yield the instructions in order, merged with their prefixes. ``indices``: the step at each bytecode offset."""
     start: int | None = None
     keywords: tuple[str, ...] = ()
     for begin, offset, following, name, argument in units(code):
@@ -88,14 +89,14 @@ def _instructions(code: CodeType, indices: Mapping[int, int]) -> Iterator[Instru
 
 
 def _is_delegating(data: bytes, following: int) -> bool:
-    """Return whether a RESUME at ``following`` says that the yield before it belongs to ``yield from``."""
+    """Return whether the instruction at byte ``following`` is a RESUME after a ``yield from``."""
     if following >= len(data) or data[following] != _RESUME:
         return False
     return data[following + 1] & 3 == _RESUME_AFTER_DELEGATION
 
 
 def _delegations(raw: list[Instruction], *, throw_leaves_send: bool) -> dict[int, int | None]:
-    """Return the delegations of a program (``Program.delegations``), which ``yield from`` needs."""
+    """Return ``Program.delegations`` for the instructions ``raw``."""
     sends = {index: raw[index - 1] for index, instruction in enumerate(raw) if instruction.delegating}
     return {index: send.jump(send.oparg) if throw_leaves_send else None for index, send in sends.items()}
 
@@ -117,7 +118,7 @@ def _lines(code: CodeType, raw: list[Instruction]) -> tuple[int, ...]:
 def _handlers(
     code: CodeType, raw: list[Instruction], indices: Mapping[int, int]
 ) -> tuple[ExceptHandler | None, ...]:
-    """Return the handler of the exceptions of each instruction."""
+    """Return the handler of the exceptions of each instruction; None without a handler."""
     handlers: list[ExceptHandler | None] = [None] * len(raw)
     offsets = [instruction.offset for instruction in raw]
     for region in exception_regions(code):
@@ -130,7 +131,7 @@ def _handlers(
 def _receivers(
     raw: list[Instruction], handlers: tuple[ExceptHandler | None, ...]
 ) -> dict[int, tuple[Receiver, ...]]:
-    """Return the exception receivers of each instruction (``Program.receivers``)."""
+    """Return ``Program.receivers``: the blocks that receive the exceptions of each instruction, by step."""
     by_handler = {handler: _receivers_from(raw, handlers, handler) for handler in dict.fromkeys(handlers)}
     return {step: by_handler[handler] for step, handler in enumerate(handlers) if by_handler[handler]}
 
@@ -138,7 +139,7 @@ def _receivers(
 def _receivers_from(
     raw: list[Instruction], handlers: tuple[ExceptHandler | None, ...], handler: ExceptHandler | None
 ) -> tuple[Receiver, ...]:
-    """Follow an exception outwards up to the first block that is not a ``with`` block."""
+    """Return the blocks that receive an exception, from ``handler`` outwards to the first that is no ``with`` block."""
     receivers: list[Receiver] = []
     seen: set[int] = set()
     while handler is not None and handler.target not in seen:

@@ -16,7 +16,10 @@ _SUPPORTED = MappingProxyType(
 
 
 def refuse_free_threading(*, disabled: bool) -> None:
-    """Raise ImportError if the build has ``disabled`` the GIL, which protects the exchange of a frame's code."""
+    """Raise ImportError if this build of Python has ``disabled`` the GIL, when the package is imported.
+
+    The frame hook relies on the GIL when it exchanges the code of a frame.
+    """
     if disabled:
         raise ImportError(
             "fxstack-capture needs a Python with the GIL, and this is the free-threaded build: it exchanges the code of"
@@ -27,7 +30,7 @@ def refuse_free_threading(*, disabled: bool) -> None:
 
 @cache
 def instruction_set(version: tuple[int, int] = sys.version_info[:2]) -> InstructionSet:
-    """Return the instruction set of a version of Python.
+    """Return the instruction set of a version of Python, for example (3, 13).
 
     Raises:
         RuntimeError: the version is not supported.
@@ -52,5 +55,5 @@ def instruction_set(version: tuple[int, int] = sys.version_info[:2]) -> Instruct
 
 
 def program_table() -> ProgramTable:
-    """Return an empty table of decoded code objects for the running Python. Interpreters may share the table."""
+    """Return an empty table of decoded code for the running Python. The traces of one compiler share a table."""
     return ProgramTable(partial(decode, instruction_set=instruction_set()))

@@ -10,17 +10,17 @@ from fxstack_capture.interpreter.frame import Frame
 
 
 class InterruptedTracing(BaseException):
-    """The user pressed Control-C while a frame was traced.
+    """The user pressed Control-C while a frame was traced. ``account`` raises it in place of KeyboardInterrupt.
 
     Handlers of the program do not catch this exception.
     """
 
 
 class Flight:
-    """An exception that propagates through interpreted frames, as the program sees the exception.
+    """What the program sees of an exception that propagates through interpreted frames: its context and traceback.
 
-    ``anew``: a statement raised the exception, and the context is not set yet. ``counted``: ``traceback`` has
-    an entry for the current frame.
+    ``anew``: a statement raised the exception, and ``account`` has not set its context yet. ``counted``:
+    ``traceback`` already has an entry for the current frame.
     """
 
     __slots__ = ("anew", "context", "counted", "error", "traceback")
@@ -62,7 +62,10 @@ def set_traceback(error: BaseException, traceback: TracebackType | None) -> None
 
 
 def chain_context(exception: BaseException, handled: BaseException | None) -> None:
-    """Set ``__context__`` of an exception that is raised while ``handled`` is handled, without cycles."""
+    """Set ``__context__`` of ``exception``, raised while the program handles ``handled``, as CPython does.
+
+    A chain of contexts from ``handled`` that leads to ``exception`` is cut, so no cycle arises.
+    """
     if handled is None or handled is exception:
         return
     seen: set[int] = set()
@@ -85,7 +88,10 @@ _INSIDE = re.compile(r"\bSym(Int|Float|Bool)\b|\bTraceGenerator\b|\bFakeTensor\b
 
 
 def name_types_as_outside(error: BaseException) -> None:
-    """Replace the tracer's types by the real types in the message of an error from C code."""
+    """Replace the tracer's class names in the message of an error from C code: ``SymInt`` by ``int``, and so on.
+
+    ``account`` calls this before a handler of the program sees the error. An array's class breaks the graph.
+    """
     text = error.args[0] if error.args else None
     if type(text) is str and isinstance(error, TypeError) and _ARRAY.search(text):
         raise graph_break("unsupported-object", "an error that names the class of an array")
@@ -94,30 +100,33 @@ def name_types_as_outside(error: BaseException) -> None:
 
 
 def mentions_symbols(error: BaseException) -> bool:
-    """Return whether a symbolic number may have caused the error."""
+    """Return whether the message names a symbolic number, which C code may have refused in place of an int."""
     return _SYMBOL.search(str(error)) is not None
 
 
 def _outside_name(match: re.Match[str]) -> str:
-    """Return the name that eager prints for a tracer class in an error message."""
+    """Return the name that eager prints for the tracer class in ``match``, for example ``int`` for ``SymInt``."""
     if match.group() == "FakeTensor":
         return "Tensor"
     return (match.group(1) or "generator").lower()
 
 
 def undefined_name(name: str) -> NameError:
-    """Return CPython's NameError for a global name that is not defined."""
+    """Return CPython's NameError for ``name``, which is neither a global nor a builtin."""
     return NameError(f"name '{name}' is not defined", name=name)
 
 
 def unbound_local(frame: Frame, index: int) -> UnboundLocalError:
-    """Return CPython's UnboundLocalError for the local variable at ``index``."""
+    """Return CPython's UnboundLocalError for the local variable in slot ``index``."""
     name = frame.program.names[index]
     return UnboundLocalError(f"cannot access local variable '{name}' where it is not associated with a value")
 
 
 def unbound_cell(frame: Frame, index: int) -> NameError:
-    """Return the error of an empty cell of this function or of an enclosing function."""
+    """Return CPython's error for the empty cell in slot ``index``.
+
+    UnboundLocalError for a cell of this function, NameError for a cell of an enclosing function.
+    """
     name = frame.program.names[index]
     if name in frame.code.co_cellvars:
         return unbound_local(frame, index)
@@ -128,7 +137,7 @@ def unbound_cell(frame: Frame, index: int) -> NameError:
 
 
 def callable_description(fn: object) -> str:
-    """Return the name of a callable in CPython's messages about arguments."""
+    """Return the name of a callable in CPython's messages about arguments, for example ``module.f()``."""
     qualname = getattr(fn, "__qualname__", None)
     if qualname is None:
         return str(fn)

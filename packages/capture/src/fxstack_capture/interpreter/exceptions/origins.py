@@ -41,7 +41,10 @@ _RAISING: Final = tuple(
 
 
 def demand_program(error: BaseException) -> None:
-    """Raise GraphBreak if ``error`` is not the program's. No frame of the program has seen ``error`` yet."""
+    """Raise GraphBreak if a failure of the compiler raised ``error``.
+
+    The interpreter calls this for an error that no frame of the program has seen yet.
+    """
     if _is_failure(error):
         raise graph_break("internal-error", f"{type(error).__name__}: {error}") from error
 
@@ -84,5 +87,5 @@ def _calls(entry: TracebackType) -> bool:
 
 
 def _kind(entry: TracebackType) -> Kind:
-    """Return the properties of the instruction at which a frame is in a traceback."""
+    """Return the properties of the instruction at which a traceback entry stands."""
     return kind_of(dis.opname[entry.tb_frame.f_code.co_code[entry.tb_lasti]])

@@ -10,13 +10,13 @@ from fxstack_capture.interpreter.frame import Frame
 
 
 def load_attr(frame: Frame, name: str) -> None:
-    """Replace the object on the stack with its attribute ``name``."""
+    """Replace the object on top of the stack with its attribute ``name``."""
     stack = frame.stack
     stack[-1] = frame.objects.load_attr(stack[-1], name)
 
 
 def load_method_null_below(frame: Frame, name: str) -> None:
-    """Push NULL and the bound method (Python 3.11 and 3.12).
+    """Replace the object on top of the stack with NULL and the bound method (Python 3.11 and 3.12).
 
     CPython accepts this pair in place of the function and self.
     """
@@ -25,13 +25,13 @@ def load_method_null_below(frame: Frame, name: str) -> None:
 
 
 def load_method_null_above(frame: Frame, name: str) -> None:
-    """Push the bound method and NULL (from Python 3.13 on)."""
+    """Replace the object on top of the stack with the bound method and NULL (from Python 3.13 on)."""
     stack = frame.stack
     stack[-1:] = (frame.objects.load_attr(stack[-1], name), NULL)
 
 
 def store_attr(frame: Frame, name: str) -> None:
-    """Assign an attribute. A ``__setattr__`` of the program runs as a resumable call."""
+    """Run ``obj.name = value``. A ``__setattr__`` of the program runs as a resumable call."""
     stack = frame.stack
     obj, value = stack.pop(), stack.pop()
     method = frame.calls.special_method(obj, "__setattr__")
@@ -47,7 +47,10 @@ def delete_attr(frame: Frame, name: str) -> None:
 
 
 def _super_attr(frame: Frame, name: str, *, explicit: bool) -> Any:
-    """Pop the operands of ``super().name`` or ``super(cls, self).name``, and return the attribute."""
+    """Pop the operands of ``super().name`` or ``super(cls, self).name``, and return the attribute.
+
+    ``explicit``: the program wrote the arguments of ``super``.
+    """
     stack = frame.stack
     fn, cls, instance = stack[-3:]
     del stack[-3:]

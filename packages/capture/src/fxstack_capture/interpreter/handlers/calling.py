@@ -34,7 +34,10 @@ def call(frame: Frame, count: int) -> None:
 
 
 def call_with_names(frame: Frame, operand: tuple[int, tuple[str, ...]]) -> None:
-    """Call with keyword arguments: ``names`` are the keywords of the last arguments."""
+    """Call with keyword arguments (Python 3.11 and 3.12).
+
+    ``operand``: the number of arguments, and the names of the last of them.
+    """
     count, names = operand
     stack = frame.stack
     values = stack[-count:]
@@ -51,7 +54,7 @@ def call_with_names(frame: Frame, operand: tuple[int, tuple[str, ...]]) -> None:
 
 
 def call_kw(frame: Frame, count: int) -> None:
-    """Call with keyword arguments, whose names are on top of the stack (from Python 3.13 on)."""
+    """Call with keyword arguments, whose names are a tuple on top of the stack (from Python 3.13 on)."""
     names = frame.stack.pop()
     call_with_names(frame, (count, names))
 
@@ -88,7 +91,7 @@ def call_function_ex(frame: Frame, flags: int) -> None:
 def _new_function(
     frame: Frame, code: CodeType, defaults: tuple[Any, ...] | None, closure: Any
 ) -> FunctionType:
-    """Create a function and record it as an object of the trace."""
+    """Create a function for ``def`` or ``lambda``, and record it as an object of the trace."""
     fn = FunctionType(code, frame.globals, code.co_name, defaults, closure)
     frame.objects.note_new(fn)
     return fn
@@ -114,7 +117,7 @@ def make_function(frame: Frame, flags: int) -> None:
 
 
 def _annotations(pairs: Any) -> dict[str, Any]:
-    """Return the annotations as a dictionary. The compiler gives names and values in one flat tuple."""
+    """Return annotations as a dictionary. ``pairs`` is the compiler's flat tuple: name, value, name, value."""
     if isinstance(pairs, dict):
         return pairs
     return dict(zip(pairs[::2], pairs[1::2], strict=True))
@@ -151,11 +154,11 @@ def set_function_attribute(frame: Frame, flag: int) -> None:
 
 
 def subscript_generic(frame: Frame, _operand: object) -> None:
-    """Push ``Generic[T]``, the base of a class with type parameters."""
+    """Replace a tuple of type parameters by ``Generic[T]``, the base of ``class C[T]`` (from Python 3.12 on)."""
     frame.stack[-1] = typing.Generic[frame.stack[-1]]  # type: ignore[index]
 
 
 def set_function_type_params(frame: Frame, _operand: object) -> None:
-    """Set ``__type_params__`` of a generic function (Python 3.12)."""
+    """Set ``__type_params__`` of a generic function, ``def f[T]()`` (from Python 3.12 on)."""
     parameters = frame.stack.pop()
     frame.objects.store_attr(frame.stack[-1], "__type_params__", parameters)

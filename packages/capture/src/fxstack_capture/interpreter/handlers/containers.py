@@ -32,7 +32,10 @@ def build_list(frame: Frame, count: int) -> None:
 
 
 def build_set(frame: Frame, count: int) -> None:
-    """Push a set of ``count`` items. The items may have a ``__hash__`` of the program, so ``set`` is called."""
+    """Push a set of ``count`` items.
+
+    The call of ``set`` is traced, because the items' ``__hash__`` may be the program's.
+    """
     frame.stack.append(frame.calls.call(set, (_pop_many(frame.stack, count),), {}))
 
 
@@ -49,7 +52,7 @@ def build_const_key_map(frame: Frame, count: int) -> None:
 
 
 def _make_dict(frame: Frame, keys: Any, values: list[Any]) -> dict[Any, Any]:
-    """Return a dictionary. Calls of ``dict.__setitem__`` may run user code, which hashes and compares keys."""
+    """Return a dictionary. Calls of ``dict.__setitem__`` are traced: the keys' ``__hash__`` may be the program's."""
     if all(type(key) in _PLAIN_KEYS for key in keys):
         return dict(zip(keys, values, strict=True))
     result: dict[Any, Any] = {}
@@ -67,15 +70,14 @@ def build_slice(frame: Frame, count: int) -> None:
 
 
 def build_string(frame: Frame, count: int) -> None:
-    """Push the concatenation of the parts of an f-string. Deferred texts stay deferred."""
+    """Push the concatenation of ``count`` parts of an f-string. If a part is a ``Text``, the result is a ``Text``."""
     frame.stack.append(joined(_pop_many(frame.stack, count)))
 
 
 def _target(frame: Frame, depth: int) -> Any:
-    """Return the container that the instruction fills.
+    """Return the container, ``depth`` values below the top, that a comprehension or display fills.
 
-    If the graph broke while the container was being filled, the container is an object from outside of this
-    frame and may be lazy.
+    If the graph broke earlier while this code filled the container, the container is lazy. Reading it adds guards.
     """
     target = frame.stack[-depth]
     frame.objects.expand(target)
@@ -83,15 +85,15 @@ def _target(frame: Frame, depth: int) -> Any:
 
 
 def list_append(frame: Frame, depth: int) -> None:
-    """Append the top of the stack to the list of a comprehension, ``depth`` values below."""
+    """Pop a value, and append it to the list of a comprehension ``depth`` values below."""
     value = frame.stack.pop()
     _target(frame, depth).append(value)
 
 
 def set_add(frame: Frame, depth: int) -> None:
-    """Add the top of the stack to the set of a comprehension.
+    """Pop a value, and add it to the set of a comprehension ``depth`` values below.
 
-    Only keys that are not plain need a traced ``__hash__``.
+    A traced call of ``set.add`` does it if the value's ``__hash__`` may be the program's.
     """
     value = frame.stack.pop()
     if type(value) in _PLAIN_KEYS:
@@ -101,7 +103,10 @@ def set_add(frame: Frame, depth: int) -> None:
 
 
 def map_add(frame: Frame, depth: int) -> None:
-    """Add a key and a value to the dict of a comprehension. Only keys that are not plain need a traced ``__hash__``."""
+    """Pop a key and a value, and add them to the dict of a comprehension ``depth`` values below.
+
+    A traced call of ``dict.__setitem__`` does it if the key's ``__hash__`` may be the program's.
+    """
     stack = frame.stack
     key, value = stack[-2:]
     del stack[-2:]
@@ -112,7 +117,7 @@ def map_add(frame: Frame, depth: int) -> None:
 
 
 def list_extend(frame: Frame, depth: int) -> None:
-    """Extend a list with the iterable of ``[*x]`` or ``f(*x)``. Raise CPython's TypeError for other values."""
+    """Extend a list with the iterable ``x`` of ``[*x]`` or ``f(*x)``. Raise CPython's TypeError for other values."""
     iterable = frame.stack.pop()
     target = _target(frame, depth)
     if type(iterable) is tuple:
@@ -124,7 +129,7 @@ def list_extend(frame: Frame, depth: int) -> None:
 
 
 def is_iterable(value: object) -> bool:
-    """Return whether ``value`` has ``tp_iter`` or the sequence protocol, as in CPython's messages for ``*value``."""
+    """Return whether CPython accepts ``value`` for ``*value``: its class has ``__iter__`` or the sequence protocol."""
     namespaces = [base.__dict__ for base in type(value).__mro__]
     iterate = next((ns["__iter__"] for ns in namespaces if "__iter__" in ns), None)
     return iterate is not None or any("__getitem__" in ns for ns in namespaces)
@@ -157,7 +162,10 @@ def dict_update(frame: Frame, depth: int) -> None:
 
 
 def dict_merge_below(position: int) -> Callable[[Frame, int], None]:
-    """Return the handler of DICT_MERGE. Messages name the callable ``position`` slots below the dictionary."""
+    """Return the handler of DICT_MERGE (``f(**x)``).
+
+    Its TypeErrors name the callable, which lies ``position`` slots below the dictionary.
+    """
 
     def dict_merge(frame: Frame, depth: int) -> None:
         """Add the items of the mapping of ``f(**x)`` to the keywords. Raise TypeError for a repeated keyword."""
@@ -192,7 +200,7 @@ def _iterator(frame: Frame, value: object) -> Any:
 
 
 def _take(frame: Frame, iterator: object, count: int, expected: str) -> list[Any]:
-    """Return the first ``count`` items. Raises ValueError if there are fewer items."""
+    """Return the first ``count`` items. Raises ValueError if there are fewer (``expected``: see ``_too_few``)."""
     items: list[Any] = []
     while len(items) < count:
         try:
@@ -206,7 +214,7 @@ def _take(frame: Frame, iterator: object, count: int, expected: str) -> list[Any
 
 
 def _too_few(expected: str, got: int) -> ValueError:
-    """Return the ValueError of an unpacking for which the value has too few items."""
+    """Return CPython's ValueError of an unpacking that found only ``got`` items (``expected``: "3" or "at least 3")."""
     return ValueError(f"not enough values to unpack (expected {expected}, got {got})")
 
 

@@ -9,7 +9,7 @@ from fxstack_capture.interpreter.frame import Frame
 
 
 def before_with(frame: Frame, _operand: object) -> None:
-    """Replace the manager by its ``__exit__``, and push the result of ``__enter__``."""
+    """Begin a ``with`` block: replace the manager by its ``__exit__``, and push the result of ``__enter__``."""
     stack = frame.stack
     manager = stack[-1]
     described = f"'{type(manager).__name__}' object does not support the context manager protocol"
@@ -20,7 +20,10 @@ def before_with(frame: Frame, _operand: object) -> None:
 
 
 def load_special(frame: Frame, name: str) -> None:
-    """Replace a context manager by its bound special method and a NULL (Python 3.14)."""
+    """Replace a context manager by its bound method ``name`` and a NULL (Python 3.14).
+
+    ``name`` is ``__enter__`` or ``__exit__``: a ``with`` statement has one such step for each.
+    """
     manager = frame.stack[-1]
     kind = type(manager)
     other = hasattr(kind, "__aenter__") and hasattr(kind, "__aexit__")
@@ -37,15 +40,18 @@ _ASYNCHRONOUS = (
 
 
 def _full_name(cls: type) -> str:
-    """Return the name of a class, as ``PyType_GetFullyQualifiedName`` returns it."""
+    """Return the qualified name of a class, with its module unless that is ``builtins`` or ``__main__``.
+
+    Messages of Python 3.14 use it (``load_special``).
+    """
     plain = cls.__module__ in {"builtins", "__main__"}
     return cls.__qualname__ if plain else f"{cls.__module__}.{cls.__qualname__}"
 
 
 def _special(frame: Frame, manager: object, name: str, missing: str) -> Any:
-    """Load ``__enter__`` or ``__exit__`` of a context manager's class.
+    """Return the bound ``__enter__`` or ``__exit__`` (``name``), looked up in the class of ``manager``.
 
-    Raise TypeError with the text ``missing`` if absent.
+    Raise TypeError with the text ``missing`` if the class lacks the method.
     """
     try:
         return frame.objects.load_special(manager, name)
@@ -55,17 +61,17 @@ def _special(frame: Frame, manager: object, name: str, missing: str) -> Any:
 
 
 def with_except_start(frame: Frame, _operand: object) -> None:
-    """Call ``__exit__`` with the exception. The result decides whether the exception is suppressed."""
+    """Call ``__exit__`` with the exception, and push the result. A true result drops the exception."""
     _exit(frame, -4)
 
 
 def with_except_start_above_null(frame: Frame, _operand: object) -> None:
-    """Call ``__exit__`` as ``with_except_start`` does. In Python 3.14, a NULL lies above the method."""
+    """Call ``__exit__`` as ``with_except_start`` does, for Python 3.14, where a NULL lies above the method."""
     _exit(frame, -5)
 
 
 def _exit(frame: Frame, position: int) -> None:
-    """Call ``__exit__`` with the exception on top of the stack. ``position`` is the stack index of the method."""
+    """Call the method at ``stack[position]`` with the exception on top of the stack, and push the result."""
     stack = frame.stack
     exception = stack[-1]
     args = (type(exception), exception, exception.__traceback__)

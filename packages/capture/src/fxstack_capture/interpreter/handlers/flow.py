@@ -68,7 +68,7 @@ def get_iter(frame: Frame, _operand: object) -> None:
 
 @calls_program
 def for_iter(frame: Frame, target: int) -> int | None:
-    """Push the next item, or pop the iterator and jump to ``target`` at the end.
+    """Push the next item of the iterator on top of the stack, or pop the iterator and jump to ``target`` at its end.
 
     Iterators that cannot run code of the program are advanced directly.
     """
@@ -100,5 +100,5 @@ def return_const(frame: Frame, value: object) -> int:
 
 
 def unsupported(_frame: Frame, construct: str) -> NoReturn:
-    """Break the graph: ``construct`` runs in plain Python."""
+    """Break the graph at a construct that the trace does not interpret, for example ``construct`` "async for"."""
     raise graph_break("unsupported-bytecode", construct)

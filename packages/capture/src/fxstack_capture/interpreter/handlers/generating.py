@@ -10,7 +10,7 @@ from fxstack_capture.interpreter.program import LEAVE
 
 
 def return_generator(frame: Frame, _operand: object) -> int:
-    """Suspend the frame before its first statement, and return the generator to the caller."""
+    """Suspend the frame before its first statement. Its result, for the caller, is the generator."""
     frame.stack.append(TraceGenerator(frame))
     frame.pc += 1
     frame.suspended = True
@@ -42,12 +42,15 @@ def _send(frame: Frame, receiver: object, value: object) -> Any:
 
 
 def send_and_drop_receiver(frame: Frame, target: int) -> int | None:
-    """Send a value to the inner iterator of ``yield from``. At its end, the result replaces it (Python 3.11)."""
+    """Send a value to the inner iterator of ``yield from``. When it ends, its result replaces it (Python 3.11)."""
     return send(frame, target, popped=2)
 
 
 def send(frame: Frame, target: int, popped: int = 1) -> int | None:
-    """Send a value to the inner iterator of ``yield from``. At its end, END_SEND pops it (from Python 3.12 on)."""
+    """Send a value to the inner iterator of ``yield from``. When it ends, END_SEND pops it (from Python 3.12 on).
+
+    ``popped``: the number of values that the result replaces then.
+    """
     stack = frame.stack
     try:
         stack[-1] = _send(frame, stack[-2], stack[-1])

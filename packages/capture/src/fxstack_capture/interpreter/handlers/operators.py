@@ -65,14 +65,14 @@ def unary_not(frame: Frame, _operand: object) -> None:
 
 
 def to_bool(frame: Frame, _operand: object) -> None:
-    """Replace a condition with its truth value (Python 3.13). ``frame.pc + 1`` is the jump that uses the truth."""
+    """Replace a condition with its truth value (from Python 3.13 on), for the jump that is the next step."""
     stack = frame.stack
     if type(stack[-1]) is not bool:
         stack[-1] = truth_of_check(frame, stack[-1], frame.pc + 1)
 
 
 def binary_subscr(frame: Frame, _operand: object) -> None:
-    """Replace container and key with the item. An append-only list from outside is read only at the index."""
+    """Replace container and key with the item. Of a lazy list, only the item at the index is read and guarded."""
     stack = frame.stack
     key = stack.pop()
     if type(stack[-1]) is list and id(stack[-1]) in frame.objects.append_only:
@@ -88,14 +88,14 @@ def binary_subscr(frame: Frame, _operand: object) -> None:
 
 
 def binary_slice(frame: Frame, _operand: object) -> None:
-    """Replace container and bounds with the slice (Python 3.12)."""
+    """Replace container and bounds with ``container[start:stop]`` (from Python 3.12 on)."""
     stack = frame.stack
     container, start, stop = stack[-3:]
     stack[-3:] = (frame.calls.binary(operator.getitem, container, slice(start, stop)),)
 
 
 def store_subscr(frame: Frame, _operand: object) -> None:
-    """Assign an item. A ``__setitem__`` of the program runs as a resumable call."""
+    """Run ``container[key] = value``. A ``__setitem__`` of the program runs as a resumable call."""
     stack = frame.stack
     value, container, key = stack[-3:]
     del stack[-3:]
@@ -107,7 +107,7 @@ def store_subscr(frame: Frame, _operand: object) -> None:
 
 
 def store_slice(frame: Frame, _operand: object) -> None:
-    """Assign a slice (Python 3.12)."""
+    """Run ``container[start:stop] = value`` (from Python 3.12 on)."""
     stack = frame.stack
     value, container, start, stop = stack[-4:]
     del stack[-4:]
@@ -115,6 +115,7 @@ def store_slice(frame: Frame, _operand: object) -> None:
 
 
 def delete_subscr(frame: Frame, _operand: object) -> None:
+    """Run ``del container[key]``."""
     stack = frame.stack
     container, key = stack[-2:]
     del stack[-2:]

@@ -16,20 +16,19 @@ _MATCH_SELF_FLAG = 1 << 22
 
 
 def match_sequence(frame: Frame, _operand: object) -> None:
-    """Push whether the subject is a sequence that sequence patterns accept."""
+    """Push whether a sequence pattern (``case [a, b]``) accepts the subject, which stays on the stack."""
     frame.stack.append(_is_a(frame, collections.abc.Sequence, _SEQUENCE_FLAG))
 
 
 def match_mapping(frame: Frame, _operand: object) -> None:
-    """Push whether the subject is a mapping that mapping patterns accept."""
+    """Push whether a mapping pattern (``case {"a": a}``) accepts the subject, which stays on the stack."""
     frame.stack.append(_is_a(frame, collections.abc.Mapping, _MAPPING_FLAG))
 
 
 def _is_a(frame: Frame, abstract: type, flag: int) -> bool:
-    """Return whether patterns treat the value as an instance of ``abstract``.
+    """Return whether patterns treat the value on top of the stack as an instance of ``abstract``.
 
-    The flag of a class is set if the class was registered with the abstract class, or with a class derived
-    from it.
+    CPython sets ``flag`` in a class that inherits from ``abstract`` or was registered with it.
     """
     kind = type(frame.stack[-1])
     note_answers(frame.objects, kind, abstract)
@@ -37,13 +36,13 @@ def _is_a(frame: Frame, abstract: type, flag: int) -> bool:
 
 
 def match_keys(frame: Frame, _operand: object) -> None:
-    """Push the values of all keys, or None if a key is missing."""
+    """Push the values of the keys of ``case {"a": a}`` as a tuple, or None if the subject lacks a key."""
     subject, keys = frame.stack[-2:]
     frame.stack.append(_values_of(frame, subject, keys))
 
 
 def _values_of(frame: Frame, subject: object, keys: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """Return the values of ``keys`` in a mapping, or None if a key is missing. The keys of a pattern must differ."""
+    """Return the values of ``keys`` in a mapping, or None if a key is missing. Raises ValueError for equal keys."""
     if not keys:
         return ()
     get = frame.objects.load_attr(subject, "get")
@@ -62,10 +61,13 @@ def _values_of(frame: Frame, subject: object, keys: tuple[Any, ...]) -> tuple[An
 
 
 def match_class_called(noun: str) -> Callable[[Frame, int], None]:
-    """Return the handler of MATCH_CLASS. ``noun`` is the word for a class in the error message."""
+    """Return the handler of MATCH_CLASS.
+
+    ``noun``: what the TypeError calls a class, "type" in Python 3.11, "class" from 3.12.
+    """
 
     def match_class(frame: Frame, count: int) -> None:
-        """Replace the subject, the class and the attribute names by the attributes, or by None."""
+        """Replace subject, class and attribute names by the tuple of the attributes, or by None without a match."""
         stack = frame.stack
         subject, cls, keywords = stack[-3:]
         if not isinstance(cls, type):
@@ -105,7 +107,7 @@ def _class_attributes(
 
 
 def _positional_names(frame: Frame, cls: type) -> tuple[tuple[Any, ...], bool]:
-    """Return ``__match_args__``, and whether the only positional pattern is the subject itself (``int(x)``)."""
+    """Return ``__match_args__``, and whether a positional pattern matches the subject itself, as in ``int(x)``."""
     try:
         names = frame.objects.load_attr(cls, "__match_args__")
     except AttributeError as missing:
@@ -128,7 +130,7 @@ def _check_count(cls: type, count: int, allowed: int) -> None:
 def _add_attribute(
     frame: Frame, matched: tuple[Any, Any], name: str, so_far: tuple[set[str], list[Any]]
 ) -> bool:
-    """Append the attribute ``name`` of the subject.
+    """Add the name to the names and its value to the values in ``so_far``.
 
     Return False if the subject lacks the attribute. Raises TypeError for a name that occurs twice in the pattern.
     """

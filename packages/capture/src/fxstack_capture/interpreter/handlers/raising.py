@@ -1,4 +1,4 @@
-"""Raise, catch and handle exceptions, and ``except*``: split and combine exception groups as CPython's ``exceptions.c``."""
+"""Raise, catch and handle exceptions. ``except*`` splits and combines groups as CPython's ``exceptions.c``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def raise_varargs(frame: Frame, count: int) -> None:
 
 
 def _instance(frame: Frame, raised: object, message: str) -> BaseException:
-    """Return the exception to raise: an exception itself, or the result of a call of an exception class.
+    """Return ``raised`` if it is an exception, or the result of calling the exception class ``raised``.
 
     Raise TypeError with the text ``message`` for any other value.
     """
@@ -51,7 +51,10 @@ def reraise(frame: Frame, _operand: object) -> None:
 
 
 def push_exc_info(frame: Frame, _operand: object) -> None:
-    """Start a handler: the exception on the stack becomes the handled one. Save the outer one below it."""
+    """Begin an ``except`` or ``finally`` block.
+
+    The exception on the stack becomes the handled exception. The outer handled exception is saved below it.
+    """
     stack = frame.stack
     exception = stack[-1]
     handled = frame.interp.handled
@@ -61,7 +64,7 @@ def push_exc_info(frame: Frame, _operand: object) -> None:
 
 
 def pop_except(frame: Frame, _operand: object) -> None:
-    """End a handler: restore the outer handled exception."""
+    """End an ``except`` or ``finally`` block: pop the outer handled exception, and restore it."""
     frame.interp.handled.value = frame.stack.pop()
     frame.handling -= 1
 
@@ -100,7 +103,7 @@ def check_eg_match(frame: Frame, _operand: object) -> None:
 
 
 def prep_reraise_star(frame: Frame, _operand: object) -> None:
-    """Merge the exceptions that the ``except*`` clauses raised with the unhandled rest of the group."""
+    """Replace the group and the list of exceptions from its ``except*`` clauses by the exception to raise, or None."""
     stack = frame.stack
     raised = stack.pop()
     stack[-1] = _reraised_group(frame.calls, stack[-1], raised)
@@ -110,7 +113,7 @@ def prep_reraise_star(frame: Frame, _operand: object) -> None:
 
 
 def _check_star_types(wanted: object) -> None:
-    """Check the classes after ``except*``."""
+    """Raise CPython's TypeError if a class after ``except*`` is no exception class, or is a group class."""
     classes = wanted if isinstance(wanted, tuple) else (wanted,)
     for cls in classes:
         if not _is_exception_class(cls):
@@ -170,7 +173,7 @@ def _new_group(calls: Calls, message: str, exceptions: Sequence[Any]) -> Any:
 
 
 def _same_metadata(exception: BaseException, original: BaseException) -> bool:
-    """Return whether ``exception`` is a part of the original group that was reraised unchanged."""
+    """Return whether ``exception`` has the notes, traceback, cause and context of ``original``: a reraised part."""
     if not isinstance(exception, BaseExceptionGroup):
         return False
     return (
@@ -182,7 +185,7 @@ def _same_metadata(exception: BaseException, original: BaseException) -> bool:
 
 
 def _projection(calls: Calls, original: BaseExceptionGroup[Any], keep: list[BaseExceptionGroup[Any]]) -> Any:
-    """Return the part of ``original`` whose leaves are in ``keep``, with the nesting of ``original``."""
+    """Return the part of ``original`` whose leaves are in the groups ``keep``, with the nesting of ``original``."""
     leaves = {id(leaf) for group in keep for leaf in _leaves(group)}
 
     def is_reraised(exception: BaseException) -> bool:

@@ -42,10 +42,12 @@ def closes(value: object) -> bool:
 
 
 def pop_two(frame: Frame, _operand: object) -> None:
+    """Drop the two top values (END_FOR of Python 3.12)."""
     del frame.stack[-2:]
 
 
 def pop_second(frame: Frame, _operand: object) -> None:
+    """Drop the value below the top (END_SEND)."""
     del frame.stack[-2]
 
 
@@ -54,11 +56,13 @@ def push_null(frame: Frame, _operand: object) -> None:
 
 
 def copy(frame: Frame, depth: int) -> None:
+    """Push the value ``depth`` slots from the top; 1 is the top itself."""
     stack = frame.stack
     stack.append(stack[-depth])
 
 
 def swap(frame: Frame, depth: int) -> None:
+    """Exchange the top with the value ``depth`` slots from the top."""
     stack = frame.stack
     stack[-1], stack[-depth] = stack[-depth], stack[-1]
 

@@ -52,7 +52,10 @@ class ArrayTracer:
     # --- from and to tensors ---------------------------------------------------------------------
 
     def from_tensor(self, tensor: torch.Tensor, *, writeable: bool = True) -> Array:
-        """Return an array over the memory of a dense CPU tensor of the trace, whose dtype NumPy has."""
+        """Return an array over the memory of a tensor of the trace: dense, on the CPU, of a dtype that NumPy has.
+
+        ``writeable``: the array's flag of this name.
+        """
         example = self._example(tensor)
         example.flags.writeable = writeable
         return Array(self, tnp.ndarray(tensor), example)
@@ -89,11 +92,11 @@ class ArrayTracer:
         return self.tracer.record(torch.Tensor.detach, (array.tensor,), {})
 
     def refuse(self, what: str) -> NoReturn:
-        """Break the graph. ``what`` is the text of the unsupported array or call."""
+        """Break the graph. ``what`` describes the unsupported array or call in the text of the break."""
         raise graph_break("unsupported-object", what)
 
     def hint(self, number: Any) -> int:
-        """Return the present value of a size."""
+        """Return the value of a size in the present call. Break the graph if the size depends on data."""
         if type(number) is int:
             return number
         hint = number.node.hint
@@ -104,14 +107,14 @@ class ArrayTracer:
     # --- calls -----------------------------------------------------------------------------------
 
     def call(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-        """Run a NumPy function, or an operator on arrays."""
+        """Run a NumPy function, or an operator on arrays, with its counterpart in ``torch._numpy``."""
         pair = pairs().get(id(fn))
         if pair is None:
             raise graph_break("unsupported-call", dry_run.name_of(fn))
         return self.run(pair, args, kwargs)
 
     def run(self, pair: Pair, args: Args, kwargs: Kwargs) -> Any:
-        """Run a call of ``pair.theirs`` through ``pair.ours``."""
+        """Run a call of NumPy's function ``pair.theirs`` with the counterpart ``pair.ours`` of ``torch._numpy``."""
         if torch.is_autocast_enabled("cpu"):
             self.refuse("a call of NumPy under autocast, which is not for arrays:")
         arrays = list(self._arrays((args, kwargs)))
@@ -140,7 +143,10 @@ class ArrayTracer:
         return self._result(pair.theirs, expected, result, arrays)
 
     def about(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-        """Call a NumPy function about the types of its arguments. Raise NumPy's exceptions."""
+        """Return ``fn`` of examples, for a NumPy function such as ``result_type`` that depends on dtypes only.
+
+        Raise NumPy's exceptions.
+        """
         self._settle_numbers((args, kwargs))
         plain = [arg if isinstance(arg, type) else self._like(arg) for arg in args]
         return fn(*plain, **{name: self._like(kwargs[name]) for name in kwargs})
@@ -158,7 +164,10 @@ class ArrayTracer:
             raise graph_break("unsupported-call", text)
 
     def _concrete(self, pair: Pair, args: Args, kwargs: Kwargs) -> Pair:
-        """Return the pair to use, which may depend on the arguments."""
+        """Return the pair for these arguments: an in-place operator on a scalar computes a new value.
+
+        Break the graph if torch would treat an integer argument otherwise than NumPy.
+        """
         if pair.theirs in OUT_OF_PLACE and not (
             type(args[0]) is Array and isinstance(args[0].example, np.ndarray)
         ):
@@ -178,7 +187,7 @@ class ArrayTracer:
         return pair
 
     def _convert_operands(self, pair: Pair, args: Args) -> tuple[Any, ...]:
-        """Convert the integer operands of a ufunc that computes in floats, as NumPy does."""
+        """Return ``args``. For a ufunc that computes in floats, integer arrays become floats, as in NumPy."""
         if all(arg.example.dtype.kind in "fc" for arg in args if type(arg) is Array):
             return args
         dtypes = computing_dtypes(pair.theirs, [self._like(arg) for arg in args])
@@ -192,7 +201,7 @@ class ArrayTracer:
         )
 
     def _arrays(self, value: object) -> Iterator[Array]:
-        """Yield all arrays in the arguments of a call."""
+        """Yield the arrays in ``value``, an argument or a container of arguments, at any depth."""
         if type(value) is Array:
             yield value
         elif isinstance(value, (list, tuple)):
@@ -222,7 +231,7 @@ class ArrayTracer:
                 self._settle_numbers(item)
 
     def _inner(self, value: Any) -> Any:
-        """Return the argument that the function of ``torch._numpy`` gets."""
+        """Return the argument that the function of ``torch._numpy`` gets in place of ``value``."""
         if type(value) is Array:
             return value.inner
         if type(value) is Scalar:
@@ -261,8 +270,8 @@ class ArrayTracer:
     def _result(self, fn: Callable[..., Any], expected: Any, result: Any, arrays: list[Array]) -> Any:
         """Return the array or plain value that the program gets.
 
-        ``expected`` is NumPy's result of the dry run, ``result`` the result of ``torch._numpy``. Break the graph if their
-        kinds or plain values differ.
+        ``expected`` is NumPy's result of the dry run, ``result`` the result of ``torch._numpy``. Break the graph if
+        their kinds or plain values differ.
         """
         for array in arrays:
             if expected is array.example:
@@ -313,7 +322,10 @@ class ArrayTracer:
         return Array(self, tnp.ndarray(tensor), expected, copied_at)
 
     def _keep_unwritten(self, copy: torch.Tensor, arrays: list[Array]) -> int:
-        """Mark a copy that should be a view, and its original arrays, as unwritable. Return the present step."""
+        """Break the graph at later writes to ``copy``, which NumPy would make a view, and to ``arrays``.
+
+        Return ``root_step``, where the copy was made.
+        """
         storages = {t.untyped_storage()._cdata for t in (copy, *(a.tensor for a in arrays))}
         text = "a write to an array that has a copy in place of a view"
         self.tracer.unwritable.update(dict.fromkeys(storages, text))
@@ -333,7 +345,10 @@ class ArrayTracer:
         return self.tracer.record(torch.Tensor.copy_, (laid_out, tensor), {})
 
     def text(self, fn: Callable[..., str], array: Array, *spec: str) -> str:
-        """Return ``fn(array, *spec)`` of a scalar that the graph computes from constants."""
+        """Return ``fn(array, *spec)``, for example ``str(array)``, of a scalar that the graph computes from constants.
+
+        Break the graph for any other array.
+        """
         # The text of an array also depends on NumPy's print options.
         scalar = isinstance(array.example, np.generic)
         value = known_values.value_of(self.tracer, array.tensor) if scalar else None
@@ -343,7 +358,7 @@ class ArrayTracer:
             return fn(type(array.example)(value.item()), *spec)
 
     def iterate(self, array: Array) -> Iterator[Any]:
-        """Return ``iter(array)``."""
+        """Return ``iter(array)``: an iterator over the rows or items of the array."""
         dry_run.call_numpy(iter, (array.example,), {})
         count = self.call(len, (array,), {})
         return iter([self.call(operator.getitem, (array, i), {}) for i in range(count)])

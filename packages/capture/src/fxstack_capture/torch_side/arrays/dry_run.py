@@ -31,7 +31,7 @@ def fill_example(array: np.ndarray[Any, Any]) -> None:
 
 
 def call_numpy(fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Return NumPy's result.
+    """Return NumPy's result of a call with example arrays.
 
     An exception breaks the graph, so that plain Python raises the exact exception. A write to a read-only array
     raises NumPy's exception here.
@@ -57,14 +57,14 @@ def _invertible(arg: object) -> Any:
 
 
 def name_of(fn: object) -> str:
-    """Return a readable name of a function."""
+    """Return the name of a NumPy function for the text of a graph break."""
     module = getattr(fn, "__module__", None)
     name = getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or str(fn)
     return f"{module}.{name}" if module and module.startswith("numpy") else name
 
 
 def shares_memory(result: object, arrays: Iterable[Any]) -> bool:
-    """Return whether NumPy's result shares memory with an argument."""
+    """Return whether NumPy's result of the dry run shares memory with an example array among its arguments."""
     return isinstance(result, np.ndarray) and any(
         isinstance(array, np.ndarray) and np.may_share_memory(result, array) for array in arrays
     )

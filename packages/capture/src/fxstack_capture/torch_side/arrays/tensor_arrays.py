@@ -183,7 +183,10 @@ _CONTENTS = frozenset({"data", "obj", "input", "self"})
 
 
 def for_call(fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a call without ``Scalar`` objects."""
+    """Return the arguments of a call of torch with plain numbers or constants in place of ``Scalar`` objects.
+
+    The tracer asks before each call if the trace has scalars.
+    """
     # A keyword argument that is a float64 or an int64 is a plain number to torch.
     if _is_of_program(fn):
         return tuple(map(_constant, args)), {name: _constant(v) for name, v in kwargs.items()}
@@ -225,14 +228,14 @@ def operands(fn: Callable[..., Any], args: Args) -> tuple[Any, ...]:
 
 
 def _index(value: object) -> Any:
-    """Convert integers in indices and slices to plain numbers."""
+    """Return an index with plain numbers in place of integer ``Scalar`` objects, also in slices."""
     if type(value) is Scalar and isinstance(value.example, np.integer):
         return value.item()
     return _rebuild(value, _index)
 
 
 def _constant(value: object) -> Any:
-    """Replace each ``Scalar`` in ``value`` by its guarded number."""
+    """Return ``value`` with its guarded number in place of each ``Scalar``."""
     return _rebuild(value, _constant)
 
 

@@ -19,16 +19,25 @@ from fxstack_capture.trace.state import Args, Kwargs
 
 
 def show(*_values: object) -> None:
-    """Marker function, called before a hook of a traced backward. Its rule is ``show_to_hook``."""
+    """Do nothing. The trace of compiled autograd calls this for gradients that code of the program gets or returns.
+
+    ``show_to_hook`` is the rule of the call.
+    """
 
 
 def show_to_hook(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: Kwargs) -> None:
-    """Note the tensors that a hook of the program has seen: the hook may have kept them."""
+    """Apply the rule for ``show``: note gradients that a hook or backward of the program may keep.
+
+    Such a tensor must not become the gradient of a leaf itself.
+    """
     tracer.hooks.shown.append([leaf for leaf in tree_leaves(args) if isinstance(leaf, FakeTensor)])
 
 
 def demand_hook(*_values: object) -> None:
-    """Marker function, called where only a running backward allows a call. Its rule is ``demand_in_hook``."""
+    """Do nothing. The trace calls this for ``queue_callback``, which only a running backward allows.
+
+    ``demand_in_hook`` is the rule of the call.
+    """
 
 
 def demand_in_hook(tracer: TracerProtocol, _fn: object, _args: Args, _kwargs: Kwargs) -> None:
@@ -38,11 +47,14 @@ def demand_in_hook(tracer: TracerProtocol, _fn: object, _args: Args, _kwargs: Kw
 
 
 def accumulate(variable: torch.Tensor, gradient: torch.Tensor | None) -> None:
-    """Marker function, called at the last node of a history. Its rule is ``accumulate_alone``."""
+    """Do nothing. The trace of compiled autograd calls this where a gradient reaches the leaf ``variable``.
+
+    ``accumulate_alone`` is the rule of the call.
+    """
 
 
 def accumulate_alone(tracer: TracerProtocol, _fn: Callable[..., Any], args: Args, _kwargs: Kwargs) -> None:
-    """Accumulate a gradient in a graph that is a backward pass."""
+    """Apply the rule for ``accumulate``: add a gradient to ``leaf.grad`` in a graph that is itself a backward pass."""
     leaf, gradient = args
     if gradient is None:
         return
@@ -62,7 +74,8 @@ def accumulate_into(
 ) -> None:
     """Record the work of ``AccumulateGrad`` (torch/csrc/autograd/functions/accumulate_grad.h).
 
-    ``with_history``: the backward pass itself can be differentiated (``create_graph=True``).
+    ``busy``: tensors that other code holds. A gradient that shares memory with them is copied. ``with_history``: the
+    backward pass itself can be differentiated (``create_graph=True``).
     """
     with tracer.overrides.at(Level.ALL_OFF):  # autograd calls no ``__torch_function__``
         old = tracer.load_attr(leaf, "grad")
@@ -91,7 +104,7 @@ def as_base(gradient: torch.Tensor) -> torch.Tensor:
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
-    """Return whether the elements do not overlap and have no unused memory between them."""
+    """Return whether the elements of a tensor do not overlap and have no unused memory between them."""
     expected: Any = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.size(), strict=True)):
         if size != 1:

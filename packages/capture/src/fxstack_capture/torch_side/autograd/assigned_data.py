@@ -58,7 +58,7 @@ def replace(tracer: TracerProtocol, tensor: torch.Tensor, value: object) -> torc
 
 
 def _replace_in_graph(tracer: TracerProtocol, tensor: torch.Tensor, data: torch.Tensor) -> None:
-    """Let ``tensor`` stand for ``data`` in the rest of the graph."""
+    """Change the fake ``tensor``, which the graph has made, so that it stands for ``data`` in the rest of the graph."""
     becomes = tracer.record(with_data, (tensor, data), {}) if tensor.requires_grad else data
     with tracer.unrecorded():
         tensor.data = data
@@ -67,7 +67,7 @@ def _replace_in_graph(tracer: TracerProtocol, tensor: torch.Tensor, data: torch.
 
 
 class _WithData(torch.autograd.Function):
-    """Returns the data. The gradient goes to the leaf."""
+    """Returns the data, with a gradient that goes to the leaf, for ``with_data``."""
 
     @staticmethod
     def forward(ctx: object, leaf: torch.Tensor, data: torch.Tensor) -> torch.Tensor:  # noqa: ARG004 - torch's signature

@@ -63,7 +63,7 @@ class Applied:
 
     @property
     def __fxstack_parts__(self) -> tuple[Any, ...]:
-        """Return all parts that determine the meaning of a call, for keys of the disk cache."""
+        """Return all parts that determine the meaning of a call, for the key of the graph in the disk cache."""
         return (
             self.function,
             dict(self.templates),
@@ -79,7 +79,7 @@ class Applied:
         return self._apply(*args)
 
     def _apply(self, *args: Any) -> Any:
-        """Call ``function.apply``, after the templates and the outside tensors have got their operands."""
+        """Call ``function.apply``, with the operands put into the templates and in place of the outside tensors."""
         end = len(args) - len(self.outside)
         args, replacements = args[:end], pair_operands(self.outside, args[end:])
         if self.templates:
@@ -216,7 +216,7 @@ def _forward(
 
 
 def _copies(tracer: TracerProtocol, inputs: Sequence[Any]) -> tuple[Any, ...]:
-    """Return separate fakes for the inputs, because ``forward`` may write to its inputs or return them."""
+    """Return a new fake for each tensor input, because ``forward`` may write to its inputs or return them."""
     if tracer.transforms.concern(inputs, {}):
         return tuple(
             tracer.record(torch.Tensor.detach, (x,), {}) if isinstance(x, torch.Tensor) else x for x in inputs
@@ -229,7 +229,7 @@ def _copies(tracer: TracerProtocol, inputs: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _backward(tracer: TracerProtocol, cls: Any, context: DryRunContext, output: Any) -> State | None:
-    """Run ``backward`` (or ``vjp``) on new gradients. Return the state that the method reads, or None."""
+    """Run ``backward`` (or ``vjp``) on new gradients of ``output``. Return the state that it reads, or None."""
     outputs = output if isinstance(output, tuple) else (output,)
     gradients = tuple(
         tracer.record(torch.empty_like, (x,), {}) if isinstance(x, torch.Tensor) else None for x in outputs
@@ -248,7 +248,7 @@ Replaced = Mapping[int, Pair]
 
 
 def find_outside_tensors(tracer: TracerProtocol, mark: fx.Node, inputs: Sequence[object]) -> list[Pair]:
-    """Return the tensors from outside, with their fakes, that the nodes after ``mark`` use and that are no ``inputs``."""
+    """Return the outside tensors, with their fakes, that nodes after ``mark`` use and that are not in ``inputs``."""
     input_nodes = {tracer.builder.node_of(x) for x in tree_leaves(inputs) if isinstance(x, torch.Tensor)}
     since = reversed(tracer.builder.nodes_since(mark))
     nodes = dict.fromkeys(used for node in since for used in node.all_input_nodes)
@@ -258,7 +258,7 @@ def find_outside_tensors(tracer: TracerProtocol, mark: fx.Node, inputs: Sequence
 
 
 def pair_operands(outside: Sequence[ref[torch.Tensor]], operands: Sequence[torch.Tensor]) -> Replaced:
-    """Return the outside tensors that still exist with their operands, by id."""
+    """Return the outside tensors that still exist, each with the operand of the node that replaces it, by id."""
     pairs = [(reference(), operand) for reference, operand in zip(outside, operands, strict=True)]
     return {id(x): (x, operand) for x, operand in pairs if x is not None and x is not operand}
 
@@ -282,7 +282,7 @@ def apply_with_operands(
 
 
 class _Replacing(TorchFunctionMode):
-    """Passes the operand to torch functions in place of the outside tensor."""
+    """A mode for ``apply_with_operands``: torch functions get the operand in place of the outside tensor."""
 
     def __init__(self, operands: Replaced) -> None:
         super().__init__()

@@ -26,14 +26,14 @@ from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """The tensor or dynamic number at ``index`` of the additional operands."""
+    """The template of a tensor or dynamic number: the position among the additional operands of the node."""
 
     index: int
 
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """An instance of ``cls`` with the given attributes."""
+    """The template of an instance of ``cls`` with the given attributes (names and templates)."""
 
     cls: type
     attributes: tuple[tuple[str, Any], ...]
@@ -41,7 +41,7 @@ class Rebuilt:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A named tuple of class ``cls``."""
+    """The template of a named tuple of class ``cls``."""
 
     # torch.fx prints a named tuple as text that torch.fx cannot parse.
     cls: type
@@ -73,7 +73,7 @@ class Templates:
         raise _refusal(value)
 
     def _attributes(self, value: object) -> Iterator[tuple[str, Any]]:
-        """Yield the attributes that the methods have read, and all lists."""
+        """Yield name and value of the attributes that the methods have read in the dry run, and of all lists."""
         # The methods may have read items of a list without reading the whole list.
         objects: Any = self._tracer.trace.objects
         before = vars(objects.original_of(value))
@@ -111,7 +111,7 @@ def is_object(value: object) -> bool:
 
 
 def make(template: Any, operands: Sequence[Any]) -> Any:
-    """Return the value that ``template`` describes."""
+    """Return the value that ``template`` describes, when the node runs. ``operands``: the additional operands."""
     if type(template) is Operand:
         return operands[template.index]
     if type(template) in (list, tuple):

@@ -79,7 +79,7 @@ def backward(tracer: TracerProtocol, _fn: Callable[..., Any], args: Args, kwargs
 
 
 def _as_list(value: Any) -> list[Any]:
-    """Return a tensor or sequence of tensors, as ``backward`` accepts them, as a list."""
+    """Return the tensors of an argument of ``backward``, which may be one tensor or a sequence, as a list."""
     return [value] if isinstance(value, torch.Tensor) else list(value)
 
 
@@ -188,7 +188,7 @@ def _demand_known(tracer: TracerProtocol, leaf: torch.Tensor) -> None:
 
 
 def has_freed_history(tensor: torch.Tensor) -> bool:
-    """Return whether a gradient has freed the history of a fake, so that a second gradient raises an error."""
+    """Return whether a gradient in the graph has freed the history of a fake that leaves the graph."""
     with suppress(RuntimeError):  # autograd cannot make the ``grad_fn`` of the view
         return any(map(_is_freed, history([tensor])))
     return False
@@ -222,7 +222,10 @@ _MESSAGE = (
 
 
 def with_freed_history(tensor: torch.Tensor) -> torch.Tensor:
-    """Return ``tensor`` with ``requires_grad`` and a ``grad_fn`` that raises the error of a freed history."""
+    """Return ``tensor`` with ``requires_grad`` and a ``grad_fn`` that raises the error of a freed history.
+
+    The replacement code calls this for a graph result for which ``has_freed_history`` is true.
+    """
     spend = torch_compat.DelayedError(_MESSAGE, 1)
     with torch.enable_grad():
         return spend(tensor.detach().requires_grad_())
@@ -244,14 +247,14 @@ def make_parameter(tracer: TracerProtocol, data: object, requires_grad: bool) ->
 
 
 def as_parameter(tensor: torch.Tensor) -> torch.Tensor:
-    """Set the class of the result to ``Parameter``."""
+    """Return ``tensor``, with its class set to ``Parameter``. The replacement code calls this for a graph result."""
     # A new object would not do: autograd's history leads to the tensor object that the graph returns.
     tensor.__class__ = nn.Parameter
     return tensor
 
 
 def has_hidden_history(tracer: TracerProtocol, tensor: torch.Tensor) -> bool:
-    """Return whether a result requires grad, and the graph made all leaves of its history."""
+    """Return whether ``tensor``, which leaves the graph, requires grad only for leaves that the graph made."""
     if not tensor.requires_grad or is_leaf(tensor) is not False:
         return False
     for node in history([tensor]):
@@ -277,7 +280,7 @@ class _Dropped(torch.autograd.Function):
 
 
 def with_hidden_history(tensor: torch.Tensor) -> torch.Tensor:
-    """Return ``tensor`` with ``requires_grad``, as a non-leaf."""
+    """Return ``tensor`` with ``requires_grad``, as a non-leaf. The replacement code calls this for a graph result."""
     if tensor.requires_grad:  # the captured graph itself ran, with autograd
         return tensor
     with torch.enable_grad():

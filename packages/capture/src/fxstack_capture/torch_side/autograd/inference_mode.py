@@ -66,7 +66,10 @@ def _write(tracer: TracerProtocol, before: state.State) -> None:
 
 
 def finish_of(tensor: torch.Tensor) -> Callable[[Any], Any] | None:
-    """Return the function that makes eager's kind of tensor of a graph result, in a trace with regions."""
+    """Return the function that turns a graph result into eager's kind of tensor, or None if it is that already.
+
+    The replacement code calls the function, in a trace that has entered inference mode.
+    """
     if tensor.is_inference():
         return as_inference
     creation_meta = torch_compat.get_creation_meta(tensor) if tensor._is_view() else None
@@ -77,7 +80,7 @@ _MADE_INSIDE = torch_compat.CreationMeta.INFERENCE_MODE
 
 
 def as_inference(tensor: torch.Tensor) -> torch.Tensor:
-    """Return an inference tensor over the memory of ``tensor``."""
+    """Return an inference tensor over the memory of ``tensor``, a graph result."""
     with torch.inference_mode():
         alias = tensor.new_empty(0)
         offset, size, stride = tensor.storage_offset(), tensor.size(), tensor.stride()
@@ -94,7 +97,7 @@ def as_view_made_inside(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def demand_supported(regions: Regions, leaf: torch.Tensor) -> None:
-    """Break the graph at a leaf that is an inference tensor. Plain Python makes the leaf."""
+    """Break the graph if ``leaf``, a result that requires grad, is an inference tensor. Plain Python makes it."""
     if regions.open and leaf.is_inference():
         raise graph_break("unsupported-tensor", "a leaf that requires grad, in inference mode")
 

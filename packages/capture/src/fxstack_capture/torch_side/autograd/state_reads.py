@@ -49,9 +49,9 @@ class State:
         return bool(self._values)
 
     def has_changed(self) -> bool:
-        """Return whether a location has another value than in the trace.
+        """Return whether a location has another value than in the trace. The backward of a compiled graph asks first.
 
-        Raise RuntimeError if no run can see the change.
+        Raise RuntimeError if the node holds copies (``is_copied``), so that no run can see the change.
         """
         changed = any(
             not _equal(list(_parts(_value_at(*location))), before) for location, before in self._values
@@ -63,7 +63,7 @@ class State:
 
 @contextmanager
 def note_reads(objects: Any) -> Iterator[list[StateLocation]]:
-    """Collect the locations that the program reads inside of the context."""
+    """Collect the locations that the program reads inside of the context, in the list that ``with`` binds."""
     before, objects.reads = objects.reads, []
     reads = objects.reads
     try:
@@ -98,7 +98,7 @@ def find_state(tracer: TracerProtocol, reads: Iterable[StateLocation], *roots: A
 
 
 def _is_constant_binding(holder: Any, value: Any) -> bool:
-    """Return whether the value cannot change: a definition, or a name of a library that binds its names once."""
+    """Return whether ``value`` stays: it is a definition, or belongs to a library that binds its names once."""
     if type(holder) is dict:
         name = holder.get("__name__")
     elif isinstance(holder, ModuleType | type):
@@ -151,7 +151,7 @@ _JUMPS = frozenset({*dis.hasjrel, *dis.hasjabs})
 
 
 def _value_at(holder: Any, name: Any) -> Any:
-    """Return the present value of a location, or ABSENT."""
+    """Return the present value of the location ``(holder, name)`` (``StateLocation``), or ABSENT."""
     if type(holder) is CellType:
         return holder.cell_contents if holder != CellType() else ABSENT
     if name is None:
@@ -162,7 +162,7 @@ def _value_at(holder: Any, name: Any) -> Any:
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """Yield the leaves of nested containers, and the types and lengths of the containers."""
+    """Yield the leaves of nested containers, and the types and lengths of the containers, for ``_equal``."""
     waiting, count = [value], 0
     while waiting and count < _MAX_PARTS:
         value, count = waiting.pop(), count + 1
@@ -178,7 +178,7 @@ def _parts(value: Any) -> Iterator[Any]:
 
 
 def _equal(now: list[Any], before: list[Any]) -> bool:
-    """Return whether two lists have the same objects or equal literals."""
+    """Return whether two lists of ``_parts`` have the same objects or equal literals at each position."""
     return len(now) == len(before) and all(
         a is b or (type(a) is type(b) and type(a) in LITERAL_TYPES and a == b)
         for a, b in zip(now, before, strict=True)

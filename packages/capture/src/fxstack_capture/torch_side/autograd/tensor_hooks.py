@@ -99,11 +99,11 @@ class HooksInGraph:
 
     @property
     def count(self) -> int:
-        """Number of hooks so far."""
+        """Number of hooks that the trace has registered so far, removed hooks included."""
         return len(self._hooks)
 
     def add(self, node: fx.Node | None, tensor: torch.Tensor) -> HandleInGraph:
-        """Note a hook that ``node`` registers, or the replacement code if ``node`` is None. Return its handle."""
+        """Note a hook of ``tensor``, and return its handle. ``node`` registers it, or the replacement code if None."""
         handle = HandleInGraph(self.active, len(self._hooks))
         objects: Any = self._tracer.trace.objects
         for new_object in (self.active, handle):
@@ -207,7 +207,7 @@ def _apply_hook(hook: Any, gradient: Any) -> Any:
 
 @contextmanager
 def _without_gradients() -> Iterator[None]:
-    """Turn grad mode off inside the context."""
+    """Turn grad mode off inside the context, while a hook is traced."""
     # A backward runs without grad mode. The nested graph uses the grad mode in which it runs.
     enabled = torch.is_grad_enabled()
     torch_compat.set_grad_enabled(False)
@@ -225,7 +225,7 @@ def retain_grad(tracer: TracerProtocol, fn: object, args: Args, _kwargs: Kwargs)
 
 
 def _owner(fn: object, args: Args) -> tuple[torch.Tensor, tuple[Any, ...]]:
-    """Return the tensor of a method call, and the other arguments."""
+    """Return the tensor of a call of a tensor method, bound or not, and the other arguments."""
     owner = getattr(fn, "__self__", None)
     return (owner, args) if isinstance(owner, torch.Tensor) else (args[0], args[1:])
 

@@ -26,7 +26,10 @@ PLAIN_CLASSES = frozenset({torch.Tensor, torch.nn.Parameter})
 def tensor_is(
     real: torch.Tensor, sizes: Sequence[int | None] | None = None, strides: Sequence[int | None] | None = None
 ) -> TensorIs:
-    """Return the guard record of ``real``. ``None`` among sizes and strides marks a dynamic number."""
+    """Return the guard record of ``real``.
+
+    ``sizes`` and ``strides`` have None for each dynamic number; by default all numbers are static.
+    """
     # A tensor that does not require grad is always a leaf, so the record holds ``is_leaf`` only for other
     # tensors.
     return TensorIs(
@@ -50,7 +53,7 @@ def demand_supported(real: torch.Tensor) -> None:
 
 
 def _unsupported_kind(real: torch.Tensor) -> str | None:
-    """Return a description of a kind of tensor that the trace does not support, or ``None``."""
+    """Return the kind of an unsupported tensor, for example ``nested tensor``, or ``None`` for a supported one."""
     cls = type(real)
     if cls not in PLAIN_CLASSES:
         why = unsupported_reason(cls)
@@ -72,7 +75,10 @@ def _unsupported_kind(real: torch.Tensor) -> str | None:
 
 
 def existing_fake(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> FakeTensor | None:
-    """Return the fake that a plain tensor already has, or ``None``. Guard a tensor of which only a view was wrapped."""
+    """Return the fake that a plain tensor already has, or ``None``.
+
+    If only views of the tensor were wrapped before, the tensor gets its guards now.
+    """
     fake = tracer.faker.known(real)
     if fake is None or id(fake) not in tracer.faker.implied:
         return fake
@@ -82,7 +88,7 @@ def existing_fake(tracer: TracerProtocol, real: torch.Tensor, source: Source) ->
 
 
 def make_fake(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> FakeTensor:
-    """Make the fake of a plain tensor that has no fake yet."""
+    """Return the fake of a plain tensor that has no fake yet, and guard the tensor."""
     planned = plan_geometry(tracer, real, source)
     if planned.static:
         return make_static(tracer, real, source)
@@ -90,7 +96,10 @@ def make_fake(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> Fak
 
 
 def plan_geometry(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> TensorPlan:
-    """Choose the symbolic sizes, strides and offset of a tensor. Guard that the tensor has no other marks."""
+    """Return which sizes, strides and offset of a tensor become symbolic.
+
+    A guard keeps the program's marks on the tensor (``mark_dynamic`` and so on) the same.
+    """
     trace = tracer.trace
     if not isinstance(real, torch.nn.Parameter):
         trace.guard(source, marks_within(real))
@@ -98,7 +107,7 @@ def plan_geometry(tracer: TracerProtocol, real: torch.Tensor, source: Source) ->
 
 
 def make_static(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> FakeTensor:
-    """Make a fake with the constant size and strides of the real tensor."""
+    """Return a fake with the sizes, strides and offset of the real tensor as constants, and guard them."""
     tracer.trace.guard(source, tensor_is(real))
     return tracer.faker.fake(real, real.size(), real.stride(), real.storage_offset())
 
@@ -106,7 +115,10 @@ def make_static(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> F
 def make_symbolic(
     tracer: TracerProtocol, real: torch.Tensor, source: Source, geometry: tuple[Any, Any, Any]
 ) -> FakeTensor:
-    """Make a fake with the given sizes, strides and offset, some of which are symbolic."""
+    """Return a fake with the sizes, strides and offset of ``geometry``, of which some are symbolic.
+
+    A guard covers the constants among the sizes and strides.
+    """
     sizes, strides, offset = geometry
     tracer.trace.guard(source, tensor_is(real, static_numbers(sizes), static_numbers(strides)))
     return tracer.faker.fake(real, sizes, strides, offset)

@@ -56,7 +56,7 @@ def kernel_of(func: OpOverload) -> Any:
 def _compute_by_decomposition(
     mode: FakeTensorMode, func: Callable[..., Any], args: Args, kwargs: Kwargs
 ) -> Any:
-    """Compute an operator by the decomposition of torch."""
+    """Return the result of an operator from its decomposition in torch, run on fakes."""
     with mode:
         return decomposition_table[func](*args, **kwargs)
 
@@ -168,7 +168,7 @@ _LIKE = {
 
 
 def _of_argument(mode: FakeTensorMode, func: Callable[..., Any], args: Args, _kwargs: Kwargs) -> Any:
-    """Compute an operator of ``_LIKE``."""
+    """Return the result of an operator of ``_LIKE``: an empty tensor like one of the arguments."""
     with mode:
         return torch.empty_like(args[_LIKE[func]], memory_format=torch.contiguous_format)
 

@@ -95,7 +95,7 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
         _share_rules()
 
     def use_symbols(self, env: ShapeEnv) -> None:
-        """Allow symbolic sizes from now on."""
+        """Allow symbolic sizes of ``env`` from now on. Called when the trace makes its shape environment."""
         self.shape_env = env
         self.static_shapes = False
 
@@ -127,7 +127,7 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
         return result
 
     def _run(self, func: object, types: Sequence[type], args: object, kwargs: object) -> Any:
-        """Run an operator. Only predictable operators use recipes."""
+        """Return the result of an operator: from a recipe if the operator is predictable, else computed."""
         if self.in_kernel_invocation:
             return self._dispatch_in_torch(func, types, args, kwargs)
         if not is_predictable(func):
@@ -223,7 +223,7 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
             return self._dispatch_in_torch(func, types, args, kwargs)
 
     def _dispatch_in_torch(self, func: object, types: object, args: object, kwargs: object) -> Any:
-        """Run torch's own dispatch. Suppress its log records, because an error may be the program's own."""
+        """Return the result of torch's own dispatch, without its log records, because an error may be the program's."""
         disabled, _LOG.disabled = _LOG.disabled, True
         self._torch_depth += 1
         try:
@@ -233,7 +233,7 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
             _LOG.disabled = disabled
 
     def _part(self, part: Part, tensors: list[FakeTensor]) -> FakeTensor:
-        """Return one tensor of the result that a recipe describes for the arguments ``tensors``."""
+        """Return the tensor of a result that ``part`` describes. ``tensors``: the arguments of the call."""
         if type(part) is Same:
             return tensors[part.of]
         if type(part) is Fresh:
@@ -254,7 +254,10 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
         return self.wrap(meta, base.fake_device)
 
     def wrap(self, meta: torch.Tensor, device: torch.device) -> FakeTensor:
-        """Return a fake of a meta tensor. The fakes of one device share the attributes of the first fake."""
+        """Return a fake on ``device`` of the meta tensor ``meta``.
+
+        The fakes of one device share the attributes of the first fake, which is faster.
+        """
         template = self._templates.get(device)
         if template is None:
             fake = FakeTensor(self, meta, device)
@@ -279,7 +282,7 @@ def _shares_what_it_writes(func: object, args: Args) -> bool:
 
 
 def _share_rules() -> None:
-    """Register the rules of higher-order operators for ``CaptureFakeMode``."""
+    """Register torch's rules of higher-order operators for ``CaptureFakeMode``, when a mode is made."""
     # A higher-order operator looks up its rule by the exact class of the mode.
     for operator in _higher_order_ops.values():
         rules = operator.python_key_table

@@ -63,12 +63,12 @@ def _part(base: torch.Tensor, real: torch.Tensor, sizes: Any, strides: Any, offs
 
 
 def _anchor() -> torch.Tensor:
-    """Return a leaf that gives a view a ``grad_fn``."""
+    """Return a leaf that requires grad: a view made from it has a ``grad_fn``."""
     return torch.empty(0, device="meta", requires_grad=True)
 
 
 def _is_same_number(number: int | torch.SymInt, other: int | torch.SymInt) -> bool:
-    """Return whether two sizes are equal. The comparison records no guard."""
+    """Return whether two sizes are the same int or the same expression. The comparison records no guard."""
     if isinstance(number, torch.SymInt) and isinstance(other, torch.SymInt):
         return bool(number.node.expr == other.node.expr)
     return type(number) is type(other) and number == other
@@ -116,7 +116,10 @@ class Faker:
         return fake
 
     def fakes_at_start(self, values: Sequence[Any]) -> list[Any]:
-        """Return the fakes as they were at the start, before the program changed size, layout or history."""
+        """Return ``values`` with fakes as they were when the trace began.
+
+        A fake whose size, layout, storage or history the program has changed is replaced by a new one.
+        """
         earlier = Faker(self.mode)
         earlier._storages = self._storages
         return [self._fake_at_start(value, earlier) for value in values]

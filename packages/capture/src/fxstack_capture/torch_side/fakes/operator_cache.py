@@ -36,7 +36,7 @@ SYMBOLIC = object()
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """A new tensor with its own storage."""
+    """A new tensor with its own storage, of this size, stride, dtype and device."""
 
     size: tuple[int | torch.SymInt, ...]
     stride: tuple[int | torch.SymInt, ...]
@@ -46,7 +46,7 @@ class Fresh:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A new tensor on the storage of argument tensor ``of``."""
+    """A new tensor on the storage of the argument tensor with the index ``of``."""
 
     of: int
     size: tuple[int | torch.SymInt, ...]
@@ -57,7 +57,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Same:
-    """The argument tensor ``of`` itself."""
+    """The argument tensor with the index ``of`` itself (an in-place operator)."""
 
     of: int
 
@@ -67,7 +67,7 @@ Part = Fresh | View | Same
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """The result: one tensor, or a tuple or list of tensors."""
+    """How to make the result of an operator: one tensor, or a tuple or list of tensors, each by one of ``parts``."""
 
     parts: tuple[Part, ...]
     container: type | None
@@ -93,7 +93,10 @@ _TENSOR_TYPES = (torch.TensorType, torch.ListType)
 def key_of(
     func: object, args: Sequence[Any], kwargs: Kwargs, tensors: list[FakeTensor]
 ) -> tuple[Any, ...] | None:
-    """Return a key of all that determines the result, or ``None``. Append the tensors to ``tensors``."""
+    """Return a key of all that determines the metadata of the result, or ``None`` if no key can describe it.
+
+    Append the tensors among the arguments to ``tensors``.
+    """
     key: list[Any] = [func, torch.get_default_dtype(), torch.is_inference_mode_enabled()]
     if not _describe(args, key, tensors):
         return None
@@ -195,7 +198,7 @@ def _is_ordinary(result: FakeTensor) -> bool:
 
 
 class OperatorCache:
-    """Recipes by key. A full cache is emptied."""
+    """Recipes by key (``key_of``). A full cache is emptied."""
 
     def __init__(self) -> None:
         self._recipes: dict[tuple[Any, ...], Recipe] = {}
@@ -213,5 +216,5 @@ class OperatorCache:
 
 @cache
 def process_cache() -> OperatorCache:
-    """Return the cache that all traces of this process share."""
+    """Return the cache of recipes without symbols, which all traces of this process share."""
     return OperatorCache()

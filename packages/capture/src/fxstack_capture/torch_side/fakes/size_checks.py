@@ -108,7 +108,7 @@ def _has_wrong_target(x: Tensor, target: Tensor, weight: Tensor | None = None, *
 
 
 def _has_empty_size(x: Tensor, sizes: Sequence[Any], *_: object) -> bool:
-    """Return whether a size is not positive. Only the batch may be empty."""
+    """Return whether a size of the result of an upsampling is not positive. Only the batch may be empty."""
     return any(guard_or_false(n <= 0) for n in (*x.shape[1:], *sizes))
 
 

@@ -86,7 +86,10 @@ def version_of(tensor: torch.Tensor) -> int | None:
 
 
 def has_changed(tensor: torch.Tensor, version: int | None, listener: Listener | None) -> bool:
-    """Return whether a call wrote to a tensor whose version counter was ``version`` before the call."""
+    """Return whether a call wrote to a tensor.
+
+    ``version``: the result of ``version_of`` before the call. ``listener``: the listener of the call, if any.
+    """
     # Without a version counter and without a listener, the call may have written to the tensor.
     if version is None:
         return listener is None or listener.wrote_to(tensor)
@@ -94,7 +97,7 @@ def has_changed(tensor: torch.Tensor, version: int | None, listener: Listener | 
 
 
 def written_lists(fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> set[int]:
-    """Return the ids of the tensors that an operator on lists writes to."""
+    """Return the ids of the tensors that an operator on lists, such as ``_foreach_add_``, writes to."""
     # The operator writes twice to a tensor that the list holds twice. The functional form of the operator
     # does not express two writes to one tensor.
     name = getattr(fn, "__name__", "")
@@ -106,7 +109,7 @@ def written_lists(fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> set[int
 
 
 class OperatorMode(TorchDispatchMode):
-    """A dispatch mode whose ``__torch_dispatch__`` torch does not wrap."""
+    """The base of the tracer's dispatch modes: torch does not wrap their ``__torch_dispatch__``."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -115,7 +118,7 @@ class OperatorMode(TorchDispatchMode):
 
 
 class Listener(OperatorMode):
-    """Collects the storages that the operators of a call write to."""
+    """Collects the storages that the operators of a call write to, for tensors without version counter."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -78,7 +78,7 @@ def fill(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwa
 def _fill_new(
     name: str, size: Args, dtype: torch.dtype, device: torch.device, *args: object, **kwargs: object
 ) -> Any:
-    """Return a new tensor that the method ``name`` has filled."""
+    """Return a new tensor that the method ``name`` has filled. The replacement code calls this."""
     return getattr(torch.empty(size, dtype=dtype, device=device), name)(*args, **kwargs)
 
 
@@ -114,14 +114,14 @@ def _on_cpu(device: object) -> bool:
 
 
 def _from(fn: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Return ``fn`` with the generator as the first argument, which the replacement code calls."""
+    """Return ``fn`` with the generator as first argument, for the replacement code, under the name ``name``."""
     drawn = partial(_draw, fn)
     drawn.__name__ = name  # type: ignore[attr-defined]
     return drawn
 
 
 def _draw(fn: Callable[..., Any], generator: torch.Generator, *args: object, **kwargs: object) -> Any:
-    """Call a torch function with the generator, which draws pass as the first argument."""
+    """Return ``fn(*args, generator=generator, **kwargs)``. The replacement code calls this to draw a tensor."""
     return fn(*args, generator=generator, **kwargs)
 
 
@@ -154,7 +154,7 @@ def _is_plain(value: Any) -> bool:
 def _example(
     fn: Callable[..., Any], generator: torch.Generator, args: Args, rest: dict[str, Any]
 ) -> torch.Tensor:
-    """Return the function's result from a new generator, for its metadata."""
+    """Return the function's result from a new generator, for its metadata. The program's generator stays as it is."""
     try:
         example: torch.Tensor = fn(*args, generator=torch.Generator(generator.device), **rest)
     except Exception as error:  # the program's own error: plain Python raises the error again

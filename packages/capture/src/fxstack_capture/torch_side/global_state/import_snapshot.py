@@ -51,7 +51,7 @@ def is_original(namespace: dict[str, object], name: str, value: object) -> bool:
 
 
 def torchs_own(name: str, otherwise: object) -> object:
-    """Return the value that ``torch.name`` had in the snapshot, or ``otherwise``."""
+    """Return the value of ``name`` in the module ``torch`` at the snapshot, or ``otherwise`` if it was missing."""
     return _NAMESPACES[id(vars(torch))][1].get(name, otherwise)
 
 

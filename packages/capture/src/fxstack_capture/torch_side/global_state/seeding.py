@@ -54,7 +54,7 @@ def _is_state(tensor: FakeTensor) -> bool:
 
 
 def _only(tracer: TracerProtocol, fn: object, name: str, args: Args, kwargs: Kwargs) -> Args:
-    """Return the only argument. Break the graph if the call has other arguments."""
+    """Return a tuple with the only argument of the call, whose keyword is ``name``. Break the graph for others."""
     _demand_plain(tracer, fn)
     if len(args) + len(kwargs) != 1 or not kwargs.keys() <= {name}:
         raise graph_break("side-effect-call", f"{name_of(fn)} with other arguments than its own")

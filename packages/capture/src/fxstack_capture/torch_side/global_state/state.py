@@ -34,6 +34,7 @@ class Variable:
     """One piece of state: a getter, which returns a tuple of values, and a setter for the values."""
 
     read: Callable[[], tuple[Any, ...]]
+    """Returns the present values. ``write`` takes them, after ``fixed``, as positional arguments."""
     write: Callable[..., Any]
     fixed: tuple[Any, ...] = ()
     """The leading arguments of the setter, for example the device type of autocast."""
@@ -41,12 +42,12 @@ class Variable:
     """Whether operators of a graph depend on the state."""
 
     def redo(self, values: tuple[Any, ...]) -> Redo:
-        """Return the call that sets the variable to ``values``."""
+        """Return the call, a function and its arguments, that sets the variable to ``values``."""
         return self.write, (*self.fixed, *values)
 
 
 def _autocast_variables(device: str) -> tuple[Variable, ...]:
-    """Return the autocast switch and the autocast dtype of a device type."""
+    """Return the variables of a device type, such as ``cpu``: the autocast switch and the autocast dtype."""
     return (
         Variable(lambda: (torch.is_autocast_enabled(device),), torch.set_autocast_enabled, (device,)),
         Variable(lambda: (torch.get_autocast_dtype(device),), torch.set_autocast_dtype, (device,)),
@@ -54,7 +55,7 @@ def _autocast_variables(device: str) -> tuple[Variable, ...]:
 
 
 def set_deterministic(mode: bool, warn_only: bool) -> None:
-    """Set both flags of ``torch.use_deterministic_algorithms`` in one call with positional arguments."""
+    """Set both flags of ``torch.use_deterministic_algorithms``. A ``Variable`` passes values by position."""
     torch_compat.set_deterministic_algorithms(mode, warn_only=warn_only)
 
 
@@ -66,7 +67,7 @@ ATTENTION_FLAGS: dict[str, Callable[[], bool]] = {
 
 
 def _attention_variable(name: str) -> Variable:
-    """Return the switch of an attention backend."""
+    """Return the variable of an implementation of attention (``ATTENTION_FLAGS``): whether torch may choose it."""
     getter = ATTENTION_FLAGS[name]
     return Variable(lambda: (getter(),), getattr(torch_compat.C, f"_set_sdp_use_{name}"))
 
@@ -110,7 +111,7 @@ _WRITERS = frozenset(
         torch_compat.set_deterministic_algorithms,
     }
 )
-"""The functions that change torch's state when a graph calls them."""
+"""The targets of nodes that change torch's state (``sets_state``)."""
 
 
 class StateLog:
@@ -135,7 +136,7 @@ State = list[tuple[Any, ...]]
 
 
 def present(variables: Sequence[Variable] = VARIABLES) -> State:
-    """Return the present values of ``variables``."""
+    """Return the present values of ``variables``, one tuple for each."""
     return [variable.read() for variable in variables]
 
 
@@ -154,7 +155,7 @@ def difference(
 
 
 def all_of(state: State, others: Iterable[State]) -> list[Redo]:
-    """Return the calls that set each variable whose value in ``state`` differs from any of ``others``."""
+    """Return the calls that set each variable to its value in ``state``, unless all ``others`` have this value."""
     return [
         variable.redo(value)
         for variable, value, *different in zip(VARIABLES, state, *others, strict=True)
@@ -163,7 +164,7 @@ def all_of(state: State, others: Iterable[State]) -> list[Redo]:
 
 
 def put_back(before: State, variables: Sequence[Variable] = VARIABLES) -> None:
-    """Restore the state ``before`` of ``variables``."""
+    """Set ``variables`` to the state ``before``: after a trace, a call of the backend, or a graph that raised."""
     for write, args in difference(present(variables), before, variables):
         write(*args)
 
@@ -177,12 +178,15 @@ def changed_by(graph: fx.Graph) -> tuple[Variable, ...]:
 
 
 def sets_state(node: fx.Node) -> bool:
-    """Return whether ``node`` sets torch's state."""
+    """Return whether ``node`` of a graph is a call that sets torch's state, such as ``set_grad_enabled``."""
     return node.op == "call_function" and node.target in _WRITERS
 
 
 def state_below_autocast() -> State:
-    """Return the state that a kernel below the autocast dispatch key sees."""
+    """Return the state that a kernel below the autocast dispatch key sees.
+
+    ``Transforms`` records the operators of such kernels under this state.
+    """
     # Autocast excludes its own dispatch key while it calls the kernel with cast arguments.
     return [
         (False,) if _is_cast_already(variable) else value
@@ -219,7 +223,10 @@ def session(log: StateLog) -> Iterator[StateLog]:
 
 
 class Region:
-    """Replaces ``torch._C._InferenceMode``."""
+    """What the program gets in the trace from the constructor of ``torch._C._InferenceMode``.
+
+    The replacement code enters a region that is still open when the graph ends.
+    """
 
     # ``guard`` exists only while the mode is on outside of the trace.
     def __init__(self, mode: bool) -> None:
@@ -237,7 +244,10 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """A region that the trace has entered, with torch's state outside of the region and at its beginning."""
+    """A region that the trace has entered, with torch's state outside of the region and at its beginning.
+
+    ``guard`` is the real ``torch._C._InferenceMode`` that keeps the mode on in the trace.
+    """
 
     region: Region
     guard: Any
@@ -257,7 +267,7 @@ class Regions:
 
     @contextmanager
     def session(self) -> Iterator[None]:
-        """Leave all open regions at the end of a trace."""
+        """Leave all regions that are still open when the context, a trace, ends."""
         try:
             yield
         finally:
@@ -273,7 +283,7 @@ class Regions:
         self.open.append(Open(region, guard, outside, present()))
 
     def leave(self) -> None:
-        """Exit the innermost region."""
+        """Turn the mode of the innermost open region off in the trace."""
         self.open.pop().guard.__exit__(None, None, None)
 
     def delta(self, entry: State) -> tuple[list[Redo], State]:

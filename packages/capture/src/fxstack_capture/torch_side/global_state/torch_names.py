@@ -63,12 +63,12 @@ class NamesOfTorch:
         return self._trace.objects
 
     def guard_operators(self) -> None:
-        """Guard the special methods and properties of the tensor classes."""
+        """Guard the special methods and properties of the tensor classes, before the first call of torch in a trace."""
         for cls in _CLASSES:
             self._objects.classes.note(cls, _DECIDING)
 
     def guard_target(self, target: Target) -> None:
-        """Guard the name under which the graph refers to the node's target."""
+        """Guard the name under which the graph refers to ``target``. Called before each node is added."""
         if target.target in self._known:
             return
         self._known.add(target.target)
@@ -108,7 +108,10 @@ class NamesOfTorch:
         return None if value is ABSENT else value
 
     def is_usual(self, fn: FunctionType) -> bool:
-        """Return whether a torch function and the names that the function reads are unchanged since the import."""
+        """Return whether a torch function and the names that it reads are unchanged since the import, and guard them.
+
+        Such a function may become one node.
+        """
         usual = self._usual.get(fn)
         if usual is None:
             usual = self._usual[fn] = self._guard_dependencies(fn)
@@ -177,6 +180,6 @@ def global_dependencies(
 
 
 def _is_followed(fn: FunctionType) -> bool:
-    """Return whether guards also cover the names that this function of torch reads."""
+    """Return whether ``global_dependencies`` continues in this function of torch."""
     module = fn.__module__ or ""
     return module.partition(".")[0] == "torch" and module not in _NOT_FOLLOWED

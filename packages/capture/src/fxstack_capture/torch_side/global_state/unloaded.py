@@ -29,7 +29,10 @@ _MARKED = torch_compat.disable_dynamo(lambda: None).__code__
 
 @cache
 def leave_compiler_unloaded() -> None:
-    """Make marked functions run without importing torch's compiler, until other code imports the compiler."""
+    """Make marked functions run without importing torch's compiler, until other code imports it.
+
+    Called before each trace; only the first call in a process has an effect.
+    """
     if COMPILER in sys.modules:
         return
     for marked in _marked_functions():

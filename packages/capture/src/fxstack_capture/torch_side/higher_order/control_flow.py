@@ -80,7 +80,7 @@ class GraphsOfCall:
         return [builder.module(f"{name}_graph", module) for module in cut], free
 
     def operands(self, tensors: Sequence[Any]) -> list[fx.Node]:
-        """Return the nodes of tensors and numbers, as arguments of the operator's node."""
+        """Return the graph nodes of tensors and numbers, for the arguments of the operator's node."""
         return [self.tracer.builder.argument(value, []) for value in tensors]
 
     def write(self, node_args: Args, results: Tensors, spec: pytree.TreeSpec) -> Any:
@@ -93,7 +93,7 @@ class GraphsOfCall:
         return subgraphs.unflatten(self.tracer, list(results), spec)
 
     def make_results(self, likes: Sequence[torch.Tensor], *, gradient: bool) -> Tensors:
-        """Return new fakes with the metadata of ``likes``."""
+        """Return new fakes with the metadata of ``likes``. ``gradient``: floats require grad in grad mode."""
         with self.tracer.unrecorded(), self.tracer.mode, torch.no_grad():
             fakes = [torch.empty_strided(x.size(), x.stride(), dtype=x.dtype, device=x.device) for x in likes]
         if not (gradient and torch.is_grad_enabled()):
@@ -101,12 +101,12 @@ class GraphsOfCall:
         return [with_history(x) if x.dtype.is_floating_point or x.dtype.is_complex else x for x in fakes]
 
     def refuse(self, why: str) -> BaseException:
-        """Return a graph break, after which torch's own operator decides."""
+        """Return a graph break with the reason ``why``. Plain Python then runs torch's own operator."""
         return graph_break("operator-function", f"{self.operator.name()} {why}")
 
 
 def _symbols(tensors: Sequence[torch.Tensor]) -> list[torch.SymInt]:
-    """Return the symbolic sizes that are single symbols, once each."""
+    """Return the symbolic sizes of ``tensors`` that are single symbols, once each."""
     sizes = [size for x in tensors if isinstance(x, torch.Tensor) for size in x.size()]
     symbols = [s for s in sizes if isinstance(s, torch.SymInt) and s.node.expr.is_symbol]
     return list({size.node.expr: size for size in symbols}.values())
@@ -131,7 +131,7 @@ def _same_layout(tensors: Sequence[torch.Tensor], others: Sequence[torch.Tensor]
 
 
 def _demand_tensors(call: GraphsOfCall, values: Sequence[Any]) -> None:
-    """Break the graph if a value is no tensor."""
+    """Break the graph of ``call`` if one of ``values`` is no tensor."""
     if not all(isinstance(value, torch.Tensor) for value in values):
         raise call.refuse("of what is no tensor")
 
@@ -228,7 +228,7 @@ def associative_scan(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwarg
 
 
 def bind_arguments(args: Args, kwargs: Kwargs, names: str) -> tuple[Any, ...]:
-    """Return the arguments by position. A missing argument is an empty tuple."""
+    """Return the arguments in the order of ``names``, which blanks separate. A missing argument is an empty tuple."""
     by_name = dict(zip(names.split(), args, strict=False)) | kwargs
     return tuple(by_name.get(name, ()) for name in names.split())
 

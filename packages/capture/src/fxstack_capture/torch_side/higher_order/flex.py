@@ -33,7 +33,7 @@ _NAMES = "query key value score_mod block_mask scale kernel_options"
 
 
 def flex_attention(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> Any:
-    """Apply the rule for the operator.
+    """Apply the rule for the operator ``flex_attention``.
 
     The names of the arguments are in ``_NAMES``, and ``block_mask`` is a tuple.
     """
@@ -82,7 +82,10 @@ def _casts(kind: str, tensor: torch.Tensor) -> bool:
 
 
 def _number(tracer: TracerProtocol, query: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor of one number. A score requires grad if the query requires grad."""
+    """Return a tensor of one number of ``dtype``, as an argument of a traced function.
+
+    A score (a float) requires grad if the query requires grad.
+    """
     with tracer.unrecorded(), tracer.mode, torch.no_grad():
         number = torch.empty((), dtype=dtype, device=query.device)
     return number.requires_grad_(query.requires_grad and dtype.is_floating_point)
@@ -146,7 +149,7 @@ def _index_lookups(tracer: TracerProtocol) -> Iterator[None]:
 
 
 def _as_tensor(tracer: TracerProtocol, tensor: torch.Tensor, index: object) -> Any:
-    """Return an index as a tensor."""
+    """Return an index, a tensor or an integer, as a tensor on the device of ``tensor``."""
     if isinstance(index, torch.Tensor):
         return index
     options = {"dtype": torch.int64, "device": tensor.device}

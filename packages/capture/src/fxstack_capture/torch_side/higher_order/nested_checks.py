@@ -64,14 +64,17 @@ def are_computed_after(tracer: TracerProtocol, region: fx.Node, symbols: Iterabl
 
 
 def has_outside_assumption(tracer: TracerProtocol, region: fx.Node, before: set[Any]) -> bool:
-    """Return whether the trace has made a new assumption about a number that the nested graph does not compute."""
+    """Return whether the trace has assumed something about a number from outside of the nested graph.
+
+    ``region`` is the node before the nested graph, ``before`` the ``facts`` at that point.
+    """
     return any(
         not are_computed_after(tracer, region, free_unbacked_symbols(fact)) for fact in facts(tracer) - before
     )
 
 
 def facts(tracer: TracerProtocol) -> set[Any]:
-    """Return the assumptions about data-dependent numbers."""
+    """Return the assumptions of the trace so far about data-dependent numbers, as sympy expressions."""
     if not tracer.geometry.is_used:
         return set()
     assertion_lists = tracer.geometry.env.deferred_runtime_asserts.values()

@@ -44,7 +44,7 @@ _TELLS_OUTPUT = "op_output" in inspect.signature(_CONTEXT.__init__).parameters
 
 @contextmanager
 def selecting(tracer: Any, policy: Callable[..., Any], *, draws_again: bool = False) -> Iterator[None]:
-    """Apply ``policy`` to the operators inside the context.
+    """Tag the nodes inside the context, which traces the function of a checkpoint, by the answers of ``policy``.
 
     ``draws_again``: the recomputation must draw new random numbers, so an operator that draws breaks the
     graph.
@@ -61,7 +61,7 @@ def selecting(tracer: Any, policy: Callable[..., Any], *, draws_again: bool = Fa
 
 @contextmanager
 def choosing(tracer: Any) -> Iterator[None]:
-    """Mark that the program's ``context_fn`` of a checkpoint runs."""
+    """Mark that the program's ``context_fn`` of a checkpoint runs (``is_choosing``)."""
     before, tracer.choosing = tracer.choosing, True
     try:
         yield
@@ -70,12 +70,12 @@ def choosing(tracer: Any) -> Iterator[None]:
 
 
 def is_choosing(tracer: Any) -> bool:
-    """Return whether the trace is running the ``context_fn`` of a checkpoint."""
+    """Return whether the trace is running the ``context_fn`` of a checkpoint, which may make contexts with a policy."""
     return bool(tracer.choosing)
 
 
 class Selection(TorchDispatchMode):
-    """One region. The mode collects the operators of a call. ``tag`` calls the policy for these operators."""
+    """The policy of one checkpoint: a dispatch mode that collects the operators of a call, for ``tag``."""
 
     def __init__(self, calls: Calls, policy: Callable[..., Any], *, draws_again: bool) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ class Selection(TorchDispatchMode):
         return out
 
     def tag(self, node: torch.fx.Node) -> None:
-        """Tag ``node`` with the strongest decision about its operators."""
+        """Tag ``node`` with the strongest of the policy's decisions about its operators, and forget the operators."""
         seen, self._seen = self._seen, []
         answers = {self._ask(*each) for each in seen} or {"prefer_recompute"}
         node.meta["recompute"] = min(answers, key=_STRENGTH.index)

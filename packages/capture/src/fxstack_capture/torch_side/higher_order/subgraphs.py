@@ -64,7 +64,7 @@ def fake_of(tracer: TracerProtocol, like: torch.Tensor) -> torch.Tensor:
 
 
 def flatten(tracer: TracerProtocol, value: object) -> tuple[list[Any], pytree.TreeSpec]:
-    """Return the leaves and the structure of a container of the trace. The interpreter records the guards."""
+    """Return the leaves and the pytree structure of a container of the trace. The interpreter records the guards."""
     leaves, spec = tracer.trace.calls.call(pytree.tree_flatten, (value,), {})
     return leaves, spec
 
@@ -117,7 +117,7 @@ def trace(
 
 
 def _call_function(tracer: TracerProtocol, fn: Callable[..., Any], args: Args) -> Any:
-    """Return the result of ``fn``. Break the graph if ``fn`` raises."""
+    """Return the result of ``fn``, which the interpreter runs. Break the graph if ``fn`` raises."""
     # The function may never run, so the exception is not the program's exception yet.
     try:
         return tracer.trace.calls.call(fn, args, {})
@@ -136,7 +136,7 @@ _FIXED = (torch.SymFloat, torch.SymBool)
 
 
 def _outer(subgraph: Subgraph) -> tuple[fx.Node, ...]:
-    """Return the nodes of the outer graph that the function uses."""
+    """Return the nodes outside of ``subgraph`` that its nodes and results use, in the order of their use."""
     inner = set(subgraph.nodes)
     used = [source for node in subgraph.nodes for source in node.all_input_nodes]
     return tuple(

@@ -27,17 +27,19 @@ _MAX_OBJECTS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
-    """A snapshot. Two snapshots are equal if no write, draw or state change happened between them."""
+    """Counts and modes of a trace. Two snapshots are equal if no write, draw or state change lies between them."""
 
     # ``effects`` keeps the objects alive whose ids are in ``written``.
 
     effects: Effects = field(compare=False)
     written: tuple[Any, ...]
+    """The identity of the side effects so far (``Effects.identity``)."""
     draws: int
     """Number of random draws of the trace so far."""
     attributes: int
     """Number of attribute writes to tensors."""
     modes: tuple[Any, ...]
+    """Torch's global state (``state.present``)."""
 
 
 class Surroundings:
@@ -53,7 +55,7 @@ class Surroundings:
         self._held = self._reachable()
 
     def have_changed(self) -> bool:
-        """Return whether any part has changed since the snapshot."""
+        """Return whether the code that ran since the snapshot has changed any part of it."""
         # An object that ``roots`` no longer reach was found to be an outside object. ``_snapshot`` covers effects
         # on outside objects.
         if _snapshot(self._trace) != self._snapshot:
@@ -94,7 +96,7 @@ def _reachable(
 
 
 def _parts(value: Any) -> list[Any] | None:
-    """Return the objects that an object holds, without running code of its class."""
+    """Return the objects that an object holds, without running code of its class; None for a leaf."""
     # ``None`` stands for a leaf. ``_snapshot`` covers changes of classes and tensors.
     cls = type(value)
     if issubclass(cls, (type, torch.Tensor, Scalar, *SYMBOLIC)):

@@ -148,7 +148,7 @@ class Transforms:
         return result
 
     def _write(self, target: Any, args: Args, kwargs: Kwargs, result: Any) -> None:
-        """Add a node for a call that has already run."""
+        """Add a node for a call that has already run with the result ``result``."""
         node = self._tracer.builder.add("call_function", target, args, kwargs)
         self._tracer.annotate(node)
         self._tracer.builder.bind(result, node)
@@ -163,7 +163,7 @@ class Transforms:
         return any(x.device == _META and not is_known(x) for x in tensors)
 
     def _write_zeros(self, values: object) -> None:
-        """Add nodes for zeros that an operator of the graph reads."""
+        """Add nodes for the tensors of zeros among ``values``, which an operator of the graph reads."""
         # Only torch's own rules for zeros read most zeros, so most zeros need no node.
         is_known = self._tracer.builder.is_known
         for x in tree_leaves(values):
@@ -172,7 +172,7 @@ class Transforms:
                 self._write(_ZEROS, (list(x.shape),), made_as, x)
 
     def _literal(self, func: Callable[..., Any], real: torch.Tensor) -> Any:
-        """Add a node for a tensor of Python numbers."""
+        """Return the fake of ``real``, a tensor that torch made of Python numbers, and add a node that makes it."""
         if real.numel() > _MAX_LITERAL_ELEMENTS:
             raise graph_break("unsupported-tensor", "a large tensor of Python numbers in torch.func")
         fake = func(real)
@@ -182,7 +182,7 @@ class Transforms:
         return fake
 
     def suspended(self) -> AbstractContextManager[object]:
-        """Disable the layers for torch calls inside the context."""
+        """Disable the layers inside the context, where the tracer itself makes torch calls."""
         return temporarily_clear_interpreter_stack() if self.inside else nullcontext()
 
     # --- levels ----------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ class Transforms:
 
     @contextmanager
     def session(self) -> Iterator[None]:
-        """Pop all layers at the end of the trace."""
+        """Pop all layers that are still on when the context, a trace, ends."""
         try:
             yield
         finally:
@@ -206,7 +206,7 @@ class Transforms:
 
 
 def _fake_of_zeros(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a fake for zeros without memory."""
+    """Return a fake in place of torch's zeros without memory; any other tensor unchanged."""
     # The zeros are real tensors until an operator of the graph reads them, because torch views and compares
     # zeros without calling a mode.
     if isinstance(tensor, FakeTensor) or not tensor._is_zerotensor():

@@ -43,7 +43,7 @@ class Counters:
         self._read: dict[int, Any] = {}
 
     def note_made(self, target: object, args: Args, result: Any) -> None:
-        """Note a recorded call that may have made a tensor of a known number."""
+        """Note a recorded call. Its number is known if it is a constructor such as ``torch.tensor(0)``."""
         value_in = _MAKERS.get(target) if isinstance(result, torch.Tensor) else None
         if value_in is not None and _is_small(result) and not result.is_complex():
             value = value_in(args)
@@ -124,7 +124,7 @@ def additions(target: object, args: Args, kwargs: object) -> dict[int, float]:
 
 
 def _is_whole(value: object) -> bool:
-    """Return whether a number is an integer value, so that repeated additions are exact."""
+    """Return whether a number has an integer value (2 or 2.0), so that repeated additions are exact."""
     return type(value) is int or (type(value) is float and value.is_integer())
 
 
@@ -132,7 +132,7 @@ _ADDERS = frozenset({operator.iadd, "add_", "__iadd__", torch_compat.foreach_add
 
 
 def _first(args: Args) -> Any:
-    """Return the only argument of a call, or None."""
+    """Return the only positional argument of a constructor, or None if there are more."""
     return args[0] if len(args) == 1 else None
 
 

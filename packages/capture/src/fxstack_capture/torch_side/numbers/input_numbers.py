@@ -55,7 +55,7 @@ _MAX_STEPS = 256
 _AS_FLOAT: Callable[[Any], Any] = (0.0).__add__
 
 Step: TypeAlias = "tuple[Any, ...] | None"
-"""A step of ``native.formula``."""
+"""A step of ``native.formula``: None (the number), ``(constant,)``, or a function with positions of steps."""
 
 Placed = tuple["Source", Any]
 """A source, and the present number of the source."""
@@ -203,7 +203,7 @@ class InputNumbers:
         self._symbols: dict[Source, Any] = {}
 
     def enter(self, value: float, source: Source) -> Any:
-        """Implement ``trace.TorchSide.enter_number``."""
+        """Return the constant or symbol of an input number, with its guards (``TorchSide.enter_number``)."""
         trace, contract = self._trace, self._trace.contract
         kind = plan_number(value, source, self._history, trace.options, contract, choices=trace.choices)
         if kind is Kind.STATIC or not can_be_symbolic(value):
@@ -216,7 +216,7 @@ class InputNumbers:
         return self._symbol(value, source)
 
     def place_of(self, number: Any) -> Source | None:
-        """Implement ``trace.TorchSide.place_of``."""
+        """Return the source that computes a symbolic number, or None if there is none (``TorchSide.place_of``)."""
         hint = number.node.hint
         return None if hint is None else self._formulas.source_of(number.node.expr, hint)
 
@@ -246,7 +246,7 @@ class InputNumbers:
         return self._functions[computed]
 
     def _symbol(self, value: float, source: Source) -> Any:
-        """Return the symbol of a source, made at its first use."""
+        """Return the symbol of ``source``, made at its first use with the present value ``value``."""
         if source not in self._symbols:
             whole = isinstance(value, int)
             self._trace.guard(source, WordIs() if whole else TypeIs(type(value)))

@@ -98,7 +98,7 @@ def _run(nodes: list[fx.Node]) -> torch.Tensor:
 
 
 def _call(node: fx.Node, args: Args, kwargs: Kwargs) -> Any:
-    """Really call the target of a node."""
+    """Return the result of the target of a node, called on real tensors."""
     if node.op == "call_method":
         return getattr(args[0], str(node.target))(*args[1:], **kwargs)
     assert callable(node.target)
@@ -115,7 +115,7 @@ def _demand_like(value: object, fake: object) -> None:
 
 
 class _Checked(OperatorMode):
-    """Allows only deterministic torch operators without writes."""
+    """Raises ``_NotKnownError`` for each operator of ``_run`` that draws random numbers or writes."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         random = torch.Tag.nondeterministic_seeded in func.tags

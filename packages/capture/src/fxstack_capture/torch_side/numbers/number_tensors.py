@@ -30,7 +30,7 @@ SCALAR_ARGUMENTS = frozenset({"alpha", "beta", "value"})
 
 
 def with_scalars(tracer: TracerProtocol, fn: object, kwargs: Kwargs) -> dict[str, Any]:
-    """Convert tensors to numbers where an operator requires a number."""
+    """Return ``kwargs`` with numbers in place of tensors for the keywords ``alpha``, ``beta`` and ``value``."""
     # Eager calls ``item()`` in C++, so Python never sees the number.
     names = {"alpha", "beta"} if "addc" not in name_of(fn) else {"value"}
     return {
@@ -97,7 +97,7 @@ def _fits_in_list(leaf: object, dtype: torch.dtype) -> bool:
 
 
 def _is_one_number(tensor: torch.Tensor) -> bool:
-    """Return whether torch converts the tensor to a number."""
+    """Return whether torch converts the tensor, as an item of a list, to a number: it has one element."""
     plain = type(tensor) is FakeTensor and tensor.layout is torch.strided
     sizes = plain and all(type(size) is int and size == 1 for size in tensor.shape)
     return sizes and tensor.device.type == "cpu"
@@ -126,7 +126,7 @@ def _converts_exactly(value: Any, real: bool) -> bool:
 
 
 def make(tracer: TracerProtocol, data: object, kwargs: Kwargs) -> Any:
-    """Make the tensor. ``kwargs`` are the keyword arguments of ``torch.tensor``."""
+    """Record ``torch.tensor(data, **kwargs)`` for data of which ``can_make`` is true, and return the tensor."""
     options = {name: value for name, value in kwargs.items() if value is not None}
     requires_grad = options.pop("requires_grad", False)
     leaves = list(_leaves(data))

@@ -80,7 +80,7 @@ def _is_number(value: Any) -> TypeGuard[torch.Tensor]:
 
 
 def _is_refused(tensor: torch.Tensor) -> bool:
-    """Return whether autograd rejects the whole assignment."""
+    """Return whether autograd rejects an assignment to ``tensor``: it is a leaf that requires grad."""
     may_be_leaf = tensor.requires_grad and writes.is_leaf(tensor) is not False
     return bool(may_be_leaf and torch.is_grad_enabled())
 
@@ -129,7 +129,7 @@ def _has_value(item: object) -> bool:
 
 
 def _items(tensor: torch.Tensor, index: object) -> tuple[tuple[Any, ...], int]:
-    """Return the items with an ellipsis, and how many dimensions the ellipsis stands for."""
+    """Return the items of ``index`` with an ellipsis, and how many dimensions of ``tensor`` it stands for."""
     items = index if type(index) is tuple else (index,)
     if not any(isinstance(item, EllipsisType) for item in items):
         items = (*items, ...)

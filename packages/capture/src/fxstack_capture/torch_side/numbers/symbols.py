@@ -56,16 +56,16 @@ class Symbols:
         self._nodes: dict[sympy.Basic, fx.Node] = {}
 
     def bind(self, value: Any, node: fx.Node) -> None:
-        """Note that ``node`` computes ``value``, for example an unbacked symbol."""
+        """Note that ``node`` computes the symbolic number ``value``, for example the result of ``item()``."""
         self._nodes.setdefault(value.node.expr, node)
 
     def can_compute(self, expr: sympy.Basic) -> bool:
-        """Return whether every symbol of ``expr`` is an input or has a node."""
+        """Return whether each symbol of ``expr`` is an input or a computed float, or has a node."""
         sources = (self._nodes, self.sources, self._geometry.computed)
         return all(any(symbol in source for source in sources) for symbol in expr.free_symbols)
 
     def is_after(self, symbol: sympy.Symbol, mark: fx.Node) -> bool:
-        """Return whether a node after ``mark`` computes ``symbol``."""
+        """Return whether a node after the node ``mark`` computes ``symbol``, for example inside of a nested graph."""
         node = self._nodes.get(symbol)
         return node is not None and mark < node
 
@@ -74,7 +74,7 @@ class Symbols:
         self._nodes = {expr: node for expr, node in self._nodes.items() if node not in removed}
 
     def is_new(self, result: Any) -> bool:
-        """Return whether ``result`` has a symbol without a node or an input."""
+        """Return whether ``result`` is or holds a symbolic number that needs a node: a symbol in it has none yet."""
         if isinstance(result, (tuple, list)):
             return any(self.is_new(item) for item in result)
         if not symbolic_number(result):
@@ -102,13 +102,13 @@ class Symbols:
         )
 
     def assumed(self, expr: sympy.Basic, value: torch.SymBool) -> fx.Node:
-        """Return the node of an assumption. The node computes the original expression."""
+        """Return the node that computes ``expr``, an assumption, for its assertion. ``value``: its symbolic bool."""
         # The assumption already simplifies ``value`` itself.
         node = self._nodes.get(expr)
         return self._compute(expr, value) if node is None else node
 
     def _compute(self, expr: sympy.Basic, value: object) -> fx.Node:
-        """Add nodes that compute ``expr``, and return the last. ``value`` is the symbolic number of ``expr``, if any."""
+        """Add nodes that compute ``expr``, and return the last. ``value``: the symbolic number of ``expr``, if any."""
         graph = self._graph
         tracer = fx.proxy.GraphAppendingTracer(graph)
         names = sorted(expr.free_symbols, key=str)
@@ -126,7 +126,7 @@ class Symbols:
         return node
 
     def _float_node(self, symbol: sympy.Symbol) -> fx.Node:
-        """Add the program's own operation, whose result is ``symbol``."""
+        """Add the node of the program's own float operation, whose result is ``symbol``, and return it."""
         computed = self._geometry.computed[symbol]
         operands = [self._operand(operand) for operand in computed.operands]
         node = self._graph.call_function(computed.operation.function, tuple(operands))
@@ -142,7 +142,7 @@ class Symbols:
         return self._compute(operand, None) if node is None else node
 
     def bind_input(self, symbol: sympy.Symbol) -> None:
-        """Make ``symbol`` an input if the symbol has no node yet."""
+        """Add an input of the graph for ``symbol``, a size of an input, unless it has a node. Called at the end."""
         node = self._nodes.get(symbol)
         if node is None or node._erased:
             self._nodes.pop(symbol, None)
@@ -166,7 +166,7 @@ class Symbols:
 
 
 def _annotate_after(last: fx.Node, graph: fx.Graph) -> None:
-    """Set the values of the nodes after ``last``, computed from the values of their arguments."""
+    """Write ``meta["val"]`` of the nodes after ``last``, computed from the values of their arguments."""
     node = last.next
     while node is not graph._root:
         args = fx.map_arg(node.args, lambda n: n.meta["val"])

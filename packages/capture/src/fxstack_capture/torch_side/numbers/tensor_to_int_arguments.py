@@ -59,12 +59,12 @@ def with_decisions(args: Args, kwargs: Kwargs) -> Arguments | None:
 
 
 def _is_open(value: Any) -> bool:
-    """Return whether the value is a comparison of symbolic numbers that a guard can decide."""
+    """Return whether the value is a ``SymBool``, a comparison of symbolic numbers, that a guard can decide."""
     return type(value) is torch.SymBool and value.node.has_hint()
 
 
 def _decide(value: object) -> Any:
-    """Return the truth of a comparison that a guard can decide. Any other value is returned unchanged."""
+    """Return the truth, with a guard, of a comparison that a guard can decide; any other value unchanged."""
     return bool(value) if _is_open(value) else value
 
 

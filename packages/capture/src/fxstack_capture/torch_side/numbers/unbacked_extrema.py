@@ -43,7 +43,7 @@ def extremum(tracer: TracerProtocol, fn: Callable[..., Any], first: object, seco
 
 
 def _as_floats(first: object, second: object) -> tuple[object, object]:
-    """Convert an integer beside an unknown float to a float of the same value."""
+    """Return both numbers, an integer beside an unknown float converted to a float of the same value."""
     pair = [first, second]
     for at, number in enumerate(pair):
         other = pair[1 - at]
@@ -63,7 +63,7 @@ def _is_whole(number: object) -> bool:
 
 
 def _is_open(number: object) -> bool:
-    """Return whether tracing does not know the number."""
+    """Return whether the number is symbolic and tracing does not know its value."""
     return isinstance(number, (torch.SymInt, torch.SymFloat)) and not number.node.has_hint()
 
 
@@ -71,7 +71,7 @@ _SYMBOLIC: dict[Any, Callable[..., Any]] = {max: torch.sym_max, min: torch.sym_m
 
 
 def open_truth(tracer: TracerProtocol, value: Any) -> torch.SymBool | None:
-    """Return ``bool(value)`` of an unbacked number as a symbol, or ``None`` for other values."""
+    """Return ``bool(value)`` of an unbacked number, or tensor of one, as a symbol, or ``None`` for other values."""
     if not tracer.trace.options.capture_scalar_outputs:
         return None
     if type(value) is FakeTensor and all(type(n) is int and n == 1 for n in value.shape):

@@ -31,9 +31,10 @@ _INDEXING = frozenset(
 
 
 class RefusedError(Exception):
-    """The graph cannot fall back to eager. The frame must be traced again without assumptions.
+    """Raised at the end of a trace if its graph cannot fall back to eager. The frame is traced again.
 
-    ``args`` is (True,) if there are several assumptions. Then the graph may end at its first write instead.
+    The next trace makes no assumptions. ``args`` is (True,) if there are several assumptions: the next graph may
+    then end at its first write instead.
     """
 
 
@@ -82,7 +83,7 @@ class Assumptions:
             self.region, self.may_assert = before
 
     def add(self, value: torch.Tensor, *, truth: bool) -> bool:
-        """Assume that ``bool(value) is truth``. Return False if the assumption is not possible."""
+        """Assume that ``bool(value) is truth``, and record its nodes. Return False if that is not possible."""
         tracer = self._tracer
         trace = tracer.trace
         if (
@@ -101,16 +102,22 @@ class Assumptions:
         return True
 
     def note_written(self, storage: int) -> None:
-        """Note a write to a storage. Break the graph if graphs with assumptions end at writes to their inputs."""
+        """Note a recorded write to a storage. In a trace that ends at writes, break the graph at a write to an input.
+
+        ``storage``: the ``_cdata`` of the storage. Such a trace follows a ``RefusedError``.
+        """
         if self._tracer.trace.plan.ends_at_writes and self.passed is not None and storage in self._storages():
             raise graph_break("unsupported-call", "an operator that changes an input after checks of tensors")
 
     def _storages(self) -> set[int]:
-        """Return the storages of the inputs."""
+        """Return the storages of the inputs of the graph, each as ``_cdata``."""
         return {fake.untyped_storage()._cdata for fake, _, _ in self._tracer.inputs()}
 
     def note_data_checks(self, name: str) -> None:
-        """Note a recorded call that may raise for its data. Break the graph if graphs end at these calls."""
+        """Note a recorded call that may raise for its data (``name``), inside of a block that would see the error.
+
+        A trace after a ``HandledError`` breaks the graph here.
+        """
         trace = self._tracer.trace
         blocks = trace.interp.receivers()
         if not blocks:
@@ -127,12 +134,12 @@ class Assumptions:
 
     @property
     def handled(self) -> bool:
-        """Whether the graph has a call whose error the program may handle."""
+        """Whether the graph has a call that may raise inside of a block of the program that handles errors."""
         return bool(self.handled_calls)
 
     @property
     def operators(self) -> int:
-        """Number of calls of operators in the graph so far."""
+        """Number of nodes of the graph so far that are no inputs and set no state of torch."""
         nodes = self._tracer.builder.graph.nodes
         return sum(node.op != "placeholder" and not sets_state(node) for node in nodes)
 

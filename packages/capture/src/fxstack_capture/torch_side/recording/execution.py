@@ -69,7 +69,7 @@ _ONE_HOT = torch.nn.functional.one_hot
 
 
 def name_of(fn: object) -> str:
-    """Return a readable name of a function, for error texts."""
+    """Return the name of a function for the texts of graph breaks."""
     if isinstance(fn, (OpOverload, OpOverloadPacket)):
         return str(fn)
     return str(getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or fn)
@@ -106,7 +106,7 @@ def run_fake(
 
 
 def python_dispatcher(mode: FakeTensorMode) -> AbstractContextManager[object]:
-    """Let operators use torch's implementations in Python, if the trace has symbols."""
+    """Return a context in which operators use torch's implementations in Python, if the trace has symbols."""
     # Some composite kernels accept symbolic sizes only in their Python implementation.
     return torch_compat.EnablePythonDispatcher() if mode.shape_env is not None else _NOBODY
 
@@ -131,12 +131,15 @@ def _data_break(fn: Callable[..., Any], error: Exception, env: ShapeEnv | None) 
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of the text of an error, for the reason of a graph break."""
+    """Return the first line of the text of an error, for the text of a graph break."""
     return str(error).strip().split("\n", 1)[0]
 
 
 def without_context(exact: BaseException, ours: BaseException) -> BaseException:
-    """Remove errors of fake kernels from the context of ``exact``. The program never raised them."""
+    """Return ``exact`` without the errors of fake kernels (``ours``) in its chain of contexts.
+
+    The program never raised these errors.
+    """
     link = exact
     while link.__context__ is not None and link.__context__ is not ours:
         link = link.__context__
@@ -201,7 +204,7 @@ class _NoDryRunError(Exception):
 
 
 def _real(leaf: Any) -> Any:
-    """Return zeros for a fake tensor, the hint for a symbolic number, or the leaf itself."""
+    """Return zeros for a fake tensor, the present value for a symbolic number, or the leaf itself."""
     if isinstance(leaf, FakeTensor):
         return _zeros(leaf)
     if not symbolic_number(leaf):
@@ -259,5 +262,8 @@ def _demand_device(name: str, tensor: torch.Tensor, used: set[str]) -> None:
 
 
 def _refuse(name: str, returned: str, expected: str) -> None:
-    """Break the graph because a fake function is wrong. The text names the result and the expected result."""
+    """Break the graph because the fake function of operator ``name`` is wrong.
+
+    ``returned`` and ``expected`` describe its result and the result of the schema.
+    """
     raise graph_break("fake-function", f"{describe_fake_function(name)} returned {returned}, but {expected}")

@@ -28,7 +28,10 @@ _SET_GRAD = torch_compat.set_grad_enabled
 
 
 def finish(tracer: TracerProtocol, outputs: Sequence[Any]) -> CapturedCode:
-    """Return the captured code. ``outputs`` become one flat tuple in the given order."""
+    """Close the graph of a trace, and return the captured code for the backend.
+
+    ``outputs`` become one flat tuple in the given order.
+    """
     if tracer.transforms.inside:
         raise graph_break("unsupported-call", "a torch.func transform that the frame does not leave")
     builder = tracer.builder
@@ -79,13 +82,13 @@ def _put_back_layouts(tracer: TracerProtocol, placeholders: Sequence[fx.Node]) -
 
 
 def _redefines(value: object) -> bool:
-    """Return whether the value has a user's class that replaces methods of tensors."""
+    """Return whether the value of a placeholder has a user's class that replaces methods of tensors."""
     cls = shown_class(value) if isinstance(value, torch.Tensor) else None
     return cls is not None and redefines(cls)
 
 
 def _root(tracer: TracerProtocol) -> torch.nn.Module:
-    """Return a module that holds the nested graphs that ``get_attr`` nodes refer to."""
+    """Return the root of the graph module: it holds the nested graphs to which ``get_attr`` nodes refer."""
     root = torch.nn.Module()
     for node in tracer.builder.graph.find_nodes(op="get_attr"):
         root.add_module(node.target, tracer.builder.modules[node.target])
@@ -93,7 +96,7 @@ def _root(tracer: TracerProtocol) -> torch.nn.Module:
 
 
 def _output(tracer: TracerProtocol, value: object) -> Any:
-    """Return the node of a graph output."""
+    """Return the node of a graph output, which is a tensor or a symbolic number."""
     if isinstance(value, torch.Tensor):
         return tracer.builder.node_of(value)
     if isinstance(value, SYMBOLIC):
@@ -141,7 +144,7 @@ def _move_up(first: fx.Node, start: fx.Node, order: dict[fx.Node, tuple[int, int
 
 
 def _bind_symbols(tracer: TracerProtocol) -> None:
-    """Make every symbol in the size of an input an input of the graph."""
+    """Make every symbol in the size of an input an input of the graph, when the graph is closed."""
     if not tracer.geometry.is_used:
         return
     tensors = [n.meta["val"] for n in tracer.builder.graph.nodes if n.op == "placeholder"]

@@ -18,7 +18,7 @@ from fxstack_capture.trace.state import Args, Kwargs
 
 
 class RecordingMode(TorchFunctionMode):
-    """Passes torch calls to the tracer, unless the tracer itself makes the call."""
+    """Passes torch calls to the tracer, unless the tracer itself makes the call. On around C code."""
 
     def __init__(self, tracer: TracerProtocol) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class RecordingMode(TorchFunctionMode):
         return tracer.call(func, args, kwargs)
 
     def _number(self, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-        """Record the conversion of a tensor to a number that depends on data. Break the graph: C code needs the value."""
+        """Record the conversion of a tensor to a number by C code. Break the graph if the number depends on data."""
         try:
             return self._tracer.record(func, args, kwargs)
         except GraphBreak as reason:

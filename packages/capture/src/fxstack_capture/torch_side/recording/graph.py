@@ -71,7 +71,7 @@ class GraphBuilder:
 
     @property
     def last_placeholder(self) -> fx.Node:
-        """Return the last placeholder, or the root of the graph if there are no placeholders."""
+        """The last placeholder, after which nodes begin; the root of the graph if there are no placeholders."""
         return self._last_placeholder
 
     def is_known(self, fake: torch.Tensor) -> bool:
@@ -107,7 +107,7 @@ class GraphBuilder:
         return node
 
     def placeholder(self, source: Source, value: object) -> fx.Node:
-        """Add an input of the graph after the last input."""
+        """Add a placeholder for the input ``source`` after the last one, and return it. ``value``: fake or number."""
         with self.graph.inserting_after(self._last_placeholder):
             node = self.graph.placeholder(placeholder_name(source))
         # ``x[0]`` and ``x_0`` have the same name. fx takes the names of parameters from the targets.
@@ -118,7 +118,7 @@ class GraphBuilder:
         return node
 
     def alias(self, fake: torch.Tensor, of: torch.Tensor) -> None:
-        """Map ``fake`` to the node of ``of``, because the program sees two tensors where the graph has one."""
+        """Let ``fake`` have the node of ``of``: the program sees two tensors where the graph has one."""
         self._alive.append(fake)
         self._nodes[id(fake)] = self.node_of(of)
 
@@ -132,12 +132,15 @@ class GraphBuilder:
             node.replace_all_uses_with(self.placeholder(source, value))
 
     def demand_present(self, fake: torch.Tensor) -> None:
-        """Break the graph if the program reads data that is replaced only after the graph has run."""
+        """Break the graph if ``fake`` has data that the replacement code replaces only after the graph.
+
+        Called where a node or the program reads a tensor.
+        """
         if id(fake) in self.replaced:
             raise graph_break("unsupported-object", "a tensor whose data was replaced in this graph")
 
     def is_read_without_history(self, fake: torch.Tensor) -> bool:
-        """Return whether no operator other than ``Tensor.data`` has used the tensor for a result that requires grad."""
+        """Return whether no node that uses the tensor has a result that requires grad. ``assigned_data`` asks."""
         node = self._nodes.get(id(fake))
         return node is None or not any(
             getattr(value, "requires_grad", False)
@@ -148,7 +151,7 @@ class GraphBuilder:
     # --- rolling back ----------------------------------------------------------------------------
 
     def mark(self) -> fx.Node:
-        """Return the present end of the graph, for ``nodes_since`` and ``roll_back``."""
+        """Return the last node of the graph at present, for ``nodes_since`` and ``roll_back``."""
         return self.graph._root.prev
 
     def nodes_since(self, mark: fx.Node) -> list[fx.Node]:
@@ -161,7 +164,10 @@ class GraphBuilder:
         return nodes[::-1]
 
     def roll_back(self, mark: fx.Node) -> None:
-        """Remove all operators after ``mark``. Placeholders stay."""
+        """Remove all operators after ``mark``: those of a dry run, or those that moved to a nested graph.
+
+        Placeholders stay.
+        """
         removed = set(nodes := self.nodes_since(mark))
         for node in reversed(nodes):
             self.graph.erase_node(node)
@@ -172,7 +178,10 @@ class GraphBuilder:
     # --- recording -------------------------------------------------------------------------------
 
     def argument(self, value: Any, tensors: list[torch.Tensor]) -> Any:
-        """Return ``value`` with nodes for tensors and symbolic numbers. Append the tensors to ``tensors``."""
+        """Return ``value`` as an argument of a node: nodes stand for tensors and symbolic numbers.
+
+        Append the tensors to ``tensors``. Break the graph for a value that no node can hold.
+        """
         kind = type(value)
         if isinstance(value, torch.Tensor):
             self.demand_present(value)
@@ -206,14 +215,14 @@ class GraphBuilder:
         raise error
 
     def add(self, op: str, target: Callable[..., Any] | str, args: Args, kwargs: Kwargs) -> fx.Node:
-        """Add a node, which gets a name from its target."""
+        """Return a new node at the end of the graph. Its name comes from its target."""
         name = self._names.get(target)
         if name is None:
             name = self._names[target] = self.graph._target_to_str(target)
         return self.graph.create_node(op, target, args, kwargs, name)
 
     def module(self, prefix: str, module: fx.GraphModule) -> fx.Node:
-        """Return a node for ``module``, which becomes an attribute of the graph module."""
+        """Return a ``get_attr`` node for ``module``, a nested graph, whose attribute name begins with ``prefix``."""
         name = f"{prefix}_{len(self.modules)}"
         self.modules[name] = module
         return self.graph.get_attr(name)
@@ -224,7 +233,7 @@ class GraphBuilder:
         self._bind(result, node)
 
     def _bind(self, result: object, node: fx.Node) -> None:
-        """Register ``node`` for a tensor or a symbolic number, and elements of containers lazily."""
+        """Register ``node`` for a tensor or a symbolic number. Elements of containers get nodes at their first use."""
         if isinstance(result, torch.Tensor):
             if not self.is_known(result):
                 self._alive.append(result)
@@ -254,7 +263,7 @@ class GraphBuilder:
             self.symbols.bind(size, number)
 
     def _bind_elements(self, items: Any, node: fx.Node) -> None:
-        """Register the elements of a container: tensors get their nodes at their first use."""
+        """Register the elements of a container. ``items``: pairs of index or key and element."""
         for index, item in items:
             if isinstance(item, torch.Tensor):
                 if not self.is_known(item):
@@ -269,7 +278,7 @@ class GraphBuilder:
 
 
 def holds_only_graph_values(result: object) -> bool:
-    """Return whether a result consists of tensors, symbolic numbers and plain data."""
+    """Return whether a node can have this result: tensors, symbolic numbers and plain data, or containers of them."""
     if isinstance(result, (FakeTensor, *SYMBOLIC)) or is_plain(result) or is_wrapper(result):
         return True
     if isinstance(result, (tuple, list)):
@@ -316,7 +325,7 @@ class Target:
 
 
 def target_of(fn: Any, args: Args) -> Target:
-    """Return the target of the node for a call ``fn(*args)``."""
+    """Return the target of the node for a call ``fn(*args)``: a function, or a tensor method by name."""
     kind = type(fn)
     if kind is MethodType and isinstance(fn.__self__, torch.Tensor):
         return _method(fn.__func__.__name__, (fn.__self__, *args))

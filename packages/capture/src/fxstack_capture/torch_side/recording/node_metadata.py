@@ -34,7 +34,7 @@ class Annotations:
 
     @contextmanager
     def checkpoint(self, tag: str) -> Iterator[None]:
-        """Tag every node that is added inside the context."""
+        """Tag every node that is added inside the context, the trace of a checkpointed function."""
         before = self._checkpoint
         self._entered += 1
         self._checkpoint = self._entered, tag
@@ -44,7 +44,7 @@ class Annotations:
             self._checkpoint = before
 
     def leave_checkpoint(self, node: torch.fx.Node) -> None:
-        """Remove the tag of a node whose value leaves its checkpoint."""
+        """Remove the tag of a node whose value is a result of its checkpoint, when the checkpoint ends."""
         tag = node.meta.pop("recompute", None)
         if tag is not None:
             self._results[node] = tag
@@ -62,7 +62,7 @@ class Annotations:
 
 
 def copy_custom(node: torch.fx.Node, registry: Any) -> None:
-    """Copy the annotations of ``torch.fx.traceback.annotate`` to a node."""
+    """Copy the annotations of ``torch.fx.traceback.annotate`` around the program's call to its node."""
     # ``annotate`` changes a dictionary of torch. If the program has called ``annotate``, the dictionary has a proxy.
     meta = registry.by_original.get(id(traceback.current_meta))
     if meta is not None and (custom := dict.get(meta.proxy, "custom")):
@@ -73,7 +73,7 @@ Frame = tuple[str, int, str]
 
 
 class Locations:
-    """Formats stacks. The text of each frame is cached."""
+    """Formats stacks for ``meta["stack_trace"]``. The text of each frame is cached."""
 
     def __init__(self) -> None:
         self._frames: dict[Frame, str] = {}

@@ -56,7 +56,7 @@ class OverridesProtocol(Protocol):
         """Return the proxies of the program's modes, innermost last."""
 
     def overriding(self, values: Sequence[Any]) -> bool:
-        """Implement ``torch.overrides.has_torch_function``."""
+        """Return whether a value has a ``__torch_function__`` to call (``torch.overrides.has_torch_function``)."""
 
 
 class TransformsProtocol(Protocol):
@@ -83,14 +83,14 @@ class WrappersProtocol(Protocol):
         """Return whether ``value`` is a wrapper whose ``__torch_function__`` torch would call."""
 
     def construct(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> torch.Tensor:
-        """Implement ``torch.Tensor._make_wrapper_subclass``."""
+        """Return the fake of a new wrapper, as ``torch.Tensor._make_wrapper_subclass`` returns a wrapper."""
 
     @property
     def count(self) -> int:
         """Number of wrappers that the program has constructed."""
 
     def demand_same_parts(self) -> None:
-        """Break the graph if an operator has given an input wrapper other inner tensors."""
+        """Break the graph, at its end, if an operator has given an input wrapper other inner tensors."""
 
     def demand_unused(self, tensor: torch.Tensor, name: str) -> None:
         """Break the graph if an attribute of a wrapper changes after an operator has used the wrapper."""
@@ -135,7 +135,7 @@ class HooksProtocol(Protocol):
 
     @property
     def count(self) -> int:
-        """Number of hooks so far."""
+        """Number of hooks that the trace has registered so far, removed hooks included."""
 
     def add(self, node: torch.fx.Node | None, tensor: torch.Tensor) -> Any:
         """Note a hook that ``node`` registers, or the replacement code if ``node`` is None. Return its handle."""
@@ -156,12 +156,19 @@ class TracerProtocol(TorchSide, Protocol):
 
     trace: Trace
     builder: GraphBuilder
+    """The graph under construction."""
     mode: CaptureFakeMode
+    """The mode under which operators run on fakes."""
     faker: Faker
+    """Makes the fakes of real tensors."""
     symbols: Symbols
+    """The nodes of symbolic numbers."""
     state: StateLog
+    """Torch's global state when the trace began."""
     regions: Regions
+    """The open regions of inference mode."""
     notes: Annotations
+    """Writes the metadata of nodes."""
 
     # Properties accept the implementing classes. Attributes are writable and would require the protocols themselves.
     @property
@@ -193,6 +200,7 @@ class TracerProtocol(TorchSide, Protocol):
         """The storages of deep copies."""
 
     selection: Selection | None
+    """The policy of the selective checkpoint that is traced now, or None."""
     busy: bool
     """Whether the tracer itself calls torch, so that ``RecordingMode`` lets the call pass."""
     differentiated: bool
@@ -209,37 +217,37 @@ class TracerProtocol(TorchSide, Protocol):
         """Run ``fn`` on fakes and add a node. A result of known plain data needs no node."""
 
     def call_plainly(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-        """Run a call that no ``__torch_function__`` of the program handles."""
+        """Run a call of torch that no ``__torch_function__`` of the program handles: by a rule, or as one node."""
 
     def original_of(self, tensor: torch.Tensor) -> tuple[torch.Tensor | None, Source | None]:
-        """Return the real tensor of a fake and the tensor's source, or two ``None``."""
+        """Return the real tensor of a fake and its source, or two ``None`` for a tensor made in the trace."""
 
     def attributes_of(self, tensor: torch.Tensor) -> dict[str, Any]:
         """Return the attributes that the program has assigned to a fake, by name."""
 
     def annotate(self, node: torch.fx.Node) -> None:
-        """Add the location in the program to the metadata of a node."""
+        """Add the program's current location and modules to the metadata of a new node."""
 
     def note_entered(self, tensor: torch.Tensor, entered: torch.Tensor) -> None:
-        """Let ``entered`` be the fake of an input that the program has given other memory."""
+        """Put ``entered`` in place of the fake ``tensor`` in ``inputs``: the program has given it other memory."""
 
     def inputs(self) -> list[tuple[torch.Tensor, torch.Tensor, Source]]:
         """Return (fake, real tensor, source) of every input tensor."""
 
     def guard_offsets(self) -> None:
-        """Guard the storage offsets of all inputs, including later inputs."""
+        """Guard the storage offsets of all inputs, also of later ones: a result may depend on them (``data_ptr``)."""
 
     def guard_offset(self, real: torch.Tensor, source: Source) -> None:
-        """Guard the storage offset of this input."""
+        """Guard the storage offset of the input ``real``, unless it is symbolic."""
 
     def record_effect(self, fn: Callable[..., Any], args: Args) -> None:
         """Add a node for a call that has already run and that returns nothing."""
 
     def leave_as(self, tensor: torch.Tensor, finish: Callable[..., torch.Tensor]) -> None:
-        """Set the function that the replacement code applies to a tensor that leaves the graph."""
+        """Let the replacement code apply ``finish`` to ``tensor`` if it leaves the graph."""
 
     def all_bound(self) -> None:
-        """Note that the symbols of the last operator have nodes."""
+        """Tell torch's shape environment that the new symbols of the last operator have nodes."""
 
     def note_mutated(self, tensor: torch.Tensor, added: float | None = None) -> None:
         """Note a write to ``tensor``. ``added`` is the number that the write adds to each element, if any."""

@@ -193,14 +193,14 @@ class TorchTracer:
         return self.numbers.place_of(number)
 
     def guard_offsets(self) -> None:
-        """Guard the storage offsets of all inputs, including later inputs."""
+        """Guard the storage offsets of all inputs, also of later ones: a result may depend on them (``data_ptr``)."""
         if not self._offsets_guarded:
             self._offsets_guarded = True
             for _, real, source in self.inputs():
                 self.guard_offset(real, source)
 
     def guard_offset(self, real: torch.Tensor, source: Source) -> None:
-        """Guard the storage offset of this input."""
+        """Guard the storage offset of the input ``real``, unless it is symbolic."""
         offset = real.storage_offset()
         self.history.observe(offset_of(source), offset)
         if self.geometry.is_symbolic(StorageOffset(source)):
@@ -211,7 +211,7 @@ class TorchTracer:
         return self.original_of(tensor)[1]
 
     def original_of(self, tensor: torch.Tensor) -> tuple[torch.Tensor | None, Source | None]:
-        """Return the real tensor of a fake and the tensor's source, or two ``None``."""
+        """Return the real tensor of a fake and its source, or two ``None`` for a tensor made in the trace."""
         pair = self._originals.get(id(tensor)) or self.wrappers.original_of(tensor)
         return (None, None) if pair is None else pair
 
@@ -220,7 +220,7 @@ class TorchTracer:
         return list(self._inputs)
 
     def note_entered(self, tensor: torch.Tensor, entered: torch.Tensor) -> None:
-        """Let ``entered`` be the fake of an input that the program has given other memory."""
+        """Put ``entered`` in place of the fake ``tensor`` in ``inputs``: the program has given it other memory."""
         self._inputs = [(entered if fake is tensor else fake, *rest) for fake, *rest in self._inputs]
 
     def python_type(self, tensor: torch.Tensor) -> type:
@@ -244,7 +244,7 @@ class TorchTracer:
         return rules.has_rule(fn)
 
     def call(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-        """Call a function of torch: by the overrides of the program, by a rule, or as one node."""
+        """Run a call of torch in the program: by its overrides, by a rule, or as one node."""
         if self._entry_state is not None:
             self._guard_state(self._entry_state)
         if self.arrays.has_scalars:
@@ -256,7 +256,7 @@ class TorchTracer:
         return self.call_plainly(fn, args, kwargs)
 
     def call_plainly(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-        """Run a call that no ``__torch_function__`` of the program handles."""
+        """Run a call of torch that no ``__torch_function__`` of the program handles: by a rule, or as one node."""
         if self.overriding and fn in self.overriding:
             return self.overriding[fn](*args, **kwargs)
         rule, function, arguments = rules.rule_of_call(fn, args)
@@ -282,7 +282,7 @@ class TorchTracer:
         return self.trace.interp.call_function(fn, args, kwargs)
 
     def _guard_state(self, state: TorchState) -> None:
-        """Guard the global state of torch at the start of the trace."""
+        """Guard the global state of torch at the start of the trace, before the first call of torch."""
         # Suspended modes are wrapped with guards of their own, so this guard does not compare the mode
         # objects.
         if self.outer_modes:
@@ -312,7 +312,7 @@ class TorchTracer:
         return self.record(fn, *arguments)
 
     def _record(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-        """Run ``fn`` on fakes, note its writes, and add the node."""
+        """Run ``fn`` on fakes, note its writes, and add the node. The caller has handled transforms."""
         builder = self.builder
         if kwargs and not kwargs.keys().isdisjoint(number_tensors.SCALAR_ARGUMENTS):
             kwargs = number_tensors.with_scalars(self, fn, kwargs)
@@ -359,7 +359,7 @@ class TorchTracer:
         return result
 
     def all_bound(self) -> None:
-        """Note that the symbols of the last operator have nodes."""
+        """Tell torch's shape environment that the new symbols of the last operator have nodes."""
         if self.geometry.is_used:
             self.geometry.env.pending_fresh_unbacked_symbols.clear()
 
@@ -368,7 +368,7 @@ class TorchTracer:
         self.annotate(self.builder.add("call_function", fn, args, {}))
 
     def annotate(self, node: torch.fx.Node) -> None:
-        """Add the location in the program to the metadata of a node."""
+        """Add the program's current location and modules to the metadata of a new node."""
         interp = self.trace.interp
         self.steps[node] = interp.root_step
         self.notes.annotate(node, interp.user_stack(), interp.module_stack())
@@ -393,7 +393,7 @@ class TorchTracer:
             raise graph_break("unsupported-object", self.unwritable[storage])
 
     def leave_as(self, tensor: torch.Tensor, finish: Callable[..., torch.Tensor]) -> None:
-        """Set the function that the replacement code applies to a tensor that leaves the graph."""
+        """Let the replacement code apply ``finish`` to ``tensor`` if it leaves the graph."""
         self._finishes[id(tensor)] = finish
 
     def leaving(
@@ -484,7 +484,7 @@ class TorchTracer:
             self._set_memo(active=False)
 
     def _set_memo(self, *, active: bool) -> None:
-        """Activate the cache of symbolic nodes during the trace, also in an environment that is made later."""
+        """Turn the cache of symbolic nodes on or off. A shape environment that is made later gets the setting, too."""
         self._in_session = active
         if self.geometry.is_used:
             self.geometry.env.memo.active = active

@@ -58,7 +58,7 @@ def load(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> Any:
 
 
 def _plain(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> Any:
-    """Load an attribute without calling any ``__torch_function__``."""
+    """Return an attribute of a tensor, without a call of any ``__torch_function__``."""
     special = _LOADERS.get(name)
     if special is not None:
         return special(tracer, tensor)
@@ -94,7 +94,7 @@ def _has_waited(tracer: TracerProtocol, tensor: torch.Tensor) -> bool:
 
 
 def _wait(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor, as ``AsyncCollectiveTensor.wait`` does: the graph has waited for it."""
+    """Return ``tensor``, in place of ``AsyncCollectiveTensor.wait``: the graph has waited for it already."""
     return tensor
 
 
@@ -141,7 +141,7 @@ def _slot(tracer: TracerProtocol, tensor: torch.Tensor, slot: MemberDescriptorTy
 
 
 def _hook(tracer: TracerProtocol, cls: type) -> Any:
-    """Return the ``__getattr__`` of a user's class, or ``None``."""
+    """Return the ``__getattr__`` of a user's tensor class, or ``None``."""
     if not is_users(cls, "__getattr__"):
         return None
     return plan_of(tracer.trace.objects, cls, "__getattr__")[0]
@@ -242,7 +242,10 @@ def delete(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> None:
 
 
 def _delete_plainly(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> None:
-    """Note the deletion for the replacement code. Raise AttributeError if the attribute is missing."""
+    """Delete an attribute without calling any ``__torch_function__``, and note it for the replacement code.
+
+    Raise AttributeError if the attribute is missing.
+    """
     _plain(tracer, tensor, name)
     if name == "grad":
         store(tracer, tensor, name, None)
@@ -277,7 +280,7 @@ def _own_attribute(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> A
 
 
 def _made_inside(tracer: TracerProtocol, tensor: torch.Tensor, name: str, value: object) -> Any:
-    """Return, as a graph value, an attribute of a wrapper that was made in the trace."""
+    """Return ``value``, an attribute of a wrapper that was made in the trace, as a value that the program may get."""
     if value is None or is_plain(value) or tracer.construction_of(tensor) is not None:
         return value
     if isinstance(value, torch.Tensor):
@@ -299,7 +302,7 @@ def _read_property(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> A
 
 
 def _class(tracer: TracerProtocol, tensor: torch.Tensor) -> type:
-    """Return the class that the program sees."""
+    """Return ``tensor.__class__`` as the program sees it."""
     return tracer.python_type(tensor)
 
 

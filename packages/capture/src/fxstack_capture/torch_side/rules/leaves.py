@@ -106,7 +106,7 @@ _TESTS: dict[type, Callable[[Any], bool]] = {
 
 
 def is_compliant(fn: object) -> bool:
-    """Return whether an operator has the tag of those that work under a compiler; True for any other callable."""
+    """Return whether an operator has torch's tag ``pt2_compliant_tag``; True for any other callable."""
     if isinstance(fn, OpOverloadPacket):
         return all(is_compliant(getattr(fn, name)) for name in fn.overloads())
     return not isinstance(fn, OpOverload) or torch.Tag.pt2_compliant_tag in fn.tags

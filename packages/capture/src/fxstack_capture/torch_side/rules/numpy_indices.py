@@ -26,7 +26,7 @@ def plain(tracer: TracerProtocol, index: object) -> Any:
 
 
 def _item(tracer: TracerProtocol, item: Any) -> Any:
-    """Convert one part of an index."""
+    """Return one part of an index without NumPy objects."""
     kind = type(item)
     if kind is Array:
         return _tensor(tracer, item)
@@ -38,7 +38,7 @@ def _item(tracer: TracerProtocol, item: Any) -> Any:
 
 
 def _number(value: object) -> Any:
-    """Convert a NumPy integer to an int, because a node cannot hold it."""
+    """Return a NumPy integer as an int, because a node cannot hold it, and any other value unchanged."""
     return int(value) if isinstance(value, np.integer) else value
 
 

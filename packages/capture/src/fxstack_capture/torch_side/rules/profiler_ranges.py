@@ -11,27 +11,27 @@ from fxstack_interchange.torch_facts.effects import BEGIN_RANGE, END_RANGE, open
 
 
 def begin(name: str, args: str | None) -> None:
-    """Mark the begin of a range. The tracer has a rule for calls of this function."""
+    """Do nothing. The trace calls this where the program begins a range; ``_begin`` is the rule of the call."""
 
 
 def end() -> None:
-    """Mark the end of the innermost range of the graph. The tracer has a rule for calls of this function."""
+    """Do nothing. The trace calls this where the program ends a range; ``_end`` is the rule of the call."""
 
 
 def _begin(tracer: TracerProtocol, _fn: Callable[..., Any], args: Args, _kwargs: Kwargs) -> None:
-    """Record the start of a profiler range."""
+    """Record a node that begins a profiler range."""
     tracer.record_effect(BEGIN_RANGE, args)
 
 
 def _end(tracer: TracerProtocol, _fn: Callable[..., Any], _args: Args, _kwargs: Kwargs) -> None:
-    """Record the end of the innermost range that began in the graph. A range from outside ends outside."""
+    """Record a node that ends the innermost range of the graph. A range from outside ends outside."""
     node = open_range(tracer.builder.graph)
     if node is not None:
         tracer.record_effect(END_RANGE, (node,))
 
 
 def end_all(tracer: TracerProtocol) -> None:
-    """End the ranges that the program ends only after the graph."""
+    """Record the ends of the ranges that are still open when the graph ends."""
     while (node := open_range(tracer.builder.graph)) is not None:
         tracer.record_effect(END_RANGE, (node,))
 

@@ -40,7 +40,7 @@ class Storages:
         return set(self._tensors)
 
     def of(self, tensor: torch.Tensor) -> torch.UntypedStorage:
-        """Return ``tensor.untyped_storage()``."""
+        """Return ``tensor.untyped_storage()``, and note the tensor for ``tensor_of``."""
         if self._tracer.overrides.concern(None, (tensor,), {}) or self._tracer.transforms.inside:
             raise graph_break("unsupported-call", "Tensor.untyped_storage of this tensor")
         with self._tracer.unrecorded():
@@ -60,7 +60,7 @@ class Storages:
         return self._tensors.get(storage._cdata)
 
     def load(self, storage: torch.UntypedStorage, name: str) -> Any:
-        """Load an attribute of a storage of the trace."""
+        """Return an attribute of a storage of the trace. Break the graph for all but device, size and address."""
         if name == "device":
             return self._tensors[storage._cdata].device
         if name in ("nbytes", "size", "__len__"):
@@ -70,7 +70,7 @@ class Storages:
         raise graph_break("unsupported-object", f"UntypedStorage.{name}")
 
     def size(self, storage: torch.UntypedStorage) -> Any:
-        """Return the number of bytes."""
+        """Return the number of bytes of the storage, for an input's storage as an input number."""
         input_storage = self._input_of(storage)
         if input_storage is not None:
             real, source = input_storage
@@ -79,7 +79,7 @@ class Storages:
             return storage.nbytes()
 
     def address(self, storage: torch.UntypedStorage) -> Any:
-        """Return the address of the storage: a number that differs in each call."""
+        """Return the address of an input's storage as a symbol, because it differs in each call."""
         input_storage, trace = self._input_of(storage), self._tracer.trace
         if input_storage is None or is_static(trace.options):
             raise graph_break("unsupported-call", "data_ptr of a new tensor")
@@ -112,7 +112,7 @@ def address(storage: torch.UntypedStorage) -> int:
 def _method(
     apply: Callable[[TracerProtocol, Any], Any],
 ) -> Callable[[TracerProtocol, Any, Args, Kwargs], Any]:
-    """Return the rule of a method without arguments."""
+    """Return the rule of a method without arguments: ``apply`` of the tracer and the receiver."""
 
     def rule(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
         """Apply the rule to the receiver. Break the graph for arguments, which no rule supports."""

@@ -40,7 +40,7 @@ from fxstack_capture.trace.state import Args, Kwargs
 
 @calls_program
 def query(_tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Call the function while tracing. Other guards cover the result."""
+    """Apply the rule for getters whose result other guards cover: call the function while tracing."""
     # The guard on torch's state covers the result, or the result depends on the arguments only.
     return fn(*args, **kwargs)
 
@@ -60,7 +60,7 @@ def set_attention(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kw
 
 @calls_program
 def set_state(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Set the state while tracing, and add a node that sets the state when the graph runs."""
+    """Apply the rule for setters of torch's state: set the state now, and add a node that sets it in the graph."""
     args, kwargs = tensor_to_int_arguments.with_decisions(args, kwargs) or (args, kwargs)
     result = fn(*args, **kwargs)
     if tracer.transforms.inside:  # the transforms pass the relevant state to the operators of the graph
@@ -72,7 +72,7 @@ def set_state(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs
 
 @calls_program
 def deeper_autocast(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Increment the nesting of autocast. No operator reads the nesting."""
+    """Apply the rule for ``autocast_increment_nesting``: count in the trace, without a node."""
     # ``state_delta`` increments the nesting for the replacement code. A node would increment the nesting
     # twice.
     tracer.state.nesting += 1
@@ -81,7 +81,7 @@ def deeper_autocast(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, 
 
 @calls_program
 def shallower_autocast(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Decrement the nesting of autocast. No operator reads the nesting."""
+    """Apply the rule for ``autocast_decrement_nesting``: count in the trace, without a node."""
     tracer.state.nesting -= 1
     return fn(*args, **kwargs)
 
@@ -125,14 +125,17 @@ def truth(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _caller(tracer: TracerProtocol) -> str:
-    """Return the file of the calling code, or the folder of ``torch.optim``, or an empty string."""
+    """Return the file of the calling code, for ``_FOR_ARITHMETIC``: the folder of ``torch.optim`` for its files.
+
+    An empty string if no frame is interpreted.
+    """
     stack = tracer.trace.interp.user_stack()
     file = stack[-1][0] if stack else ""
     return _OPTIMIZERS if file.startswith(_OPTIMIZERS) else file
 
 
 def _same(number: object) -> Any:
-    """Return the number. Used for ``item``, whose result needs no conversion."""
+    """Return the number itself: the conversion of ``item``, beside those of ``__int__`` and ``__float__``."""
     return number
 
 
@@ -182,7 +185,7 @@ def outside_of_graph(_tracer: TracerProtocol, fn: Callable[..., Any], _args: Arg
 
 
 def acts_outside(_tracer: TracerProtocol, fn: Callable[..., Any], _args: Args, _kwargs: Kwargs) -> Any:
-    """Break the graph at a change of state that operators of the graph read when they run."""
+    """Break the graph at a call that reads or changes state outside of the graph, such as ``torch.seed``."""
     raise graph_break("side-effect-call", f"torch.{fn.__name__}")
 
 
@@ -255,7 +258,7 @@ def iterate(tracer: TracerProtocol, _fn: Any, args: Args, _kwargs: Kwargs) -> An
 
 
 def length(tracer: TracerProtocol, _fn: Any, args: Args, _kwargs: Kwargs) -> Any:
-    """Return the first size. Raise torch's TypeError for a 0-d tensor."""
+    """Apply the rule for ``len(tensor)``: return the first size. Raise torch's TypeError for a 0-d tensor."""
     tensor = args[0]
     if tensor.dim() == 0:
         raise TypeError("len() of a 0-d tensor")

@@ -80,14 +80,14 @@ _CALLED_BY_NO_GRAPH = frozenset(dir(object)) - {
 
 
 def is_tensor_getset(raw: object) -> bool:
-    """Return whether torch reports access to the attribute to ``__torch_function__``."""
+    """Return whether ``raw`` is an attribute of torch's C class: ``__torch_function__`` sees each access to it."""
     return isinstance(raw, types.GetSetDescriptorType) and issubclass(
         raw.__objclass__, torch_compat.TensorBase
     )
 
 
 def unsupported_reason(cls: Any) -> str | None:
-    """Return the reason why a trace does not support a tensor class, or ``None`` for a supported class."""
+    """Return why a trace does not support a tensor class, as a clause after "which", or ``None`` if it does."""
     for base in cls.__mro__:
         if base in TORCH_CLASSES:
             continue
@@ -157,12 +157,12 @@ def _namespace(cls: type, *, is_overriding: bool = True) -> dict[str, Any]:
 
 
 def become(tensor: torch.Tensor, cls: type) -> None:
-    """Change the class of a tensor to ``cls`` itself."""
+    """Change the class of a tensor to ``cls`` itself, for example to undo ``disguise``."""
     _set_class(tensor, cls)
 
 
 def hide(fake: FakeTensor) -> None:
-    """Change the class of a fake back to ``FakeTensor``."""
+    """Change the class of a fake back to ``FakeTensor``, when the trace ends."""
     _set_class(fake, FakeTensor)
 
 

@@ -74,7 +74,7 @@ class Overrides:
         """Wrappers that temporarily have a class whose ``__torch_function__`` calls the tracer."""
         self._regions: dict[int, tuple[object, Level]] = {}
         self._plain_tensors: dict[int, tuple[torch.Tensor, _Finish]] = {}
-        """By id of a tensor of a user's class: the plain tensor, and the function that makes the former of the latter."""
+        """By id of a tensor of a user's class: a plain tensor, and the function that gives the plain one the class."""
 
     @property
     def has_classes(self) -> bool:
@@ -84,14 +84,17 @@ class Overrides:
     # --- fakes -------------------------------------------------------------------------------
 
     def show(self, fake: FakeTensor, cls: type) -> None:
-        """Change the class of a fake to a user's class."""
+        """Let torch and the program see the fake of an input as an instance of the user's class ``cls``."""
         self._tracer.trace.objects.classes.lookup(cls, "__torch_function__")  # records a guard
         fake_classes.show(fake, cls)
         self._shown.append(fake)
 
     @contextmanager
     def session(self, outer: Sequence[Any]) -> Iterator[None]:
-        """Run a trace. ``outer`` are the modes of the program, which the caller has suspended."""
+        """Let torch's C code reach the overrides during the context, a trace.
+
+        ``outer`` are the modes of the program, which the caller has suspended.
+        """
         enter = self._tracer.trace.objects.enter
         self.outer = tuple(
             enter(mode, Converted(pinned(position, str(position)), MODE_AT))
@@ -133,7 +136,7 @@ class Overrides:
         return any(_is_overriding(leaf) or wrappers.has_torch_function(leaf) for leaf in arguments)
 
     def overriding(self, values: Sequence[Any]) -> bool:
-        """Implement ``torch.overrides.has_torch_function``."""
+        """Return whether a value has a ``__torch_function__`` to call (``torch.overrides.has_torch_function``)."""
         if self.concern(None, tuple(values), {}):
             return True
         return not self.level and any(map(self._has_torch_function, values))
@@ -193,7 +196,7 @@ class Overrides:
             self._change_disguised(before)
 
     def _change_disguised(self, disguised: list[tuple[torch.Tensor, type]]) -> None:
-        """Disguise these wrappers and no others."""
+        """Disguise the wrappers ``disguised``, given with their classes, and no others."""
         for value, cls in self._disguised:
             fake_classes.become(value, cls)
         for value, cls in disguised:
@@ -228,7 +231,7 @@ class Overrides:
         raise graph_break("unsupported-call", f"{func}, which no argument implements,")
 
     def _kinds(self, func: object, kinds: Sequence[type], args: Args) -> tuple[type, ...]:
-        """Return the classes that torch reports to ``__torch_function__``."""
+        """Return the classes that the program's ``__torch_function__`` gets as ``types``."""
         # A reflected operator, and an attribute access, report the classes of plain tensors, too.
         if type(func) is FunctionType and func.__code__ is _REFLECTED:
             return tuple(self._class(arg) for arg in self._overloaded_args(args))
@@ -236,7 +239,7 @@ class Overrides:
         return tuple(self._class(args[0]) if kind is FakeTensor else kind for kind in shown)
 
     def _class(self, value: object) -> type:
-        """Return the class of a value as the program sees it."""
+        """Return the class of a value as the program sees it, for the argument ``types``."""
         return self._tracer.python_type(value) if isinstance(value, torch.Tensor) else type(value)
 
     def _overloaded_args(self, values: Sequence[Any]) -> list[Any]:
@@ -269,7 +272,7 @@ class Overrides:
         return result
 
     def _call_mode(self, func: object, shown: Sequence[type], args: Args, kwargs: Kwargs) -> Any:
-        """Return the answer of the innermost mode."""
+        """Return the answer of the program's innermost mode. ``shown``: the classes that torch reports."""
         mode = self.modes.pop()  # the method of a mode runs without the mode
         try:
             return self.call_torch_function(mode, func, shown, (args, kwargs))
@@ -304,12 +307,12 @@ class Overrides:
             self.level = before
 
     def enter(self, region: object, level: Level) -> None:
-        """Note that the program enters a region in which ``level`` turns overrides off."""
+        """Note that the program enters ``region``, a ``with`` block of torch in which ``level`` turns overrides off."""
         self._regions[id(region)] = region, self.level
         self.level = max(self.level, level)
 
     def leave(self, region: object) -> None:
-        """Note that the program leaves the region."""
+        """Note that the program leaves ``region``, which ``enter`` noted."""
         if id(region) not in self._regions:
             raise graph_break("side-effect-call", "the end of a region that disables __torch_function__")
         _, self.level = self._regions.pop(id(region))
@@ -317,7 +320,7 @@ class Overrides:
     def default(
         self, cls: type, func: Any, types: Sequence[type], args: Args = (), kwargs: Any = None
     ) -> Any:
-        """Implement ``torch.Tensor.__torch_function__``."""
+        """Return the result of ``torch.Tensor.__torch_function__``, which users' methods call through ``super()``."""
         if not all(issubclass(cls, kind) for kind in types):
             return NotImplemented
         with self.at(Level.CLASSES_OFF):
@@ -327,7 +330,7 @@ class Overrides:
             return self.convert_result(result, cls)
 
     def convert_result(self, result: object, cls: type) -> Any:
-        """Implement ``torch._tensor._convert``."""
+        """Return ``result`` with its tensors converted to ``cls``, as ``torch._tensor._convert`` does."""
         if cls is torch.Tensor:
             return result
         if isinstance(result, torch.Tensor):
@@ -350,7 +353,7 @@ class Overrides:
     def _make_of_class(
         self, of: torch.Tensor, operator: Callable[..., Any], cls: type, finish: Callable[..., Any]
     ) -> Any:
-        """Record ``operator`` and give the result the user's class ``cls``. ``finish`` repeats both outside of the graph."""
+        """Record ``operator``, and give the result the class ``cls``. ``finish`` does both outside of the graph."""
         why = fake_classes.unsupported_reason(cls)
         if why is not None:
             raise graph_break("unsupported-tensor", f"class {cls.__qualname__}, which {why},")
@@ -457,7 +460,7 @@ def is_accessor(fn: object) -> bool:
 
 
 class _Probe(TorchFunctionMode):
-    """A mode of the tracer, which is on while torch's C code runs: it gets the calls that a mode of the program would get."""
+    """The tracer's mode while torch's C code runs: it gets the calls that a mode of the program would get."""
 
     def __init__(self, overrides: Overrides) -> None:
         super().__init__()

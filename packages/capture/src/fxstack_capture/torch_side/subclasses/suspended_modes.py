@@ -31,7 +31,10 @@ def present() -> tuple[Any, ...]:
 
 
 def can_be_followed(mode: object) -> bool:
-    """Return whether the mode has a user's Python ``__torch_function__``, or sets a default device."""
+    """Return whether a trace supports the mode: it has a Python ``__torch_function__`` or sets a default device.
+
+    Under other modes, frames run in plain Python.
+    """
     cls = type(mode)
     if cls is DeviceContext:
         return True
@@ -91,7 +94,7 @@ def mode_at(position: int) -> Any:
 
 
 def without_modes(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``fn`` as a function that runs with the program's modes off: a compiled graph is called so."""
+    """Return a function that runs ``fn``, a compiled graph, with the program's modes off."""
 
     @functools.wraps(fn)
     def call(*args: object) -> Any:
@@ -103,7 +106,10 @@ def without_modes(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def without_classes(fn: Callable[..., Any], redefined: tuple[int, ...]) -> Callable[..., Any]:
-    """Return ``fn`` with overrides of classes off, and plain views for the arguments at ``redefined``."""
+    """Return a function that runs ``fn``, a compiled graph, with overrides of classes off.
+
+    The arguments at the positions ``redefined`` become plain views.
+    """
 
     @functools.wraps(fn)
     def call(*args: object) -> Any:
@@ -126,7 +132,7 @@ _as_plain = torch_compat.TensorBase.as_subclass
 
 
 class Level(IntEnum):
-    """The ``__torch_function__`` methods that the program has turned off."""
+    """Which ``__torch_function__`` methods are on: all, those of modes, or none."""
 
     ALL_ON = 0
     CLASSES_OFF = 1

@@ -158,7 +158,7 @@ class Wrappers:
     # --- constructed in the trace ----------------------------------------------------------------
 
     def construct(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> torch.Tensor:
-        """Implement ``torch.Tensor._make_wrapper_subclass``."""
+        """Return the fake of a new wrapper, as ``torch.Tensor._make_wrapper_subclass`` returns a wrapper."""
         self.used = True
         with self._tracer.unrecorded():
             construction = _construct(fn, args, kwargs)
@@ -191,7 +191,10 @@ class Wrappers:
             raise graph_break("unsupported-object", f"assignment to {name} of a {cls}")
 
     def guard_entered(self) -> None:
-        """Wrap the inner tensors as inputs, and guard the other parts of the wrappers."""
+        """Wrap the inner tensors of new input wrappers as inputs, and guard their other parts.
+
+        Called after each tensor that the trace enters.
+        """
         # Inner tensors that are inputs get the guards on the identity of inputs.
         while self._inner_inputs:
             self._tracer.trace.objects.enter(*self._inner_inputs.pop())
@@ -199,7 +202,7 @@ class Wrappers:
             self._guard(self._unguarded.pop())
 
     def guard_constructed(self, args: object, kwargs: object) -> None:
-        """Guard the parts of new wrappers before an operator uses the wrappers."""
+        """Guard the parts of the wrappers among the arguments of a call that were made in the trace."""
         for leaf in tree_leaves((args, kwargs)):
             if id(leaf) in self._constructed and not self._tracer.builder.is_known(leaf):
                 self._guard(leaf)

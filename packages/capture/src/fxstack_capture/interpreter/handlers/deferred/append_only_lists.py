@@ -1,4 +1,4 @@
-"""Loads of lists from outside that the next step appends to, measures, or indexes.
+"""Lazy loads of lists from outside, if the following steps only append to the list, measure or index it.
 
 ``decode`` replaces the plain loads before ``.append(...)``, ``[i]`` and the call of ``len(x)`` by the loads
 of this module (``append_only``). If the program has read the list, or the value is no list, the plain load runs.
@@ -19,14 +19,14 @@ from fxstack_capture.interpreter.program import Handler, Instead, Step
 from fxstack_capture.objects.kinds import append_only_lists as lists
 
 Load = Callable[[Frame, Any, bool], None]
-"""``load(frame, operand, lazily)``. With ``lazily``, the items of a list are not read."""
+"""``load(frame, operand, lazily)`` pushes a value. If ``lazily`` is true, a list stays unread and gets no guards."""
 
 
 def _loader(find: Callable[[Frame, Any], Any], plain: Handler) -> Load:
-    """Return the load that pushes the list which ``find`` returns. If ``find`` returns None, ``plain`` runs."""
+    """Return a load that pushes the lazy list of ``find(frame, operand)``, or runs ``plain`` if the result is None."""
 
     def load(frame: Frame, operand: object, lazily: bool) -> None:
-        """Push the lazy list that ``find`` returns. Run the plain handler if the list must be read."""
+        """Push the lazy list that ``find`` returns. Run the plain handler if it returns None."""
         lazy_list = find(frame, operand) if lazily else None
         if lazy_list is None:
             plain(frame, operand)
@@ -67,7 +67,7 @@ def _load_global_null_below(frame: Frame, name: str, lazily: bool) -> None:
 
 
 def _load_attr(frame: Frame, name: str, lazily: bool) -> None:
-    """Load an attribute, as a lazy list if the next steps only append to the list."""
+    """Load an attribute, as a lazy list if ``lazily`` is true and the attribute is such a list."""
     lazy_list = lists.in_attribute(frame.objects, frame.stack[-1], name) if lazily else None
     if lazy_list is None:
         attributes.load_attr(frame, name)
@@ -93,9 +93,9 @@ def _load_deferred(load: Load, frame: Frame, operand: object) -> None:
 
 
 def _load_measured(load: Load, frame: Frame, operand: object) -> None:
-    """Load the argument of a call with one argument, and defer a list if the call is ``len``.
+    """Load the argument of a call with one argument. A list stays unread if the called function is ``len``.
 
-    ``len`` lies below the load, or below the object whose attribute is loaded.
+    The function lies below the load, or below the object whose attribute is loaded.
     """
     below = frame.stack[-3:-1] if load is _load_attr else frame.stack[-2:]
     called = [value for value in below if value is not NULL]
@@ -103,7 +103,7 @@ def _load_measured(load: Load, frame: Frame, operand: object) -> None:
 
 
 def _is_indexed(steps: list[Step], start: int) -> bool:
-    """Return whether the steps index the loaded value: ``[i]`` or ``[i + 1]``."""
+    """Return whether the steps from ``start`` on index the value on top of the stack with ``[i]`` or ``[i + 1]``."""
     following = [handler for handler, _ in steps[start : start + 4]]
     if following[1:2] == [operators.binary_subscr]:
         return following[0] in _INDICES
@@ -112,7 +112,7 @@ def _is_indexed(steps: list[Step], start: int) -> bool:
 
 
 def append_only(steps: list[Step]) -> tuple[Step, ...]:
-    """Return the steps, with loads replaced if the program does not read the items of a loaded list."""
+    """Return the steps of a program with lazy loads before ``.append``, ``[i]`` and ``len``, for ``decode``."""
     for index, (handler, operand) in enumerate(steps[:-1]):
         following, argument = steps[index + 1]
         load = _LOADS.get(handler)

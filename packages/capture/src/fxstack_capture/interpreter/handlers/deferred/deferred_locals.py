@@ -33,7 +33,7 @@ from fxstack_capture.trace.records import DeferredLocal, DeferredTuple
 
 
 def for_iter(frame: Frame, target: int) -> int | None:
-    """Advance a partially consumed iterator from outside without wrapping its items.
+    """Push the next item, unwrapped, if the loop iterates over a partially consumed iterator from outside.
 
     Other iterators use the plain handler.
     """
@@ -51,14 +51,14 @@ def for_iter(frame: Frame, target: int) -> int | None:
 
 
 def load_fast(frame: Frame, index: int) -> None:
-    """Load an argument that carries a value of the stack."""
+    """Push a stack value that a resume function got, unwrapped: the following steps only unpack and store it."""
     local_slots.load_fast(frame, index)
 
 
 def load_inner(frame: Frame, index: int) -> None:
-    """Load an argument for the function that resumes an inlined call.
+    """Push an argument for the function that resumes an inlined call (``.inner0`` and so on).
 
-    That function wraps the value, except cells.
+    Only a cell is wrapped here. That function wraps any other value at its first use.
     """
     value = frame.fast[index]
     if type(value) is DeferredLocal and type(value.value) is CellType:
@@ -68,7 +68,10 @@ def load_inner(frame: Frame, index: int) -> None:
 
 
 def enter_fast(frame: Frame, index: int, above: int = 0) -> None:
-    """Load a variable. A value that no step reads yet stays deferred. A string that is only printed is a ``Text``."""
+    """Push a variable. A string that is only printed becomes a ``Text``. A value that is only passed on stays deferred.
+
+    ``above``: the number of values that the same step pushes after this one.
+    """
     value = frame.fast[index]
     if type(value) is DeferredLocal and isinstance(value.value, _PLAIN):
         height = len(frame.stack)
@@ -83,7 +86,7 @@ def enter_fast(frame: Frame, index: int, above: int = 0) -> None:
 
 
 def enter_fast_fast(frame: Frame, indices: tuple[int, int]) -> None:
-    """Load two variables, each as ``enter_fast`` does."""
+    """Push two variables, each as ``enter_fast`` does (from Python 3.13 on)."""
     enter_fast(frame, indices[0], above=1)
     enter_fast(frame, indices[1])
 
@@ -92,11 +95,11 @@ _PLAIN = (
     *(type(None), bool, int, float, complex, str, bytes, range, slice, tuple, list, dict, set, frozenset),
     *(torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Tensor),
 )
-"""Classes of values whose guards depend on the value."""
+"""Classes of values that may stay deferred, because a guard on them would depend on the value."""
 
 
 def unpack_sequence(frame: Frame, count: int) -> None:
-    """Unpack a tuple that is still deferred. Its items become deferred locals, so that unused items get no guards."""
+    """Replace a deferred tuple by its items, which stay deferred: unused items get no guards."""
     value = frame.stack[-1]
     if type(value) is DeferredTuple:
         if len(value.parts) == count:
@@ -116,14 +119,15 @@ def unpack_sequence(frame: Frame, count: int) -> None:
 
 
 def store_fast(frame: Frame, index: int) -> None:
-    """Store a value. A deferred tuple in one variable becomes a tuple, and its items are wrapped."""
+    """Store a value, deferred or not. A ``DeferredTuple`` becomes a tuple of wrapped items first."""
     value = frame.stack.pop()
     frame.fast[index] = entered(frame.objects, value) if type(value) is DeferredTuple else value
 
 
 def _end_of_targets(steps: Sequence[Step], index: int) -> int | None:
-    """Return the index after the steps from ``index`` on that only unpack and store one value; None if another step
-    is among them.
+    """Return the index after the steps, from ``index`` on, that unpack and store one value.
+
+    None if another step uses the value.
     """
     if index >= len(steps):
         return None
@@ -139,7 +143,10 @@ def _end_of_targets(steps: Sequence[Step], index: int) -> int | None:
 
 
 def _defer_stores(steps: Sequence[Step]) -> list[Step]:
-    """Return the steps, with steps replaced that push or pop deferred values."""
+    """Return the steps with other handlers for values that the following steps only unpack and store.
+
+    The values are items of loops and stack values of resume functions.
+    """
     steps = list(steps)
     for index, (handler, operand) in enumerate(steps):
         if handler is flow.for_iter:
@@ -152,9 +159,9 @@ def _defer_stores(steps: Sequence[Step]) -> list[Step]:
 
 
 def _store_deferred(steps: list[Step], index: int, targets: int, replacement: Step) -> None:
-    """Let the step at ``index`` run ``replacement``, and the stores after it keep their deferred values.
+    """Put ``replacement`` at ``index``, and let the steps from ``targets`` on unpack and store deferred values.
 
-    Change nothing if other instructions follow before the stores.
+    Change nothing if other steps use the value before it is stored.
     """
     after = _end_of_targets(steps, targets)
     if after is None:
@@ -168,7 +175,7 @@ def _store_deferred(steps: list[Step], index: int, targets: int, replacement: St
 _INSTEAD: dict[Any, Any] = {containers.unpack_sequence: unpack_sequence, local_slots.store_fast: store_fast}
 
 ENTER_FAST = Instead.of(local_slots.load_fast, enter_fast)
-"""The load of a variable that may be a deferred local."""
+"""The handler that loads a variable that may be a deferred local."""
 
 _ENTERING: dict[Any, Any] = {
     local_slots.load_fast: ENTER_FAST,
@@ -177,17 +184,20 @@ _ENTERING: dict[Any, Any] = {
     local_slots.store_fast_load_fast: local_slots.root_store_fast_load_fast,
     local_slots.make_cell: local_slots.root_make_cell,
 }
-"""Loads of variables, with the variants that accept deferred locals."""
+"""From the handlers that load variables to the variants that accept deferred locals."""
 
 
 _LOAD_INNER = Instead.of(local_slots.load_fast, load_inner)
 
 CONTINUING = re.compile(r"\.(stack|inner)\d").match
-"""Finds names of arguments that only functions which continue a frame have (``emit.resume``)."""
+"""Matches argument names of functions that continue a frame, such as ``.stack0`` (``emit.resume``)."""
 
 
 def wrapping(steps: Sequence[Step], names: Sequence[str]) -> tuple[Step, ...]:
-    """Return the steps of a frame whose variables ``names`` may hold deferred locals."""
+    """Return ``steps`` with variants that accept deferred locals in variables.
+
+    ``steps_of`` calls this for the root frame and for frames with deferred arguments. ``names``: the variables by slot.
+    """
     wrapped: list[Step] = []
     for handler, operand in _defer_stores(steps):
         inner = handler is local_slots.load_fast and names[operand].startswith(".inner")

@@ -23,7 +23,7 @@ _LETTERS = ("", "s", "r", "a")
 
 
 def _piece(frame: Frame, value: object) -> Piece | None:
-    """Return the piece for a value on the stack that is only printed: a graph number, tensor or text. Else None."""
+    """Return the ``Piece`` of a value that is only printed, if it is a graph number, tensor or text. Else None."""
     if type(value) is Text:
         return value.piece
     height = len(frame.stack) - 1
@@ -35,7 +35,7 @@ def _piece(frame: Frame, value: object) -> Piece | None:
 
 
 def is_plain(frame: Frame, tensor: torch.Tensor) -> bool:
-    """Return whether torch's own code makes the text of a tensor."""
+    """Return whether torch's own code makes the text of a tensor, so that no code of the program runs for it."""
     return frame.interp.trace.torch.python_type(tensor) in (torch.Tensor, torch.nn.Parameter)
 
 
@@ -47,7 +47,7 @@ def _format(frame: Frame, value: object, spec: object) -> Any:
 
 
 def _convert(frame: Frame, value: object, which: int) -> Any:
-    """Apply the conversion ``!s``, ``!r`` or ``!a`` of a replacement field, if it has one."""
+    """Return ``value`` after the conversion ``which`` of a replacement field: 0 none, 1 ``!s``, 2 ``!r``, 3 ``!a``."""
     conversion = _CONVERSIONS[which]
     return value if conversion is None else frame.calls.call(conversion, (value,), {})
 
@@ -73,13 +73,19 @@ def _text_of(frame: Frame, value: object, which: int, spec: object) -> Any:
 
 
 def format_value(frame: Frame, flags: int) -> None:
-    """Convert and format the top of the stack (Python 3.11 and 3.12). The low two bits of ``flags`` select the conversion."""
+    """Convert and format a value (Python 3.11 and 3.12).
+
+    ``flags``: bits 0 and 1 are the conversion (``_convert``), bit 2 says that a specification is on the stack.
+    """
     spec = frame.stack.pop() if flags & 4 else ""
     frame.stack[-1] = _text_of(frame, frame.stack[-1], flags & 3, spec)
 
 
 def convert_value(frame: Frame, which: int) -> None:
-    """Apply a conversion on top of the stack (Python 3.13). The result may be a deferred text."""
+    """Replace the top of the stack by its ``str``, ``repr`` or ``ascii`` (from Python 3.13 on).
+
+    ``which``: see ``_convert``.
+    """
     value = frame.stack[-1]
     text = _defer_text(frame, value, which, "")
     if type(value) is Text:
@@ -88,12 +94,12 @@ def convert_value(frame: Frame, which: int) -> None:
 
 
 def format_simple(frame: Frame, _operand: object) -> None:
-    """Format the top of the stack without a specification (Python 3.13)."""
+    """Format the top of the stack without a specification (from Python 3.13 on)."""
     frame.stack[-1] = _text_of(frame, frame.stack[-1], 0, "")
 
 
 def format_with_spec(frame: Frame, _operand: object) -> None:
-    """Format the value below the specification on the stack (Python 3.13)."""
+    """Format the value below the specification on the stack (from Python 3.13 on)."""
     spec = frame.stack.pop()
     frame.stack[-1] = _text_of(frame, frame.stack[-1], 0, spec)
 
@@ -131,13 +137,16 @@ _CALLS: Final = (calling.call, calling.call_with_names, calling.call_kw)
 
 
 def _specs(step: Step) -> int:
-    """Return the number of format specifications that a formatting step pops."""
+    """Return the number of format specifications, 0 or 1, that a formatting step pops."""
     handler, operand = step
     return int(handler is format_with_spec or (handler is format_value and bool(operand & 4)))
 
 
 def _call_takes(step: Step, before: Step) -> tuple[int, int, int]:
-    """Return the number of arguments of a call, of positional arguments, and of stack slots above them."""
+    """Return the number of arguments of a call, of positional arguments, and of stack slots above them.
+
+    ``before``: the step before the call.
+    """
     handler, operand = step
     if handler is calling.call:
         return operand, operand, 0
@@ -155,7 +164,7 @@ def _plain(step: Step) -> Step:
 
 
 class _Walk:
-    """Follow a value on the stack from step to step.
+    """Follow a value on the stack through the steps of a program, without running them, to the use of the value.
 
     ``above`` counts the stack slots above the value. ``under`` counts the values below it that have become
     parts of it.
@@ -170,7 +179,7 @@ class _Walk:
         """Whether the value may become a part of an f-string. If not, it may be an argument by name."""
 
     def to_call(self) -> int | None:
-        """Return the number of values between the called function and the value, which is a positional argument.
+        """Return the number of stack values between a called function and the followed value, its argument.
 
         ``STORED`` if a local variable gets the value. None if another step reads the value, or if execution may
         not reach the call.
@@ -197,7 +206,7 @@ class _Walk:
         return None
 
     def _steps_over(self, step: Step) -> bool:
-        """Return whether ``step`` passes the text on unread. Update the position of the text on the stack."""
+        """Return whether ``step`` leaves the value unread. Update the state of the walk for the next step."""
         handler, operand = step
         if handler in _FORMATS:
             specs = _specs(step)
@@ -227,7 +236,7 @@ class _Walk:
 
 
 def _taker(frame: Frame, height: int, above: int) -> Any:
-    """Return the function that gets a value as a positional argument, possibly as a part of an f-string.
+    """Return the function that gets a value of the stack as a positional argument, possibly in an f-string.
 
     ``STORED`` if a local variable gets the value; None for every other use. The current step leaves the value
     ``height`` slots above the bottom of the stack, with ``above`` values over it.
@@ -241,7 +250,7 @@ def _taker(frame: Frame, height: int, above: int) -> Any:
 
 
 def function_of(slots: list[Any]) -> Any:
-    """Return the function in the two slots of a call; None if the slots also hold its first argument."""
+    """Return the called function from the two stack slots below its arguments; None if one slot holds ``self``."""
     first, second = slots
     if first is NULL:
         return second
@@ -249,12 +258,15 @@ def function_of(slots: list[Any]) -> Any:
 
 
 def is_printed(frame: Frame, height: int, above: int = 0) -> bool:
-    """Return whether a value (``_taker``) only becomes an argument of ``print``."""
+    """Return whether a value only becomes an argument of ``print``. ``height`` and ``above``: see ``_taker``."""
     return _taker(frame, height, above) is print
 
 
 def is_passed_on(frame: Frame, height: int, above: int = 0) -> bool:
-    """Return whether a value (``_taker``) only becomes a local variable, of this frame or of a frame that it calls."""
+    """Return whether a value only becomes a local variable, of this frame or of a frame that it calls.
+
+    ``height`` and ``above``: see ``_taker``.
+    """
     walk = _Walk(frame.program.steps, frame.pc + 1, above, as_text=False)
     between = walk.to_call()
     if between is None or between == STORED or height - between < 2:
@@ -265,9 +277,9 @@ def is_passed_on(frame: Frame, height: int, above: int = 0) -> bool:
 
 
 def is_reordered(frame: Frame, height: int, above: int = 0) -> bool:
-    """Return whether a value (``_taker``) only becomes an argument of a reorderable function, or of a local variable.
+    """Return whether a value only becomes a local variable or an argument of a reorderable function.
 
-    The loads of local variables ask again (``reordered_texts``).
+    The loads of the variable ask again (``reordered_texts``). ``height`` and ``above``: see ``_taker``.
     """
     trace = frame.interp.trace
     if not trace.options.reorderable_functions:
@@ -277,14 +289,14 @@ def is_reordered(frame: Frame, height: int, above: int = 0) -> bool:
 
 
 def _is_reorderable(trace: Trace, function: object) -> bool:
-    """Return whether the options name a function of the trace as reorderable."""
+    """Return whether the option ``reorderable_functions`` contains ``function``, an object of the trace."""
     return any(_is_same(trace, function, chosen) for chosen in trace.options.reorderable_functions)
 
 
 def _is_same(trace: Trace, function: object, chosen: object) -> bool:
-    """Return whether ``function`` is ``chosen``.
+    """Return whether ``function``, an object of the trace, is ``chosen`` of the options.
 
-    Bound methods are equal if function and original receiver are equal.
+    Bound methods match if their functions and original receivers are the same objects.
     """
     if type(function) is not MethodType:
         return function is chosen

@@ -26,7 +26,10 @@ _ON_STACK = re.compile(r"\.stack\d").match
 
 
 def filling(steps: Sequence[Step], names: Sequence[str]) -> tuple[Step, ...]:
-    """Return the steps of a resume function (after ``deferred.wrapping``), adapted to partial comprehensions."""
+    """Return the steps of a resume function in which partial comprehensions stay deferred.
+
+    ``steps`` are a result of ``deferred_locals.wrapping``; ``names`` are the variables by slot.
+    """
     on_stack = [index for index, name in enumerate(names) if _ON_STACK(name)]
     if not on_stack or all(handler is not containers.list_append for handler, _ in steps):
         return tuple(steps)
@@ -49,7 +52,10 @@ def _replace_step(handler: Handler, operand: object, on_stack: list[int]) -> Ste
 
 
 def _load_fast(above: tuple[int, ...], frame: Frame, index: int) -> None:
-    """Push an argument that lies on the stack below the arguments in the slots ``above``."""
+    """Push the argument in slot ``index``, unwrapped if it is the list below a partly consumed iterator.
+
+    ``above``: slots of the arguments that lie above it on the stack.
+    """
     value = frame.fast[index]
     is_list = type(value) is DeferredLocal and type(value.value) is list
     if is_list and any(_is_iterator(frame.fast[slot]) for slot in above):
@@ -59,12 +65,12 @@ def _load_fast(above: tuple[int, ...], frame: Frame, index: int) -> None:
 
 
 def _is_iterator(value: object) -> bool:
-    """Return whether a value, which may be deferred, is an iterator."""
+    """Return whether a value, or the value of a deferred local, is an iterator."""
     return hasattr(type(value.value if type(value) is DeferredLocal else value), "__next__")
 
 
 def list_append(frame: Frame, depth: int) -> None:
-    """Append to a list that the comprehension fills and that no step has read. Other lists use the plain handler."""
+    """Append to the deferred list of a partial comprehension. Other lists use the plain handler."""
     lazy_list = in_local(frame.objects, frame.stack[-depth - 1])
     if lazy_list is None:
         containers.list_append(frame, depth)
@@ -73,7 +79,7 @@ def list_append(frame: Frame, depth: int) -> None:
 
 
 def _for_iter(handler: Handler, frame: Frame, target: int) -> int | None:
-    """Advance the loop. After the last item, wrap the list, because later code may read it."""
+    """Advance the loop of a comprehension. At its end, wrap the list, because later code may read it."""
     after = handler(frame, target)
     if after is not None:
         settle(frame, _is_iterator)
@@ -81,7 +87,10 @@ def _for_iter(handler: Handler, frame: Frame, target: int) -> int | None:
 
 
 def settle(frame: Frame, ends: Any = None) -> None:
-    """Wrap deferred values on the stack, from the top down to the first value for which ``ends`` is true."""
+    """Wrap deferred values on the stack, from the top down to the first value for which ``ends(value)`` is true.
+
+    An exception handler of a resumed frame wraps all (``ends`` None).
+    """
     stack = frame.stack
     for index in range(len(stack) - 1, -1, -1):
         value = stack[index]

@@ -22,22 +22,22 @@ from fxstack_capture.interpreter.program import Handler, Step
 from fxstack_capture.trace.state import Request
 
 Rule = Any
-"""A handler whose first argument is the original handler."""
+"""``rule(original, frame, operand)``: a handler that may run the original handler."""
 
 
 def with_polyfills(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """Return the steps with replacements for the steps whose work C code would do."""
+    """Return the steps with rules for the handlers whose calls C code would make. ``steps_of_trace`` calls this."""
     return tuple(_replace_step(handler, operand) for handler, operand in steps)
 
 
 def _replace_step(handler: Handler, operand: object) -> Step:
-    """Return the step of a resumed frame in which calls of C functions run as polyfills."""
+    """Return the step that runs the rule of ``handler``; the same step without a rule."""
     rule = _RULES.get(handler)
     return (handler, operand) if rule is None else (partial(rule, handler), operand)
 
 
 def _answer(frame: Frame, request: Request) -> Any:
-    """Call the polyfill of ``request``. Its result is the result of the current instruction."""
+    """Return the result of a linked call of the polyfill of ``request`` (a function and its arguments)."""
     return frame.calls.call_linked(*request, {})
 
 
@@ -87,7 +87,7 @@ _binary = _rule_of_request(
 
 
 def _truth(original: Handler, frame: Frame, operand: object) -> int | None:
-    """Convert the operand to bool. Jumps then find a bool."""
+    """Replace the condition by its truth, which the polyfill of ``__bool__`` finds, and run the original handler."""
     value = frame.stack[-1]
     request = None if type(value) is bool else frame.calls.request("truth", value)
     if request is not None:
@@ -96,7 +96,7 @@ def _truth(original: Handler, frame: Frame, operand: object) -> int | None:
 
 
 def _format(original: Handler, frame: Frame, flags: Any) -> int | None:
-    """Format a value without conversion and specification."""
+    """Format a value through a polyfill. With a conversion or specification, run the original handler."""
     plain = original is not formatting.format_value or flags & 7 == 0
     return _plain_format(original, frame, flags) if plain else original(frame, flags)
 
@@ -108,7 +108,7 @@ _plain_format = _rule_of_request(1, lambda stack, _flags: ("formatting", stack[-
 
 
 def _load_attr(original: Handler, frame: Frame, name: str) -> int | None:
-    """Load an attribute through a polyfill for a ``__getattr__`` of the program. A method load also pushes NULL."""
+    """Load an attribute through a polyfill, if code of the program computes it. A method load also pushes NULL."""
     request = frame.calls.request("attribute", frame.stack[-1], name)
     if request is None:
         return original(frame, name)
@@ -124,7 +124,7 @@ def _load_attr(original: Handler, frame: Frame, name: str) -> int | None:
 
 
 def _for_iter(original: Handler, frame: Frame, target: int) -> int | None:
-    """Advance an iterator through a polyfill. ``next_or_end`` reports the end, which no exception has to cross."""
+    """Advance an iterator of the program through the polyfill ``next_or_end``, which returns ``End`` at the end."""
     request = frame.calls.request("advance", frame.stack[-1])
     if request is None:
         return original(frame, target)

@@ -31,7 +31,7 @@ from fxstack_capture.trace.state import Trace
 
 
 def steps_of_trace(trace: Trace, steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Return ``steps`` with the replacements for the polyfills and the reorderable functions of a trace."""
+    """Return ``steps`` with the rules for polyfills and reorderable functions that ``trace`` needs (``steps_of``)."""
     changed = with_polyfills(steps) if trace.plan.polyfills else steps
     if not trace.options.reorderable_functions:
         return changed
@@ -40,7 +40,7 @@ def steps_of_trace(trace: Trace, steps: tuple[Step, ...]) -> tuple[Step, ...]:
 
 
 def _replace_step(plain: Handler, step: Step) -> Step:
-    """Return the step that may defer texts. Handlers without a rule keep their step."""
+    """Return ``step`` with the rule of ``plain`` around its handler, or ``step`` itself if there is no rule."""
     rule = _RULES.get(plain)
     return step if rule is None else (partial(rule, step[0]), step[1])
 
@@ -49,15 +49,15 @@ def _replace_step(plain: Handler, step: Step) -> Step:
 
 
 class _NotDeferredError(Exception):
-    """An argument may run code of the program, or change before the string is made."""
+    """The text of an argument cannot wait: the argument may run code of the program, or may change."""
 
 
 def _defer_text(
     frame: Frame, takes: int, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> bool:
-    """Push the ``Text`` of a call that replaces ``takes`` values; False if the string must be made at once.
+    """Replace the ``takes`` top values by the ``Text`` of the call ``function(*args, **kwargs)``, and return True.
 
-    An example of the call shows that the call raises no exception for tensors and numbers of any value.
+    Return False if the string must be made at once. A call with examples shows first that the call raises nothing.
     """
     if not any(_holds_tensor(value) for value in (*args, *kwargs.values())):
         return False
@@ -79,7 +79,7 @@ def _holds_tensor(value: object) -> bool:
 
 
 def _example(frame: Frame, value: object) -> object:
-    """Return a substitute for an operand in a format check: ``object()`` for a tensor or number.
+    """Return what the example call of ``_defer_text`` gets for ``value``: ``object()`` for a tensor or number.
 
     Raise _NotDeferredError for mutable values.
     """
@@ -95,7 +95,11 @@ def _example(frame: Frame, value: object) -> object:
 
 
 def _rule_of_call(arguments: Callable[[Frame, Any], tuple[int, tuple[str, ...]]], top: int = 0) -> Any:
-    """Make the rule of a call. ``arguments`` returns the number of arguments and the names of the last arguments."""
+    """Make the rule of a call step.
+
+    ``arguments(frame, operand)`` returns the number of arguments and the names of the last of them. ``top``: the
+    number of stack slots above the arguments.
+    """
 
     def rule(original: Handler, frame: Frame, operand: object) -> int | None:
         """Defer the text that the call makes, or run the original handler."""
@@ -134,7 +138,10 @@ def _binary(original: Handler, frame: Frame, op: Any) -> int | None:
 
 
 def _demand_reordered(frame: Frame, value: object, height: int, above: int = 0) -> None:
-    """Break the graph if a text of a tensor is used by anything but a reorderable function."""
+    """Break the graph if ``value`` is a ``Text`` and something but a reorderable function uses it.
+
+    ``height`` and ``above``: see ``formatting._taker``.
+    """
     if type(value) is Text and not is_reordered(frame, height, above):
         raise graph_break("unsupported-call", "a use of the text of a tensor")
 
@@ -162,7 +169,7 @@ def _store_and_load(original: Handler, frame: Frame, indices: tuple[int, int]) -
 
 
 def _take(original: Handler, frame: Frame, index: int) -> int | None:
-    """Put a variable into another slot, where its uses are unknown."""
+    """Move a variable to the stack or a cell, where its uses are unknown. Break the graph for a ``Text``."""
     if type(frame.fast[index]) is Text:
         raise graph_break("unsupported-call", "a use of the text of a tensor")
     return original(frame, index)

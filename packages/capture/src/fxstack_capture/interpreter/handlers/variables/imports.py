@@ -15,7 +15,7 @@ from fxstack_capture.sources import Key, pinned
 
 
 def import_name(frame: Frame, name: str) -> None:
-    """Replace level and name list with the module. Only a module that is already loaded can be imported in a trace."""
+    """Replace level and name list with the module. Break the graph if it is not loaded yet."""
     stack = frame.stack
     level, wanted = stack[-2:]
     importer = frame.builtins.get("__import__")
@@ -26,7 +26,9 @@ def import_name(frame: Frame, name: str) -> None:
 
 
 def _loaded_module(frame: Frame, name: str, level: int, wanted: Any) -> ModuleType:
-    """Return the module from ``sys.modules``.
+    """Return the module that ``import name`` gives, from ``sys.modules``.
+
+    ``level``: the number of leading dots. ``wanted``: the names after ``from ... import``, or None.
 
     Break the graph if the import would run code, because import side effects must happen in eager.
     """

@@ -40,20 +40,24 @@ def load_fast_and_clear(frame: Frame, index: int) -> None:
 
 
 def store_fast(frame: Frame, index: int) -> None:
+    """Pop a value into a local."""
     frame.fast[index] = frame.stack.pop()
 
 
 def store_fast_load_fast(frame: Frame, indices: tuple[int, int]) -> None:
+    """Pop a value into a local, then push a local (from Python 3.13 on)."""
     store_fast(frame, indices[0])
     load_fast(frame, indices[1])
 
 
 def store_fast_store_fast(frame: Frame, indices: tuple[int, int]) -> None:
+    """Pop two values into two locals (from Python 3.13 on)."""
     store_fast(frame, indices[0])
     store_fast(frame, indices[1])
 
 
 def delete_fast(frame: Frame, index: int) -> None:
+    """Unbind a local. Raise UnboundLocalError if it is unbound."""
     if frame.fast[index] is NULL:
         raise unbound_local(frame, index)
     frame.fast[index] = NULL
@@ -63,7 +67,7 @@ def delete_fast(frame: Frame, index: int) -> None:
 
 
 def _enter(frame: Frame, index: int) -> None:
-    """Wrap a local of the root frame at its first read, which adds guards. Unread arguments stay unguarded."""
+    """Wrap a local of the root frame that is still deferred, which adds guards. Unread arguments stay unguarded."""
     value = frame.fast[index]
     if type(value) is DeferredLocal:
         frame.fast[index] = frame.objects.enter(value.value, value.source)
@@ -121,7 +125,7 @@ def load_deref(frame: Frame, index: int) -> None:
 
 
 def cell_content(frame: Frame, index: int) -> Any:
-    """Return the content of a cell. Raise NameError or UnboundLocalError if it is empty."""
+    """Return the content of the cell in slot ``index``. Raise NameError or UnboundLocalError if it is empty."""
     try:
         return frame.objects.load_cell(frame.fast[index])
     except ValueError as empty:

@@ -12,7 +12,7 @@ from fxstack_capture.interpreter.handlers.variables.local_slots import cell_cont
 
 
 def load_global(frame: Frame, name: str) -> None:
-    """Push a global or builtin."""
+    """Push the global variable ``name``, or else the builtin."""
     frame.stack.append(frame.objects.load_global(frame.globals, frame.builtins, name))
 
 
@@ -38,7 +38,7 @@ def delete_global(frame: Frame, name: str) -> None:
 
 
 def _lookup(frame: Frame, namespace: object, name: str) -> Any:
-    """Return the value of the name in a namespace (any mapping), or NULL."""
+    """Return the value of ``name`` in the namespace of a class body (any mapping), or NULL."""
     if type(namespace) is dict:
         return namespace.get(name, NULL)
     try:
@@ -114,7 +114,7 @@ def setup_annotations(frame: Frame, _operand: object) -> None:
 
 
 def load_build_class(frame: Frame, _operand: object) -> None:
-    """Push ``__build_class__``, which a program may have replaced in its builtins."""
+    """Push ``__build_class__`` for a class statement. The program may have replaced it in its builtins."""
     value = frame.builtins.get("__build_class__", NULL)
     if value is NULL:
         raise NameError("__build_class__ not found")
