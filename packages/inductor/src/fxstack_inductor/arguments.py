@@ -25,11 +25,16 @@ Values = dict[Number, int]
 
 @dataclass(eq=False)
 class Checked:
-    """A compiled graph behind a check of its arguments; all other attributes are the attributes of ``call``."""
+    """A compiled graph behind a check of its arguments; ``compile_graph`` returns it.
+
+    Reads of other attributes go to ``call``.
+    """
 
     call: Compiled
+    """The compiled graph."""
     check: Arguments
     takes_list: bool
+    """Whether ``call`` is boxed: its only argument is the list of inputs."""
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
         self.check(args[0] if self.takes_list else args)
@@ -72,7 +77,7 @@ class Arguments:
             self._check_relations(args, exact)
 
     def _check_relations(self, args: Sequence[Any], symbols: Values) -> None:
-        """Check sizes that depend on several symbols, and the guards of the trace."""
+        """Check sizes that depend on several symbols, and the guards of the trace; ``symbols`` has this call's values."""
         for demand, arg in zip(self._demands, args, strict=True):
             if isinstance(demand, _TensorDemand):
                 demand.check_derived(arg, symbols)
@@ -103,7 +108,7 @@ class _TensorDemand:
     """Whether the traced tensor had a pending conjugation, and a pending negation."""
 
     def check(self, arg: object, symbols: Values) -> None:
-        """Check everything that needs no symbol, and record the values of symbols."""
+        """Check everything that needs no symbol, and add the values of new symbols to ``symbols``."""
         if not isinstance(arg, torch.Tensor):
             raise TypeError(f"input {self.name} of a compiled graph is no tensor, but {arg!r}")
         if arg.dtype is not self.dtype or arg.device != self.device:
@@ -129,6 +134,7 @@ class _TensorDemand:
                 raise self._error(_shown(arg), symbols)
 
     def _error(self, actual: str, symbols: Values | None = None) -> ArgumentError:
+        """Return the exception that names the requirement and ``actual``, the tensor as ``_shown`` describes it."""
         sizes = ", ".join(map(str, self.sizes))
         demand = f"{_short(self.dtype)}[{sizes}] on {self.device}"
         where = ", ".join(f"{symbol} = {value}" for symbol, value in (symbols or {}).items())
@@ -145,6 +151,7 @@ class _NumberDemand:
     expr: Number
 
     def check(self, arg: object, symbols: Values) -> None:
+        """Raise if ``arg`` is no int, or if an earlier argument gave the symbol another value; record its value."""
         if not isinstance(arg, int):
             raise TypeError(f"input {self.name} of a compiled graph is a size, but {arg!r} is no int")
         if symbols.setdefault(self.expr, arg) != arg:
@@ -158,7 +165,7 @@ _FIX = "fix: trace the graph with such arguments and compile it for them; fxstac
 
 
 def _demand(name: str, value: object) -> _TensorDemand | _NumberDemand | None:
-    """Return the requirement of a placeholder, or None for a placeholder without requirements."""
+    """Return the requirement of placeholder ``name`` with fake value ``value``, or None without requirements."""
     if isinstance(value, torch.SymInt):
         number = _number(value)
         return _NumberDemand(name, number) if _is_symbol(number) else None
@@ -192,6 +199,7 @@ def _is_symbol(number: Number) -> bool:
 
 
 def _shown(arg: torch.Tensor) -> str:
+    """Return a tensor as error messages show it, for example ``float32[2, 3] on cpu``."""
     return f"{_short(arg.dtype)}[{', '.join(map(str, arg.shape))}] on {arg.device}"
 
 

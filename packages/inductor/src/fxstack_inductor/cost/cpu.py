@@ -27,7 +27,7 @@ class Cpu:
     peak: float
 
     def seconds(self, moved: Traffic) -> tuple[float, str]:
-        """Return the predicted seconds of a kernel or call (roofline model), and the rate that limits it."""
+        """Return the predicted seconds of a kernel or call, and "memory" or "arithmetic", which limits it."""
         memory = (moved.read + moved.written) / self.bandwidth
         return max((memory, "memory"), (moved.operations / self.peak, "arithmetic"))
 
@@ -39,7 +39,7 @@ def measure_cpu() -> Cpu:
 
 @cache
 def _measured(threads: int) -> Cpu:
-    """Measure a copy and a matrix product with ``threads`` threads."""
+    """Return the rates for ``threads`` threads: measure a copy and a matrix product, once per number."""
     with torch.no_grad():
         source = torch.zeros(_BYTES // 4)
         target = torch.empty_like(source)

@@ -101,4 +101,5 @@ def _row(cost: Cost) -> str:
 
 
 def _shortened(text: str, most: int = 60) -> str:
+    """Return the beginning of ``text``, at most ``most`` characters."""
     return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -86,7 +86,7 @@ def function_text(kernel: Kernel, name: str, grain: int) -> str:
 
 
 def _straight(kernel: Kernel) -> bool:
-    """Whether no load depends on a condition."""
+    """Whether no load depends on a condition: the C compiler then vectorises more (``STRAIGHT`` in the prelude)."""
     return not any(
         isinstance(v, Check) or (isinstance(v, Load) and v.mask is not None) for v in kernel.values
     )
@@ -109,7 +109,7 @@ def _function_text(kernel: Kernel, name: str, grain: int) -> str:
 
 
 def _all(condition: str, out: Writer) -> str:
-    """Return the C condition under which threads share loops: enough work, and what the proof of ``share`` needs."""
+    """Return the C condition for sharing loops: ``condition`` (enough work), and what the proof of ``share`` needs."""
     return " && ".join([condition, *sorted(out.conditions)])
 
 

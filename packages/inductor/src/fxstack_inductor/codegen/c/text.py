@@ -22,7 +22,7 @@ ROUNDED = {"round_bf16": torch.bfloat16, "round_f16": torch.float16}
 
 
 class Names:
-    """The C names of one kernel's parts."""
+    """The C names of one kernel's parts: ``a0`` for a buffer, ``v12`` for a value."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
@@ -39,6 +39,7 @@ class Names:
         """Declarations, at the function's start, of pointers for one conditional load each (``_apart``)."""
 
     def element(self, buffer: str, index: Expr) -> str:
+        """Return the C text of an element of a buffer, for example ``a0[i0]``."""
         return f"{self.buffers[buffer]}[{c_index(index)}]"
 
     def store(self, store: Store) -> str:
@@ -66,7 +67,7 @@ class Names:
         return same and store.op in {"", "set"}
 
     def _unrounded(self, store: Store) -> int:
-        """Return the value to store, without a preceding rounding to the stored dtype."""
+        """Return the position of the value to store: a rounding to the stored dtype before the store is omitted."""
         value = self.kernel.values[store.value]
         if not isinstance(value, Compute) or store.op not in {"", "set"}:
             return store.value
@@ -150,6 +151,7 @@ class Names:
         return name
 
     def _masked(self, mask: int, element: str, other: int | None) -> str:
+        """Return the C text of a conditional load."""
         default = "0" if other is None else self.operand(other)
         return f"({self.operand(mask)} ? {element} : {default})"
 

@@ -101,10 +101,11 @@ LOCAL = "static __attribute__((noinline))"
 
 
 def definition(head: str, body: Sequence[str]) -> str:
+    """Return a C function of ``head`` and the lines ``body``."""
     return "\n".join([f"{head} {{", *body, "}"])
 
 
 def _parts(head: str) -> tuple[str, str, list[str]]:
-    """Return the name, the parameters as text, and the parameters' names."""
+    """Return, from ``void NAME(PARAMETERS)``: the name, the parameters as text, and the parameters' names."""
     name, _, listed = head.removesuffix(")").removeprefix("void ").partition("(")
     return name, listed, [parameter.split()[-1] for parameter in listed.split(", ")]

@@ -85,6 +85,7 @@ class DevicePrinter(NativePrinter):
             self.check(f"{place} && {copy}")
 
     def address(self, buffer: records.Buffer) -> str:
+        """Return a pointer to the elements; at its first use, an unaligned tensor is copied to aligned memory."""
         name, new = buffer.name, buffer.name not in self.addresses
         address = super().address(buffer)
         if new and not buffer.aligned:

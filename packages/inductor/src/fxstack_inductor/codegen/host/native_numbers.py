@@ -90,7 +90,10 @@ class Numbers:
         return place
 
     def tensor(self, call: records.Call, lines: Sequence[str], objects: Mapping[str, str]) -> str | None:
-        """Return the address of a number that kernels read as a tensor of float64 without dimensions; or None."""
+        """Return the C address of a number that kernels read as a float64 tensor without dimensions.
+
+        Return None if ``call`` makes no such tensor.
+        """
         wide = isinstance(call.step, ExternCall) and call.kwargs == {"dtype": torch.float64}
         if call.target is not torch.ops.aten.scalar_tensor.default or not wide or len(call.results) != 1:
             return None
@@ -103,7 +106,11 @@ class Numbers:
         return f"&{self.variables[result]}.value"
 
     def _define(self, name: str, made: str, function: str, reads: Sequence[str]) -> None:
-        """Define the number ``name`` as ``made``, or else as the result of the Python function."""
+        """Define the number ``name`` by the C expression ``made``.
+
+        If the number is not known in C, the program calls the Python ``function`` with the numbers
+        ``reads``.
+        """
         text = self.text
         variable, place = text.variable("n", name), text.new("o")
         operands = f"(fx_number[]){{{', '.join(reads)}}}, {len(reads)}"
@@ -145,7 +152,7 @@ def _integer(value: Expr) -> str | None:
 
 
 def _limit(value: Expr) -> int | None:
-    """Return a size of symbols up to which ``value`` is at most ``EXACT``; None if it is no polynomial."""
+    """Return a bound: if no symbol exceeds it, ``value`` is at most ``EXACT``. None if ``value`` is no polynomial."""
     if not all(isinstance(atom, Var) for monomial, _ in value.terms for atom in monomial):
         return None
     limits = (1 << bits for bits in range(52, 0, -1))
@@ -154,8 +161,10 @@ def _limit(value: Expr) -> int | None:
 
 
 def _whole(symbol: str) -> str:
+    """Return a symbol as a C number that is known."""
     return f"fx_integer({symbol}, 1)"
 
 
 def _is_hashable(target: object) -> bool:
+    """Whether ``OPERATIONS`` can be asked for a call's target."""
     return callable(target) and type(target).__hash__ is not None

@@ -46,10 +46,12 @@ fx_object* {entry}(const fx_api* table, fx_object* state) {{
 
 
 def ascii_name(name: str) -> str:
+    """Return ``name`` with underscores for all characters that a C identifier may not have."""
     return re.sub(r"[^A-Za-z0-9_]", "_", name)
 
 
 def c_sizes(values: Iterable[Expr]) -> str:
+    """Return a C array of sizes, for example ``(int64_t[]){2, n}``."""
     return f"(int64_t[]){{{', '.join(map(c_index, values)) or '0'}}}"
 
 
@@ -138,7 +140,7 @@ class CText(CodeWriter):
         self.owned.setdefault(name, []).append(place)
 
     def new_rare(self, name: str) -> str:
-        """Return a new place that is usually empty."""
+        """Return a new place that is usually empty, and keeps a value of variable ``name`` alive if it is not."""
         place = self.new("o")
         self.rare.add(place)
         self.keep_alive(name, place)
@@ -164,15 +166,15 @@ class CText(CodeWriter):
     # --- Python -----------------------------------------------------------------------------------------
 
     def position(self, name: str) -> int:
-        """Return the position of the object ``name`` in the state."""
+        """Return the position of the object ``name`` in the state; a new name gets the next position."""
         return self.state.setdefault(name, len(self.state))
 
     def bound(self, name: str) -> str:
-        """Return the object ``name`` of the state."""
+        """Return the C expression of the object ``name`` of the state."""
         return f"fx.PyTuple_GetItem(self, {self.position(name)})"
 
     def callback(self, text: str) -> str:
-        """Return the name of the Python function ``text``."""
+        """Return the name of the Python function with the text ``text``; equal texts share a function."""
         return self.callbacks.setdefault(text, f"back_{len(self.callbacks)}")
 
     def call(self, name: str, values: Sequence[str], place: str = "", wanted: int = 0) -> None:
@@ -193,6 +195,9 @@ class CText(CodeWriter):
         self.check(f"failed && (fx_again(&thread, self, {position}, {tensors}) || {int(stop)})")
 
     def by_python(self, text: str, handle: str, symbols: Sequence[str], place: str) -> str:
-        """Return the call of the Python function ``text`` on a tensor (if ``handle`` is not 0) and numbers."""
+        """Return the C call of the Python function ``text``: a tensor handle, which ``place`` keeps alive.
+
+        The function gets the tensor ``handle`` (unless it is 0) and the numbers ``symbols``.
+        """
         numbers = f"(int64_t[]){{{', '.join(symbols) or '0'}}}, {len(symbols)}"
         return f"fx_by_python(&thread, {self.bound(self.callback(text))}, {handle}, {numbers}, &{place})"

@@ -232,6 +232,7 @@ def show_steps(steps: HostSteps) -> str:
 
 
 def _show_record(record: Record) -> str:
+    """Return one step as a line of text."""
     match record:
         case SymbolBinding():
             return f"{record.symbol} = {record.python(record.source)}"
@@ -259,4 +260,5 @@ def _show_record(record: Record) -> str:
 
 
 def _listed(values: Iterable[object]) -> str:
+    """Return ``values`` as text, separated by commas."""
     return ", ".join(map(str, values))

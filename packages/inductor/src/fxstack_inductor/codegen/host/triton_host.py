@@ -116,4 +116,5 @@ class InterpretedPrinter(TritonPrinter):
 
 
 def _current_stream(device: int) -> Any:
+    """Return the address of torch's current stream on ``device``."""
     return torch_compat.cuda_getCurrentRawStream(device)
