@@ -71,7 +71,7 @@ def pack(matrix: torch.Tensor, rows: int) -> torch.Tensor:
 
 
 def _product(node: FxNode, constant: set[FxNode]) -> tuple[FxNode | None, FxNode, FxNode] | None:
-    """Return bias, left and right factor of a product that may be packed, or None."""
+    """Return (bias or None, left factor, right factor) of a product that may be packed; None for other nodes."""
     if node.target not in {aten.mm.default, aten.addmm.default} or node.kwargs:
         return None
     bias, x, matrix = node.args if len(node.args) == 3 else (None, *node.args)
@@ -89,6 +89,7 @@ def _product(node: FxNode, constant: set[FxNode]) -> tuple[FxNode | None, FxNode
 
 
 def _symbolic(value: Any) -> bool:
+    """Whether a matrix has symbolic sizes or no elements."""
     return bool(value._has_symbolic_sizes_strides) or value.numel() == 0
 
 

@@ -71,7 +71,9 @@ class Load:
     index: Expr
     dtype: torch.dtype
     mask: int | None = None
+    """The position of a boolean value; None: load always."""
     other: int | None = None
+    """The position of the value where ``mask`` is false; None without mask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,7 @@ class Check:
     dtype: torch.dtype
     mask: int | None = None
     wraps: bool = True
+    """Whether negative indices count from the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +158,7 @@ class Kernel:
     """Names of the symbolic sizes that the kernel takes as arguments."""
     origins: tuple[str, ...] = ()
     comments: tuple[str, ...] = ()
+    """The user's lines, for comments in generated code."""
     guarded: bool = False
     """Whether the kernel may write nothing after an index was out of range, in this kernel or before."""
     small: bool = False
@@ -172,10 +176,12 @@ class Kernel:
 
     @cached_property
     def written(self) -> frozenset[str]:
+        """Names of the buffers that the kernel stores to."""
         return frozenset(store.buffer for store in self.stores)
 
     @cached_property
     def scatters(self) -> bool:
+        """Whether several points may store to one element."""
         return any(store.op for store in self.stores)
 
     def reduction(self, position: int) -> Reduce:
@@ -191,10 +197,12 @@ class Kernel:
 
     @cached_property
     def read(self) -> frozenset[str]:
+        """Names of the buffers from which the kernel loads."""
         return frozenset(v.buffer for v in self.values if isinstance(v, Load))
 
     @cached_property
     def checked(self) -> bool:
+        """Whether the kernel takes the error flag as an argument: it checks indices, or stops after a bad one."""
         return self.guarded or any(isinstance(v, Check) for v in self.values)
 
 
@@ -242,4 +250,5 @@ def index_variables(value: Value) -> frozenset[Var]:
 
 
 def index_operands(expr: Expr) -> tuple[int, ...]:
+    """Return the positions of the values that an index expression uses."""
     return tuple(sorted(int(v.name[1:]) for v in expr.variables if v.kind == "value"))

@@ -45,10 +45,12 @@ class Layout:
 
     @property
     def numel(self) -> Expr:
+        """The number of elements."""
         return product(self.shape)
 
 
 def contiguous_layout(shape: Sequence[Expr | int], dtype: torch.dtype, device: torch.device) -> Layout:
+    """Return the layout of a dense tensor in row-major order."""
     sizes = tuple(as_expr(size) for size in shape)
     return Layout(sizes, contiguous_strides(sizes), dtype, device)
 
@@ -186,6 +188,7 @@ class Input(Node):
     """A placeholder or constant of the graph. ``delta`` is its storage offset in elements."""
 
     delta: Expr = ZERO
+    """The storage offset in elements."""
 
 
 @dataclass(eq=False, kw_only=True, repr=False)
@@ -223,6 +226,7 @@ class Computed(Node):
 
     @cached_property
     def reads(self) -> tuple[Read, ...]:
+        """The elements that the expressions read, each once."""
         return tuple(dict.fromkeys(b for b in self.parts if isinstance(b, Read)))
 
 
@@ -245,6 +249,7 @@ class Reduction(Computed):
 
     @cached_property
     def reduced(self) -> tuple[Expr, ...]:
+        """The loop variables ``r0, r1, ...``."""
         return tuple(loop_var(f"r{k}", size) for k, size in enumerate(self.ranges))
 
     @cached_property
@@ -274,6 +279,7 @@ class ExternCall:
     origin: str = ""
     """The name of the captured node that the call comes from."""
     outputs: list[Extern] = field(default_factory=list)
+    """The tensors among the results, in order; filled while the call is lowered."""
     numbers: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
     """Names of the numbers among the results, with their paths in the result."""
 

@@ -56,7 +56,7 @@ def accumulate_products(graph_module: GraphModule) -> GraphModule:
 
 
 def _sum(node: FxNode, sums: Mapping[FxNode, Sum]) -> Sum | None:
-    """Return ``node`` as a sum of products, or None if ``node`` is no such sum."""
+    """Return ``node`` as a sum of products, or None if it is no such sum; ``sums`` has the sums found before."""
     if node.target is not ADD or len(node.args) != 2 or node.kwargs:
         return None
     first, second = node.args
@@ -156,5 +156,6 @@ def _rewritten(graph_module: GraphModule, sums: Mapping[FxNode, Sum]) -> GraphMo
 
 
 def _value(node: FxNode, *, transposed: bool) -> torch.Tensor:
+    """Return the fake value of ``node``, transposed if wanted."""
     value: torch.Tensor = node.meta["val"]
     return value.t() if transposed else value

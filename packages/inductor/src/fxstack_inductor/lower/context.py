@@ -47,15 +47,18 @@ TensorOrScalar = Node | bool | int | float | Expr | HostScalar
 
 @dataclass
 class Context:
-    """State of one lowering. ``current`` and ``comment`` describe the FX node being lowered."""
+    """State of one lowering, the first argument of every rule. ``current`` and ``comment`` describe the FX node."""
 
     options: InductorOptions
     target: KernelTarget = CPU_KERNELS
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    """The device of the node's tensors, where its results are made."""
     nodes: list[Node] = field(default_factory=list)
+    """The IR nodes that rules have made so far, in order."""
     current: str = ""
     """Name of the FX node; the names of the made IR nodes begin with the name."""
     comment: str = ""
+    """The user's line, for comments in generated code."""
     value: Any = None
     """The fake value (``meta["val"]``) of the FX node being lowered."""
     rounded: frozenset[str] = frozenset()
@@ -166,7 +169,7 @@ class Context:
 
 
 def read(node: Node, coords: Sequence[Coord]) -> Body:
-    """Return the element of ``node`` at ``coords``, as an element of the tensor behind views.
+    """Return the element of ``node`` at ``coords``: rules read operands by it. Views are resolved.
 
     Raises:
         NotLowered: a view cannot take the computed coordinate, or no element would depend on it, so no

@@ -79,6 +79,7 @@ class Program:
     parameters: list[str] = field(default_factory=list)
     """Names of the graph's inputs, in order."""
     inputs: dict[str, Input] = field(default_factory=dict)
+    """Tensor inputs and constants, by name."""
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
     """Tensors that are attributes of the graph's module, by the name of their input."""
     bindings: list[SymbolBinding] = field(default_factory=list)
@@ -86,9 +87,11 @@ class Program:
     steps: list[Node | ExternCall | HostCall] = field(default_factory=list)
     """Computed nodes, ATen calls and host calls, in the graph's order."""
     outputs: list[Node | Expr | HostValue | Any] = field(default_factory=list)
+    """The results, in order; a size is an ``Expr``, a constant stays as it is."""
     mutations: list[Mutation] = field(default_factory=list)
     """Inputs that the graph changes, with their new values."""
     fallbacks: list[Fallback] = field(default_factory=list)
+    """The operators that stay ATen calls although they have rules."""
 
 
 def show_program(program: Program) -> str:
@@ -111,6 +114,7 @@ def show_call(step: ExternCall | HostCall) -> str:
 
 
 def _value(value: object) -> str:
+    """Return a value as text: the name of a tensor or host value, a view in full."""
     if isinstance(value, View):
         return show_tensor(value)
     return value.name if isinstance(value, Node | HostValue) else str(value)

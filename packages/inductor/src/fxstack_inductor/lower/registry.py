@@ -38,9 +38,13 @@ class Registry:
         self._rules: dict[Any, Rule] = {}
 
     def rule(self, *names: str) -> Callable[[F], F]:
-        """Register a rule for overloads like ``"add.Tensor"`` or ``"prims::x.default"``, if they exist."""
+        """Return a decorator that registers a rule for overloads like ``"add.Tensor"`` or ``"prims::x.default"``.
+
+        Overloads that this torch lacks are skipped.
+        """
 
         def register(function: F) -> F:
+            """Register ``function`` for each overload, and return it."""
             for name in names:
                 self.add(name, function)
             return function
@@ -61,6 +65,7 @@ class Registry:
 
     @property
     def rules(self) -> Mapping[Any, Rule]:
+        """The rules by overload."""
         return MappingProxyType(self._rules)
 
 

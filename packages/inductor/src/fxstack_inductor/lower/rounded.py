@@ -56,11 +56,13 @@ def _keeps_digits(node: FxNode) -> bool:
 
 
 def _name(node: FxNode) -> str:
+    """Return an operator's name without namespace and overload; empty for other functions."""
     target = node.target
     return target._schema.name.rpartition("::")[2] if isinstance(target, OpOverload) else ""
 
 
 def _tensors(node: FxNode) -> Iterator[torch.Tensor]:
+    """Return the fake tensors that the node returns."""
     value = node.meta.get("val")
     values = value if isinstance(value, (tuple, list)) else (value,)
     return (part for part in values if isinstance(part, torch.Tensor))

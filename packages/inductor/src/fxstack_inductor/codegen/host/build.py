@@ -133,7 +133,10 @@ class Builder:
                 self.steps.append(records.Check(identifier(output.name), output.dtype, layout))
 
     def _knows(self, node: Node) -> bool:
-        """Return whether the program can check the shape and strides of ``node`` now: it has bound all their symbols."""
+        """Return whether the program has bound all symbols in the shape and strides of ``node``.
+
+        Only then can the program check them now.
+        """
         variables = (v for e in (*node.shape, *node.layout.stride) for v in e.variables)
         return all(v.name in self.symbols for v in variables)
 

@@ -44,6 +44,7 @@ class Symbols:
             self._add(var.name, binding)
 
     def _add(self, name: str, binding: SymbolBinding) -> None:
+        """Record that ``binding`` gives the symbol ``name``."""
         self.bound.add(name)
         self._program.bindings.append(replace(binding, symbol=name))
 
@@ -72,7 +73,7 @@ class Symbols:
                 self._add(var.name, replace(binding, rest=rest))
 
     def _compute(self, var: Var) -> None:
-        """Let the host compute the symbol from its definition, if it knows all symbols in the definition."""
+        """Let the host compute the symbol from its definition, if the host knows all symbols in it."""
         function, names = evaluator(var.definition)
         if not self.bound.issuperset(names):
             return

@@ -81,6 +81,7 @@ def _parts(node: Reduction) -> int:
 
 
 def _neutral(node: Reduction) -> bool | float | None:
+    """Return the neutral element for missing elements of the last part; None: the reduction is not split."""
     return identity(POSITIONS.get(node.op, node.op), node.body.dtype)
 
 
@@ -148,6 +149,7 @@ def _split_positions(node: Reduction, parts: int) -> list[Reduction]:
 
 
 def _reduce_parts(node: Reduction, op: str, body: Body, parts: int) -> None:
+    """Change ``node`` to reduce ``body`` over ``parts`` parts by ``op``."""
     node.op, node.ranges, node.body = op, (integer(parts),), body
     for derived in ("reduced", "position", "reads"):
         node.__dict__.pop(derived, None)
