@@ -77,7 +77,7 @@ class Arguments:
             self._check_relations(args, exact)
 
     def _check_relations(self, args: Sequence[Any], symbols: Values) -> None:
-        """Check sizes that depend on several symbols, and the guards of the trace, with this call's ``symbols``."""
+        """Check sizes that depend on several symbols, and the guards of the trace; ``symbols``: values of this call."""
         for demand, arg in zip(self._demands, args, strict=True):
             if isinstance(demand, _TensorDemand):
                 demand.check_derived(arg, symbols)

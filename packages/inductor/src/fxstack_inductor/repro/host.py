@@ -25,6 +25,7 @@ class ScriptPrinter(PythonPrinter):
     """Names of the used operators that torch does not register; the script names them for its reader."""
 
     def callee(self, target: object) -> str:
+        """Return the operator's name; record the operators that the reader must register."""
         name = foreign(target)
         if name is not None:
             self.foreign.add(name)
@@ -43,7 +44,7 @@ class ScriptPrinter(PythonPrinter):
 
 
 def own_constants(program: HostProgram, plan: Plan) -> dict[str, Any]:
-    """Return the constants that are neither helpers nor attributes of the graph."""
+    """Return the constants that are neither helpers nor attributes of the graph, by their names in the program."""
     attributes = {identifier(name) for name in plan.program.constants}
     return {k: v for k, v in program.constants.items() if k not in HELPERS and k not in attributes}
 

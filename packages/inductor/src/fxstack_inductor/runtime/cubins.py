@@ -34,7 +34,10 @@ WORKER = Path(__file__).with_name("triton_worker.py")
 
 @dataclass(frozen=True, slots=True)
 class Cubin:
-    """The machine code of one kernel. ``parameters``: their number, with Triton's scratch pointers."""
+    """The machine code of one kernel. ``symbol``: its function's name; ``shared``, ``scratch``: bytes of memory.
+
+    ``parameters``: their number, with Triton's scratch pointers. ``threads``: their number in a block.
+    """
 
     symbol: str
     image: bytes
@@ -149,7 +152,7 @@ def compile_with_messages(
 def _start(
     module: Path, entries: Sequence[dict[str, Any]], capability: int, output: Path
 ) -> subprocess.Popen[str]:
-    """Start a worker process that compiles ``entries`` of the file ``module`` into ``output``."""
+    """Start a worker process that compiles ``entries`` of the file ``module`` into the archive ``output``."""
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
     process = subprocess.Popen(  # noqa: S603 - our own script

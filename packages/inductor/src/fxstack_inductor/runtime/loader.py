@@ -110,7 +110,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def not_kept(directory: Path, reason: str) -> None:
-    """Warn once in a process that nothing is kept in ``directory``."""
+    """Warn, once in a process for each ``reason``, that nothing is kept in ``directory``."""
     if (str(directory), reason) not in _TOLD:
         _TOLD.add((str(directory), reason))
         warn_user(
@@ -121,6 +121,7 @@ def not_kept(directory: Path, reason: str) -> None:
 
 
 def shortened(value: object) -> str:
+    """Return a value as text; long text loses its middle."""
     text = str(value)
     return text if len(text) <= 300 else f"{text[:150]}...{text[-150:]}"
 

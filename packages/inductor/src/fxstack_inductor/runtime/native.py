@@ -72,7 +72,7 @@ def native_table() -> Table | Refused:
 
 
 def has_function(name: str) -> bool:
-    """Whether the table has ``name``, and this torch's shim has it too."""
+    """Whether the table has ``name``, and this torch has the function."""
     return name in FUNCTIONS and bool(_address(name))
 
 
@@ -105,19 +105,23 @@ def pack(addresses: Sequence[int], tensors: Sequence[torch.Tensor]) -> tuple[Any
 
 
 def _words(values: Sequence[int]) -> bytes:
+    """Return the bytes of 64-bit integers."""
     return struct.pack(f"{len(values)}q", *values)
 
 
 def _word(address: int) -> int | None:
+    """Return the word in memory at ``address``."""
     return ctypes.c_void_p.from_address(address).value
 
 
 def _optional(name: str) -> bool:
+    """Whether programs can do without the function ``name``."""
     return name in OPTIONAL or name.startswith(("aoti_torch_cpu_", "aoti_torch_cuda_"))
 
 
 @lru_cache(maxsize=len(FUNCTIONS))
 def _address(name: str) -> int:
+    """Return the address of the function ``name``; 0 if this process lacks it."""
     symbol = MANGLED.get(name, name)
     try:
         return ctypes.cast(torch_library(name)[symbol], ctypes.c_void_p).value or 0

@@ -71,7 +71,7 @@ class Toolchain:
     identity: str
 
     def compile(self, source: Path, output: Path) -> None:
-        """Compile ``source`` into the library ``output``.
+        """Compile ``source`` into the library ``output``; a large source in parts, in parallel.
 
         Raises:
             NoCompilerError: the compiler cannot compile any program here.
@@ -99,11 +99,15 @@ class Toolchain:
         )
 
     def _compile_parts(self, parts: list[str], output: Path) -> bool:
-        """Compile ``parts`` in parallel and link them; return False on failure (the whole file shows it)."""
+        """Compile ``parts`` in parallel and link them; return whether all went well.
+
+        After a failure, the caller compiles the whole file, to have its error message.
+        """
         flags = [flag for flag in self.flags if flag != "-shared"]
         with tempfile.TemporaryDirectory(prefix="fxstack-") as name:
 
             def compile_part(k: int) -> bool:
+                """Compile part ``k`` and return whether that succeeded."""
                 source = Path(name) / f"part{k}.c"
                 source.write_text(parts[k], encoding="utf-8")
                 target = str(source.with_suffix(".o"))
@@ -117,6 +121,7 @@ class Toolchain:
             return _run(linked).returncode == 0
 
     def _command(self, source: Path, output: Path) -> list[str]:
+        """Return the command that compiles ``source`` into the library ``output``."""
         return [self.path, *self.flags, str(source), "-o", str(output), *self.libraries]
 
     def _broken(self) -> str | None:
@@ -151,6 +156,7 @@ def find_toolchain(options: InductorOptions) -> Toolchain:
 
 @lru_cache(maxsize=8)
 def _describe(real: str, path: str, optimization: int) -> Toolchain:
+    """Return the compiler at ``path`` (``real`` without links), with flags for this machine."""
     status = Path(real).stat()
     libc = glibc_version()
     flags, mathematics = compiler_flags(optimization)
@@ -168,6 +174,7 @@ def processors() -> int:
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a compiler and return its status and output."""
     return subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
 
 

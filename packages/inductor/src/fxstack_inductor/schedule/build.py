@@ -85,12 +85,12 @@ class Builder:
         return self.positions[value]
 
     def in_order(self) -> None:
-        """Evaluate the group's tensors first to last, instead of recursively from the stored tensors."""
+        """Evaluate the group's tensors first to last; for large groups, because recursion would be too deep."""
         for node, placement in self.group.placed.items():
             self.node(node, placement.coords, None)
 
     def store(self, node: Computed) -> None:
-        """Evaluate ``node`` at its coordinates in the group's loops, and store the element."""
+        """Evaluate ``node`` at its coordinates in the group's loops, and add the store of the element."""
         placement = self.group.placed[node]
         if isinstance(node, Scatter):
             self._scatter(node, placement)
@@ -110,10 +110,10 @@ class Builder:
     # --- evaluation -----------------------------------------------------------------------------------
 
     def node(self, node: Node, coords: Sequence[Expr | int], mask: int | None) -> int:
-        """Return an element's value by position; an ``int`` coordinate is the position of a computed index.
+        """Return the position of an element's value; an ``int`` coordinate is the position of a computed index.
 
-        An element that certainly exists needs no mask. With a mask, a tensor that a chain of writes reads inside
-        and outside of each write would be evaluated once for each combination of masks.
+        An element that certainly exists needs no mask. With a mask, a tensor that a chain of writes reads
+        inside and outside of each write would be evaluated once for each combination of masks.
         """
         if mask is not None and _exists(node, coords):
             mask = None
@@ -298,7 +298,7 @@ def _in_order(group: Group) -> list[Var]:
 
 
 def extent(node: Node) -> Expr:
-    """Return the number of memory elements from the first to the last."""
+    """Return the number of memory elements from the first element of ``node`` to the last."""
     if any(size == 0 for size in node.shape):
         return ZERO
     spans = ((s - 1) * t for s, t in zip(node.shape, node.layout.stride, strict=True))
@@ -306,4 +306,5 @@ def extent(node: Node) -> Expr:
 
 
 def _loop(var: Var) -> Loop:
+    """Return a loop over a variable's whole extent."""
     return Loop(var, var.extent or ZERO)

@@ -41,11 +41,12 @@ SEE_STORAGE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A tensor in the arena, alive from step ``first`` to step ``last``."""
+    """A tensor in the arena, alive from step ``first`` to step ``last`` (positions in ``Plan.steps``)."""
 
     name: str
     layout: Layout
     elements: Expr
+    """The number of memory elements from the first to the last."""
     first: int
     last: int
     group: str = ""
@@ -209,4 +210,5 @@ def _lowest_gap(block: _Block, overlapping: Sequence[_Block]) -> int:
 
 
 def _aligned(size: int) -> int:
+    """Return ``size`` rounded up to whole lines."""
     return (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT

@@ -43,8 +43,10 @@ class Scheduling:
     """Set by ``find_uses``; None before."""
     inlined: frozenset[Node] = frozenset()
     fusion: Fusion | None = None
+    """Set by ``fuse_tensors``; None before."""
     units: tuple[Unit, ...] = ()
     steps: tuple[Step, ...] | None = None
+    """Set by ``build_kernels``; None before."""
     copies: tuple[Mutation, ...] = ()
     """Mutations that the host must copy, because no kernel writes the input."""
 
@@ -71,6 +73,7 @@ def plan(program: Program, options: InductorOptions) -> Plan:
 
 
 def _plan_of(state: Scheduling) -> Plan:
+    """Return the schedule that the passes have made."""
     return Plan(state.program, state.ordered, tuple(state.fused.refusals), state.copies)
 
 
@@ -121,6 +124,7 @@ def order_units(state: Scheduling) -> Scheduling | NothingToDo:
 
 
 def _same(some: Sequence[object], others: Sequence[object]) -> bool:
+    """Whether both sequences have the same objects in the same order."""
     return list(map(id, some)) == list(map(id, others))
 
 
@@ -247,6 +251,7 @@ def _each_kernel(
 
 
 def _has_loops(step: Step) -> TypeGuard[KernelStep]:
+    """Whether the step is a kernel whose loops passes may change."""
     return isinstance(step, KernelStep) and step.kernel.roles is None
 
 
@@ -306,6 +311,7 @@ def write_inputs(state: Scheduling) -> Scheduling | NothingToDo:
 
 
 def _stored_nodes(steps: Iterable[Step]) -> Iterator[Node]:
+    """Yield the tensors that kernels store."""
     return (node for step in steps if isinstance(step, KernelStep) for node in step.stored)
 
 
@@ -331,7 +337,7 @@ SCHEDULE: Final = (
 
 
 def text(state: Scheduling) -> str:
-    """Return the program as text with the facts about its tensors; after ``build_kernels``, return the kernels."""
+    """Return the program with the facts about its tensors; after ``build_kernels``, return the kernels."""
     if state.steps is not None:
         kernels = (show_kernel(step.kernel) for step in state.steps if isinstance(step, KernelStep))
         return "\n".join([*kernels, show_plan(_plan_of(state))]) + "\n"
@@ -354,10 +360,12 @@ def _usage_lines(state: Scheduling) -> Iterator[str]:
 
 
 def _names(nodes: Iterable[Node]) -> str:
+    """Return names of tensors, separated by commas."""
     return ", ".join(node.name for node in nodes) or "nothing"
 
 
 def _nodes_by_name(fusion: Fusion, group: Group) -> dict[str, Node]:
+    """Return the tensors that a group reads, by name."""
     return {read.node.name: read.node for node in group.placed for read in fusion.reads(node)}
 
 
@@ -374,6 +382,7 @@ def _stored(fusion: Fusion, group: Group) -> list[Computed]:
 
 
 def _inside(fusion: Fusion, reader: Group, group: Group) -> bool:
+    """Whether ``reader`` has become part of ``group``."""
     return fusion.unit[next(iter(reader.placed))] is group
 
 

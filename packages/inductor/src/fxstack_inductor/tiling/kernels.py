@@ -67,7 +67,7 @@ class KernelTiling(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TritonKernel:
-    """``text`` defines the function ``name``; arguments: pointers, sizes, and (constant) tile sizes."""
+    """One Triton function: ``text`` defines ``name``, whose arguments are pointers, sizes and constant tile sizes."""
 
     name: str
     text: str

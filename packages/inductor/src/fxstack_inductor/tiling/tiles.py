@@ -38,7 +38,9 @@ class Config:
     """Tile sizes and warps of one kernel."""
 
     xblock: int
+    """Points of a tile along the outer loops."""
     rblock: int
+    """Points of a tile along the inner loops."""
     num_warps: int
     num_stages: int = 1
 
@@ -65,15 +67,17 @@ class Tiling:
 
 
 def _blocks(loops: tuple[Loop, ...], block: int) -> Expr:
+    """Return how many blocks cover the points of ``loops``."""
     return floordiv(extent(loops) + (block - 1), block)
 
 
 def extent(loops: tuple[Loop, ...]) -> Expr:
+    """Return the number of points of a loop nest."""
     return product(loop.extent for loop in loops)
 
 
 def tile(kernel: Kernel) -> Tiling:
-    """Return a tiling with good sizes, without a search."""
+    """Return a tiling with good sizes, chosen by rules without measurements, for a kernel without template."""
     if kernel.scatters:  # atomic stores may collide in any order
         flat = normalise(replace(kernel, outer=(*kernel.outer, *kernel.inner), inner=()))
         return Tiling("flat", flat, Config(POINTS // _crowding(kernel), 1, 4))
@@ -159,6 +163,7 @@ def _across(kernel: Kernel) -> Var | None:
 
 
 def _short(loop: Loop) -> bool:
+    """Whether a loop is too short for an axis of its own."""
     count = loop.extent.as_int()
     return count is not None and count < NARROW
 

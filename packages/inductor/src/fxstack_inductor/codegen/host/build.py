@@ -38,7 +38,7 @@ def host_steps(plan: Plan, *, device: bool = False, draws: bool = True) -> recor
 
 @dataclass
 class Builder:
-    """Builds the records of one host program; ``host_steps`` is its only caller."""
+    """Builds the records of one host program, for ``host_steps``."""
 
     plan: Plan
     device: bool

@@ -81,6 +81,7 @@ def _singleton(fusion: Fusion, node: Computed, position: int) -> Group:
     """Return a group of ``node`` alone, with one new loop variable for each dimension of more than one element."""
 
     def coords_of(sizes: Sequence[Expr]) -> tuple[tuple[Expr, ...], list[Var]]:
+        """Return coordinates for dimensions of ``sizes``, and their new loop variables."""
         variables = [None if size == 1 else fusion.fresh(size) for size in sizes]
         coords = tuple(ZERO if v is None else of_atom(v) for v in variables)
         return coords, [v for v in variables if v is not None]

@@ -49,7 +49,7 @@ def _on_scatter(step: Step, scatters: Mapping[Node, Scatter]) -> Step:
 
 
 def write_in_place(program: Program, steps: Sequence[Step]) -> tuple[list[Step], tuple[Mutation, ...]]:
-    """Return the steps with in-place writes, and the mutations that remain as copies."""
+    """Return the steps with in-place writes, and the mutations that the host must still copy."""
     chosen = {m.value: m.target for m in _writable_in_place(program, steps)}
     remaining = tuple(m for m in program.mutations if m.value not in chosen)
     names = frozenset(target.name for target in chosen.values())

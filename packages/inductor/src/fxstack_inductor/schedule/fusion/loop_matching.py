@@ -37,6 +37,7 @@ class Unifier:
     """Left variables that are identified with a right variable."""
 
     def apply(self, expr: Expr) -> Expr:
+        """Return ``expr`` in the common variables found so far."""
         while any(var in self.substitution for var in expr.variables):
             expr = expr.subs(self.substitution)
         return expr
@@ -67,9 +68,11 @@ class Unifier:
         return None
 
     def unmatched_left(self) -> list[Var]:
+        """Return the left variables that no right variable equals yet."""
         return [var for var in self.left if var not in self.images]
 
     def unmatched_right(self) -> list[Var]:
+        """Return the right variables that equal no left variable yet."""
         return [var for var in self.right if var not in self.substitution]
 
     def _match(self, left: Expr, right: Expr) -> Refusal | None:
@@ -102,6 +105,7 @@ class Unifier:
         return True if len(a) == len(b) else Refusal("different loops", f"{len(a)} and {len(b)}")
 
     def _bind(self, left: Var, right: Var) -> None:
+        """Identify the right variable with the left one."""
         self.images.add(left)
         self.substitution[right] = of_atom(left)
 
@@ -167,10 +171,12 @@ def digits(expr: Expr) -> list[Var] | None:
 
 
 def _static(var: Var) -> int | None:
+    """Return a variable's extent as a number; None if it is unknown."""
     return None if var.extent is None else var.extent.as_int()
 
 
 def _mismatch(x: Var, y: Var) -> Refusal:
+    """Return the refusal for loops of different extents."""
     return Refusal("different loops", f"{x.extent} and {y.extent}")
 
 

@@ -82,6 +82,7 @@ class Precedence:
     # --- levels ----------------------------------------------------------------------------------
 
     def level(self, unit: Group | Call) -> int:
+        """Return the level of a unit that has one."""
         if isinstance(unit, (ExternCall, HostCall)):
             return self._levels[id(unit)]
         return unit.level
@@ -93,6 +94,7 @@ class Precedence:
         return unit.level < limit
 
     def above_producers(self, unit: Group | Call) -> int:
+        """Return the least level that is higher than those of all units before ``unit``."""
         return 1 + max((self.level(u) for u in self.producers(unit)), default=-1)
 
     def reach(self, position: int) -> None:

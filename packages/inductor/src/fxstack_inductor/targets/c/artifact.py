@@ -81,9 +81,9 @@ PLAIN, PLAIN_PROGRAM = ("name", "text", "checked", "boxed"), ("source", "argumen
 
 @dataclass(frozen=True)
 class Image:
-    """``text``: the C of the kernels and the host program. ``checked``: a kernel checks indices.
+    """A lowered graph as a process links it. ``text``: the C of the kernels and the host program; "" without C.
 
-    ``boxed``: the program takes one list.
+    ``checked``: a kernel checks indices. ``boxed``: the program takes one list.
     """
 
     name: str

@@ -45,6 +45,7 @@ class CPrinting:
 
     @property
     def kernels(self) -> list[Kernel]:
+        """The kernels of the schedule, in order."""
         return [step.kernel for step in self.plan.steps if isinstance(step, KernelStep)]
 
     @property
@@ -54,6 +55,7 @@ class CPrinting:
 
     @property
     def c(self) -> CSource:
+        """The C of the kernels, for passes after ``print_kernels``."""
         assert self.source is not None
         return self.source
 
@@ -129,7 +131,7 @@ C: Final = (
 
 
 def lower_c(graph_module: GraphModule, options: InductorOptions, *, boxed: bool = False) -> Lowered:
-    """Return the generated code; neither a compiler nor a certain machine is needed."""
+    """Return the generated code of a CPU graph; neither a compiler nor a certain machine is needed."""
     scheduled = plan(lower_by_passes(Lowering(graph_module, options)), options)
     state = run_passes("c", C, CPrinting(scheduled, options, boxed), text)
     assert state.program is not None
@@ -139,7 +141,7 @@ def lower_c(graph_module: GraphModule, options: InductorOptions, *, boxed: bool 
 
 
 def native_refusal(options: InductorOptions) -> str | None:
-    """Return why host programs are Python, or None."""
+    """Return why host programs are Python under ``options`` in this process; None if they are C."""
     if options.host == "python":
         return "the option host='python' is set"
     if options.nan_asserts:

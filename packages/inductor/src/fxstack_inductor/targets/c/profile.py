@@ -43,6 +43,7 @@ class _TimingPrinter(PythonPrinter):
 
 
 def _timed_name(record: records.Record) -> str:
+    """Return the name under which a step is timed; "" for a step that is not timed."""
     match record:
         case records.Launch():
             return record.kernel.name

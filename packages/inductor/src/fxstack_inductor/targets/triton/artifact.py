@@ -60,6 +60,7 @@ class LoweredTriton:
 
     @property
     def triton(self) -> str:
+        """The text of the module of kernels."""
         return self.source.text
 
     @property
@@ -73,7 +74,11 @@ class LoweredTriton:
 
 
 def graph_refusal(plan: Plan) -> str | None:
-    """Return why ``plan`` cannot be recorded (a need for the host while it runs), or None."""
+    """Return why ``plan`` cannot be recorded as a CUDA graph; None if it can.
+
+    The reason is a phrase for a warning: a step that needs the host while the program runs, or a tensor
+    elsewhere.
+    """
     for step in plan.steps:
         if isinstance(step, ExternCall):
             if any(isinstance(output, Argument) for output in step.outputs):

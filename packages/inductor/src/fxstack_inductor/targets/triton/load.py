@@ -135,6 +135,7 @@ def _interpreted_kernels(lowered: LoweredTriton, options: InductorOptions) -> di
 
 
 def _device_kernels(lowered: LoweredTriton, options: InductorOptions) -> dict[str, Any]:
+    """Return the launch names of the host program for the GPUs in this machine."""
     devices = {function.device for function in lowered.program.launched.values()}
     return device_kernels(lowered, options, Driver(), {d: _capability(d) for d in devices})
 
@@ -142,7 +143,10 @@ def _device_kernels(lowered: LoweredTriton, options: InductorOptions) -> dict[st
 def device_kernels(
     lowered: LoweredTriton, options: InductorOptions, driver: Driver, capabilities: dict[int, int]
 ) -> dict[str, Any]:
-    """Return the launch names of the host program, given each device's compute capability."""
+    """Return the objects by which the host program launches kernels, by name in the program.
+
+    ``capabilities`` maps device numbers to compute capabilities.
+    """
     launchers = Launchers(driver, options)
     namespace: dict[str, Any] = {"error": launchers.error, "raise_launch_error": launchers.check}
     cubins = {c: load_cubins(lowered.source, c, options) for c in set(capabilities.values())}
@@ -175,6 +179,7 @@ def _only_device(plan: Plan) -> int | None:
 
 
 def _capability(device: int) -> int:
+    """Return a GPU's compute capability as in ``sm_90``."""
     major, minor = torch.cuda.get_device_capability(device)
     return int(10 * major + minor)
 
@@ -187,6 +192,7 @@ def device_callable(lowered: LoweredTriton, call: Compiled, options: InductorOpt
     device = None if uses_interpreter() else _only_device(lowered.plan)
 
     def run(*args: object) -> tuple[Any, ...]:
+        """Run the call on its device, below autograd."""
         with below_autograd():
             if device is None or torch_compat.cuda_getDevice() == device:
                 return call(*args)

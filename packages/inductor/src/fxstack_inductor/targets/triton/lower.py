@@ -105,6 +105,7 @@ class TritonPrinting:
 
     @property
     def triton(self) -> TritonSource:
+        """The kernels in Triton, for passes after ``print_kernels``."""
         assert self.source is not None
         return self.source
 
@@ -217,5 +218,6 @@ def _plan(
 
 
 def _first_device(graph_module: GraphModule) -> int:
+    """Return the number of the GPU of the graph's first tensor on a GPU."""
     devices = (v.device for v in tensors_of(graph_module) if v.device.type == "cuda")
     return next(devices).index or 0

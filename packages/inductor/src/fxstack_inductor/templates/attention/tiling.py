@@ -86,6 +86,7 @@ class AttentionTiling:
 
 
 def _blocks(size: Expr, block: int) -> Expr:
+    """Return how many blocks cover ``size``."""
     return floordiv(size + (block - 1), block)
 
 

@@ -79,6 +79,7 @@ class ProductCandidate(Candidate):
 
 
 def _written(tiling: ProductTiling, name: str) -> TritonKernel:
+    """Return the kernel with this tiling as a function."""
     return TritonKernel(name, write_product(tiling, name), tiling)
 
 

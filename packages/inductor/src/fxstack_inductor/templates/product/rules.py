@@ -32,10 +32,12 @@ PRODUCT = "product"
 
 
 def mm(ctx: Context, a: Node, b: Node) -> Node:
+    """Lower ``a @ b`` of matrices."""
     return _product(ctx, a, b)
 
 
 def bmm(ctx: Context, a: Node, b: Node) -> Node:
+    """Lower ``a @ b`` of batches of matrices."""
     return _product(ctx, a, b)
 
 
@@ -45,6 +47,7 @@ def addmm(ctx: Context, added: Node, a: Node, b: Node, *, beta: object = 1, alph
     shape = ctx.sizes()
 
     def body(index: Sequence[Expr]) -> Body:
+        """Return the element of the sum, in float32."""
         scaled = _scaled(cast(read(product, broadcast_coords(product.shape, index)), _F32), alpha)
         if beta == 0:
             return scaled
@@ -55,6 +58,7 @@ def addmm(ctx: Context, added: Node, a: Node, b: Node, *, beta: object = 1, alph
 
 
 def baddbmm(ctx: Context, added: Node, a: Node, b: Node, *, beta: object = 1, alpha: object = 1) -> Node:
+    """Lower ``addmm`` of batches of matrices."""
     return addmm(ctx, added, a, b, beta=beta, alpha=alpha)
 
 
@@ -62,6 +66,7 @@ _F32 = torch.float32
 
 
 def _scaled(body: Body, factor: Any) -> Body:
+    """Return ``body`` times ``factor``."""
     return body if factor == 1 else Call("mul", (body, constant(factor, _F32)), _F32)
 
 
@@ -74,6 +79,7 @@ def _product(ctx: Context, a: Node, b: Node) -> Node:
     batch = tuple(a.shape[:-2])
 
     def body(index: Sequence[Expr], reduced: Sequence[Expr]) -> Body:
+        """Return the product of two elements, in float32."""
         *at, m, n = index
         left, right = read(a, (*at, m, *reduced)), read(b, (*at, *reduced, n))
         return Call("mul", (round_to(left, dtype), round_to(right, dtype)), _F32)

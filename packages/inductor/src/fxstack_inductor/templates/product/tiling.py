@@ -98,6 +98,7 @@ class ProductTiling:
 
 
 def _blocks(loops: tuple[Loop, ...], block: int) -> Expr:
+    """Return how many blocks cover the points of ``loops``."""
     return floordiv(product(loop.extent for loop in loops) + (block - 1), block)
 
 
@@ -176,4 +177,5 @@ def fitting_configs(tiling: ProductTiling) -> list[ProductConfig]:
 
 
 def _fits(block: int, size: int) -> bool:
+    """Whether at most half of a block's lanes would be idle."""
     return block < 2 * max(size, MIN_SIDE)

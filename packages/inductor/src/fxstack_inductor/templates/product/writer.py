@@ -34,6 +34,7 @@ class ProductWriter(KernelWriter):
         self.spread = "", ""
 
     def function(self, name: str) -> str:
+        """Return the Triton function ``name``."""
         self._places()
         self._depth()
         self._elements()
@@ -129,6 +130,7 @@ class ProductWriter(KernelWriter):
         return f"({axis} < {({'i': 'M', 'j': 'N', 'k': 'K'})[axis]})"
 
     def _address(self, index: Expr) -> tuple[str, str]:
+        """Return the offset, and the mask of the axes that the offset uses."""
         variables = index.variables
         if any(v.kind == "value" for v in variables):
             return f"{triton_index(index)} + {self._zero()}", self._everywhere()
@@ -138,6 +140,7 @@ class ProductWriter(KernelWriter):
         return triton_index(index), " & ".join(dict.fromkeys(masks))
 
     def _in_loop(self) -> bool:
+        """Return False: epilogues have no inner axis."""
         return False
 
     # --- elements --------------------------------------------------------------------------------
@@ -177,6 +180,7 @@ class ProductWriter(KernelWriter):
         self._stores(self.kernel.stores)
 
     def _stores(self, stores: Iterable[Store]) -> None:
+        """Write the stores of the finished elements."""
         whole = not any(
             self._inside(axis, loops) for axis, loops in (("i", self.tiles.rows), ("j", self.tiles.columns))
         )
@@ -188,9 +192,10 @@ class ProductWriter(KernelWriter):
 
 
 def _moves_along(index: Expr, loops: tuple[Loop, ...]) -> bool:
+    """Whether an address changes along any of ``loops``."""
     return any(loop.var in index.variables for loop in loops)
 
 
 def write_product(tiling: ProductTiling, name: str) -> str:
-    """Return the Triton function ``name``."""
+    """Return the text of the Triton function ``name``: ``Template.write`` of products."""
     return ProductWriter(tiling).function(name)
