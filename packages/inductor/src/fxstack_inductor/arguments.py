@@ -33,6 +33,7 @@ class Checked:
     call: Compiled
     """The compiled graph."""
     check: Arguments
+    """Checks the inputs of a call."""
     takes_list: bool
     """Whether ``call`` is boxed: its only argument is the list of inputs."""
 
@@ -100,10 +101,12 @@ class _TensorDemand:
     """The requirements on a tensor. Sizes and strides are numbers, symbols, or expressions of symbols."""
 
     name: str
+    """The placeholder's name, for messages."""
     dtype: torch.dtype
     device: torch.device
     sizes: tuple[Number, ...]
     strides: tuple[Number, ...]
+    """Empty for a tensor that is not strided."""
     bits: tuple[bool, bool]
     """Whether the traced tensor had a pending conjugation, and a pending negation."""
 
@@ -149,6 +152,7 @@ class _NumberDemand:
 
     name: str
     expr: Number
+    """The symbol."""
 
     def check(self, arg: object, symbols: Values) -> None:
         """Raise if ``arg`` is no int, or if an earlier argument gave the symbol another value; record its value."""

@@ -45,6 +45,7 @@ class Failure:
     """
 
     error: str
+    """The error as one phrase, for example ``KeyError: 'x'``."""
     message: str
     node: str = ""
     file: str = ""

@@ -22,6 +22,7 @@ class Cost:
     """One launch or call. Sizes are in bytes, times in seconds."""
 
     name: str
+    """The kernel's or call's name."""
     what: str
     """Operators that the launch computes, for reports."""
     read: int
@@ -31,6 +32,7 @@ class Cost:
     programs: int | None
     """The number of programs (blocks) of a kernel; None for a call."""
     seconds: float
+    """The predicted time."""
     bound: str
     """What limits the time: "memory", "arithmetic", or "launch"."""
 

@@ -29,7 +29,9 @@ class Traffic:
     """The bytes that one launch or call reads and writes, and its arithmetic operations."""
 
     read: int
+    """Bytes."""
     written: int
+    """Bytes."""
     operations: int
 
 

@@ -43,6 +43,7 @@ class Folded:
     state: tuple[torch.Tensor, ...]
     copies: tuple[torch.Tensor, ...]
     values: tuple[torch.Tensor, ...]
+    """Results of ``Split.constants``, the last arguments of ``Split.rest``."""
 
 
 @dataclass(eq=False)
@@ -115,6 +116,7 @@ class Freezing:
 
     graph_module: GraphModule
     parts: Split | None = None
+    """Set by ``split_constants``; None before."""
 
 
 def fold_norms(state: Freezing) -> Freezing | NothingToDo:

@@ -58,7 +58,7 @@ def pack_products(graph: Graph, constant: set[FxNode]) -> int:
 
 
 def available() -> bool:
-    """Whether this torch has oneDNN's packed products and may use them."""
+    """Whether this torch has oneDNN's packed products and may use them; otherwise ``pack_products`` does nothing."""
     names = ("_linear_pointwise", "_reorder_linear_weight")
     enabled = torch.backends.mkldnn.is_available() and torch_compat.get_mkldnn_enabled()
     return bool(enabled) and all(hasattr(torch.ops.mkldnn, name) for name in names)

@@ -61,6 +61,7 @@ class IndexValue:
 
     expr: Expr
     dtype: torch.dtype
+    """An integer dtype: int64, or int32 where this is enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,9 @@ class Load:
 
     buffer: str
     index: Expr
+    """The offset in elements."""
     dtype: torch.dtype
+    """The dtype of the value in registers: float32 for half precision."""
     mask: int | None = None
     """The position of a boolean value; None: load always."""
     other: int | None = None
@@ -98,6 +101,7 @@ class Compute:
 
     op: str
     args: tuple[int, ...]
+    """Positions of the operands."""
     dtype: torch.dtype
 
 
@@ -110,6 +114,7 @@ class Reduce:
 
     op: str
     args: tuple[int, ...]
+    """Positions of the operands."""
     dtype: torch.dtype
 
 
@@ -122,6 +127,7 @@ class Scan:
 
     op: str
     args: tuple[int, ...]
+    """Positions of the operands."""
     dtype: torch.dtype
     state: torch.dtype
 
@@ -139,7 +145,9 @@ class Store:
 
     buffer: str
     index: Expr
+    """The offset in elements."""
     value: int
+    """The position of the value."""
     op: str = ""
     """The operation of a scatter; empty for a plain store."""
 
@@ -149,6 +157,7 @@ class Kernel:
     """A fused loop nest, as the module's docstring describes. ``origins``: names of FX nodes; ``comments``: user lines."""
 
     name: str
+    """The name in the schedule, ``kernel_`` and a number."""
     outer: tuple[Loop, ...]
     inner: tuple[Loop, ...]
     values: tuple[Value, ...]

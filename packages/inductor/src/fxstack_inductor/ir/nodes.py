@@ -64,6 +64,7 @@ class Const:
 
     value: Scalar
     dtype: torch.dtype
+    """The dtype in registers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,7 @@ class Indirect:
     """A coordinate that the kernel computes, within ``size``; with ``wraps``, negative values count from the end."""
 
     body: Body
+    """The expression of the coordinate, an int64."""
     size: Expr
     wraps: bool = True
     known: bool = False
@@ -94,6 +96,7 @@ class Read:
 
     node: Node
     coords: tuple[Coord, ...]
+    """One coordinate per dimension of ``node``."""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -107,6 +110,7 @@ class Call:
     op: str
     args: tuple[Body, ...]
     dtype: torch.dtype
+    """The dtype of the result, in registers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +215,7 @@ class View(Node):
 
     base: Node
     coords: tuple[Expr, ...]
+    """Coordinates in ``base``, as expressions of the view's own ``index``."""
 
 
 @dataclass(eq=False, kw_only=True, repr=False)
@@ -218,6 +223,7 @@ class Computed(Node):
     """A tensor that kernels of this package compute, by an expression of one element."""
 
     body: Body
+    """The expression of the element at ``index``."""
 
     @property
     def parts(self) -> Iterator[Body]:
@@ -269,6 +275,7 @@ class ExternCall:
 
     name: str
     target: Any
+    """An ATen overload, or another Python callable."""
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     reads: tuple[Node, ...]
@@ -276,6 +283,7 @@ class ExternCall:
     effect: bool = False
     alias: bool = False
     comment: str = ""
+    """The user's line, for comments in generated code."""
     origin: str = ""
     """The name of the captured node that the call comes from."""
     outputs: list[Extern] = field(default_factory=list)

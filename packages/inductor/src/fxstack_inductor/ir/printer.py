@@ -94,7 +94,7 @@ def show_tensor(node: Node) -> str:
 
 
 def show_body(body: Body) -> str:
-    """Return the expression of an element."""
+    """Return the expression of an element as text, for example ``mul(x[i0], 2.0)``."""
     match body:
         case Const(value, _):
             return repr(value)

@@ -51,6 +51,7 @@ class Context:
 
     options: InductorOptions
     target: KernelTarget = CPU_KERNELS
+    """The facts about the processor for which kernels are made."""
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     """The device of the node's tensors, where its results are made."""
     nodes: list[Node] = field(default_factory=list)

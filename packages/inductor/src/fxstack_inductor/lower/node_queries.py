@@ -74,7 +74,7 @@ def has_tensor(value: object) -> bool:
 
 
 def tensors(value: object) -> list[Node]:
-    """Return the tensors in nested arguments."""
+    """Return the IR tensors in nested arguments, in order; repetitions stay."""
     return [v for v in leaves(value) if isinstance(v, Node)]
 
 

@@ -26,6 +26,7 @@ class HostCall:
 
     name: str
     target: Any
+    """A Python function or operator that returns a number."""
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     reads: tuple[Node, ...] = ()
@@ -37,9 +38,12 @@ class SymbolBinding:
     """The source of a size symbol: size (or stride) ``dim`` of input ``source``, or the input itself, minus ``rest``."""
 
     symbol: str
+    """The name of the symbol."""
     source: str
     dim: int | None = None
+    """The dimension; None if the source is the number itself."""
     stride: bool = False
+    """Whether the symbol is a stride, not a size."""
     rest: int = 0
 
     @property
@@ -67,8 +71,11 @@ class Fallback:
     """An operator that ATen runs. ``defect`` is False if its rule declined the call, True if the rule failed."""
 
     node: str
+    """The name of the FX node."""
     target: str
+    """The operator as text, for example ``aten.sort.default``."""
     reason: str
+    """A phrase, for reports."""
     defect: bool = False
 
 

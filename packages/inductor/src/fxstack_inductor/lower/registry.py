@@ -29,6 +29,7 @@ class Updates:
 
     results: tuple[Node, ...]
     changes: tuple[tuple[int, Node], ...]
+    """Positions of arguments in the call, each with the tensor that replaces the argument's contents."""
 
 
 class Registry:

@@ -41,6 +41,7 @@ class Block:
     """Memory for one call at a time. ``prepared`` holds what graphs have computed for it, by graph and sizes."""
 
     memory: torch.Tensor
+    """The bytes of the block."""
     prepared: WeakKeyDictionary[Workspace, OrderedDict[tuple[int, ...], tuple[Any, ...]]] = field(
         default_factory=WeakKeyDictionary
     )
@@ -71,7 +72,7 @@ def _allocate(size: int) -> Block:
 
 @lru_cache(maxsize=1)
 def shared_pool() -> Pool:
-    """Return the pool of this process."""
+    """Return the pool that all graphs of this process share."""
     return Pool()
 
 
@@ -101,6 +102,7 @@ class Placement:
     values: Sequence[int]
     room: Sequence[int]
     offsets: Sequence[int]
+    """The byte at which each slot starts."""
     total: int
 
 
@@ -117,6 +119,7 @@ class Workspace:
     symbols: Sequence[str]
     """Names of the sizes that ``take`` gets, in order."""
     pool: Pool
+    """Where blocks are borrowed: the process's only pool."""
     pack: Callable[[list[int], list[torch.Tensor]], tuple[Any, ...]] = flat
     latest: Placement | None = None
     """The placement of the last call."""

@@ -112,7 +112,7 @@ class Cache:
 
     @contextmanager
     def _around(self, key: str) -> Iterator[int]:
-        """Open the folder around an entry."""
+        """Open the folder around an entry, ``key[:2]``; yield its descriptor."""
         with opened(self.root, folder=True) as root, opened(key[:2], root, folder=True) as inside:
             yield inside
 

@@ -41,6 +41,7 @@ class Cubin:
 
     symbol: str
     image: bytes
+    """The machine code."""
     parameters: int
     threads: int
     shared: int

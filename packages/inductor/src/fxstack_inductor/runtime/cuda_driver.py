@@ -23,7 +23,7 @@ MAX_DYNAMIC_SHARED = 8
 
 
 class Record(ctypes.Structure):
-    """``Kernel`` in ``launch.c``."""
+    """The arguments of a launch that never change: the C type ``Kernel`` in ``launch.c``, field by field."""
 
     _fields_ = (
         ("function", ctypes.c_void_p),

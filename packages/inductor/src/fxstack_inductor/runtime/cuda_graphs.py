@@ -54,6 +54,7 @@ class Window:
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     shift: int
+    """Elements between the first element of the input and that of the result."""
 
     def of(self, owner: torch.Tensor) -> torch.Tensor:
         """Return the view of ``owner``, the input of this call."""
@@ -70,6 +71,7 @@ class Result:
 
     value: Any
     small: bool = False
+    """Whether each replay copies the result, so that a caller who keeps it prevents no replay."""
 
     def give(self, args: tuple[Any, ...]) -> Any:
         """Return the result for a call with ``args``: small tensors are copied, others share the recording's memory."""
@@ -91,8 +93,11 @@ class Recording:
     owned: dict[int, torch.Tensor]
     """Copies of inputs, at the addresses that the recording reads."""
     results: tuple[Result, ...]
+    """The results of the recorded call, in order."""
     replay: Callable[[], None]
+    """Runs the recorded work again."""
     storages: tuple[Any, ...] = ()
+    """The storages of results in the recording's memory."""
     counts: tuple[int, ...] = ()
     """The number of references to each result storage that the recording itself holds."""
 
@@ -133,6 +138,7 @@ class GraphedCall:
 
     call: Call
     capture: Capture
+    """Records a call: ``capture_on_device``, or a substitute in tests."""
     mutated: frozenset[int] = frozenset()
     symbolic: bool = False
     """Whether sizes are arguments, so that each recording serves one set of sizes."""
@@ -299,7 +305,7 @@ def _side_stream(device: int, caller: int) -> torch.cuda.Stream:  # noqa: ARG001
 
 
 def _abandon(graph: torch.cuda.CUDAGraph) -> None:
-    """End a failed recording."""
+    """End a recording that failed, so that the device works normally again."""
     try:
         graph.capture_end()
     except RuntimeError:  # the first error is known already

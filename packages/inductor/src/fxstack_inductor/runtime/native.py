@@ -52,6 +52,7 @@ class Table:
     """The header's ``fx_api``. ``offset`` is the position of the ``at::Tensor`` in a Python tensor."""
 
     memory: Any
+    """The words of the table, a ctypes array."""
     offset: int
 
 

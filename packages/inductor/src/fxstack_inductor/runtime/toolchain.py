@@ -68,6 +68,7 @@ class Toolchain:
     path: str
     flags: tuple[str, ...]
     libraries: tuple[str, ...]
+    """Arguments that link libraries, for example ``-lm``."""
     identity: str
 
     def compile(self, source: Path, output: Path) -> None:

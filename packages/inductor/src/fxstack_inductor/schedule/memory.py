@@ -144,10 +144,13 @@ class _Block:
     """A range of the arena that several slots use in turn."""
 
     slots: list[int]
+    """Positions of the slots."""
     size: int
+    """Bytes, a multiple of ``ALIGNMENT``."""
     first: int
     last: int
     offset: int = 0
+    """The first byte, once the block is placed."""
 
 
 def _blocks(chosen: Sequence[Slot], sizes: Sequence[int]) -> list[_Block]:

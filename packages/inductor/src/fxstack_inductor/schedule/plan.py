@@ -42,9 +42,11 @@ class Scheduling:
     usage: Usage | None = None
     """Set by ``find_uses``; None before."""
     inlined: frozenset[Node] = frozenset()
+    """Set by ``inline_tensors``; empty before."""
     fusion: Fusion | None = None
     """Set by ``fuse_tensors``; None before."""
     units: tuple[Unit, ...] = ()
+    """Set by ``fuse_tensors``, then ordered; empty before."""
     steps: tuple[Step, ...] | None = None
     """Set by ``build_kernels``; None before."""
     copies: tuple[Mutation, ...] = ()

@@ -19,6 +19,7 @@ class SizeProviders:
 
     inlined: Collection[Node]
     calls: dict[str, Call]
+    """Calls by the name of each result and of each symbol that they determine."""
     symbols: frozenset[str]
     known: dict[Computed, frozenset[str]] = field(default_factory=dict)
     """Names that a kernel of each tensor needs, computed once."""

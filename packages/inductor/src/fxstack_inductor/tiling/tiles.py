@@ -54,6 +54,7 @@ class Tiling:
     """``kernel`` with its loops divided into the axes ``x`` (outer) and ``r`` (inner)."""
 
     kind: str
+    """"flat", "tiled", "persistent" or "looped": see the module's docstring."""
     kernel: Kernel
     config: Config
 

@@ -33,6 +33,7 @@ class Halves:
     var: Var
     loads: dict[int, Load]
     stores: list[Store]
+    """Stores whose results become halves after the loop."""
 
     def __bool__(self) -> bool:
         return bool(self.loads or self.stores)

@@ -32,6 +32,7 @@ class CSource:
     text: str
     functions: dict[str, str]
     declarations: str
+    """The heads of all functions, for a host program in C."""
 
 
 def _continued(line: str) -> str:

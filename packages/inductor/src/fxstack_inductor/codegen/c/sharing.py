@@ -71,9 +71,11 @@ class _Digit:
     """One loop in the index of a store, as a digit of a number of mixed radix."""
 
     coefficient: Expr
+    """The loop's coefficient in the index, in elements."""
     most: Expr | None
     """The largest number that the digit adds; None if unknown."""
     shared: bool = False
+    """Whether threads differ in this digit."""
     aligned: bool = False
     """Whether the coefficient is known to be a multiple of a line, whatever its expression is."""
 

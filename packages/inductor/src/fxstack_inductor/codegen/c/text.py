@@ -43,7 +43,7 @@ class Names:
         return f"{self.buffers[buffer]}[{c_index(index)}]"
 
     def store(self, store: Store) -> str:
-        """Return the statement of a store."""
+        """Return the C statement of a store, for example ``a1[i0] = v3;``."""
         target, dtype = self.element(store.buffer, store.index), self.dtypes[store.buffer]
         value = self.operand(self._unrounded(store))
         if store in self.results:

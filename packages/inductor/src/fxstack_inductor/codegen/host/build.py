@@ -42,8 +42,11 @@ class Builder:
 
     plan: Plan
     device: bool
+    """Whether the program is for a GPU; it then has no arena."""
     draws: bool
+    """Whether ``runtime.dropout`` draws the random bits of dropout."""
     steps: list[records.Record] = field(default_factory=list)
+    """The records so far."""
     arena: dict[Node, Slot] = field(default_factory=dict)
     """The tensors in the arena, with the place that each has there."""
     positions: dict[Node, int] = field(default_factory=dict)
@@ -100,7 +103,7 @@ class Builder:
 
     @cached_property
     def _needed(self) -> set[Node]:
-        """The tensors whose memory anything reads."""
+        """The tensors whose memory a step, the caller or a mutation reads; results of other calls are released."""
         needed = {n for step in self.plan.steps for n in map(base_of, step.reads)}
         needed |= {base_of(value) for value in self._outputs}
         return needed | {base_of(m.value) for m in self.plan.program.mutations}

@@ -50,9 +50,11 @@ class NativePrinter(CText):
     """Writes the records of a host program as C. ``python`` names the objects, and writes the steps that C cannot do."""
 
     steps: records.HostSteps
+    """The records to write."""
     python: PythonPrinter
     """Writes the lines of the steps that call back."""
     boxed: bool
+    """Whether the argument is one list, which the program empties."""
     functions: Mapping[str, str] = field(default_factory=dict)
     """C functions of kernels, by the kernel's name."""
     handles: dict[str, str] = field(default_factory=dict)
@@ -64,6 +66,7 @@ class NativePrinter(CText):
     views: dict[records.Strided, str] = field(default_factory=dict)
     """Handles of the views made so far."""
     numbers: Numbers = field(init=False)
+    """The numbers that the program computes in C."""
     arena_block: str = ""
     """The place of the borrowed block; empty without arena."""
     undefined: str = ""

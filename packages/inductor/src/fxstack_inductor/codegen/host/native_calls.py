@@ -27,6 +27,7 @@ class Argument:
     text: str
     again: str
     tensors: tuple[records.Variable | records.Strided, ...] = ()
+    """The tensors whose handles replace ``{}``, in order."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,10 +55,12 @@ class DevicePrinter(NativePrinter):
 
     python: TritonPrinter
     device: int = 0
+    """The number of the only GPU."""
     unaligned: dict[str, str] = field(default_factory=dict)
     """Places of the copies of tensors with possibly unaligned memory, by the tensors' names."""
 
     def head(self) -> None:
+        """Write the first lines: the stream, and the records of the functions."""
         self.line("void* stream = 0;")
         if any(record.device.type == "cuda" for record in launches(self.steps)):  # only tests launch on CPU
             self.check(f"fx.{STREAM}({self.device}, &stream)")
@@ -70,6 +72,7 @@ class DevicePrinter(NativePrinter):
         return False
 
     def launch(self, record: records.Launch) -> None:
+        """Write the launch of a kernel by its record, and copy updated copies back."""
         values = [b.name if b.number else f"(int64_t){self.address(b)}" for b in record.buffers]
         values += self.python.kernels[record.kernel.name].kernel.sizes
         function = self.python.function(record, len(values))
@@ -98,6 +101,7 @@ class DevicePrinter(NativePrinter):
         return address
 
     def raise_errors(self) -> None:
+        """Write the exit for a launch that the driver refuses: Python raises its error."""
         self.line("if (error) {")
         self.line(f"{(code := self.new('o'))} = fx.PyLong_FromLongLong(error);")
         self.call_python("(code):\n    raise_launch_error(code)\n", [code])

@@ -89,6 +89,7 @@ class CText(CodeWriter):
     rare: set[str] = field(default_factory=set, init=False)
     """Places that are usually empty, and are then released without the interpreter's lock."""
     locked: bool = field(default=True, init=False)
+    """Whether the program holds the interpreter's lock at the current line."""
 
     def function(self, before: str) -> str:
         """Return the header, ``before``, the function, and the function that binds it."""

@@ -41,6 +41,7 @@ class HostProgram:
     """Slots, windows and symbols describe the program's ``runtime.arena.Workspace``."""
     c: str = ""
     native: bool = False
+    """Whether ``c`` is the program, and ``source`` has callbacks only."""
     state: tuple[str, ...] = ()
     """The names of the objects bound to a native program."""
     calls_back: bool = True

@@ -60,6 +60,7 @@ class PythonPrinter(CodeWriter):
     known: dict[int, str] = field(default_factory=dict)
     """Names of constants by identity."""
     checks_numbers: bool = False
+    """Whether the program asserts that tensors are finite (option ``nan_asserts``)."""
 
     def __post_init__(self) -> None:
         self.constants.update(HELPERS)

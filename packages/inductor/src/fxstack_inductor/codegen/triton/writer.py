@@ -111,7 +111,7 @@ class KernelWriter(CodeWriter):
     # structures
 
     def _flat(self) -> None:
-        """Write one axis of points."""
+        """Write the structure ``flat``: one axis of points."""
         self._outer_axis()
         roots = [s.value for s in self.kernel.stores]
         roots += [k for s in self.kernel.stores for k in index_operands(s.index)]
@@ -432,7 +432,7 @@ class KernelWriter(CodeWriter):
             self.line(f"{ATOMICS.get(store.op, 'tl.store')}({pointer}, {value}, mask={mask})")
 
     def _stored(self, value: str, buffer: str) -> str:
-        """Return ``value`` as stored in memory."""
+        """Return ``value`` converted to the dtype of ``buffer`` in memory."""
         dtype = self.dtypes[buffer]
         if dtype in FLOAT8_NAMES:
             return triton_float8.store(value, dtype)

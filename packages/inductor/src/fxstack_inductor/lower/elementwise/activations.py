@@ -204,6 +204,7 @@ def elu(ctx: Context, x: Node, alpha: float = 1, scale: float = 1, input_scale: 
     """Lower ``elu``: a positive ``x`` is scaled, others become a scaled exponential minus 1."""
 
     def body(a: Body) -> Body:
+        """Return the scaled element."""
         negative = mul(call("expm1", mul(a, like(a, input_scale))), like(a, alpha * scale))
         return select(compare("le", a, like(a, 0)), negative, mul(a, like(a, scale)))
 
@@ -215,6 +216,7 @@ def softplus(ctx: Context, x: Node, beta: float = 1, threshold: float = 20) -> N
     """Lower ``softplus``: ``log(1 + exp(beta * x)) / beta``, and ``x`` above ``threshold``."""
 
     def body(a: Body) -> Body:
+        """Return the element, unchanged above the threshold."""
         scaled = mul(a, like(a, beta))
         soft = call("div", call("log1p", call("exp", scaled)), like(a, beta))
         return select(compare("gt", scaled, like(a, threshold)), a, soft)

@@ -41,7 +41,7 @@ def _factor(size: Expr, out: Expr, scale: float | None) -> int:
 
 
 def _factors(sizes: Sequence[Expr], out: Sequence[Expr], scales: Sequence[float | None]) -> list[int]:
-    """Return the factor of each dimension."""
+    """Return the whole factor of each interpolated dimension."""
     return [_factor(a, b, s) for a, b, s in zip(sizes, out, scales, strict=True)]
 
 

@@ -242,6 +242,7 @@ def embedding_backward(
     rows, rank = ctx.sizes()[0], len(indices.shape)
 
     def put(index: Sequence[Expr]) -> tuple[Sequence[Coord], Body]:
+        """Return the row that takes a row of ``grad``; ignored rows add 0 to row 0."""
         row, value = index_element(indices, index[:rank]), read(grad, index)
         last = constant(rows - 1, torch.int64)
         counts = call(

@@ -265,6 +265,7 @@ def _variance_rule(*, root: bool, mean: bool) -> Callable[..., Node | tuple[Node
     def lower(
         ctx: Context, x: Node, dim: object = None, *, correction: float | None = 1, keepdim: bool = False
     ) -> Node | tuple[Node, Node]:
+        """Lower the operator; a missing correction counts as 1."""
         value = 1 if correction is None else correction
         both = _variance(ctx, x, normalise_dims(x, dim), value, keepdim, root=root)
         return both if mean else both[0]
@@ -345,6 +346,7 @@ def _extreme_with_index(op: str) -> Callable[..., tuple[Node, Node]]:
     """Return the rule of ``max`` or ``min`` along a dimension, which returns values and positions."""
 
     def lower(ctx: Context, x: Node, dim: int, keepdim: bool = False) -> tuple[Node, Node]:
+        """Lower the operator: values, and positions of the first extremes."""
         dims = _position_dims(x, dim)
         value = reduce(ctx, x, dims, op, x.dtype, keepdim=True)
         position = _position(ctx, x, dims, op, value, keepdim=keepdim)

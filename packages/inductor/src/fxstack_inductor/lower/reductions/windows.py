@@ -36,9 +36,12 @@ class Window:
 
     size: Expr
     count: Expr
+    """The number of windows."""
     length: int
     step: int
+    """The distance between the starts of neighbouring windows."""
     pad: int
+    """The number of missing elements before the first element."""
     dilation: int = 1
     """The distance between neighbouring taps of a window."""
 

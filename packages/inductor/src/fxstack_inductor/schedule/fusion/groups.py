@@ -44,6 +44,7 @@ class Fusion(FusionState):
     """State of one run of fusion, with the order of its units."""
 
     precedence: Precedence = field(init=False)
+    """The order that units must keep."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -122,9 +122,11 @@ class _Cost:
     """The work of one element of a tensor, including the tensors inlined into it."""
 
     calls: int
+    """The number of operations."""
     expensive: bool
     """Whether an operation is slow to repeat (e.g. an exponential)."""
     reads: frozenset[Node]
+    """Tensors in memory that the element is computed from."""
     indirect: bool
     """Whether a coordinate is read from memory."""
     depth: int
@@ -134,7 +136,7 @@ class _Cost:
 
 
 def choose_inlined(uses: Usage) -> set[Node]:
-    """Return the pointwise nodes to inline."""
+    """Return the pointwise nodes that their readers compute again; the pass ``inline_tensors`` calls this."""
     inlined: set[Node] = set()
     in_part = read_in_part(uses.live, uses.readers, uses.required)
     costs: dict[Node, _Cost] = {}

@@ -22,6 +22,7 @@ class Refusal:
     rule: str
     """Name of the rule that refuses."""
     detail: str = ""
+    """Names or extents that show the case; empty if the rule says everything."""
 
 
 @dataclass
@@ -29,7 +30,9 @@ class Unifier:
     """Identifies the variables of two loop spaces step by step; ``substitution`` then maps both to common variables."""
 
     left: list[Var]
+    """Loop variables of one space, outermost first; splits change the list."""
     right: list[Var]
+    """Loop variables of the other space."""
     fresh: Callable[[Expr], Var]
     """Makes a new variable of an extent, for the parts of a split variable."""
     substitution: dict[Var, Expr] = field(default_factory=dict)

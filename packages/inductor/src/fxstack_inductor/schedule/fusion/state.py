@@ -26,6 +26,7 @@ class Placement:
 
     coords: tuple[Expr, ...]
     reduced: tuple[Expr, ...] = ()
+    """The coordinates of the reduced elements; empty for a pointwise tensor."""
 
     @property
     def variables(self) -> frozenset[Var]:
@@ -41,6 +42,7 @@ class Group:
     inner: frozenset[Var] | None
     """The variables of the inner loops (reduced or scanned), or None while undecided."""
     placed: dict[Computed, Placement]
+    """The tensors of the group, with their places in the loops."""
     first: int
     """Position in the program of the first tensor; ``last``: of the last tensor."""
     last: int
@@ -55,13 +57,15 @@ Unit = Group | ExternCall | HostCall
 
 @dataclass
 class FusionState:
-    """State of one run of fusion."""
+    """State of one run of fusion, without the order of units, which ``groups.Fusion`` adds."""
 
     program: Program
     usage: Usage
     inlined: set[Node]
+    """Tensors that are computed at each read, and belong to no group."""
     options: InductorOptions
     sizes: SizeProviders
+    """Calls that give kernels their sizes."""
     unit: dict[Node, Unit] = field(default_factory=dict)
     """The group or call that computes each tensor."""
     position: dict[int, int] = field(init=False)

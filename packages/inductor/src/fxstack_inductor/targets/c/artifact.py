@@ -48,8 +48,10 @@ class Lowered:
 
     plan: Plan
     c: str
+    """The text of the C file, without the host program; empty without kernels."""
     program: HostProgram
     functions: dict[str, str]
+    """C functions by the name of the kernel."""
     graph: GraphModule
     """The graph before lowering."""
     options: InductorOptions
@@ -87,6 +89,7 @@ class Image:
     """
 
     name: str
+    """The file name in tracebacks through the host program, for example ``<fxstack GraphModule>``."""
     text: str
     program: HostProgram
     checked: bool

@@ -40,8 +40,11 @@ class CPrinting:
     options: InductorOptions
     boxed: bool
     source: CSource | None = None
+    """Set by ``print_kernels``; None before."""
     steps: HostSteps | None = None
+    """Set by ``plan_host``; None before."""
     program: HostProgram | None = None
+    """Set by ``print_host``; None before."""
 
     @property
     def kernels(self) -> list[Kernel]:

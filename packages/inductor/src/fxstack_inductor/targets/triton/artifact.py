@@ -32,6 +32,7 @@ class LoweredTriton:
     values: tuple[Any, ...] = ()
     """The graph's fake inputs."""
     target: str = "cuda"
+    """The GPU for predictions, for example ``cuda:sm_90``."""
     boxed: bool = False
     """Whether the program takes one list, which it empties."""
     limits: tuple[Expr, ...] = ()

@@ -94,14 +94,18 @@ class TritonPrinting:
     plan: Plan
     kernels: tuple[Kernel, ...]
     configs: Mapping[str, KernelConfig]
+    """By the kernel's name; a kernel without an entry gets sizes without a search."""
     values: tuple[Any, ...]
     interpreted: bool
     boxed: bool
     wide: bool
     limits: tuple[Expr, ...] = ()
     source: TritonSource | None = None
+    """Set by ``print_kernels``; None before."""
     steps: HostSteps | None = None
+    """Set by ``plan_host``; None before."""
     program: HostProgram | None = None
+    """Set by ``print_host``; None before."""
 
     @property
     def triton(self) -> TritonSource:

@@ -107,7 +107,7 @@ class _Builder(Builder):
 
 
 class _Maker:
-    """Builds the kernel of one call."""
+    """Builds the kernel of one call, for ``attention_step``."""
 
     def __init__(self, call: AttentionCall) -> None:
         self.call, self.builder = call, _Builder()
@@ -130,7 +130,7 @@ class _Maker:
         self.at = dict(zip(LETTERS, (of_atom(var) for var in variables), strict=True))
 
     def kernel(self) -> Kernel:
-        """Return the kernel with its roles."""
+        """Return the kernel, with the roles of its values in ``Kernel.roles``."""
         loads = self._loads()
         score, mask, gradient, additions = self._functions()
         tables = self._tables()

@@ -68,13 +68,16 @@ class Setting:
     ctx: Context
     node: FxNode
     attention: Attention
+    """The operator's functions and options."""
     query: Node
     key: Node
     value: Node
     tables: tuple[Node, ...]
+    """The tensors of the block mask: half for rows of queries, half for columns of keys."""
     score: Modifier
     mask: Modifier | None
     gradient: Modifier | None
+    """The gradient of ``score``; None in a forward."""
 
     def call(self, suffix: str, kind: str, more: Mapping[str, Node], **fields: Any) -> AttentionCall:
         """Add the kernel ``kind`` to the program; ``more`` has the tensors beside query, key and value."""

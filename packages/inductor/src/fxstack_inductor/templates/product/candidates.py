@@ -46,6 +46,7 @@ class ProductCandidate(Candidate):
     """A product that can be a kernel of this package. ``dtype`` is the dtype of the library's product."""
 
     rule: Callable[..., Any]
+    """The rule of ``RULES`` for the node's operator."""
     dtype: torch.dtype
     config_type = ProductConfig
 

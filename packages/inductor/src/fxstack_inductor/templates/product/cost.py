@@ -38,13 +38,15 @@ class Work:
 
     sides: tuple[int, int, int, int]
     factors: int
+    """Bytes of both factors."""
     result: int
     beside: int
+    """Bytes of other reads and writes."""
     operations: int
 
 
 def work_of(tiling: ProductTiling) -> Work:
-    """Return the work of a kernel."""
+    """Return the bytes and operations of a kernel; an unknown size counts as 1."""
     kernel = tiling.kernel
     batch, rows, columns, depth = sides = tiling.sides
     factors = batch * depth * (rows + columns) * HALF_BYTES

@@ -32,11 +32,16 @@ class ProductConfig:
     """Tile sizes (rows, columns, depth of a step), warps, and pipelined loads."""
 
     bm: int
+    """Rows of a tile."""
     bn: int
+    """Columns of a tile."""
     bk: int
+    """Depth of a step."""
     num_warps: int
     num_stages: int
+    """The number of loads in flight."""
     group: int = GROUP
+    """Rows of tiles that neighbouring programs share."""
 
     def __str__(self) -> str:
         """Return the name of the alternative in saved choices."""

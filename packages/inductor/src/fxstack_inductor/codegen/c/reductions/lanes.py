@@ -45,7 +45,9 @@ class Lanes:
 
     position: int
     op: str
+    """The reduction, for example ``sum``."""
     how: Accumulator
+    """The C text of the reduction."""
     width: int
 
     @property
