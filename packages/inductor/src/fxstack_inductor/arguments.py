@@ -48,7 +48,7 @@ class Checked:
 
 
 def add_check(graph_module: GraphModule, call: Compiled) -> Compiled:
-    """Return ``call``, the compiled ``graph_module``, with a check that raises ``ArgumentError``."""
+    """Return ``call``, the compiled ``graph_module``, behind a check that raises ``ArgumentError``."""
     takes_list = bool(getattr(call, "boxed", False))
     return Checked(call, Arguments(graph_module), takes_list)
 
@@ -190,7 +190,7 @@ def _number(value: Any) -> Number:
 
 
 def _env_of(value: object) -> ShapeEnv | None:
-    """Return the environment of the symbols in a fake value, or None without symbols."""
+    """Return the environment of the symbols in a fake value: it has the guards. None if the value has no symbols."""
     numbers: tuple[Any, ...] = (value,)
     if isinstance(value, torch.Tensor):
         numbers = (*value.shape, *(value.stride() if value.layout is torch.strided else ()))

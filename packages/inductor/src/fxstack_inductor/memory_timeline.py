@@ -36,7 +36,7 @@ class MemoryTimeline:
 
 
 def memory_timeline(plan: Plan, symbols: Mapping[str, int]) -> MemoryTimeline:
-    """Return the memory of one call, with the given values of symbolic sizes."""
+    """Return the memory of one call of ``plan``, given the values ``symbols`` of symbolic sizes."""
     inside = slots(plan)
     arena = place(tuple(inside.values()), symbols)[1] if inside else 0
     last = _last_uses(plan)

@@ -35,7 +35,7 @@ class Choice:
 
 
 def config_name(config: KernelConfig | None) -> str:
-    """Return the name of an alternative in saved choices and in log entries."""
+    """Return the name of an alternative in saved choices and in log entries; None stands for the library's call."""
     return LIBRARY if config is None else str(config)
 
 

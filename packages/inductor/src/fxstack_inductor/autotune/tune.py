@@ -55,7 +55,7 @@ def tune_plan(
 
 
 def device_tuner(options: InductorOptions, device: int) -> tuple[SavedChoices, DeviceTimer] | None:
-    """Return the choices and the timer of a device; None (and a log entry) if there is no GPU."""
+    """Return the saved choices and the timer of GPU number ``device``; None (and a log entry) if there is no GPU."""
     if not torch.cuda.is_available():
         LOG.info("autotuning needs a GPU: the cost model chooses")
         return None

@@ -33,7 +33,10 @@ class Cpu:
 
 
 def measure_cpu() -> Cpu:
-    """Return the rates of this machine. The first call for a number of threads takes about 0.1 seconds."""
+    """Return the rates of this machine, for reports of measured times.
+
+    The first call for a number of threads takes about 0.1 seconds.
+    """
     return _measured(torch.get_num_threads())
 
 

@@ -119,7 +119,7 @@ def split(graph_module: GraphModule) -> Split | None:
 
 
 def _results(graph_module: GraphModule) -> set[FxNode]:
-    """Return the graph's results and their possible bases: each call must return memory of its own."""
+    """Return the graph's results and the nodes whose memory they may be: each call must return memory of its own."""
     (output,) = graph_module.graph.find_nodes(op="output")
     reached = _reached(output.all_input_nodes, lambda node: node.all_input_nodes if may_alias(node) else ())
     return {node for node in reached if node.op != "placeholder"}
@@ -129,7 +129,7 @@ def _reached(
     starts: Iterable[FxNode],
     sources: Callable[[FxNode], Iterable[FxNode]] = lambda node: node.all_input_nodes,
 ) -> set[FxNode]:
-    """Return ``starts`` and all nodes that ``sources`` leads to."""
+    """Return ``starts`` and all nodes that are reached from them; ``sources`` gives the next nodes of a node."""
     seen: set[FxNode] = set()
     stack = list(starts)
     while stack:
@@ -164,7 +164,7 @@ def _bytes(value: object) -> float:
 
 
 def _graph_of(graph_module: GraphModule, parameters: list[FxNode], results: list[FxNode]) -> GraphModule:
-    """Return a graph of ``parameters`` that computes ``results``."""
+    """Return a graph module that takes ``parameters`` and returns the tuple ``results``."""
     graph = Graph()
     copies: dict[FxNode, FxNode] = {}
     for node in (*parameters, *(n for n in _behind(results) if n.op != "placeholder")):

@@ -16,7 +16,7 @@ DTYPES = (torch.float32, torch.float64)
 
 
 def fold_norms(graph: Graph, constant: set[FxNode]) -> int:
-    """Change ``graph`` in place; return the number of folded norms.
+    """Fold the norms of ``graph`` in place; return how many were folded.
 
     ``constant`` are the nodes that depend on the model's state alone.
     """

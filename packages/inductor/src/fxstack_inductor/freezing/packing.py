@@ -29,7 +29,7 @@ GAIN = 0.95
 
 
 def pack_products(graph: Graph, constant: set[FxNode]) -> int:
-    """Change ``graph`` in place; return the number of products with packed matrices.
+    """Replace products of ``graph`` in place, where this is faster; return how many were replaced.
 
     ``constant`` are the nodes that depend on the model's state alone.
     """

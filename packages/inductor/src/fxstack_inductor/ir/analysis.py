@@ -52,7 +52,7 @@ class Analysis:
         return frozenset(k for k, varies in enumerate(self.inner) if not varies)
 
     def ready(self, stage: int) -> list[int]:
-        """Return the values outside the inner loops that pass ``stage`` can use, without reductions."""
+        """Return the positions of values outside the inner loops whose stage is ``stage``, without reductions."""
         positions = (k for k in sorted(self.outer) if self.stage[k] == stage)
         return [k for k in positions if not isinstance(self.kernel.values[k], Reduce)]
 
@@ -62,7 +62,7 @@ class Analysis:
         return reduced + [store.value for store in stores]
 
     def pass_roots(self, stage: int) -> list[int]:
-        """Return the values that pass ``stage`` uses."""
+        """Return the positions of the values that the reductions and stores of pass ``stage`` use."""
         return self.roots(self.reduces(stage), self.stores(stage, inner=True))
 
     def store_inner(self, store: Store) -> bool:

@@ -30,7 +30,10 @@ ADD, MM, ADDMM, T, TRANSPOSE, PERMUTE = (
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A summand: the matrix product ``node``, transposed an odd number of times by ``transposes`` if ``turned``."""
+    """A summand of a sum: the matrix product ``node``, seen through ``transposes``.
+
+    ``turned``: these transpose it an odd number of times.
+    """
 
     node: FxNode
     turned: bool
@@ -80,7 +83,7 @@ def _sum(node: FxNode, sums: Mapping[FxNode, Sum]) -> Sum | None:
 
 
 def _product(node: FxNode) -> Product | None:
-    """Return the product behind the transposes of ``node``, or None; no other node may read any of them."""
+    """Return the product behind the transposes of ``node``; None without one, or if another node reads any of them."""
     transposed = False
     transposes: list[FxNode] = []
     while _has_one_user(node):

@@ -186,7 +186,7 @@ def read(node: Node, coords: Sequence[Coord]) -> Body:
 
 
 def _varies(node: Node, dim: int) -> bool:
-    """Whether the elements of ``node`` are loaded, or computed from the coordinate along ``dim``."""
+    """Whether the elements of ``node`` differ along ``dim``: they are loaded, or computed from this coordinate."""
     seen: set[tuple[int, int]] = set()
     stack = [(node, dim)]
     while stack:
@@ -245,7 +245,7 @@ def broadcast_shapes(shapes: Sequence[Sequence[Expr]]) -> tuple[Expr, ...]:
 
 
 def broadcast_coords(shape: Sequence[Expr], index: Sequence[Expr]) -> tuple[Expr, ...]:
-    """Return the coordinates in a tensor of ``shape`` that is broadcast to the loop ``index``."""
+    """Return the coordinates in a tensor of ``shape`` of the element at ``index`` of the broadcast tensor."""
     offset = len(index) - len(shape)
     return tuple(ZERO if size == 1 else index[offset + k] for k, size in enumerate(shape))
 
@@ -299,7 +299,7 @@ ATOMICS = frozenset(
 
 
 def _require_atomics(op: str, dtype: torch.dtype) -> None:
-    """Raise ``NotLowered`` unless atomics, which run in any order (as in torch's kernels), are allowed."""
+    """Raise ``NotLowered`` unless atomics may do the scatter: they run in any order, as in torch's kernels."""
     if torch.are_deterministic_algorithms_enabled():
         raise NotLowered("a scatter on a GPU, whose order must be fixed (deterministic algorithms)")
     if op != "set" and (op, dtype) not in ATOMICS:

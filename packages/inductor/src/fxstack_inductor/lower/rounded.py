@@ -29,7 +29,10 @@ _CONVERSIONS = frozenset({"_to_copy", "convert_element_type"})
 
 
 def rounded_nodes(graph: Graph) -> frozenset[str]:
-    """Return the names of half-precision nodes whose results reach a discontinuous operator through elementwise nodes."""
+    """Return the names of half-precision nodes that must round, as ``Context.rounded``.
+
+    Their results reach a discontinuous operator through elementwise nodes.
+    """
     rounded: set[FxNode] = set()
     for node in reversed(graph.nodes):
         if _is_discontinuous(node) or (node in rounded and _keeps_digits(node)):

@@ -35,7 +35,7 @@ class ScriptPrinter(PythonPrinter):
         return text
 
     def constant(self, value: object) -> str:
-        """Return the text of a constant argument."""
+        """Return the text of a constant argument: a name below ``torch``, or a name of the program's namespace."""
         if isinstance(value, torch.Tensor):
             return super().constant(value)
         text = text_of(value)
@@ -78,7 +78,7 @@ def memory_lines(program: HostProgram, plan: Plan, inputs: Sequence[Any]) -> lis
 
 
 def symbol_values(plan: Plan, inputs: Sequence[Any]) -> Mapping[str, int]:
-    """Return the values of the symbolic sizes that the inputs determine."""
+    """Return the values of the symbolic sizes that the inputs determine, by name."""
     arguments = dict(zip(plan.program.parameters, inputs, strict=True)) | plan.program.constants
     symbols = {}
     for binding in plan.program.bindings:

@@ -120,7 +120,7 @@ def script(lowered: Lowered, example_inputs: Sequence[Any] = ()) -> str:
 
 
 def _traced(graph: GraphModule) -> list[Any]:
-    """Return the values with which the graph was traced."""
+    """Return the fake values of the graph's inputs, with which it was traced."""
     return [node.meta.get("val") for node in graph.graph.nodes if node.op == "placeholder"]
 
 

@@ -60,7 +60,7 @@ def _operator(value: object) -> str:
 
 
 def _function(value: object) -> str:
-    """Return the name of a function of torch, operator, math or builtins."""
+    """Return the qualified name of a function of torch, operator, math or builtins; raise ``ReproError`` for others."""
     if isinstance(value, type):
         name = str(value.__name__)
         if getattr(builtins, name, None) is value:
@@ -75,7 +75,7 @@ def _function(value: object) -> str:
 
 
 def foreign(value: object) -> str | None:
-    """Return the name of an operator that a user's module registers and a script must import, or None."""
+    """Return the name of an operator that torch does not register, so that a script must import its module; else None."""
     if not isinstance(value, torch_compat.OpOverload) or value.namespace in OPERATOR_PACKAGES:
         return None
     return str(value)

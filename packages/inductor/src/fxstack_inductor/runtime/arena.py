@@ -93,7 +93,7 @@ def flat(addresses: list[int], tensors: list[torch.Tensor]) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The places of a graph's slots in a block of ``total`` bytes, for given sizes.
+    """The places of a graph's slots in a block of ``total`` bytes, for the values ``sizes`` of its symbols.
 
     ``values`` are the results of ``Workspace.measured``; ``room`` lists the bytes of each slot.
     """

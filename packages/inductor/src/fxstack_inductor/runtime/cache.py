@@ -82,7 +82,7 @@ class Cache:
         return self._use(key, lambda _, content: content)
 
     def load(self, key: str) -> ctypes.CDLL | None:
-        """Load the library of an intact entry. Otherwise this is ``find``."""
+        """Return the loaded library of an intact entry, or None; like ``find``, remove a damaged entry."""
         path = self.directory(key) / LIBRARY
         return self._use(key, lambda descriptor, _: private_files.load(descriptor, path))
 
@@ -159,7 +159,7 @@ class Cache:
         return files
 
     def state(self, key: str) -> str:
-        """Return the state of an entry: one of ``INTACT`` and the names beside it.
+        """Return the state of an entry: ``INTACT``, ``DAMAGED``, ``OTHER_VERSION`` or ``GONE``.
 
         Raises:
             OSError: the process has too many files open, or the disk fails.
@@ -186,7 +186,10 @@ class Cache:
         return True
 
     def _grown_by(self, size: int) -> None:
-        """Evict after a twentieth of the limit was written or after a minute: a check scans all files."""
+        """Count ``size`` written bytes; evict after a twentieth of the limit, or a minute after the last check.
+
+        A check scans all files, so it must be rare.
+        """
         unchecked = _UNCHECKED[self.root] = _UNCHECKED.get(self.root, 0) + size
         checked = self.root / CHECKED
         try:

@@ -88,7 +88,7 @@ def _archive(
 
 
 def request_entry(kernel: TritonKernel) -> dict[str, Any]:
-    """Return the worker's request for one kernel."""
+    """Return the worker's request for one kernel: the argument ``entry`` of ``triton_worker.compile_kernel``."""
     return {
         "name": kernel.name,
         "signature": kernel.signature,
@@ -128,7 +128,10 @@ def compile_archive(text: Path, output: Path, entries: Sequence[dict[str, Any]],
 def compile_with_messages(
     text: Path, output: Path, entries: Sequence[dict[str, Any]], capability: int
 ) -> None:
-    """Compile ``entries`` into an archive, with the compiler's message for each rejected kernel."""
+    """Compile ``entries`` of the module ``text`` into the archive ``output``; a rejected kernel has a message there.
+
+    Up to one process per processor compiles.
+    """
     if importlib.util.find_spec("triton") is None:
         raise TritonMissing(TRITON_HINT)
     module = text.with_name("kernels.py")
@@ -179,7 +182,7 @@ def _finish(process: subprocess.Popen[str]) -> str:
 
 
 def read_archive(path: Path | IO[bytes]) -> dict[str, Cubin | str]:
-    """Return the machine code, or the compiler's message, of each kernel in an archive."""
+    """Return, by kernel name, the machine code, or the compiler's message as a text."""
     kernels: dict[str, Cubin | str] = {}
     with zipfile.ZipFile(path) as archive:
         for name in archive.namelist():

@@ -254,7 +254,10 @@ def _result(value: object, owners: dict[int, int], inputs: dict[int, torch.Tenso
 
 
 def stream_of(device: int) -> Callable[[], int | None]:
-    """Return a function: the current stream of ``device``, or None while the program records the stream."""
+    """Return a function that returns the address of the current stream of ``device``.
+
+    It returns None while the program records that stream.
+    """
 
     def current() -> int | None:
         """Return the current stream's address, or None during the program's own recording."""

@@ -58,7 +58,7 @@ class Table:
 
 @lru_cache(maxsize=1)
 def native_table() -> Table | Refused:
-    """Return the table of this process, or the reason for its absence."""
+    """Return the table of this process, made once, or the reason why host programs are Python."""
     offset = tensor_offset()
     if offset is None:
         return Refused("Python tensors do not have the expected layout")
@@ -88,7 +88,10 @@ def tensor_offset() -> int | None:
 
 
 def bind(library: ctypes.CDLL, state: tuple[Any, ...]) -> Any:
-    """Return a loaded library's host program as a built-in function that holds ``state``; needs a table."""
+    """Return a loaded library's host program as a built-in function that holds ``state``.
+
+    Only processes with a table (``native_table``) call this.
+    """
     table = native_table()
     assert isinstance(table, Table)
     make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object)(
@@ -98,7 +101,10 @@ def bind(library: ctypes.CDLL, state: tuple[Any, ...]) -> Any:
 
 
 def pack(addresses: Sequence[int], tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
-    """Return a native program's view of a block: arrays of addresses and of handles, and the tensors."""
+    """Return what a native program takes from a block: bytes of addresses, bytes of handles, the tensors.
+
+    It is ``Workspace.pack`` of native programs, as ``arena.flat`` is of Python programs.
+    """
     table = native_table()
     assert isinstance(table, Table)
     handles = [id(tensor) + table.offset for tensor in tensors]

@@ -126,7 +126,7 @@ class Toolchain:
         return [self.path, *self.flags, str(source), "-o", str(output), *self.libraries]
 
     def _broken(self) -> str | None:
-        """Return the reason why not even a trivial program compiles, or None."""
+        """Return the reason why not even a trivial program compiles; None if one does."""
         try:
             with tempfile.TemporaryDirectory(prefix="fxstack-") as name:
                 source = Path(name) / "probe.c"
@@ -180,7 +180,7 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 def compiler_flags(optimization: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the flags for this machine, and the libraries beside OpenMP's."""
+    """Return (flags for this machine, arguments for the libraries beside OpenMP's)."""
     flags: tuple[str, ...] = (f"-O{optimization}", *FLAGS)
     if platform.machine() != "x86_64":
         return flags, ("-lm",)
@@ -204,13 +204,13 @@ def glibc_version() -> int | None:
 
 
 def openmp_libraries() -> tuple[str, ...]:
-    """Return the OpenMP runtime that torch has loaded, so that no second runtime is loaded."""
+    """Return the path of the OpenMP runtime that torch has loaded, in a tuple, so that no second one is loaded."""
     paths = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))
     return tuple(str(path) for path in paths[:1])
 
 
 def cpu_features() -> str:
-    """Return the CPU features on which ``-march=native`` depends."""
+    """Return the CPU features on which ``-march=native`` depends, as one text for ``Toolchain.identity``."""
     if sys.platform == "linux":
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith(("flags", "Features")):

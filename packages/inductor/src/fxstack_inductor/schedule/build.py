@@ -78,7 +78,7 @@ class Builder:
         )
 
     def emit(self, value: Value) -> int:
-        """Append ``value`` unless an equal value exists; return its position."""
+        """Append ``value`` unless an equal value exists; return the position of the value."""
         if value not in self.positions:
             self.positions[value] = len(self.values)
             self.values.append(value)
@@ -159,7 +159,7 @@ class Builder:
         return self.emit(Reduce(node.op, (value, position), torch.int64))
 
     def _scan(self, node: Scan, placement: Placement) -> int:
-        """Emit a scan along the inner loop."""
+        """Emit a scan along the inner loop, and return its position."""
         value = self.body(node.body, substitution(node.index, placement.coords), None)
         along = placement.coords[node.axis]
         dtype, positional = value_dtype(node.dtype), node.op in ARG_REDUCTIONS
@@ -170,7 +170,7 @@ class Builder:
         return self.emit(ScanValue(node.op, args, dtype, node.state))
 
     def body(self, body: Body, environment: dict[Var, Expr | int], mask: int | None) -> int:
-        """Return the position of the value of ``body``; ``environment`` maps its variables to group coordinates."""
+        """Return the position of the value of ``body``; ``environment``: what its variables are in the group's loops."""
         key = (id(body), id(environment), mask)
         if key not in self.bodies:
             self.bodies[key] = (body, environment, self._body(body, environment, mask))
@@ -193,7 +193,10 @@ class Builder:
                 return self._masked(condition, inner, other, environment, mask)
 
     def _compute(self, op: str, args: tuple[int, ...], dtype: torch.dtype) -> int:
-        """Emit an operation; drop a selection of its own condition, and compare small coordinates as int32."""
+        """Emit an operation and return its position; comparisons of small coordinates use int32.
+
+        A selection of True or False by a condition is the condition.
+        """
         values = [self.values[k] for k in args]
         if op == "where" and values[1:] == [TRUE, FALSE]:
             return args[0]

@@ -213,7 +213,7 @@ def _substituted(value: Value, mapping: Mapping[Var, Expr], same: Mapping[int, i
 
 
 def _fold(value: Value, values: list[Value]) -> Value | int:
-    """Return ``value`` simplified: a constant, the position of an earlier value, or ``value`` itself."""
+    """Return a simpler form of ``value``: another value, or the position of an earlier one."""
     match value:
         case Load(_, _, _, mask, other) if mask is not None:
             if values[mask] == TRUE:
@@ -238,7 +238,7 @@ def _truth(op: str, left: Value, right: Value) -> bool | None:
 
 
 def _number(value: Constant) -> float:
-    """Return the number as its dtype stores it."""
+    """Return the number of a constant, rounded to its dtype."""
     text = {"True": "1", "False": "0"}.get(value.text, value.text)
     if not value.dtype.is_floating_point:
         return int(text)

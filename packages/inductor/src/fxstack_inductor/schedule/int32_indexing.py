@@ -23,7 +23,7 @@ INT32 = 2**31 - 2**16
 
 
 def narrow(kernel: Kernel) -> bool:
-    """Whether 32 bits are enough: provably here, or guaranteed by the launcher."""
+    """Whether 32 bits are enough for all indices: provably, or because the launcher has checked the sizes."""
     if kernel.small:
         return True
     bounds = limits(kernel)
@@ -134,7 +134,7 @@ def _drop_implied(exprs: Iterable[Expr]) -> tuple[Expr, ...]:
 
 
 def too_large(exprs: Sequence[Expr], program: Program) -> Callable[[Sequence[Any]], bool]:
-    """Return a function of the program's inputs: whether one of ``exprs`` exceeds 32 bits."""
+    """Return a function that tells, from a call's inputs, whether one of ``exprs`` exceeds 32 bits."""
     names = {v.name for expr in exprs for v in expr.variables}
     positions = {name: k for k, name in enumerate(program.parameters)}
     lines = [

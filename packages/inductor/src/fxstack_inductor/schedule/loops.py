@@ -83,7 +83,7 @@ def _sorted(loops: tuple[Loop, ...], kernel: Kernel) -> tuple[Loop, ...]:
 
 
 def _stride(index: Expr, var: Var) -> int:
-    """Return the stride as a number to compare by; loops that the access does not use go outermost."""
+    """Return a number by which loops are ordered: the stride of ``var`` in ``index``; unused loops go outermost."""
     coefficient = index.coefficient(var)
     if coefficient is None:
         return 1

@@ -96,7 +96,7 @@ def slots(plan: Plan) -> dict[Node, Slot]:
 
 
 def added_to(step: Step) -> Node | None:
-    """Return the tensor that ``step`` may overwrite with its result: ``addmm``'s addend of equal layout."""
+    """Return the tensor that ``step`` may overwrite with its result: ``addmm``'s addend of equal layout; else None."""
     if not isinstance(step, ExternCall) or step.target is not ADDMM or out_variant(step) is None:
         return None
     base, *factors = step.args
@@ -120,12 +120,12 @@ def _groups(plan: Plan, last: Mapping[Node, int]) -> dict[Node, str]:
 
 
 def place(chosen: Sequence[Slot], symbols: Mapping[str, int]) -> tuple[list[int], int]:
-    """Return the slots' byte offsets and the arena's size, for given symbol values."""
+    """Return (the slots' byte offsets, the arena's size in bytes), for given symbol values."""
     return arrange(chosen, [s.elements.evaluate(symbols) * s.layout.dtype.itemsize for s in chosen])
 
 
 def arrange(chosen: Sequence[Slot], sizes: Sequence[int]) -> tuple[list[int], int]:
-    """Return the slots' byte offsets and the arena's size, for given slot sizes in bytes."""
+    """Return (the slots' byte offsets, the arena's size in bytes), for given slot sizes in bytes."""
     blocks = _blocks(chosen, [_aligned(size) for size in sizes])
     timeline = _Timeline(max((p.last for p in blocks), default=0) + 1)
     # Large blocks first: small blocks fit into the gaps that remain, and not the other way round.

@@ -71,13 +71,16 @@ class FunctionWriter(LoopWriter):
             self._outer_stores(stage, emitted)
 
     def _outer_values(self, stage: int, emitted: set[int]) -> None:
-        """Declare the outer-level values that became available, as scalars."""
+        """Declare, as scalars, the values outside the inner loops that are known before pass ``stage``.
+
+        ``emitted`` has the positions of the declared values.
+        """
         ready = [k for k in self.facts.ready(stage) if k not in emitted]
         self._values(ready)
         emitted.update(ready)
 
     def _outer_stores(self, stage: int, emitted: set[int]) -> None:
-        """Write the outer-level stores whose values pass ``stage`` completed."""
+        """Write the stores outside the inner loops whose values are known after pass ``stage``."""
         self._outer_values(stage + 1, emitted)
         if stage == 0:
             self._stores(self.facts.stores(0, inner=False))
@@ -142,7 +145,7 @@ class FunctionWriter(LoopWriter):
         return halves(self.names, self.kernel.inner[-1].var, computed, stores, self.facts.outer)
 
     def _lanes(self, stage: int, reduces: list[int], stores: list[Store]) -> list[Lanes]:
-        """Return the lanes of a pass, or an empty list."""
+        """Return the lanes of a pass, one record per reduction; an empty list if lanes do not pay."""
         computed = self._in_pass(stage, reduces, stores)
         width = lane_width(self.kernel, computed, reduces)
         if width is None:
@@ -150,7 +153,7 @@ class FunctionWriter(LoopWriter):
         return [Lanes(k, self.kernel.reduction(k).op, self._accumulator(k), width) for k in reduces]
 
     def _in_pass(self, stage: int, reduces: list[int], stores: list[Store]) -> list[int]:
-        """Return the values that a pass computes for each inner point."""
+        """Return the positions of the values that pass ``stage`` computes for each inner point."""
         stop = self.facts.outer.union(k for k in self.saved if self._saved_before(k, stage))
         needed = self.facts.needed(self.facts.roots(reduces, stores), stop=stop)
         return [k for k in needed if k not in self.facts.outer]
@@ -273,7 +276,10 @@ class FunctionWriter(LoopWriter):
                 self.out.line(f"v{k} = ({how.register})wide{k};")
 
     def _simd(self, reduces: list[int], prefix: str, stage: int, stores: list[Store]) -> str:
-        """Return the pragma that vectorises the last loop of a pass, or an empty string."""
+        """Return the pragma that vectorises the last loop of a pass; "" if the loop stays scalar.
+
+        ``prefix``: the begin of the accumulators' names, "v" or "part".
+        """
         if self._scans(stage, reduces, stores):
             return ""
         if any(self.kernel.reduction(k).op.startswith("arg") for k in reduces):
@@ -375,6 +381,6 @@ class FunctionWriter(LoopWriter):
 
 
 def pass_sharing(kernel: Kernel, stores: Sequence[Store]) -> Sharing | None:
-    """Return how threads share the first inner loop in a pass with ``stores``, or None."""
+    """Return how threads share the first inner loop in a pass with ``stores``; None if they cannot."""
     first = kernel.inner[0]
     return share(kernel, [Range(first.var.name, first)], stores, around=kernel.outer)

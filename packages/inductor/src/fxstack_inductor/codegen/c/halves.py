@@ -100,7 +100,7 @@ def _apart(names: Names, store: Store) -> bool:
 
 
 def _beside(index: Expr, var: Var, outside: Container[int]) -> bool:
-    """Whether neighbouring loop points address neighbouring elements."""
+    """Whether neighbouring points of the loop over ``var`` address neighbouring elements."""
     step = index.coefficient(var)
     if step is None or step.as_int() != 1:
         return False

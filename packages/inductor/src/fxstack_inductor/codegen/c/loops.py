@@ -70,7 +70,7 @@ class LoopWriter:
         return share(self.kernel, loops, self.kernel.stores)
 
     def _open_shared(self, loops: Sequence[Range], sharing: Sharing | None, *, simd: bool = False) -> None:
-        """Open loops that threads share as ``sharing`` says; without it, each thread runs all loops."""
+        """Open loops that threads share as ``sharing`` says; if it is None, each thread runs all loops."""
         pragma = ["#pragma omp simd"] if simd else []
         alone = list(loops)
         if sharing is not None:
@@ -120,7 +120,10 @@ class LoopWriter:
 
     @contextmanager
     def _converted(self, conversions: Halves, first: str, count: str, most: str) -> Iterator[None]:
-        """Wrap a loop over ``j`` below ``count`` by conversions of ``conversions``; their arrays end with it."""
+        """Wrap a loop over ``j`` below ``count`` by conversions; after the loop, their arrays end.
+
+        ``first`` is the point of the first element, ``most`` the number of elements in an array.
+        """
         if not conversions:
             yield
             return
@@ -173,12 +176,12 @@ class LoopWriter:
             self._stores(self.kernel.stores)
 
     def _needed(self) -> list[int]:
-        """Return the values that the stores and their addresses need."""
+        """Return the positions of the values that the stores and their addresses need."""
         roots = {k for s in self.kernel.stores for k in (s.value, *index_operands(s.index))}
         return self.facts.needed(roots)
 
     def _varying(self, column: Loop) -> set[int]:
-        """Return the values that differ from column to column."""
+        """Return the positions of the values that differ from column to column."""
         varying: set[int] = set()
         for k, value in enumerate(self.kernel.values):
             if isinstance(value, Constant):

@@ -168,10 +168,10 @@ HALVES = {torch.bfloat16: "bf16", torch.float16: "f16"}
 
 
 def load(text: str, dtype: torch.dtype) -> str:
-    """Return an element of memory as a register value."""
+    """Return C text that gives the element ``text`` of memory as a register value: halves become floats."""
     return f"{HALVES[dtype]}_load({text})" if dtype in HALVES else text
 
 
 def store(text: str, dtype: torch.dtype) -> str:
-    """Return a register value as an element of memory."""
+    """Return C text that gives the register value ``text`` as an element of memory: floats become halves."""
     return f"{HALVES[dtype]}_store({text})" if dtype in HALVES else text

@@ -65,7 +65,7 @@ class PointsWriter(LoopWriter):
             self.out.lines[start] = self.out.lines[start].replace("{", "if (self == 0) {")
 
     def _open_rows(self, loops: Sequence[Range], *, alone: bool) -> Span | None:
-        """Open all loops but the last; return this thread's span of the last loop if threads share that.
+        """Open all loops but the last; return this thread's span of the last loop if threads share it, else None.
 
         Threads share the last loop if the rows are too few (or of unknown number), long, and in one part
         (``alone``).

@@ -163,7 +163,7 @@ def _coefficients(store: Store, loops: Sequence[Range]) -> list[Expr] | None:
 
 
 def _tail(shared: Sequence[Range], steps: Sequence[Sequence[Expr]]) -> int:
-    """Return the first of the trailing loops that, for all stores, count through one index together."""
+    """Return the position in ``shared`` of the first trailing loop: from there on the loops act as one loop."""
     start = len(shared) - 1
     while start and shared[start].stride == shared[start - 1].stride == ONE:
         size = shared[start].loop.extent
@@ -174,7 +174,7 @@ def _tail(shared: Sequence[Range], steps: Sequence[Sequence[Expr]]) -> int:
 
 
 def _block(step: Expr, line: int) -> int | str:
-    """Return how many points, ``step`` apart, fill whole lines: a power of two, or C that computes it."""
+    """Return how many points, ``step`` elements apart, fill whole lines: a power of two, or C that computes it."""
     least = line // gcd(line, _divisor(step))
     return least if least == 1 or step.as_int() is not None else f"line_block({c_index(step)}, {line})"
 
@@ -274,7 +274,7 @@ def _opaque(kernel: Kernel, rest: Expr) -> list[_Digit] | None:
 
 
 def _moved(kernel: Kernel, term: Expr, moving: Sequence[Var]) -> tuple[Expr | None, Expr | None]:
-    """Return the coefficient of a term, and the most that the term adds."""
+    """Return (coefficient, largest added number) of a term that changes; None for what is unknown."""
     (var,), step = moving[:1], term.coefficient(moving[0])
     if len(moving) == 1 and var.kind is VarKind.VALUE and step is not None:
         value = kernel.values[int(var.name[1:])]

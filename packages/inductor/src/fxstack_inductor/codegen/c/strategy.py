@@ -79,7 +79,7 @@ def _across(kernel: Kernel) -> bool:
 
 
 def function_text(kernel: Kernel, name: str, grain: int) -> str:
-    """Return the C definition of ``kernel``, called ``name``."""
+    """Return the C definition of ``kernel`` as function ``name``; ``c_source`` calls this for each kernel."""
     text = _function_text(kernel, name, grain)
     begin = "FUNCTION_BEGIN STRAIGHT" if _straight(kernel) else "FUNCTION_BEGIN"
     return f"{begin}\n{text}\nFUNCTION_END"
@@ -114,7 +114,7 @@ def _all(condition: str, out: Writer) -> str:
 
 
 def _written(chosen: str, kernel: Kernel, grain: int | None) -> Writer:
-    """Return the lines of ``kernel`` as the strategy ``chosen`` writes them."""
+    """Return the code of ``kernel``, written by the method that strategy ``chosen`` names."""
     writer = WRITERS.get(chosen, FunctionWriter)(kernel, grain)
     getattr(writer, chosen)()
     nothing = _where_nothing_is_done(kernel)

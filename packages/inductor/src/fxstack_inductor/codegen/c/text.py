@@ -58,7 +58,7 @@ class Names:
         return f"{target} = {c_ops.store(value, dtype)};"
 
     def copied(self, store: Store) -> bool:
-        """Whether half-precision numbers are copied as bits: conversion is slower and changes NaN bits."""
+        """Whether a store copies half-precision numbers as bits: conversion is slower and changes NaN bits."""
         value = self.kernel.values[store.value]
         if not isinstance(value, Load) or value.buffer in self.kernel.written:
             return False
@@ -128,7 +128,7 @@ class Names:
         return self.element(load.buffer, load.index)
 
     def _may_join(self, index: Expr) -> bool:
-        """Whether the C compiler could join several loads like this one into a vector: they are strided."""
+        """Whether the C compiler could join several loads like this one, which are strided, into a vector."""
         for loops in filter(None, (self.kernel.outer, self.kernel.inner)):
             step, extent = index.coefficient(loops[-1].var), loops[-1].extent.as_int()
             stride = None if step is None else step.as_int()

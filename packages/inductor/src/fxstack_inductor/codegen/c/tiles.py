@@ -106,7 +106,7 @@ class TileWriter(LoopWriter):
                     self._stores(stores)
 
     def _turned(self, row: Loop, column: Loop) -> dict[int, Load]:
-        """Return the loads across the last loop that are copied into ``turned`` arrays, by position."""
+        """Return the loads across the last loop, by position, that tiles copy into ``turned`` arrays."""
         turned: dict[int, Load] = {}
         for k, value in enumerate(self.kernel.values):
             if not isinstance(value, Load) or value.mask is not None or operands(value):

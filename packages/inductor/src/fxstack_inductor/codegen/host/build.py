@@ -29,7 +29,7 @@ BERNOULLI = records.Variable("bernoulli")
 
 
 def host_steps(plan: Plan, *, device: bool = False, draws: bool = True) -> records.HostSteps:
-    """Return the steps of ``plan``.
+    """Return the records of the host program for ``plan``; the pass ``plan_host`` of a target calls this.
 
     ``device``: the program is for a GPU and has no arena. ``draws``: ``runtime.dropout`` is linked.
     """
@@ -98,7 +98,7 @@ class Builder:
 
     @cached_property
     def _viewed(self) -> set[Node]:
-        """The tensors of which a call or the caller gets a view."""
+        """The tensors of which a call or the program's caller gets a view."""
         return {base_of(v) for v in (*self._call_reads, *self._outputs) if isinstance(v, View)}
 
     @cached_property

@@ -78,7 +78,7 @@ class NativePrinter(CText):
         self.numbers = Numbers(self)
 
     def program(self, before: str) -> HostProgram:
-        """Return the program; ``before`` is the C text in front of the function."""
+        """Write all records and return the program; ``before``: C text in front of the function."""
         self.head()
         self._arguments()
         for record in self.steps.records:
@@ -324,7 +324,7 @@ class NativePrinter(CText):
             self.line(f"fx_drop(&{unused});")
 
     def _undefined(self) -> str:
-        """Return the handle of an undefined tensor."""
+        """Return the handle of an undefined tensor, which stands for None in calls of the shim; made once."""
         if not self.undefined:
             self.undefined = self.new("t")
             self.check(f"fx.aoti_torch_new_uninitialized_tensor(&{self.undefined})")
@@ -351,7 +351,7 @@ class NativePrinter(CText):
             self.keep_alive(name, place)
 
     def _check(self, record: records.Check) -> None:
-        """Copy a result that differs from the plan, or end the program."""
+        """Write the check of a result: Python copies it if only strides differ from the plan, else raises."""
         layout = record.layout
         if record.name in self.numbers.variables:
             return

@@ -22,7 +22,10 @@ from fxstack_inductor.schedule.steps import Step
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An argument of a shim function: ``text`` in C, ``again`` in Python; both have ``{}`` per tensor."""
+    """An argument of a shim function: ``text`` in C; ``again`` in Python, for the repeated call.
+
+    Both texts have one ``{}`` per tensor.
+    """
 
     text: str
     again: str
@@ -154,7 +157,7 @@ def _arguments(call: records.Call, step: ExternCall) -> list[Argument] | None:
 
 
 def _fixed(value: object) -> Any:
-    """Return ``value`` with constant expressions replaced by integers."""
+    """Return ``value`` with integers in place of expressions that are constant."""
     if isinstance(value, Expr):
         number = value.as_int()
         return value if number is None else number

@@ -31,7 +31,7 @@ RECORDS = "launch_records"
 
 
 def native_device_refusal() -> str | None:
-    """Return why host programs on CUDA are Python in this process, or None."""
+    """Return why host programs on CUDA are Python in this process; None if they are C."""
     table = native_table()
     if isinstance(table, Refused):
         return table.reason

@@ -76,7 +76,7 @@ class Numbers:
         return True
 
     def integer(self, value: Expr) -> str:
-        """Return the name of the number ``value``, an expression of symbols."""
+        """Define a C number for ``value``, an expression of symbols, and return its name in ``variables``."""
         name, symbols = str(value), symbols_of((value,))
         if name not in self.variables:
             text = _integer(value) or "fx_integer(0, 0)"
@@ -84,7 +84,10 @@ class Numbers:
         return name
 
     def boxed(self, name: str) -> str:
-        """Return the Python object of a number, which is made now if there is none; this needs the lock."""
+        """Return the place of a number's Python object; C code that makes a missing object is written before.
+
+        At that line the program must hold the interpreter's lock.
+        """
         variable, place = self.variables[name], self.places[name]
         self.text.check(f"!fx_held(&{variable}, &{place})")
         return place
@@ -120,7 +123,7 @@ class Numbers:
         self.variables[name], self.places[name] = variable, place
 
     def _variable(self, name: str, objects: Mapping[str, str]) -> str | None:
-        """Return a variable of the program as C number; None if it is neither a number nor an object."""
+        """Return the C number of the program's variable ``name``; None if it is neither a number nor an object."""
         if name not in self.variables and name in objects:
             variable = self.variables[name] = self.text.variable("n", name)
             self.places[name] = objects[name]

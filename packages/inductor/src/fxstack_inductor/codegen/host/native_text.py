@@ -63,7 +63,7 @@ def empty_tensor(layout: Layout) -> str:
 
 
 def returning(parameters: Sequence[str], value: str) -> str:
-    """Return the text of a Python function that returns a tuple of ``value``."""
+    """Return the text of a Python function that returns the 1-tuple of the expression ``value``."""
     return callback(parameters, [f"    return ({value},)"])
 
 
@@ -103,7 +103,7 @@ class CText(CodeWriter):
         )
 
     def callback_source(self) -> str:
-        """Return the Python functions that the C function calls."""
+        """Return the text of all Python functions that the C function calls."""
         return "\n".join(f"def {name}{text}" for text, name in self.callbacks.items())
 
     def write_profiled(self, name: str, statement: str) -> None:
@@ -127,12 +127,12 @@ class CText(CodeWriter):
     # --- places -----------------------------------------------------------------------------------------
 
     def new(self, kind: str) -> str:
-        """Return a new place, of kind ``o`` or ``t``."""
+        """Return a new place: ``o[k]`` for a Python object, or ``t[k]`` for a tensor handle."""
         self.counts[kind] += 1
         return f"{kind}[{self.counts[kind] - 1}]"
 
     def variable(self, kind: str, name: str) -> str:
-        """Return a new C variable for the value ``name`` of the program."""
+        """Return the name of a new C variable for the value ``name`` of the program; ``kind`` is its first letter."""
         self.counts[kind] += 1
         return f"{kind}{self.counts[kind] - 1}_{ascii_name(name)}"
 
@@ -179,7 +179,7 @@ class CText(CodeWriter):
         return self.callbacks.setdefault(text, f"back_{len(self.callbacks)}")
 
     def call(self, name: str, values: Sequence[str], place: str = "", wanted: int = 0) -> None:
-        """Call ``name`` of the state, and store its ``wanted`` results from ``place`` on."""
+        """Write the call of the object ``name`` of the state; ``wanted`` results are stored from ``place`` on."""
         arguments = f"(fx_object*[]){{{', '.join(values) or '0'}}}, {len(values)}"
         self.check(f"fx_call({self.bound(name)}, {arguments}, {f'&{place}' if wanted else '0'}, {wanted})")
 

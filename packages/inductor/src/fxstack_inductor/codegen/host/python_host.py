@@ -246,7 +246,7 @@ class PythonPrinter(CodeWriter):
                 return self.constant(value)
 
     def constant(self, value: object) -> str:
-        """Return the name of an object that the program's namespace holds."""
+        """Return the name of an object in the program's namespace; a new object is added to it."""
         if id(value) not in self.known:
             label = getattr(value, "_opname", None) or getattr(value, "__name__", None) or ""
             name = f"c{len(self.known)}_{identifier(label)}"

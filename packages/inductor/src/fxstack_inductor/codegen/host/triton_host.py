@@ -51,7 +51,7 @@ class TritonPrinter(PythonPrinter):
         return replace(super().program(boxed=boxed), launched=self.launched)
 
     def function(self, record: records.Launch, arguments: int) -> DeviceFunction:
-        """Return the function of a launch with this number of arguments."""
+        """Return the function that a launch calls, and record it with its number of ``arguments``."""
         function = DeviceFunction(self.kernels[record.kernel.name], record.device.index or 0)
         self.launched[function.name] = function
         self.arguments[function.name] = arguments

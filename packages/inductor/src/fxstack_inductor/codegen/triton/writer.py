@@ -78,7 +78,7 @@ class KernelWriter(CodeWriter):
     # axes
 
     def _integer(self) -> str:
-        """Return the type of index arithmetic: 64 bits only where needed."""
+        """Return the type of index arithmetic: "tl.int32", or "tl.int64" where needed."""
         return "tl.int32" if self.narrow else "tl.int64"
 
     def _outer_axis(self, program: str = "tl.program_id(0)") -> None:
@@ -295,7 +295,7 @@ class KernelWriter(CodeWriter):
         return f"tl.associative_scan({tile}.to({kind}), 1, {SCANS[scan.op]}).to({kind})"
 
     def _scan_pairs(self, scan: Scan) -> str:
-        """Return values and positions of the extremes so far."""
+        """Return text of a pair of tiles: the extremes so far, and their positions."""
         value, position = (f"tl.broadcast_to(v{k}, [XBLOCK, RBLOCK])" for k in scan.args)
         pair = f"({value}, {position}.to(tl.int64))"
         return f"tl.associative_scan({pair}, 1, _last_{scan.op})"
@@ -329,7 +329,7 @@ class KernelWriter(CodeWriter):
     # reductions
 
     def _identity(self, op: str, dtype: torch.dtype) -> str:
-        """Return the neutral element of a reduction."""
+        """Return, as Triton text, the neutral element of reduction ``op``."""
         low, high = ("-inf", "inf") if dtype.is_floating_point else _limits(dtype)
         text = {
             "sum": "0",
@@ -439,7 +439,7 @@ class KernelWriter(CodeWriter):
         return f"{value}.to({triton_ops.TYPES[dtype]})"
 
     def _missing(self, store: Store) -> list[Var]:
-        """Return the axes along which all points of a pointwise kernel would store the same element."""
+        """Return the loop variables along which a pointwise kernel would store one element repeatedly."""
         if self.kind not in {"flat", "tiled"} or store.op:
             return []
         loops = (*self.kernel.outer, *self.kernel.inner)

@@ -36,7 +36,10 @@ class Symbols:
                 self.bind(size_expr(stride), SymbolBinding("", name, dim, stride=True))
 
     def bind(self, expr: Expr, binding: SymbolBinding) -> None:
-        """Bind the symbol ``expr`` to ``binding``; a sum of symbols waits until ``define`` can solve it."""
+        """Let ``binding`` give the value of ``expr``, a symbol.
+
+        A sum of symbols waits until ``define`` can solve it.
+        """
         var = expr.as_var()
         if var is None:
             self._sums.append((expr, binding))
@@ -49,7 +52,10 @@ class Symbols:
         self._program.bindings.append(replace(binding, symbol=name))
 
     def define(self, value: object) -> None:
-        """Bind the symbols of ``value`` that no size gives: solve sums; let the host compute definitions."""
+        """Bind the symbols of ``value`` that no size gives; called before each call is lowered.
+
+        Sums are solved for their unknown symbol, and the host computes definitions.
+        """
         self._solve()
         for number in symbolic(value):
             try:

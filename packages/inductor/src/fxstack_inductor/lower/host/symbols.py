@@ -84,7 +84,7 @@ def _defined(expr: sympy.Expr, ranges: Mapping[Any, Any]) -> Expr:
 
 
 def hints(values: Iterable[Any]) -> dict[str, int]:
-    """Return the sizes of the graph's symbols at trace time, read from fake values."""
+    """Return the traced sizes of the graph's symbols by name, read from fake values."""
     sizes: dict[str, int] = {}
     for value in values:
         numbers = [value]

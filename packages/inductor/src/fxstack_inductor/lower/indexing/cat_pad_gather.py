@@ -34,7 +34,7 @@ def compare_index(op: str, left: Expr | int, right: Expr | int) -> Body:
 
 
 def both(conditions: Sequence[Body]) -> Body:
-    """Return the conjunction of one or more conditions."""
+    """Return the conjunction of conditions; those that are always true are left out."""
     open_ = [c for c in conditions if c != Const(True, BOOL)]
     return fold("bitwise_and", open_) if open_ else Const(True, BOOL)
 

@@ -182,7 +182,7 @@ def slice_(
 
 
 def _part(ctx: Context, x: Node, at: int, begin: Expr, size: Expr, step: int = 1) -> Node:
-    """Return ``size`` slices of ``x`` in dimension ``at``: every ``step``-th from ``begin`` on."""
+    """Return a view of every ``step``-th slice of ``x`` in dimension ``at``, from ``begin`` on, ``size`` in all."""
     shape = [*x.shape[:at], size, *x.shape[at + 1 :]]
     return ctx.view(x, shape, lambda index: [begin + i * step if k == at else i for k, i in enumerate(index)])
 

@@ -52,7 +52,7 @@ def safe_softmax(ctx: Context, x: Node, dim: int, dtype: torch.dtype | None = No
 def _below_maximum(
     ctx: Context, x: Node, dim: int, make: Callable[[Body], Body]
 ) -> tuple[Node, tuple[int, ...]]:
-    """Return ``make`` of the elements minus their maximum over ``dim``, and the reduced dimensions."""
+    """Return (``make`` of the elements minus their maximum over ``dim``, the reduced dimensions)."""
     dtype = require_floating(x)
     if not x.shape or any(size == 0 for size in x.shape):
         raise NotLowered("softmax of nothing")

@@ -211,7 +211,10 @@ NORMS: dict[float, tuple[str, Callable[[Body], Body]]] = {
 def moments(
     ctx: Context, x: Node, dims: tuple[int, ...], register: torch.dtype | None = None
 ) -> tuple[Node, Node]:
-    """Return mean and sum of squared deviations (two passes, keepdim), by default in the register dtype."""
+    """Return (mean, sum of squared deviations) over ``dims``, which stay with size 1; two passes over ``x``.
+
+    They are computed in ``register``, by default the register dtype of ``x``.
+    """
     dtype = register or value_dtype(x.dtype)
     count = _count(x, dims)
     total = reduce(ctx, x, dims, "sum", dtype, lambda a: cast(a, dtype), keepdim=True)

@@ -80,7 +80,7 @@ class Window:
         return begin + extremum("max", missing, ZERO) * self.dilation
 
     def containing_window(self, at: Expr, back: int) -> tuple[Expr, list[Body]]:
-        """Return the ``back``-th last window that may contain element ``at``, and the conditions under which it does."""
+        """Return (window, conditions): the ``back``-th last window that may contain element ``at``, and when it does."""
         window = floordiv(at + self.pad, self.step) - back
         valid = [compare_index("ge", window, 0), compare_index("lt", window, self.count)]
         if self.length % self.step or back == self.overlap:
@@ -152,7 +152,10 @@ def _divisor(
     padding: bool,
     override: int | None,
 ) -> Body:
-    """Return the divisor of a window's sum."""
+    """Return the divisor of a window's sum: ``override``, or the number of elements in window ``index``.
+
+    ``padding``: missing elements count too.
+    """
     if override is not None:
         return number(float(override), dtype)
     rows, columns = windows

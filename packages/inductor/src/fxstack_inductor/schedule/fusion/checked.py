@@ -40,7 +40,10 @@ def has_checks(node: Computed) -> bool:
 def read_in_part(
     live: Sequence[Computed], readers: Mapping[Node, Sequence[Computed]], required: Collection[Node]
 ) -> set[Computed]:
-    """Return the nodes with checks that would be computed only in part if they were inlined."""
+    """Return the nodes with checks that would be computed only in part if they were inlined.
+
+    ``choose_inlined`` inlines none of them. ``required`` are nodes that must be in memory.
+    """
     whole: set[Computed] = set()
     nodes: set[Computed] = set()
     for node in reversed(live):

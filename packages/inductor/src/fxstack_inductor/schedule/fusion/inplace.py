@@ -31,7 +31,7 @@ from fxstack_inductor.schedule.steps import KernelStep, Step
 
 
 def share_memory(steps: Sequence[Step]) -> list[Step]:
-    """Write each scatter's ``init`` into the scatter's memory, which the scatter's kernel then changes."""
+    """Write the start value of each scatter into the scatter's memory, which its kernel then changes."""
     kernels = [step for step in steps if isinstance(step, KernelStep)]
     scatters = {n.init: n for step in kernels for n in step.stored if isinstance(n, Scatter)}
     return [_on_scatter(step, scatters) for step in steps]

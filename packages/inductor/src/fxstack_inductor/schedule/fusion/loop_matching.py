@@ -96,7 +96,7 @@ class Unifier:
             left, right = self.apply(left), self.apply(right)
 
     def _match_digits(self, a: Sequence[Var], b: Sequence[Var]) -> Refusal | bool:
-        """Return True if matched, False if a variable was split and matching must restart."""
+        """Return True if all variables are identified, False if one was split and matching must restart."""
         for x, y in zip(a, b, strict=False):
             if x == y:
                 continue
