@@ -150,7 +150,7 @@ class Cache:
         _USED.setdefault(self.root, {})[key] = None
 
     def files(self, key: str) -> dict[str, bytes]:
-        """Return the files of an entry by name."""
+        """Return the contents of an entry's files, by file name."""
         files = {}
         with self._around(key) as inside, opened(key, inside, folder=True) as entry:
             for name in FILES:

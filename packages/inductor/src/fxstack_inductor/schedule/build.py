@@ -170,7 +170,7 @@ class Builder:
         return self.emit(ScanValue(node.op, args, dtype, node.state))
 
     def body(self, body: Body, environment: dict[Var, Expr | int], mask: int | None) -> int:
-        """Return the position of the value of ``body``; ``environment``: what its variables are in the group's loops."""
+        """Return the position of the value of ``body``; ``environment``: its variables in the group's loops."""
         key = (id(body), id(environment), mask)
         if key not in self.bodies:
             self.bodies[key] = (body, environment, self._body(body, environment, mask))

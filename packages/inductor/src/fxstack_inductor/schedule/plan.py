@@ -69,7 +69,7 @@ class Scheduling:
 
 
 def plan(program: Program, options: InductorOptions) -> Plan:
-    """Fuse the program's tensors, order the units, and build the kernels."""
+    """Return the schedule of ``program``: run the passes of ``SCHEDULE``. Both targets call this."""
     state = Scheduling(program, options, copies=tuple(program.mutations))
     return _plan_of(run_passes("schedule", SCHEDULE, state, text))
 
@@ -415,9 +415,10 @@ def _ordered(fusion: Fusion, units: Sequence[Unit]) -> list[Unit]:
 
 
 def _rank(fusion: Fusion, unit: Unit) -> tuple[int, int]:
-    """Return the rank. Host calls run early: a failing assertion must find inputs unwritten.
+    """Return (section, position), by which ``_ordered`` prefers units; host calls have section -1.
 
-    All other units stay in the profiler range that they are in.
+    They run early, because a failing assertion must find inputs unwritten. All other units stay in the
+    profiler range that they are in.
     """
     if isinstance(unit, HostCall) and not is_range_call(unit):
         return (-1, fusion.position[id(unit)])

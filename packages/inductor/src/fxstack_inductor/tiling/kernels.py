@@ -98,7 +98,7 @@ class TritonKernel:
 
 @dataclass(frozen=True, slots=True)
 class TritonSource:
-    """One module with all kernels of a graph. ``functions`` maps kernel names to functions."""
+    """The Triton module ``text`` with all kernels of a graph; ``functions`` has a function per kernel, by name."""
 
     text: str
     functions: dict[str, TritonKernel]

@@ -95,7 +95,7 @@ def tile(kernel: Kernel) -> Tiling:
 
 
 def _columns(kernel: Kernel, elements: int) -> Config:
-    """Return tiles over contiguous points, as many as there are up to a limit."""
+    """Return tile sizes for tiles that span contiguous points, as many points as there are up to a limit."""
     run = kernel.outer[-1].extent.as_int()
     xblock = elements // 32 if run is None else min(elements // 32, power_of_two(run))
     return Config(xblock, elements // xblock, 4)
@@ -116,7 +116,7 @@ def _most_across(kernel: Kernel, elements: int) -> int:
 
 
 def _spread(xblock: int, kernel: Kernel) -> int:
-    """Reduce the points per program if programs are too few for a GPU, while memory is read in runs."""
+    """Return ``xblock``, or fewer points per program if programs are too few for a GPU; memory stays read in runs."""
     points = extent(kernel.outer).as_int()
     least = RUN if _along_outer(kernel) else 1
     while points is not None and xblock > least and points < PROGRAMS * xblock:
@@ -130,7 +130,7 @@ def _crowding(kernel: Kernel) -> int:
 
 
 def _warps(tile_size: int, elements: int) -> int:
-    """Return 4 warps; up to 16 if a thread would hold too many elements, fewer if threads would have none."""
+    """Return the number of warps: 4; up to 16 if a thread would hold too many elements, fewer for small tiles."""
     if tile_size <= elements:
         return max(1, min(4, tile_size // LEAST_PER_WARP))
     return min(4 * WARPED, 4 * power_of_two(tile_size // elements))

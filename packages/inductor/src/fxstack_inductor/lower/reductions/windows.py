@@ -80,7 +80,7 @@ class Window:
         return begin + extremum("max", missing, ZERO) * self.dilation
 
     def containing_window(self, at: Expr, back: int) -> tuple[Expr, list[Body]]:
-        """Return (window, conditions): the ``back``-th last window that may contain element ``at``, and when it does."""
+        """Return (window, conditions): the ``back``-th last window that may contain ``at``, and when it does."""
         window = floordiv(at + self.pad, self.step) - back
         valid = [compare_index("ge", window, 0), compare_index("lt", window, self.count)]
         if self.length % self.step or back == self.overlap:

@@ -83,7 +83,7 @@ def _copied_tensor(step: Step, node: Node, candidates: Container[Node]) -> Compu
 
 
 def _allows_change(position: int, step: Step, copied: int) -> bool:
-    """Whether ``step``, a reader of a tensor at ``position``, allows that the tensor changes from step ``copied`` on."""
+    """Whether ``step``, a reader of a tensor at ``position``, lets the tensor change from step ``copied`` on."""
     return position == copied or (isinstance(step, KernelStep) and position < copied)
 
 

@@ -97,7 +97,7 @@ class Image:
 
 
 def image_of(lowered: Lowered, *, boxed: bool) -> Image:
-    """Return the image of a lowered graph."""
+    """Return the image of a lowered graph: what ``link`` needs, without the graph."""
     checked = any(isinstance(s, KernelStep) and s.kernel.checked for s in lowered.plan.steps)
     name, program = f"<fxstack {lowered.graph._get_name()}>", replace(lowered.program, c="")
     return Image(name, lowered.text, program, checked, boxed)

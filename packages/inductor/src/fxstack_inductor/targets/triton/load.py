@@ -115,7 +115,7 @@ def load_native(
 
 
 def _records(program: HostProgram, cubins: dict[str, Cubin], launchers: Launchers) -> bytes:
-    """Return the addresses of the functions' records, which live as long as ``launchers``."""
+    """Return the bytes ``RECORDS`` of a native program: addresses of records, which live as long as ``launchers``."""
     addresses = [
         launchers.record(cubins[function.kernel.name], program.arguments[name], function.device)
         for name, function in program.launched.items()
@@ -124,7 +124,7 @@ def _records(program: HostProgram, cubins: dict[str, Cubin], launchers: Launcher
 
 
 def _interpreted_kernels(lowered: LoweredTriton, options: InductorOptions) -> dict[str, Any]:
-    """Return the launch names of the host program for Triton's interpreter."""
+    """Return the functions by which the host program launches kernels in Triton's interpreter, by name."""
     runtime = triton_runtime()
     folder = Path(options.cache_dir) / "triton"
     module = runtime.load_module(lowered.triton, folder if writable(folder) else Path(tempfile.mkdtemp()))

@@ -202,7 +202,7 @@ TRITON: Final = (
 def _plan(
     graph_module: GraphModule, options: InductorOptions, target: KernelTarget, gpu: Gpu
 ) -> tuple[Plan, dict[str, KernelConfig]]:
-    """Return the schedule and measured tile sizes; only candidates that pay become kernels."""
+    """Return the schedule, and measured tile sizes by the kernel's name; only candidates that pay become kernels."""
 
     def schedule_with(chosen: Candidates) -> Plan:
         rules = {**always, **{name: candidate.rule for name, candidate in chosen.items()}}

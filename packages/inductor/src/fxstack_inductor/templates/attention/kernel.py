@@ -48,7 +48,7 @@ class _All:
 
 
 class _Builder(Builder):
-    """A builder that replaces the inputs of score functions by their given values."""
+    """A builder that replaces the inputs of score functions by their given values (``given``)."""
 
     def __init__(self) -> None:
         inlined: Collection[Node] = _All()  # type: ignore[assignment]
@@ -183,7 +183,7 @@ class _Maker:
         return self.at["b"] if self.key.shape[0] == self.batch else ZERO
 
     def _functions(self) -> tuple[int, int | None, int | None, list[Store]]:
-        """Return the positions of score, mask and gradient, and the stores that add to buffers."""
+        """Return the positions of score, mask and gradient (None where missing), and stores that add to buffers."""
         call, builder, at = self.call, self.builder, self.at
         assert call.score is not None
         where = [at["b"], at["h"], at["m"], at["n"]]
@@ -244,7 +244,7 @@ class _Maker:
         return Tables((positions[0], positions[1]), whole, rows, columns)
 
     def _table(self, table: Node) -> int:
-        """Return the load of a table element; a mask may be shared by batches or by heads."""
+        """Return the position of the load of a table's entry; a mask may be shared by batches or by heads."""
         at = self.at
         batches, heads = table.shape[:2]
         b = at["b"] if batches == self.batch else mod(at["b"], batches)

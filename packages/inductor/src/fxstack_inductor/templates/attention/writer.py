@@ -100,7 +100,7 @@ class AttentionWriter(KernelWriter):
     # --- where a program is ----------------------------------------------------------------------
 
     def _program(self, size: str, block: str, *before: str) -> None:
-        """Divide the programs by the tiles of ``block`` rows in ``size``."""
+        """Write the number ``tile`` of a program among the tiles of ``block`` rows in ``size``, and ``pid`` for the rest."""
         self.line(f"M = {triton_index(self.attention.queries)}")
         self.line(f"N = {triton_index(self.attention.keys)}")
         self.line("pid = tl.program_id(0)")
@@ -113,7 +113,7 @@ class AttentionWriter(KernelWriter):
             self.line(text)
 
     def _places(self) -> None:
-        """Compute the rows of a program that iterates over keys."""
+        """Write which rows a program has, for programs that iterate over keys."""
         attention, integer = self.attention, self._integer()
         sharing = attention.group if attention.packed else 1
         self._program("rows", "BM", f"rows = M * {sharing}")
@@ -133,7 +133,7 @@ class AttentionWriter(KernelWriter):
         self.line("m = row")
 
     def _fetch(self, name: str, role: str, letter: str) -> None:
-        """Load a tile of rows ``letter`` of the tensor with ``role``."""
+        """Write the load of a tile ``name``: rows ``letter`` of the tensor with ``role``."""
         wide = {"query": "d", "key": "d", "value": "e", "grad": "e"}.get(role)
         load = self.roles[role]
         index, mask = self._tile(load.index, letter, wide)
@@ -179,7 +179,7 @@ class AttentionWriter(KernelWriter):
     # --- single scores ---------------------------------------------------------------------------
 
     def _scores(self, *, masked: bool, rows: bool) -> None:
-        """Compute ``s`` (products), ``score`` (functions applied, masked); ``rows``: rows may be invalid."""
+        """Write ``s`` (products) and ``score`` (functions applied, masked); ``rows``: rows may be invalid."""
         attention = self.attention
         self.line(f"s = tl.dot(q, tl.trans(k){self.precision}) * {attention.scale!r}")
         self.line(f"inside = valid{ROW} & (n < N){COLUMN}")
@@ -295,7 +295,7 @@ class AttentionWriter(KernelWriter):
     # --- the backward ----------------------------------------------------------------------------
 
     def _fetch_rows(self) -> None:
-        """Load the values that the backward needs of each query."""
+        """Write the loads of what the backward needs of each query."""
         self._fetch("q", "query", "m")
         self._fetch("do", "grad", "m")
         self._fetch("logs", "sums", "m")
@@ -303,7 +303,7 @@ class AttentionWriter(KernelWriter):
         self.line(f"logs = tl.where(logs == {NOTHING}, 0.0, logs)")
 
     def _gradient(self, *, masked: bool) -> None:
-        """Compute ``p`` (the weights) and ``ds`` (the gradient of the products)."""
+        """Write ``p`` (the weights) and ``ds`` (the gradient of the products) of one tile."""
         attention = self.attention
         assert attention.gradient is not None
         self._scores(masked=masked, rows=True)

@@ -85,7 +85,7 @@ def _written(tiling: ProductTiling, name: str) -> TritonKernel:
 
 
 def candidates(graph_module: GraphModule) -> Mapping[str, ProductCandidate]:
-    """Return the products that can be kernels of this package."""
+    """Return the products of a graph that can be kernels of this package, by the node's name."""
     return {
         node.name: ProductCandidate(RULES[node.target], node.meta["val"].dtype)
         for node in graph_module.graph.nodes
@@ -114,7 +114,7 @@ def _can_be_one(node: FxNode) -> bool:
 
 
 def _held(node: FxNode) -> torch.dtype:
-    """Return the dtype of the tensor that ``node`` converts."""
+    """Return the dtype of the numbers in ``node``: of the tensor that it converts to float32, if it does."""
     while node.target in PASSING:
         node = node.args[0]
     if node.target in CONVERSIONS and node.meta["val"].dtype is torch.float32:

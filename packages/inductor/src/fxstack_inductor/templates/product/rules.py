@@ -90,7 +90,7 @@ def _product(ctx: Context, a: Node, b: Node) -> Node:
 
 
 def precision(node: Node) -> torch.dtype:
-    """Return the narrowest float dtype known to hold all elements: the dtype that ``node`` converts from.
+    """Return the narrowest float dtype known to hold all elements exactly.
 
     The product of two half-precision numbers is exact in float32. So matrix instructions for half precision
     also compute the float32 product of converted half-precision operands.

@@ -142,7 +142,7 @@ def factors(kernel: Kernel) -> tuple[int, int]:
 
 
 def variables_of(kernel: Kernel, position: int) -> frozenset[Var]:
-    """Return all loop variables that a factor depends on."""
+    """Return all loop variables on which the factor at ``position`` depends."""
     variables: set[Var] = set()
     stack, seen = [position], set()
     while stack:

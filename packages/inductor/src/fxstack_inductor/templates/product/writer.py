@@ -115,14 +115,14 @@ class ProductWriter(KernelWriter):
     # --- axes ------------------------------------------------------------------------------------
 
     def _axis(self, axis: str, lanes: str, loops: tuple[Loop, ...]) -> None:
-        """Write the coordinates of ``loops`` along one side of a tile."""
+        """Write the coordinates of ``loops`` along one side of a tile, and record their masks in ``masks``."""
         self.line(f"{axis}_ = {axis}{lanes}")
         self._coordinates(f"{axis}_", loops)
         inside = self._inside(axis, loops)
         self.masks.update({loop.var: inside and f"({inside}){lanes}" for loop in loops})
 
     def _inside(self, axis: str, loops: tuple[Loop, ...]) -> str:
-        """Return the mask of an axis; empty if tiles divide the axis."""
+        """Return the mask text of an axis ("i", "j" or "k"); empty if tiles divide the axis."""
         block = {"i": "BM", "j": "BN", "k": "BK"}[axis]
         size = extent(loops).as_int()
         if size is not None and size % self.tiles.config.constants[block] == 0:
@@ -160,7 +160,7 @@ class ProductWriter(KernelWriter):
         self.line(f"j = {' + '.join(['column', *starts])} + tl.arange(0, {self._width()})")
 
     def _width(self) -> str:
-        """Return the number of columns that are finished at a time."""
+        """Return, as Triton text, the number of columns that are finished at a time."""
         return "BN" + " // 2" * self.tiles.config.halvings
 
     def _elements(self) -> None:
