@@ -87,7 +87,7 @@ def run_by_aten(
 
 
 def tell_defects(graph_module: GraphModule, compiled: object, tell: Callable[[Failure], None]) -> None:
-    """Warn of each operator in a compiled graph that ATen runs because its lowering rule failed, and call ``tell`` for it.
+    """Warn of each operator in a compiled graph that ATen runs because its rule failed; call ``tell`` for each.
 
     ``compile_graph`` calls this function after a successful compilation.
     """

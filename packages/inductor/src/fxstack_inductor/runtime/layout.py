@@ -14,7 +14,7 @@ from fxstack_interchange.user_warnings import warn_user
 def restride(
     tensor: torch.Tensor, shape: tuple[int, ...], stride: tuple[int, ...], mutated: bool
 ) -> torch.Tensor:
-    """Return an input or an operator's result with the expected strides: itself if only irrelevant strides differ, else a copy.
+    """Return an input or a result with the expected strides: itself if only irrelevant strides differ, else a copy.
 
     Raises:
         ValueError: another shape, or other strides of a mutated tensor (a copy would hide the writes).

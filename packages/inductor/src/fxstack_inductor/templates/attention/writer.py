@@ -100,7 +100,7 @@ class AttentionWriter(KernelWriter):
     # --- where a program is ----------------------------------------------------------------------
 
     def _program(self, size: str, block: str, *before: str) -> None:
-        """Write the number ``tile`` of a program among the tiles of ``block`` rows in ``size``, and ``pid`` for the rest."""
+        """Write a program's ``tile`` among the tiles of ``block`` rows in ``size``; ``pid`` numbers the rest."""
         self.line(f"M = {triton_index(self.attention.queries)}")
         self.line(f"N = {triton_index(self.attention.keys)}")
         self.line("pid = tl.program_id(0)")
