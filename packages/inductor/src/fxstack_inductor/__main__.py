@@ -99,7 +99,10 @@ SENTENCES = "; ".join(f"{name}: {(command.__doc__ or '').lower()}" for name, com
 
 
 def manage(command: str, folder: Path | None = None, *, as_json: bool = False) -> int:
-    """Run one command; the exit status is 2 if the cache directory does not exist. None is the usual directory."""
+    """Run one command of ``COMMANDS`` and return the exit status: 2 if the cache directory does not exist, else 0.
+
+    ``folder``: None for the cache directory of the options.
+    """
     options = options_from_environment()
     root = Path(options.cache_dir) if folder is None else folder
     if not root.is_dir():
@@ -115,6 +118,7 @@ def manage(command: str, folder: Path | None = None, *, as_json: bool = False) -
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line (``arguments``; None: of this process) and return the exit status."""
     parser = argparse.ArgumentParser("python -m fxstack_inductor", description=__doc__)
     parser.add_argument("what", choices=["cache"])
     parser.add_argument("command", nargs="?", default="summary", choices=COMMANDS, help=SENTENCES)

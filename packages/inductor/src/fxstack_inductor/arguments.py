@@ -25,11 +25,17 @@ Values = dict[Number, int]
 
 @dataclass(eq=False)
 class Checked:
-    """A compiled graph behind a check of its arguments; all other attributes are the attributes of ``call``."""
+    """A compiled graph behind a check of its arguments; ``compile_graph`` returns it.
+
+    Reads of other attributes go to ``call``.
+    """
 
     call: Compiled
+    """The compiled graph."""
     check: Arguments
+    """Checks the inputs of a call."""
     takes_list: bool
+    """Whether ``call`` is boxed: its only argument is the list of inputs."""
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
         self.check(args[0] if self.takes_list else args)
@@ -42,7 +48,7 @@ class Checked:
 
 
 def add_check(graph_module: GraphModule, call: Compiled) -> Compiled:
-    """Return ``call``, the compiled ``graph_module``, with a check that raises ``ArgumentError``."""
+    """Return ``call``, the compiled ``graph_module``, behind a check that raises ``ArgumentError``."""
     takes_list = bool(getattr(call, "boxed", False))
     return Checked(call, Arguments(graph_module), takes_list)
 
@@ -72,7 +78,7 @@ class Arguments:
             self._check_relations(args, exact)
 
     def _check_relations(self, args: Sequence[Any], symbols: Values) -> None:
-        """Check sizes that depend on several symbols, and the guards of the trace."""
+        """Check sizes that depend on several symbols, and the guards of the trace; ``symbols``: values of this call."""
         for demand, arg in zip(self._demands, args, strict=True):
             if isinstance(demand, _TensorDemand):
                 demand.check_derived(arg, symbols)
@@ -95,15 +101,17 @@ class _TensorDemand:
     """The requirements on a tensor. Sizes and strides are numbers, symbols, or expressions of symbols."""
 
     name: str
+    """The placeholder's name, for messages."""
     dtype: torch.dtype
     device: torch.device
     sizes: tuple[Number, ...]
     strides: tuple[Number, ...]
+    """Empty for a tensor that is not strided."""
     bits: tuple[bool, bool]
     """Whether the traced tensor had a pending conjugation, and a pending negation."""
 
     def check(self, arg: object, symbols: Values) -> None:
-        """Check everything that needs no symbol, and record the values of symbols."""
+        """Check everything that needs no symbol, and add the values of new symbols to ``symbols``."""
         if not isinstance(arg, torch.Tensor):
             raise TypeError(f"input {self.name} of a compiled graph is no tensor, but {arg!r}")
         if arg.dtype is not self.dtype or arg.device != self.device:
@@ -129,6 +137,7 @@ class _TensorDemand:
                 raise self._error(_shown(arg), symbols)
 
     def _error(self, actual: str, symbols: Values | None = None) -> ArgumentError:
+        """Return the exception that names the requirement and ``actual``, the tensor as ``_shown`` describes it."""
         sizes = ", ".join(map(str, self.sizes))
         demand = f"{_short(self.dtype)}[{sizes}] on {self.device}"
         where = ", ".join(f"{symbol} = {value}" for symbol, value in (symbols or {}).items())
@@ -143,8 +152,10 @@ class _NumberDemand:
 
     name: str
     expr: Number
+    """The symbol."""
 
     def check(self, arg: object, symbols: Values) -> None:
+        """Raise if ``arg`` is no int, or if an earlier argument gave the symbol another value; record its value."""
         if not isinstance(arg, int):
             raise TypeError(f"input {self.name} of a compiled graph is a size, but {arg!r} is no int")
         if symbols.setdefault(self.expr, arg) != arg:
@@ -158,7 +169,7 @@ _FIX = "fix: trace the graph with such arguments and compile it for them; fxstac
 
 
 def _demand(name: str, value: object) -> _TensorDemand | _NumberDemand | None:
-    """Return the requirement of a placeholder, or None for a placeholder without requirements."""
+    """Return the requirement of placeholder ``name`` with fake value ``value``, or None without requirements."""
     if isinstance(value, torch.SymInt):
         number = _number(value)
         return _NumberDemand(name, number) if _is_symbol(number) else None
@@ -179,7 +190,7 @@ def _number(value: Any) -> Number:
 
 
 def _env_of(value: object) -> ShapeEnv | None:
-    """Return the environment of the symbols in a fake value, or None without symbols."""
+    """Return the environment of the symbols in a fake value: it has the guards. None if the value has no symbols."""
     numbers: tuple[Any, ...] = (value,)
     if isinstance(value, torch.Tensor):
         numbers = (*value.shape, *(value.stride() if value.layout is torch.strided else ()))
@@ -192,6 +203,7 @@ def _is_symbol(number: Number) -> bool:
 
 
 def _shown(arg: torch.Tensor) -> str:
+    """Return a tensor as error messages show it, for example ``float32[2, 3] on cpu``."""
     return f"{_short(arg.dtype)}[{', '.join(map(str, arg.shape))}] on {arg.device}"
 
 

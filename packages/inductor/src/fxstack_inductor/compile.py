@@ -74,7 +74,10 @@ def compile_graph(
 def _or_by_aten(
     graph_module: GraphModule, compiled: Callable[..., Compiled], on_failure: Callable[[Failure], None]
 ) -> Compiled:
-    """Return the compiled graph; after a defect, tell ``on_failure`` and return the graph run by ATen."""
+    """Return ``compiled()``. After a defect, call ``on_failure`` and return the graph run by ATen instead.
+
+    Only ``compile_graph`` calls this function, if its caller has given ``on_failure``.
+    """
     try:
         result = compiled(on_failure)
     except NO_DEFECTS:
@@ -93,6 +96,11 @@ def _compiled(
     boxed: bool,
     inference: bool,
 ) -> Compiled:
+    """Compile by the target of the graph.
+
+    ``compile_graph`` calls this function. Depending on the options, the result is frozen, or writes a
+    script that reproduces the graph.
+    """
     if chosen.freezing and inference and not boxed and target_of(graph_module).freezes:
         thawed = replace(chosen, freezing=False)
         compiler = partial(compile_graph, options=thawed, on_failure=on_failure, check_arguments=False)

@@ -30,14 +30,17 @@ NOT_IN_KEYS = ("cache_dir", "cache_limit", "use_cache", "repro_dir", "raise_fail
 
 
 class ProgramCache:
-    """JSON documents, among them compiled graphs, in the cache directory of ``options``, under its size limit."""
+    """JSON documents, among them compiled graphs, in the cache directory of ``options``, under its size limit.
+
+    ``fxstack.compile`` keeps its programs here, so that the next process needs no compilation.
+    """
 
     def __init__(self, options: InductorOptions) -> None:
         self.options = options
         self.cache = Cache(Path(options.cache_dir), options.cache_limit)
 
     def identity(self) -> str:
-        """Return everything that decides a compiled graph except the graph itself: options, Python, machine."""
+        """Return the part of a document's key that is not the graph: options, host, Python and machine as a text."""
         chosen = {k: v for k, v in asdict(self.options).items() if k not in NOT_IN_KEYS}
         host = native_refusal(self.options)
         return repr((chosen, host, sys.version_info[:3], platform.machine(), sys.byteorder))
@@ -66,7 +69,7 @@ class ProgramCache:
             not_kept(self.cache.root, str(error))
 
     def pack(self, compiled: Callable[..., Any]) -> Any:
-        """Return a result of ``compile_graph`` as JSON, or None if the result has no JSON form."""
+        """Return a result of ``compile_graph`` as JSON values for ``write``; None if the result has no such form."""
         image = getattr(compiled, "image", None)
         try:
             return None if image is None else image_to_json(image)
@@ -98,4 +101,5 @@ class ProgramCache:
 
 
 def _write(path: Path, text: str) -> None:
+    """Write the document to the path that ``Cache.build`` gives."""
     path.write_text(text)

@@ -41,7 +41,7 @@ class CompilerFailedError(InductorError):
 
 
 class CompilerKilledError(CompilerFailedError):
-    """A signal killed the C compiler. The generated code is not known to be wrong."""
+    """A signal killed the C compiler (too little memory, usually). The generated code is not known to be wrong."""
 
 
 def first_error(output: str) -> str:

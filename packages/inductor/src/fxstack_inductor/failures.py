@@ -45,6 +45,7 @@ class Failure:
     """
 
     error: str
+    """The error as one phrase, for example ``KeyError: 'x'``."""
     message: str
     node: str = ""
     file: str = ""
@@ -53,7 +54,10 @@ class Failure:
 
 @contextmanager
 def about(*nodes: str) -> Iterator[None]:
-    """Record in an exception the FX nodes that the code inside works on; the innermost record stays."""
+    """Record the names of FX ``nodes`` in an exception of the code inside, for the warning's file and line.
+
+    An exception that has a record already keeps it: the innermost record is the most exact one.
+    """
     try:
         yield
     except Exception as error:
@@ -63,14 +67,17 @@ def about(*nodes: str) -> Iterator[None]:
 
 
 def nodes_of(error: Exception) -> tuple[str, ...]:
-    """Return the names of the FX nodes recorded in an exception."""
+    """Return the names of the FX nodes that ``about`` recorded in an exception; empty if there is no record."""
     return getattr(error, "fx_nodes", ())
 
 
 def run_by_aten(
     graph_module: GraphModule, error: Exception, tell: Callable[[Failure], None]
 ) -> Callable[..., tuple[Any, ...]]:
-    """Warn at the user's line, and return ``graph_module`` as a callable of ATen's operators."""
+    """Warn at the user's line, call ``tell``, and return ``graph_module`` as a callable that runs ATen's operators.
+
+    The callers are ``compile_graph`` and ``ProgramCache.unpack``, after an exception that is a defect.
+    """
     LOG.info("compiling a graph failed; it runs in ATen", exc_info=error)
     file, line = _place(graph_module, nodes_of(error))
     _warn(Failure(_shown(error), _message(error), file=file, line=line), tell)
@@ -80,7 +87,10 @@ def run_by_aten(
 
 
 def tell_defects(graph_module: GraphModule, compiled: object, tell: Callable[[Failure], None]) -> None:
-    """Warn of the operators of a compiled graph that ATen runs because their rules failed."""
+    """Warn of each operator in a compiled graph that ATen runs because its rule failed; call ``tell`` for each.
+
+    ``compile_graph`` calls this function after a successful compilation.
+    """
     lowered = getattr(compiled, "lowered", None)
     program = getattr(getattr(lowered, "plan", None), "program", None)
     for fallback in getattr(program, "fallbacks", ()):
@@ -94,6 +104,7 @@ def tell_defects(graph_module: GraphModule, compiled: object, tell: Callable[[Fa
 
 
 def _warn(failure: Failure, tell: Callable[[Failure], None]) -> None:
+    """Warn at the failure's place, or at the user's current line if the place is unknown; then call ``tell``."""
     if failure.file:
         warnings.warn_explicit(failure.message, UserWarning, failure.file, failure.line)
     else:
@@ -102,6 +113,7 @@ def _warn(failure: Failure, tell: Callable[[Failure], None]) -> None:
 
 
 def _shown(error: Exception) -> str:
+    """Return the error as one short phrase, for example ``KeyError: 'x'``."""
     if isinstance(error, CompilerFailedError):
         return error.reason
     text = (str(error).splitlines() or [""])[0][:300]
@@ -125,7 +137,10 @@ def _message(error: Exception) -> str:
 
 
 def _place(graph_module: GraphModule, names: Iterable[str]) -> tuple[str, int]:
-    """Return file and line of the user's code for the first of ``names`` that has a line, else for the first such node."""
+    """Return file and line of the user's code for the first of the nodes ``names`` that has a line.
+
+    If none of these has a line, take the graph's first node that has one; ``("", 0)`` if there is none.
+    """
     nodes = {node.name: node for node in graph_module.graph.nodes}
     named = [nodes[name] for name in names if name in nodes]
     for node in (*named, *nodes.values()):

@@ -27,13 +27,16 @@ class MemoryTimeline:
     steps: tuple[tuple[str, int], ...]
     """Name of each step, with the bytes that torch allocates in this call and that are alive during the step."""
     released: Mapping[str, int]
-    """Number of steps after which a boxed program releases an input; inputs held to the end are missing."""
+    """For each input that a boxed program releases: the number of steps that run before the release.
+
+    Inputs that are held to the end are missing.
+    """
 
     __repr__ = short_repr
 
 
 def memory_timeline(plan: Plan, symbols: Mapping[str, int]) -> MemoryTimeline:
-    """Return the memory of one call, with the given values of symbolic sizes."""
+    """Return the memory of one call of ``plan``, given the values ``symbols`` of symbolic sizes."""
     inside = slots(plan)
     arena = place(tuple(inside.values()), symbols)[1] if inside else 0
     last = _last_uses(plan)
@@ -52,7 +55,7 @@ def memory_timeline(plan: Plan, symbols: Mapping[str, int]) -> MemoryTimeline:
 
 
 def _last_uses(plan: Plan) -> dict[Node, int]:
-    """Return the last step that uses each tensor, or a view of the tensor that ATen makes."""
+    """Return the position of the last step that uses each tensor, or uses a view of the tensor that ATen makes."""
     last = {node: k for k, step in enumerate(plan.steps) for node in used(step)}
     for step in reversed(plan.steps):
         if isinstance(step, ExternCall) and step.alias:
@@ -63,7 +66,10 @@ def _last_uses(plan: Plan) -> dict[Node, int]:
 
 
 def _released(plan: Plan, last: Mapping[Node, int], outlives: Iterable[Node]) -> dict[str, int]:
-    """Return the number of steps after which the host program releases each input."""
+    """Return, by input, how many steps run before the host program releases the input.
+
+    ``last`` is the result of ``_last_uses``; ``outlives`` are the tensors that are needed after the call.
+    """
     if any(isinstance(step, KernelStep) and step.kernel.checked for step in plan.steps):
         return {}  # the program may run again with the same inputs
     program = plan.program
@@ -73,14 +79,14 @@ def _released(plan: Plan, last: Mapping[Node, int], outlives: Iterable[Node]) ->
 
 
 def _allocated(step: Step) -> Iterable[Node]:
-    """Return the tensors that a step creates, in its own memory or in memory of the caller."""
+    """Return the tensors that a step creates, whether in memory of its own or in memory that its caller provides."""
     if isinstance(step, ExternCall) and not step.alias:
         return step.outputs
     return (node for node in written(step) if not isinstance(node, Input))
 
 
 def _name(step: Step) -> str:
-    """Return the FX node that a step computes; for a kernel, the node of the last stored tensor."""
+    """Return a step's name in the timeline: its FX node; for a kernel, the node of the last stored tensor."""
     if isinstance(step, KernelStep):
         return step.stored[-1].origin if step.stored else step.kernel.name
     return step.name

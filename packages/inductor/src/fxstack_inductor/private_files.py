@@ -53,6 +53,7 @@ def opened(name: str | Path, inside: int | None = None, *, folder: bool = False)
 
 
 def read_all(descriptor: int) -> bytes:
+    """Return the contents of an open file; the descriptor stays open."""
     with open(descriptor, "rb", closefd=False) as file:
         return file.read()
 
@@ -64,7 +65,7 @@ def make_folder(path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a folder with its contents if the folder exists; neither the folder nor its parent may be a link."""
+    """Remove a folder with its contents; do nothing if it does not exist, or if the folder or its parent is a link."""
     with suppress(OSError):
         inside = os.open(path.parent, FOLDER | os.O_NOFOLLOW)
         try:
@@ -86,10 +87,11 @@ def remove_inside(name: str, inside: int) -> None:
 
 
 def load(descriptor: int, path: Path) -> ctypes.CDLL:
-    """Load the library that ``descriptor`` has open, or by ``path`` if the system has no ``/proc``.
+    """Load the library that ``descriptor`` has open, for kernels from the cache; by ``path`` if there is no ``/proc``.
 
-    The dynamic loader returns an older library for a name that it has seen, and descriptors are numbered
-    again. So each library gets a spelling of its own: ``/`` and ``/.`` are the digits of a number.
+    The dynamic loader returns an older library for a name that it has seen, and the system uses the numbers
+    of closed descriptors again. So each library gets a spelling of its own: ``/`` and ``/.`` are the digits
+    of a number.
     """
     if not _DESCRIPTORS.is_dir():
         return ctypes.CDLL(str(path))

@@ -19,20 +19,23 @@ Fill = Callable[[int, torch.dtype], torch.Tensor]
 
 
 class Candidate(ABC):
-    """A call that can be a kernel. The methods raise ``NotLowered`` for a fused kernel that cannot be written."""
+    """A call that can become a kernel. Methods raise ``NotLowered`` if the fused kernel cannot be written.
+
+    ``templates`` implements one class per template; ``tune`` and the lowering for Triton call the methods.
+    """
 
     rule: Callable[..., Any]
     """The lowering rule that makes the call a kernel."""
     config_type: type[KernelConfig]
-    """The record of tile sizes, made from its fields in a saved choice."""
+    """The record of tile sizes: a saved choice keeps its fields, from which ``choices`` makes the record again."""
 
     @abstractmethod
     def pays(self, kernel: Kernel, gpu: Gpu) -> bool:
-        """Whether ``kernel`` is predicted to beat the library's call and a kernel for the remaining operations."""
+        """Return whether ``kernel`` should beat the library's call and a kernel for the remaining operations."""
 
     @abstractmethod
     def key(self, kernel: Kernel) -> str:
-        """Return everything that decides which alternative is the fastest on one machine."""
+        """Return the key of saved choices: a text of everything that decides which alternative is the fastest."""
 
     @abstractmethod
     def alternatives(self, kernel: Kernel) -> Sequence[TritonKernel]:
@@ -48,7 +51,10 @@ Candidates = Mapping[str, Candidate]
 
 
 def select_paying(plan: Plan, chosen: Candidates, gpu: Gpu) -> set[str]:
-    """Return the names of ``chosen`` nodes whose kernels are predicted to beat the library."""
+    """Return the names of the nodes in ``chosen`` whose kernels are predicted to beat the library.
+
+    Used without measurements; with ``options.autotune``, ``tune_plan`` decides instead.
+    """
     paying = set()
     for origin, kernel in candidate_kernels(plan, chosen):
         try:
@@ -60,7 +66,7 @@ def select_paying(plan: Plan, chosen: Candidates, gpu: Gpu) -> set[str]:
 
 
 def candidate_kernels(plan: Plan, chosen: Candidates) -> Iterator[tuple[str, Kernel]]:
-    """Yield the kernels of the schedule that compute a node in ``chosen``, with the node's name."""
+    """Yield the template kernels that compute a node in ``chosen``, as (name of the node, kernel)."""
     for step in plan.steps:
         if isinstance(step, KernelStep) and step.kernel.template:
             for name in step.kernel.origins:

@@ -22,7 +22,11 @@ LIBRARY = "library"
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """``config``: None for the library; ``micros``: times by alternative; ``skipped``: missing times."""
+    """The fastest alternative for one kernel; ``config`` is None if the library's call is the fastest.
+
+    ``micros``: microseconds by name of the alternative. ``skipped``: by the same names, why there is no
+    time. ``origins``: the FX nodes of the kernel, for people.
+    """
 
     config: KernelConfig | None
     origins: str = ""
@@ -31,7 +35,7 @@ class Choice:
 
 
 def config_name(config: KernelConfig | None) -> str:
-    """Return the name of an alternative in saved choices and in log entries."""
+    """Return the name of an alternative in saved choices and in log entries; None stands for the library's call."""
     return LIBRARY if config is None else str(config)
 
 
@@ -54,6 +58,7 @@ class SavedChoices:
             write_whole(self.path, json.dumps(entries, indent=1, sort_keys=True))
 
     def _read(self) -> dict[str, Any]:
+        """Return the file's entries by key; empty if the file is missing or damaged."""
         try:
             content = json.loads(self.path.read_text())
         except (OSError, ValueError, RecursionError):
@@ -62,7 +67,7 @@ class SavedChoices:
 
 
 def _decoded(entry: Any, config_type: Callable[..., KernelConfig]) -> Choice | None:
-    """Return the choice, or None if the entry was written by hand or by another version."""
+    """Return an entry as a choice, or None if the entry is malformed: people and other versions may have written it."""
     try:
         config = entry["config"]
         decoded = None if config is None else config_type(**config)

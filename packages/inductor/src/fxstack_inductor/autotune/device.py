@@ -44,7 +44,7 @@ class DeviceTimer:
     options: InductorOptions
 
     def compile(self, kernels: Sequence[TritonKernel]) -> Mapping[str, Cubin | str]:
-        """Return, by kernel name, machine code or the reason for its absence."""
+        """Compile ``kernels``; return, by kernel name, the machine code, or a text that says why there is none."""
         text = "\n\n".join([triton_ops.PRELUDE, *(kernel.text for kernel in kernels)]) + "\n"
         source = TritonSource(text, {kernel.name: kernel for kernel in kernels})
         return compile_each(source, self.capability, self.options)
@@ -60,6 +60,7 @@ class DeviceTimer:
             return self._kernel(kernel, cubin)
 
     def _kernel(self, kernel: TritonKernel, cubin: Cubin) -> float:
+        """Allocate operands, launch once to find errors, and return the time of a launch."""
         launchers = Launchers(Driver(), self.options)
         buffers = [self._filled(ref.numel.as_int() or 1, ref.dtype) for ref in kernel.kernel.buffers]
         record, launch = launchers.add(cubin, len(buffers), self.device)
@@ -71,7 +72,7 @@ class DeviceTimer:
         return self._median(lambda: launch(record, stream, grid, *pointers))
 
     def calls(self, calls: Callable[[Fill], Iterable[Callable[[], object]]]) -> float:
-        """Return the sum of the times of ``calls(fill)``.
+        """Return the sum of the times of the functions that ``calls`` makes; ``fill`` gives it the operands.
 
         Raises:
             RuntimeError: there is too little memory.
@@ -81,7 +82,7 @@ class DeviceTimer:
 
     @contextmanager
     def _apart(self) -> Iterator[None]:
-        """Use the device with the program's modes off: compilation happens in the middle of the program."""
+        """Switch off the program's modes, such as autocast: compilation happens in the middle of the program."""
         off = torch.autocast("cuda", enabled=False)
         with torch.cuda.device(self.device), _disable_current_modes(), torch.no_grad(), off:
             yield
@@ -95,7 +96,7 @@ class DeviceTimer:
         return torch.empty(FLUSHED_BYTES, dtype=torch.int8, device=self._place)
 
     def _filled(self, count: int, dtype: torch.dtype) -> torch.Tensor:
-        """Return small numbers, as in real products; zeros for possible indices."""
+        """Return a tensor of ``count`` small numbers, as in real products; zeros for integers, which may be indices."""
         if not dtype.is_floating_point:
             return torch.zeros(count, dtype=dtype, device=self._place)
         generator = torch.Generator(self._place).manual_seed(0)  # the program's generator stays untouched

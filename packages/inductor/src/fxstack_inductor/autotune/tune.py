@@ -55,7 +55,7 @@ def tune_plan(
 
 
 def device_tuner(options: InductorOptions, device: int) -> tuple[SavedChoices, DeviceTimer] | None:
-    """Return the choices and the timer of a device; None (and a log entry) if there is no GPU."""
+    """Return the saved choices and the timer of GPU number ``device``; None (and a log entry) if there is no GPU."""
     if not torch.cuda.is_available():
         LOG.info("autotuning needs a GPU: the cost model chooses")
         return None
@@ -65,7 +65,7 @@ def device_tuner(options: InductorOptions, device: int) -> tuple[SavedChoices, D
 
 
 def choose(kernel: Kernel, saved: SavedChoices, timer: DeviceTimer, candidate: Candidate) -> Choice:
-    """Return the saved choice for ``kernel``; without one, measure and save."""
+    """Return the saved choice for ``kernel``; if there is none, measure and save one."""
     key = hashlib.sha256(candidate.key(kernel).encode()).hexdigest()[:32]
     choice = saved.get(key, candidate.config_type)
     if choice is None:
@@ -75,7 +75,7 @@ def choose(kernel: Kernel, saved: SavedChoices, timer: DeviceTimer, candidate: C
 
 
 def measure(kernel: Kernel, timer: DeviceTimer, candidate: Candidate) -> Choice:
-    """Time every alternative and return the choice."""
+    """Time the library's call and every alternative on the device, and return the fastest as a choice."""
     origins, alternatives = ", ".join(kernel.origins), candidate.alternatives(kernel)
     compiled = timer.compile(alternatives)
     times: dict[KernelConfig | None, float] = {}
@@ -96,12 +96,14 @@ def measure(kernel: Kernel, timer: DeviceTimer, candidate: Candidate) -> Choice:
 
 
 def _timed(timer: DeviceTimer, kernel: TritonKernel, cubin: Cubin | str) -> float:
+    """Return the seconds of a launch; raise ``CudaError`` if ``cubin`` is the reason why there is no machine code."""
     if isinstance(cubin, str):
         raise CudaError(cubin)
     return timer.kernel(kernel, cubin)
 
 
 def _best(times: Mapping[KernelConfig | None, float]) -> KernelConfig | None:
+    """Return the first alternative whose time is within noise of the least; None: the library, or no times."""
     if not times:
         return None
     limit = min(times.values()) * (1 + NOISE)
@@ -109,4 +111,5 @@ def _best(times: Mapping[KernelConfig | None, float]) -> KernelConfig | None:
 
 
 def _in_short(error: BaseException) -> str:
+    """Return an exception as one line of at most 300 characters."""
     return " ".join(f"{type(error).__name__}: {error}".split())[:300]

@@ -13,13 +13,17 @@ class IndexPrinter:
     """Prints an expression when called. Helpers floor divisions of negative numbers, as Python does."""
 
     number: Callable[[int], str]
+    """Returns the text of a constant."""
     divide: str
     """The truncating operator, used where the dividend is not negative."""
     floordiv: str
+    """Name of the helper that floors a quotient of any sign."""
     remainder: str
+    """Name of the helper for a remainder of any sign."""
     extremum: str
     """A format with ``{name}`` for ``min`` or ``max``."""
     variable: str = "{}"
+    """A format for the name of a variable."""
 
     def __call__(self, expr: Expr) -> str:
         if not expr.terms:
@@ -27,12 +31,14 @@ class IndexPrinter:
         return " + ".join(self._term(monomial, c) for monomial, c in expr.terms)
 
     def _term(self, monomial: tuple[Atom, ...], coefficient: int) -> str:
+        """Return the text of a product of atoms and a coefficient."""
         factors = [self._atom(atom) for atom in monomial]
         if coefficient != 1 or not factors:
             factors.append(self.number(coefficient))
         return "*".join(factors)
 
     def _atom(self, atom: Atom) -> str:
+        """Return the text of a variable, quotient, remainder, minimum or maximum."""
         match atom:
             case Var(name):
                 return self.variable.format(name)
@@ -44,6 +50,7 @@ class IndexPrinter:
                 return f"{self.extremum.format(name=name)}({self(left)}, {self(right)})"
 
     def _quotient(self, symbol: str, helper: str, num: Expr, den: Expr) -> str:
+        """Return ``num / den`` or its remainder: by ``symbol`` if ``num`` cannot be negative, else by ``helper``."""
         low = num.bounds()[0]
         if low is not None and low >= 0:
             return f"(({self(num)}) {symbol} ({self(den)}))"
@@ -51,6 +58,7 @@ class IndexPrinter:
 
 
 def _c_number(value: int) -> str:
+    """Return a C constant; beyond 32 bits it needs a type."""
     return str(value) if -(2**31) < value < 2**31 else f"INT64_C({value})"
 
 

@@ -27,19 +27,22 @@ class Cpu:
     peak: float
 
     def seconds(self, moved: Traffic) -> tuple[float, str]:
-        """Return the predicted seconds of a kernel or call (roofline model), and the rate that limits it."""
+        """Return the predicted seconds of a kernel or call, and "memory" or "arithmetic", which limits it."""
         memory = (moved.read + moved.written) / self.bandwidth
         return max((memory, "memory"), (moved.operations / self.peak, "arithmetic"))
 
 
 def measure_cpu() -> Cpu:
-    """Return the rates of this machine. The first call for a number of threads takes about 0.1 seconds."""
+    """Return the rates of this machine, for reports of measured times.
+
+    The first call for a number of threads takes about 0.1 seconds.
+    """
     return _measured(torch.get_num_threads())
 
 
 @cache
 def _measured(threads: int) -> Cpu:
-    """Measure a copy and a matrix product with ``threads`` threads."""
+    """Return the rates for ``threads`` threads: measure a copy and a matrix product, once per number."""
     with torch.no_grad():
         source = torch.zeros(_BYTES // 4)
         target = torch.empty_like(source)

@@ -41,11 +41,15 @@ REACHED_MATRIX = 0.75
 
 
 def _rates(single: float, double: float) -> MappingProxyType[torch.dtype, float]:
+    """Return operations per second for float32 and float64."""
     return MappingProxyType({torch.float32: single, torch.float64: double})
 
 
 def _matrix(half: float, double: float, eighth: float = 0.0) -> MappingProxyType[torch.dtype, float]:
-    """Return matrix rates. Float32 is missing: without TF32 (torch's default) it uses the vector units."""
+    """Return operations per second of matrix units.
+
+    Float32 is missing: without TF32 (torch's default) it uses the vector units.
+    """
     rates = {torch.bfloat16: half, torch.float16: half, torch.float64: double}
     if eighth:
         rates |= {torch.float8_e4m3fn: eighth, torch.float8_e5m2: eighth}

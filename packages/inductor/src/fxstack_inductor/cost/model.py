@@ -32,7 +32,7 @@ TemplateCosts = Mapping[str, Callable[[Any, Gpu, Mapping[str, int]], Cost]]
 def predict(
     plan: Plan, tilings: Tilings, gpu: Gpu, sizes: Mapping[str, int], templates: TemplateCosts
 ) -> tuple[Cost, ...]:
-    """Return the costs of device steps of ``plan``, in order; ``sizes`` gives the graph's symbols."""
+    """Return the costs of the launches and calls of ``plan``, in order; ``sizes`` gives the graph's symbols."""
     costs = (_cost(step, tilings, gpu, sizes, templates) for step in plan.steps)
     return tuple(cost for cost in costs if cost is not None)
 
@@ -101,4 +101,5 @@ def _row(cost: Cost) -> str:
 
 
 def _shortened(text: str, most: int = 60) -> str:
+    """Return the beginning of ``text``, at most ``most`` characters."""
     return text if len(text) <= most else f"{text[: most - 3]}..."

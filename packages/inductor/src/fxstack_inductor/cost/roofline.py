@@ -22,21 +22,28 @@ class Cost:
     """One launch or call. Sizes are in bytes, times in seconds."""
 
     name: str
+    """The kernel's or call's name."""
     what: str
     """Operators that the launch computes, for reports."""
     read: int
     written: int
     operations: int
+    """Arithmetic operations."""
     programs: int | None
+    """The number of programs (blocks) of a kernel; None for a call."""
     seconds: float
+    """The predicted time."""
     bound: str
-    """The limit of the time: memory, arithmetic, or launch."""
+    """What limits the time: "memory", "arithmetic", or "launch"."""
 
 
 def roofline(
     gpu: Gpu, moved: int, operations: int, programs: int | None, dtype: torch.dtype, *, matrix: bool
 ) -> tuple[float, str]:
-    """Return the seconds of a launch, and the resource that limits it: memory, arithmetic, or launch."""
+    """Return the seconds of a launch, and what limits it: "memory", "arithmetic", or "launch".
+
+    ``programs``: None if they surely fill the GPU. ``matrix``: the operations use the matrix units.
+    """
     needed = gpu.processors * PER_PROCESSOR
     busy = 1.0 if programs is None else min(1.0, max(programs, 1) / needed)
     memory = moved / (gpu.bandwidth * REACHED_BANDWIDTH * busy)
@@ -47,5 +54,5 @@ def roofline(
 
 
 def size_of(expr: Expr, sizes: Mapping[str, int]) -> int:
-    """Return a size as a number; symbols that only the host knows count as one."""
+    """Return a size as a number; symbols missing in ``sizes``, which only the host knows, count as 1."""
     return expr.evaluate({v.name: sizes.get(v.name, 1) for v in expr.variables})

@@ -29,7 +29,9 @@ class Traffic:
     """The bytes that one launch or call reads and writes, and its arithmetic operations."""
 
     read: int
+    """Bytes."""
     written: int
+    """Bytes."""
     operations: int
 
 
@@ -64,7 +66,7 @@ def call_traffic(step: ExternCall, sizes: Mapping[str, int]) -> Traffic:
 
 
 def _points(index: Expr, loops: Mapping[Var, int], kernel: Kernel) -> int:
-    """Return the largest number of elements that an address takes; a computed address changes along all loops."""
+    """Return the largest number of elements that an address reaches; a computed address may reach one per point."""
     variables = index.variables
     if any(v.kind == "value" for v in variables):
         variables = frozenset(loops)
@@ -75,6 +77,7 @@ def _points(index: Expr, loops: Mapping[Var, int], kernel: Kernel) -> int:
 
 
 def _operations(value: object) -> int:
+    """Return the cost of a value at one point, in additions."""
     if isinstance(value, Compute):
         return EXPENSIVE_OPERATIONS if value.op in EXPENSIVE else 1
     return int(isinstance(value, Reduce))
@@ -110,10 +113,12 @@ def _concrete(value: object, sizes: Mapping[str, int]) -> Any:
 
 
 def _meta(node: Node, sizes: Mapping[str, int]) -> torch.Tensor:
+    """Return a meta tensor of a node's shape and dtype."""
     shape = [size_of(size, sizes) for size in node.shape]
     return torch.empty(shape, dtype=node.dtype, device="meta")
 
 
 def _bytes(node: Node | Extern, sizes: Mapping[str, int]) -> int:
+    """Return the bytes of a tensor."""
     elements: int = size_of(node.layout.numel, sizes)
     return elements * int(node.dtype.itemsize)

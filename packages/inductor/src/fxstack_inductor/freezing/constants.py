@@ -91,6 +91,7 @@ def constant_nodes(graph_module: GraphModule) -> set[FxNode]:
 
 
 def _is_pure(node: FxNode) -> bool:
+    """Whether a call has no effect but its result."""
     plain = PACKED in node.meta or node.target is operator.getitem
     return plain or not (mutates_tensor(node) or has_effect(node))
 
@@ -100,7 +101,7 @@ PACKED = "packed"
 
 
 def split(graph_module: GraphModule) -> Split | None:
-    """Return the two parts of the graph, or None if no computed value is worth storing."""
+    """Return the two parts of the graph, for ``freeze``; None if no computed value is worth storing."""
     constant = constant_nodes(graph_module)
     # A stored value must not be returned: the caller may write to the result.
     inner = constant - _results(graph_module)
@@ -118,7 +119,7 @@ def split(graph_module: GraphModule) -> Split | None:
 
 
 def _results(graph_module: GraphModule) -> set[FxNode]:
-    """Return the graph's results and their possible bases: each call must return memory of its own."""
+    """Return the graph's results and the nodes whose memory they may be: each call must return memory of its own."""
     (output,) = graph_module.graph.find_nodes(op="output")
     reached = _reached(output.all_input_nodes, lambda node: node.all_input_nodes if may_alias(node) else ())
     return {node for node in reached if node.op != "placeholder"}
@@ -128,7 +129,7 @@ def _reached(
     starts: Iterable[FxNode],
     sources: Callable[[FxNode], Iterable[FxNode]] = lambda node: node.all_input_nodes,
 ) -> set[FxNode]:
-    """Return ``starts`` and all nodes that ``sources`` leads to."""
+    """Return ``starts`` and all nodes that are reached from them; ``sources`` gives the next nodes of a node."""
     seen: set[FxNode] = set()
     stack = list(starts)
     while stack:
@@ -140,12 +141,12 @@ def _reached(
 
 
 def _behind(nodes: Iterable[FxNode]) -> list[FxNode]:
-    """Return ``nodes`` and all nodes that they are computed from, in the graph's order."""
+    """Return ``nodes`` and all nodes from which they are computed, in the graph's order."""
     return sorted(_reached(nodes))
 
 
 def _grows(node: FxNode) -> bool:
-    """Whether the result needs notably more memory than the state it is computed from."""
+    """Whether the result needs more memory than ``MOST_GROWTH`` times the state from which it is computed."""
     if PACKED in node.meta:
         return False
     state_bytes = sum(_bytes(n.meta["val"]) for n in _behind([node]) if n.op == "placeholder")
@@ -153,7 +154,7 @@ def _grows(node: FxNode) -> bool:
 
 
 def _bytes(value: object) -> float:
-    """Return the bytes of a result; infinity for a number or a symbolic size, which must stay in the graph."""
+    """Return the bytes of a result; infinity for a number or symbolic size, which must stay in the graph."""
     if not isinstance(value, torch.Tensor):
         return math.inf  # the value must stay in the graph
     if any(isinstance(size, torch.SymInt) for size in (*value.shape, *value.stride())):
@@ -163,7 +164,7 @@ def _bytes(value: object) -> float:
 
 
 def _graph_of(graph_module: GraphModule, parameters: list[FxNode], results: list[FxNode]) -> GraphModule:
-    """Return a graph of ``parameters`` that computes ``results``."""
+    """Return a graph module that takes ``parameters`` and returns the tuple ``results``."""
     graph = Graph()
     copies: dict[FxNode, FxNode] = {}
     for node in (*parameters, *(n for n in _behind(results) if n.op != "placeholder")):

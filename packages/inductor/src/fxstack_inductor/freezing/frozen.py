@@ -32,10 +32,10 @@ MOST_MISSES = 8
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """Results of the constant part for one state of the weights.
+    """Results of the constant part for one state of the weights. ``state`` keeps the source memory alive.
 
-    ``state`` keeps the source memory alive, so its address is not reused. ``copies`` are the old values of
-    the tensors that are compared by value.
+    So no other tensor gets its address. ``copies`` are the old values of the tensors that are compared by
+    value.
     """
 
     stamp: Stamp
@@ -43,6 +43,7 @@ class Folded:
     state: tuple[torch.Tensor, ...]
     copies: tuple[torch.Tensor, ...]
     values: tuple[torch.Tensor, ...]
+    """Results of ``Split.constants``, the last arguments of ``Split.rest``."""
 
 
 @dataclass(eq=False)
@@ -55,10 +56,13 @@ class Frozen:
     """
 
     parts: Split
+    """The two graphs, and the positions of their arguments."""
     run: Compiled
+    """The compiled ``parts.rest``, for each call."""
     plain: Callable[[], Compiled]
     """Compiles the whole graph, for tensors without versions (of ``torch.inference_mode``)."""
     folded: Folded | None = None
+    """The stored results; None before the first call, and once the weights vary."""
     misses: int = 0
     """Number of consecutive calls that found new weights."""
     unfrozen: list[Compiled] = field(default_factory=list)
@@ -95,12 +99,14 @@ class Frozen:
             return Folded(stamp, tensors, copies, tuple(interpreter.run(*tensors)))
 
     def _unfrozen(self) -> Compiled:
+        """Return the compiled whole graph, which the first such call compiles."""
         if not self.unfrozen:
             self.unfrozen.append(self.plain())
         return self.unfrozen[0]
 
 
 def _equal(current: Sequence[torch.Tensor], stored: Sequence[torch.Tensor]) -> bool:
+    """Whether all elements are as they were."""
     return all(map(torch.equal, current, stored))
 
 
@@ -110,6 +116,7 @@ class Freezing:
 
     graph_module: GraphModule
     parts: Split | None = None
+    """Set by ``split_constants``; None before."""
 
 
 def fold_norms(state: Freezing) -> Freezing | NothingToDo:
@@ -130,7 +137,7 @@ def fold_norms(state: Freezing) -> Freezing | NothingToDo:
 
 
 def pack_products(state: Freezing) -> Freezing | NothingToDo:
-    """Bring constant matrices into the layout of the library's products, where this is faster when measured.
+    """Repack constant matrices for oneDNN's products, where a measurement shows that these are faster.
 
     >>> example("pack_products", lambda x, w: x @ w, (2, 256), (256, 256))
     - mm = aten.mm(arg0_1, arg1_1)
@@ -162,7 +169,7 @@ def split_constants(state: Freezing) -> Freezing | NothingToDo:
 
 
 def text(state: Freezing) -> str:
-    """Return the graph as text, or its two parts."""
+    """Return the graph as text, or its two parts, for dumps between passes."""
     if state.parts is None:
         return show_graph(state.graph_module.graph)
     return f"{show_graph(state.parts.constants.graph)}\n{show_graph(state.parts.rest.graph)}"
@@ -215,11 +222,14 @@ LAST = LastStep(object())
 
 
 def note_step(_optimizer: object, _args: object, _kwargs: object) -> None:
-    """Record an optimizer step, as a hook. The hook only writes, so a compiled step around it depends on nothing."""
+    """Record an optimizer step; ``watch_optimizers`` makes it a hook of all optimizers.
+
+    The hook only writes, so a compiled step around it depends on nothing.
+    """
     LAST.step = object()
 
 
 @lru_cache(maxsize=1)
 def watch_optimizers() -> None:
-    """Record every optimizer step of this process from now on."""
+    """Record every optimizer step of this process from now on; ``freeze`` calls this for its first graph."""
     register_optimizer_step_post_hook(note_step)

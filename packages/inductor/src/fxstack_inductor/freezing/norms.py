@@ -16,7 +16,7 @@ DTYPES = (torch.float32, torch.float64)
 
 
 def fold_norms(graph: Graph, constant: set[FxNode]) -> int:
-    """Change ``graph`` in place; return the number of folded norms.
+    """Fold the norms of ``graph`` in place; return how many were folded.
 
     ``constant`` are the nodes that depend on the model's state alone.
     """
@@ -69,7 +69,7 @@ def _fold(graph: Graph, node: FxNode) -> None:
 
 
 def emit(graph: Graph, target: Any, *args: Any) -> FxNode:
-    """Return a new call whose fake value is computed from the fake values of its arguments."""
+    """Insert a call of ``target`` and return it; its fake value is computed from the arguments' fake values."""
     node = graph.call_function(target, args)
     values = [a.meta["val"] if isinstance(a, FxNode) else a for a in args]
     with values[0].fake_mode:

@@ -29,7 +29,7 @@ GAIN = 0.95
 
 
 def pack_products(graph: Graph, constant: set[FxNode]) -> int:
-    """Change ``graph`` in place; return the number of products with packed matrices.
+    """Replace products of ``graph`` in place, where this is faster; return how many were replaced.
 
     ``constant`` are the nodes that depend on the model's state alone.
     """
@@ -58,7 +58,7 @@ def pack_products(graph: Graph, constant: set[FxNode]) -> int:
 
 
 def available() -> bool:
-    """Whether this torch has oneDNN's packed products and may use them."""
+    """Whether this torch has oneDNN's packed products and may use them; otherwise ``pack_products`` does nothing."""
     names = ("_linear_pointwise", "_reorder_linear_weight")
     enabled = torch.backends.mkldnn.is_available() and torch_compat.get_mkldnn_enabled()
     return bool(enabled) and all(hasattr(torch.ops.mkldnn, name) for name in names)
@@ -71,7 +71,7 @@ def pack(matrix: torch.Tensor, rows: int) -> torch.Tensor:
 
 
 def _product(node: FxNode, constant: set[FxNode]) -> tuple[FxNode | None, FxNode, FxNode] | None:
-    """Return bias, left and right factor of a product that may be packed, or None."""
+    """Return (bias or None, left factor, right factor) of a product that may be packed; None for other nodes."""
     if node.target not in {aten.mm.default, aten.addmm.default} or node.kwargs:
         return None
     bias, x, matrix = node.args if len(node.args) == 3 else (None, *node.args)
@@ -89,6 +89,7 @@ def _product(node: FxNode, constant: set[FxNode]) -> tuple[FxNode | None, FxNode
 
 
 def _symbolic(value: Any) -> bool:
+    """Whether a matrix has symbolic sizes or no elements."""
     return bool(value._has_symbolic_sizes_strides) or value.numel() == 0
 
 

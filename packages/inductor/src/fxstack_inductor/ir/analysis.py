@@ -27,6 +27,7 @@ class Analysis:
 
     @property
     def last_stage(self) -> int:
+        """The highest stage of a stored value or reduction: code generators write passes 0 to this number."""
         roots = [self.stage[s.value] for s in self.kernel.stores]
         reduces = [self.stage[k] for k, v in enumerate(self.kernel.values) if isinstance(v, Reduce)]
         return max([*roots, *reduces], default=0)
@@ -51,17 +52,17 @@ class Analysis:
         return frozenset(k for k, varies in enumerate(self.inner) if not varies)
 
     def ready(self, stage: int) -> list[int]:
-        """Return the values outside the inner loops that pass ``stage`` can use, without reductions."""
+        """Return the positions of values outside the inner loops whose stage is ``stage``, without reductions."""
         positions = (k for k in sorted(self.outer) if self.stage[k] == stage)
         return [k for k in positions if not isinstance(self.kernel.values[k], Reduce)]
 
     def roots(self, reduces: Iterable[int], stores: Iterable[Store]) -> list[int]:
-        """Return the values that a pass with these reductions and stores uses."""
+        """Return the values that the given reductions and stores read; other values of the pass follow from them."""
         reduced = [k for position in reduces for k in self.kernel.reduction(position).args]
         return reduced + [store.value for store in stores]
 
     def pass_roots(self, stage: int) -> list[int]:
-        """Return the values that pass ``stage`` uses."""
+        """Return the positions of the values that the reductions and stores of pass ``stage`` use."""
         return self.roots(self.reduces(stage), self.stores(stage, inner=True))
 
     def store_inner(self, store: Store) -> bool:
@@ -69,7 +70,10 @@ class Analysis:
         return self.inner[store.value] or _varies(store.index.variables, self.kernel)
 
     def needed(self, roots: Iterable[int], *, stop: frozenset[int] = frozenset()) -> list[int]:
-        """Return the values that ``roots`` need, in order, without the operands of values in ``stop``."""
+        """Return the positions of ``roots`` and of all values that they need, sorted.
+
+        Operands of values in ``stop`` are left out: these values are available already.
+        """
         seen: set[int] = set()
         stack = list(roots)
         while stack:
@@ -100,5 +104,6 @@ def analyse(kernel: Kernel) -> Analysis:
 
 
 def _varies(variables: frozenset[Var], kernel: Kernel) -> bool:
+    """Whether one of ``variables`` is an inner loop."""
     inner = {loop.var for loop in kernel.inner}
     return not inner.isdisjoint(variables)

@@ -35,5 +35,6 @@ def multiplied(factors: Sequence[Bounds]) -> Bounds:
 
 
 def scaled(bounds: Bounds, scale: int) -> Bounds:
+    """Return the bounds of a number multiplied by ``scale``."""
     low, high = (None if b is None else b * scale for b in bounds)
     return (low, high) if scale >= 0 else (high, low)

@@ -482,7 +482,7 @@ def recombine(expr: Expr) -> Expr:
 
 
 def _without_factor(term: Expr, den: Expr) -> Expr | None:
-    """Return ``term // den`` if ``den``, or ``max(den, 1)``, is a factor of ``term``, else None.
+    """Return ``term`` without the factor ``den`` or ``max(den, 1)``; None if ``term`` has neither.
 
     ``den`` is the divisor of another atom and therefore positive, so ``max(den, 1)`` equals ``den``.
     """

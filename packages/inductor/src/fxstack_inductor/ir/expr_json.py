@@ -28,7 +28,7 @@ def expr_to_json(expr: Expr) -> Any:
 
 
 def _atom_to_json(atom: Atom) -> Any:
-    """Return the JSON of an atom: a name for a size, or an operator with its operands."""
+    """Return the JSON of an atom: ``[kind, name, definition]`` for a size, else an operator and its operands."""
     match atom:
         case Var(name, kind, None, definition) if atom.symbolic:
             return [kind.value, name, definition]

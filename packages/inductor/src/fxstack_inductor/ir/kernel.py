@@ -61,6 +61,7 @@ class IndexValue:
 
     expr: Expr
     dtype: torch.dtype
+    """An integer dtype: int64, or int32 where this is enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +70,13 @@ class Load:
 
     buffer: str
     index: Expr
+    """The offset in elements."""
     dtype: torch.dtype
+    """The dtype of the value in registers: float32 for half precision."""
     mask: int | None = None
+    """The position of a boolean value; None: load always."""
     other: int | None = None
+    """The position of the value where ``mask`` is false; None without mask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,7 @@ class Check:
     dtype: torch.dtype
     mask: int | None = None
     wraps: bool = True
+    """Whether negative indices count from the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +101,7 @@ class Compute:
 
     op: str
     args: tuple[int, ...]
+    """Positions of the operands."""
     dtype: torch.dtype
 
 
@@ -107,6 +114,7 @@ class Reduce:
 
     op: str
     args: tuple[int, ...]
+    """Positions of the operands."""
     dtype: torch.dtype
 
 
@@ -119,6 +127,7 @@ class Scan:
 
     op: str
     args: tuple[int, ...]
+    """Positions of the operands."""
     dtype: torch.dtype
     state: torch.dtype
 
@@ -136,7 +145,9 @@ class Store:
 
     buffer: str
     index: Expr
+    """The offset in elements."""
     value: int
+    """The position of the value."""
     op: str = ""
     """The operation of a scatter; empty for a plain store."""
 
@@ -146,6 +157,7 @@ class Kernel:
     """A fused loop nest, as the module's docstring describes. ``origins``: names of FX nodes; ``comments``: user lines."""
 
     name: str
+    """The name in the schedule, ``kernel_`` and a number."""
     outer: tuple[Loop, ...]
     inner: tuple[Loop, ...]
     values: tuple[Value, ...]
@@ -155,6 +167,7 @@ class Kernel:
     """Names of the symbolic sizes that the kernel takes as arguments."""
     origins: tuple[str, ...] = ()
     comments: tuple[str, ...] = ()
+    """The user's lines, for comments in generated code."""
     guarded: bool = False
     """Whether the kernel may write nothing after an index was out of range, in this kernel or before."""
     small: bool = False
@@ -172,10 +185,12 @@ class Kernel:
 
     @cached_property
     def written(self) -> frozenset[str]:
+        """Names of the buffers that the kernel stores to."""
         return frozenset(store.buffer for store in self.stores)
 
     @cached_property
     def scatters(self) -> bool:
+        """Whether several points may store to one element."""
         return any(store.op for store in self.stores)
 
     def reduction(self, position: int) -> Reduce:
@@ -191,10 +206,12 @@ class Kernel:
 
     @cached_property
     def read(self) -> frozenset[str]:
+        """Names of the buffers from which the kernel loads."""
         return frozenset(v.buffer for v in self.values if isinstance(v, Load))
 
     @cached_property
     def checked(self) -> bool:
+        """Whether the kernel takes the error flag as an argument: it checks indices, or stops after a bad one."""
         return self.guarded or any(isinstance(v, Check) for v in self.values)
 
 
@@ -242,4 +259,5 @@ def index_variables(value: Value) -> frozenset[Var]:
 
 
 def index_operands(expr: Expr) -> tuple[int, ...]:
+    """Return the positions of the values that an index expression uses."""
     return tuple(sorted(int(v.name[1:]) for v in expr.variables if v.kind == "value"))

@@ -45,10 +45,12 @@ class Layout:
 
     @property
     def numel(self) -> Expr:
+        """The number of elements."""
         return product(self.shape)
 
 
 def contiguous_layout(shape: Sequence[Expr | int], dtype: torch.dtype, device: torch.device) -> Layout:
+    """Return the layout of a dense tensor in row-major order."""
     sizes = tuple(as_expr(size) for size in shape)
     return Layout(sizes, contiguous_strides(sizes), dtype, device)
 
@@ -62,6 +64,7 @@ class Const:
 
     value: Scalar
     dtype: torch.dtype
+    """The dtype in registers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,7 @@ class Indirect:
     """A coordinate that the kernel computes, within ``size``; with ``wraps``, negative values count from the end."""
 
     body: Body
+    """The expression of the coordinate, an int64."""
     size: Expr
     wraps: bool = True
     known: bool = False
@@ -92,6 +96,7 @@ class Read:
 
     node: Node
     coords: tuple[Coord, ...]
+    """One coordinate per dimension of ``node``."""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -105,6 +110,7 @@ class Call:
     op: str
     args: tuple[Body, ...]
     dtype: torch.dtype
+    """The dtype of the result, in registers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +192,7 @@ class Input(Node):
     """A placeholder or constant of the graph. ``delta`` is its storage offset in elements."""
 
     delta: Expr = ZERO
+    """The storage offset in elements."""
 
 
 @dataclass(eq=False, kw_only=True, repr=False)
@@ -208,6 +215,7 @@ class View(Node):
 
     base: Node
     coords: tuple[Expr, ...]
+    """Coordinates in ``base``, as expressions of the view's own ``index``."""
 
 
 @dataclass(eq=False, kw_only=True, repr=False)
@@ -215,6 +223,7 @@ class Computed(Node):
     """A tensor that kernels of this package compute, by an expression of one element."""
 
     body: Body
+    """The expression of the element at ``index``."""
 
     @property
     def parts(self) -> Iterator[Body]:
@@ -223,6 +232,7 @@ class Computed(Node):
 
     @cached_property
     def reads(self) -> tuple[Read, ...]:
+        """The elements that the expressions read, each once."""
         return tuple(dict.fromkeys(b for b in self.parts if isinstance(b, Read)))
 
 
@@ -245,6 +255,7 @@ class Reduction(Computed):
 
     @cached_property
     def reduced(self) -> tuple[Expr, ...]:
+        """The loop variables ``r0, r1, ...``."""
         return tuple(loop_var(f"r{k}", size) for k, size in enumerate(self.ranges))
 
     @cached_property
@@ -264,6 +275,7 @@ class ExternCall:
 
     name: str
     target: Any
+    """An ATen overload, or another Python callable."""
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     reads: tuple[Node, ...]
@@ -271,9 +283,11 @@ class ExternCall:
     effect: bool = False
     alias: bool = False
     comment: str = ""
+    """The user's line, for comments in generated code."""
     origin: str = ""
     """The name of the captured node that the call comes from."""
     outputs: list[Extern] = field(default_factory=list)
+    """The tensors among the results, in order; filled while the call is lowered."""
     numbers: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
     """Names of the numbers among the results, with their paths in the result."""
 

@@ -27,14 +27,17 @@ class Scatter(Computed):
     init: Node
     ranges: Shape
     target: tuple[Coord, ...]
+    """The coordinates in ``init`` of the element that a point changes."""
     op: str
 
     @cached_property
     def reduced(self) -> tuple[Expr, ...]:
+        """The loop variables ``r0, r1, ...`` over the source."""
         return tuple(loop_var(f"r{k}", size) for k, size in enumerate(self.ranges))
 
     @property
     def parts(self) -> Iterator[Body]:
+        """Every part of the values, and of the coordinates to which they go."""
         yield from walk(self.body)
         # A read of ``init`` at ``target`` has the parts of the target's coordinates as its parts.
         yield from walk(Read(self.init, self.target))

@@ -94,7 +94,7 @@ def show_tensor(node: Node) -> str:
 
 
 def show_body(body: Body) -> str:
-    """Return the expression of an element."""
+    """Return the expression of an element as text, for example ``mul(x[i0], 2.0)``."""
     match body:
         case Const(value, _):
             return repr(value)
@@ -109,12 +109,15 @@ def show_body(body: Body) -> str:
 
 
 def _coords(coords: Sequence[Coord]) -> str:
+    """Return coordinates as text, separated by commas."""
     return ", ".join(str(c) if isinstance(c, Expr) else show_body(c.body) for c in coords)
 
 
 def _loop(loop: Loop) -> str:
+    """Return a loop as text, for example ``i0 in 16``."""
     return f"{loop.var.name} in {loop.extent}"
 
 
 def _dtype(dtype: torch.dtype) -> str:
+    """Return a dtype without ``torch.``."""
     return str(dtype).removeprefix("torch.")

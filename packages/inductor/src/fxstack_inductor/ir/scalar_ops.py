@@ -77,7 +77,7 @@ COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 
 
 def identity(op: str, dtype: torch.dtype) -> bool | float | int | None:
-    """Return the neutral element of ``op``, or None if there is none."""
+    """Return the neutral element of the reduction ``op`` on ``dtype``; None if ``op`` has none, as argmax."""
     if op in {"sum", "prod"}:
         return int(op == "prod")
     if op in {"any", "all"}:

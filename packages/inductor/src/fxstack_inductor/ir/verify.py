@@ -38,7 +38,7 @@ def verify(kernel: Kernel, after: str) -> Kernel:
 
 
 def problems(kernel: Kernel) -> Iterator[str]:
-    """Yield a sentence for each broken rule."""
+    """Yield a sentence for each broken rule, for example ``v3 uses a value that comes after it``."""
     loops = {loop.var for loop in (*kernel.outer, *kernel.inner)}
     buffers = {ref.name for ref in kernel.buffers}
     for position, value in enumerate(kernel.values):
@@ -76,6 +76,7 @@ def _reduction(kernel: Kernel, name: str, value: Reduce | Scan) -> Iterator[str]
 
 
 def _variables(name: str, expr: Expr, loops: set[Var]) -> Iterator[str]:
+    """Yield a sentence for each loop variable in ``expr`` that no loop of the kernel binds."""
     for var in sorted(expr.variables, key=lambda v: v.name):
         if var.kind is VarKind.LOOP and var not in loops:
             yield f"{name} uses the loop variable {var.name}, which no loop of the kernel binds"

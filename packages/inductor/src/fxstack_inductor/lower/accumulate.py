@@ -30,7 +30,10 @@ ADD, MM, ADDMM, T, TRANSPOSE, PERMUTE = (
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A summand: the matrix product ``node``, transposed an odd number of times by ``transposes`` if ``turned``."""
+    """A summand of a sum: the matrix product ``node``, seen through ``transposes``.
+
+    ``turned``: these transpose it an odd number of times.
+    """
 
     node: FxNode
     turned: bool
@@ -56,7 +59,7 @@ def accumulate_products(graph_module: GraphModule) -> GraphModule:
 
 
 def _sum(node: FxNode, sums: Mapping[FxNode, Sum]) -> Sum | None:
-    """Return ``node`` as a sum of products, or None if ``node`` is no such sum."""
+    """Return ``node`` as a sum of products, or None if it is no such sum; ``sums`` has the sums found before."""
     if node.target is not ADD or len(node.args) != 2 or node.kwargs:
         return None
     first, second = node.args
@@ -80,7 +83,7 @@ def _sum(node: FxNode, sums: Mapping[FxNode, Sum]) -> Sum | None:
 
 
 def _product(node: FxNode) -> Product | None:
-    """Return the product behind the transposes of ``node``, or None; no other node may read any of them."""
+    """Return the product behind the transposes of ``node``; None without one, or if another node reads any of them."""
     transposed = False
     transposes: list[FxNode] = []
     while _has_one_user(node):
@@ -156,5 +159,6 @@ def _rewritten(graph_module: GraphModule, sums: Mapping[FxNode, Sum]) -> GraphMo
 
 
 def _value(node: FxNode, *, transposed: bool) -> torch.Tensor:
+    """Return the fake value of ``node``, transposed if wanted."""
     value: torch.Tensor = node.meta["val"]
     return value.t() if transposed else value

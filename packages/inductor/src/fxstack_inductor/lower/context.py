@@ -47,15 +47,19 @@ TensorOrScalar = Node | bool | int | float | Expr | HostScalar
 
 @dataclass
 class Context:
-    """State of one lowering. ``current`` and ``comment`` describe the FX node being lowered."""
+    """State of one lowering, the first argument of every rule. ``current`` and ``comment`` describe the FX node."""
 
     options: InductorOptions
     target: KernelTarget = CPU_KERNELS
+    """The facts about the processor for which kernels are made."""
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    """The device of the node's tensors, where its results are made."""
     nodes: list[Node] = field(default_factory=list)
+    """The IR nodes that rules have made so far, in order."""
     current: str = ""
     """Name of the FX node; the names of the made IR nodes begin with the name."""
     comment: str = ""
+    """The user's line, for comments in generated code."""
     value: Any = None
     """The fake value (``meta["val"]``) of the FX node being lowered."""
     rounded: frozenset[str] = frozenset()
@@ -166,7 +170,7 @@ class Context:
 
 
 def read(node: Node, coords: Sequence[Coord]) -> Body:
-    """Return the element of ``node`` at ``coords``, as an element of the tensor behind views.
+    """Return the element of ``node`` at ``coords``: rules read operands by it. Views are resolved.
 
     Raises:
         NotLowered: a view cannot take the computed coordinate, or no element would depend on it, so no
@@ -182,7 +186,7 @@ def read(node: Node, coords: Sequence[Coord]) -> Body:
 
 
 def _varies(node: Node, dim: int) -> bool:
-    """Whether the elements of ``node`` are loaded, or computed from the coordinate along ``dim``."""
+    """Whether the elements of ``node`` differ along ``dim``: they are loaded, or computed from this coordinate."""
     seen: set[tuple[int, int]] = set()
     stack = [(node, dim)]
     while stack:
@@ -241,7 +245,7 @@ def broadcast_shapes(shapes: Sequence[Sequence[Expr]]) -> tuple[Expr, ...]:
 
 
 def broadcast_coords(shape: Sequence[Expr], index: Sequence[Expr]) -> tuple[Expr, ...]:
-    """Return the coordinates in a tensor of ``shape`` that is broadcast to the loop ``index``."""
+    """Return the coordinates in a tensor of ``shape`` of the element at ``index`` of the broadcast tensor."""
     offset = len(index) - len(shape)
     return tuple(ZERO if size == 1 else index[offset + k] for k, size in enumerate(shape))
 
@@ -295,7 +299,7 @@ ATOMICS = frozenset(
 
 
 def _require_atomics(op: str, dtype: torch.dtype) -> None:
-    """Raise ``NotLowered`` unless atomics, which run in any order (as in torch's kernels), are allowed."""
+    """Raise ``NotLowered`` unless atomics may do the scatter: they run in any order, as in torch's kernels."""
     if torch.are_deterministic_algorithms_enabled():
         raise NotLowered("a scatter on a GPU, whose order must be fixed (deterministic algorithms)")
     if op != "set" and (op, dtype) not in ATOMICS:

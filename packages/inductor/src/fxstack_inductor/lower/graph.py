@@ -73,8 +73,8 @@ def lower_graph(
 ) -> Program:
     """Return the tensor-level IR of ``graph_module``, whose nodes carry fake values in ``meta["val"]``.
 
-    Operators on tensors of ``target.device`` become loops. ``chosen`` maps names of single nodes to rules that replace
-    the rules of their operators.
+    The pass ``lower_operators`` calls this function. Operators on tensors of ``target.device`` become
+    loops. ``chosen`` maps names of single nodes to rules that replace the rules of their operators.
     """
     lowering = Lowering(graph_module, rules, options, target, chosen)
     for node in graph_module.graph.nodes:
@@ -242,7 +242,7 @@ class Lowering:
         self.program.fallbacks.append(Fallback(node.name, str(node.target), repr(error), defect=True))
 
     def _is_bound(self, value: torch.SymInt) -> bool:
-        """Whether the host knows every symbol of ``value`` before the next step runs."""
+        """Whether the host knows every symbol in the size ``value`` before the next step runs."""
         try:
             return all(v.name in self.symbols.bound for v in size_expr(value).variables)
         except NotLowered:
@@ -255,6 +255,7 @@ class Lowering:
         return all(map(self._is_bound, symbolic(tuple(shapes))))
 
     def _getitem(self, node: FxNode) -> Any:
+        """Return an item of a result with several parts; the host takes it if the result is a host value."""
         container = self.values[node.args[0]]
         if isinstance(container, HostValue):
             return self._host(node)
@@ -400,11 +401,12 @@ class Lowering:
         self.program.steps.append(HostCall(node.name, node.target, tuple(args), kwargs, reads))
 
     def _host(self, node: FxNode) -> Any:
+        """Append a Python call, and return its result as a number."""
         self._append_host_call(node)
         return self._number(node.name, node.meta.get("val"))
 
     def _map(self, value: object, tensor: Callable[[Node], Node]) -> Any:
-        """Return ``value`` with FX nodes replaced by their lowered values."""
+        """Return ``value`` with FX nodes replaced by their lowered values; ``tensor`` is applied to each tensor."""
         if isinstance(value, FxNode):
             return self._map(self.values[value], tensor)
         if isinstance(value, Node):
@@ -442,6 +444,7 @@ class Lowering:
     # --- results --------------------------------------------------------------------------------------
 
     def _mutates_input(self, node: FxNode) -> bool:
+        """Whether a ``copy_`` writes to a graph input."""
         target = node.args[0]
         return isinstance(target, FxNode) and target.op == "placeholder"
 

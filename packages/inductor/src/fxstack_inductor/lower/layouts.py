@@ -27,7 +27,7 @@ def layout_of(value: torch.Tensor) -> Layout:
 
 
 def check_layout(node: FxNode, result: Node, layout: Layout) -> None:
-    """Check the result of a rule: it must have the traced shape and dtype.
+    """Check the result of a rule, for each lowered node: it must have the traced shape and dtype.
 
     Raises:
         VerificationError: shape or dtype differ, which is a defect of the rule.

@@ -69,18 +69,22 @@ def leaves(value: object) -> Iterator[object]:
 
 
 def has_tensor(value: object) -> bool:
+    """Whether a fake value is or contains a tensor."""
     return any(isinstance(v, torch.Tensor) for v in leaves(value))
 
 
 def tensors(value: object) -> list[Node]:
+    """Return the IR tensors in nested arguments, in order; repetitions stay."""
     return [v for v in leaves(value) if isinstance(v, Node)]
 
 
 def _schema(node: FxNode) -> Any:
+    """Return the operator's schema; None for a plain Python function."""
     return getattr(node.target, "_schema", None)
 
 
 def mutates_tensor(node: FxNode) -> bool:
+    """Whether the operator's schema declares a write to an argument."""
     schema = _schema(node)
     return schema is not None and bool(schema.is_mutable)
 
@@ -119,7 +123,7 @@ def is_number(value: object) -> bool:
 
 
 def user_line(node: FxNode) -> str:
-    """Return the last line of the user's stack trace, for comments in generated code."""
+    """Return the last line of the user's stack trace, for comments in generated code; empty without a trace."""
     trace = node.meta.get("stack_trace") or ""
     lines = [line.strip() for line in trace.strip().splitlines() if line.strip()]
     return lines[-1] if lines else ""

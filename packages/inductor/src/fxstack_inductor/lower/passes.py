@@ -33,9 +33,11 @@ class Lowering:
     target: KernelTarget = CPU_KERNELS
     chosen: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     lowered: Program | None = None
+    """The result of ``lower_operators``; None before it."""
 
     @property
     def program(self) -> Program:
+        """The lowered program, for passes after ``lower_operators``."""
         assert self.lowered is not None
         return self.lowered
 
@@ -105,7 +107,7 @@ def split_reductions(state: Lowering) -> Lowering | NothingToDo:
 
 
 def text(state: Lowering) -> str:
-    """Return the graph as text, once it is lowered the program."""
+    """Return the graph as text, for dumps between passes; once it is lowered, return the program."""
     return show_graph(state.graph_module.graph) if state.lowered is None else show_program(state.lowered)
 
 
@@ -118,5 +120,5 @@ LOWER: Final = (
 
 
 def lower_by_passes(state: Lowering) -> Program:
-    """Run the passes."""
+    """Run the passes of ``LOWER`` and return the program; the targets call this for each graph."""
     return run_passes("lower", LOWER, state, text).program

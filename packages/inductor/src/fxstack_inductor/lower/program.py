@@ -26,6 +26,7 @@ class HostCall:
 
     name: str
     target: Any
+    """A Python function or operator that returns a number."""
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     reads: tuple[Node, ...] = ()
@@ -37,9 +38,12 @@ class SymbolBinding:
     """The source of a size symbol: size (or stride) ``dim`` of input ``source``, or the input itself, minus ``rest``."""
 
     symbol: str
+    """The name of the symbol."""
     source: str
     dim: int | None = None
+    """The dimension; None if the source is the number itself."""
     stride: bool = False
+    """Whether the symbol is a stride, not a size."""
     rest: int = 0
 
     @property
@@ -67,8 +71,11 @@ class Fallback:
     """An operator that ATen runs. ``defect`` is False if its rule declined the call, True if the rule failed."""
 
     node: str
+    """The name of the FX node."""
     target: str
+    """The operator as text, for example ``aten.sort.default``."""
     reason: str
+    """A phrase, for reports."""
     defect: bool = False
 
 
@@ -79,6 +86,7 @@ class Program:
     parameters: list[str] = field(default_factory=list)
     """Names of the graph's inputs, in order."""
     inputs: dict[str, Input] = field(default_factory=dict)
+    """Tensor inputs and constants, by name."""
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
     """Tensors that are attributes of the graph's module, by the name of their input."""
     bindings: list[SymbolBinding] = field(default_factory=list)
@@ -86,9 +94,11 @@ class Program:
     steps: list[Node | ExternCall | HostCall] = field(default_factory=list)
     """Computed nodes, ATen calls and host calls, in the graph's order."""
     outputs: list[Node | Expr | HostValue | Any] = field(default_factory=list)
+    """The results, in order; a size is an ``Expr``, a constant stays as it is."""
     mutations: list[Mutation] = field(default_factory=list)
     """Inputs that the graph changes, with their new values."""
     fallbacks: list[Fallback] = field(default_factory=list)
+    """The operators that stay ATen calls although they have rules."""
 
 
 def show_program(program: Program) -> str:
@@ -111,6 +121,7 @@ def show_call(step: ExternCall | HostCall) -> str:
 
 
 def _value(value: object) -> str:
+    """Return a value as text: the name of a tensor or host value, a view in full."""
     if isinstance(value, View):
         return show_tensor(value)
     return value.name if isinstance(value, Node | HostValue) else str(value)

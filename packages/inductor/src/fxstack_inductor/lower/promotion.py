@@ -31,7 +31,7 @@ def _scalar_dtype(value: bool | float | Expr | HostScalar) -> torch.dtype:
 
 
 def _join(dtypes: Sequence[torch.dtype]) -> torch.dtype | None:
-    """Return the common dtype of ``dtypes``, or None without any."""
+    """Return the common dtype of ``dtypes``; None if there are no dtypes."""
     result: torch.dtype | None = None
     for dtype in dtypes:
         result = dtype if result is None else torch.promote_types(result, dtype)
@@ -39,7 +39,7 @@ def _join(dtypes: Sequence[torch.dtype]) -> torch.dtype | None:
 
 
 def promote(*values: TensorOrScalar) -> torch.dtype:
-    """Return eager's computation dtype: ranked tensors decide first, then 0-d tensors, then numbers."""
+    """Return eager's computation dtype: tensors with dimensions decide first, then 0-d tensors, then numbers."""
     ranked = [value.dtype for value in values if isinstance(value, Node) and value.shape]
     zero_d = [value.dtype for value in values if isinstance(value, Node) and not value.shape]
     scalars = [_scalar_dtype(value) for value in values if not isinstance(value, Node)]

@@ -29,6 +29,7 @@ class Updates:
 
     results: tuple[Node, ...]
     changes: tuple[tuple[int, Node], ...]
+    """Positions of arguments in the call, each with the tensor that replaces the argument's contents."""
 
 
 class Registry:
@@ -38,9 +39,13 @@ class Registry:
         self._rules: dict[Any, Rule] = {}
 
     def rule(self, *names: str) -> Callable[[F], F]:
-        """Register a rule for overloads like ``"add.Tensor"`` or ``"prims::x.default"``, if they exist."""
+        """Return a decorator that registers a rule for overloads like ``"add.Tensor"`` or ``"prims::x.default"``.
+
+        Overloads that this torch lacks are skipped.
+        """
 
         def register(function: F) -> F:
+            """Register ``function`` for each overload, and return it."""
             for name in names:
                 self.add(name, function)
             return function
@@ -61,6 +66,7 @@ class Registry:
 
     @property
     def rules(self) -> Mapping[Any, Rule]:
+        """The rules by overload."""
         return MappingProxyType(self._rules)
 
 

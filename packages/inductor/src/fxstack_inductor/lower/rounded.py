@@ -29,7 +29,10 @@ _CONVERSIONS = frozenset({"_to_copy", "convert_element_type"})
 
 
 def rounded_nodes(graph: Graph) -> frozenset[str]:
-    """Return the names of half-precision nodes whose results reach a discontinuous operator through elementwise nodes."""
+    """Return the names of half-precision nodes that must round, as ``Context.rounded``.
+
+    Their results reach a discontinuous operator through elementwise nodes.
+    """
     rounded: set[FxNode] = set()
     for node in reversed(graph.nodes):
         if _is_discontinuous(node) or (node in rounded and _keeps_digits(node)):
@@ -56,11 +59,13 @@ def _keeps_digits(node: FxNode) -> bool:
 
 
 def _name(node: FxNode) -> str:
+    """Return an operator's name without namespace and overload; empty for other functions."""
     target = node.target
     return target._schema.name.rpartition("::")[2] if isinstance(target, OpOverload) else ""
 
 
 def _tensors(node: FxNode) -> Iterator[torch.Tensor]:
+    """Return the fake tensors that the node returns."""
     value = node.meta.get("val")
     values = value if isinstance(value, (tuple, list)) else (value,)
     return (part for part in values if isinstance(part, torch.Tensor))

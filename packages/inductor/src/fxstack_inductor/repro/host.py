@@ -25,6 +25,7 @@ class ScriptPrinter(PythonPrinter):
     """Names of the used operators that torch does not register; the script names them for its reader."""
 
     def callee(self, target: object) -> str:
+        """Return the operator's name; record the operators that the reader must register."""
         name = foreign(target)
         if name is not None:
             self.foreign.add(name)
@@ -34,7 +35,7 @@ class ScriptPrinter(PythonPrinter):
         return text
 
     def constant(self, value: object) -> str:
-        """Return the text of a constant argument."""
+        """Return the text of a constant argument: a name below ``torch``, or a name of the program's namespace."""
         if isinstance(value, torch.Tensor):
             return super().constant(value)
         text = text_of(value)
@@ -43,7 +44,7 @@ class ScriptPrinter(PythonPrinter):
 
 
 def own_constants(program: HostProgram, plan: Plan) -> dict[str, Any]:
-    """Return the constants that are neither helpers nor attributes of the graph."""
+    """Return the constants that are neither helpers nor attributes of the graph, by their names in the program."""
     attributes = {identifier(name) for name in plan.program.constants}
     return {k: v for k, v in program.constants.items() if k not in HELPERS and k not in attributes}
 
@@ -77,7 +78,7 @@ def memory_lines(program: HostProgram, plan: Plan, inputs: Sequence[Any]) -> lis
 
 
 def symbol_values(plan: Plan, inputs: Sequence[Any]) -> Mapping[str, int]:
-    """Return the values of the symbolic sizes that the inputs determine."""
+    """Return the values of the symbolic sizes that the inputs determine, by name."""
     arguments = dict(zip(plan.program.parameters, inputs, strict=True)) | plan.program.constants
     symbols = {}
     for binding in plan.program.bindings:

@@ -89,7 +89,10 @@ def _lowered(source: object, options: InductorOptions | None) -> Lowered:
 
 
 def script(lowered: Lowered, example_inputs: Sequence[Any] = ()) -> str:
-    """Return the text of the script."""
+    """Return the text of the script for ``lowered``.
+
+    Its inputs are like ``example_inputs`` or, without these, like the values of the trace.
+    """
     graph = lowered.graph
     inputs = list(example_inputs) or _traced(graph)
     writer = ScriptPrinter(host_steps(lowered.plan, draws=False), lowered.functions)
@@ -117,17 +120,21 @@ def script(lowered: Lowered, example_inputs: Sequence[Any] = ()) -> str:
 
 
 def _traced(graph: GraphModule) -> list[Any]:
-    """Return the values with which the graph was traced."""
+    """Return the fake values of the graph's inputs, with which it was traced."""
     return [node.meta.get("val") for node in graph.graph.nodes if node.op == "placeholder"]
 
 
 def _code_of_harness() -> str:
+    """Return the code of ``harness`` without its docstring: the script has a docstring of its own."""
     text = inspect.getsource(harness)
     return text[text.index("from __future__") :]
 
 
 def _imports(graph: GraphModule, called: set[str]) -> str:
-    """Return a comment that names the operators whose modules the reader must import."""
+    """Return a comment that names the operators whose modules the reader must import; "" without any.
+
+    ``called`` are the operators of the host program.
+    """
     operators = called | {n for n in map(foreign, (node.target for node in graph.graph.nodes)) if n}
     if not operators:
         return ""
@@ -135,6 +142,10 @@ def _imports(graph: GraphModule, called: set[str]) -> str:
 
 
 def _functions(arguments: dict[str, int]) -> str:
+    """Return the lines that compile the kernels and load each by name, or "" without kernels.
+
+    ``arguments``: the number of arguments of each kernel.
+    """
     if not arguments:
         return ""
     lines = [f'{name} = kernel(LIBRARY, "{name}", {n})' for name, n in arguments.items()]
@@ -150,7 +161,7 @@ def _attributes(constants: dict[str, torch.Tensor], graph: GraphModule) -> str:
 
 
 def _reference(graph: GraphModule) -> str:
-    """Return the ATen graph as a function, or the reason for its absence."""
+    """Return the ATen graph as a function ``REFERENCE``, or the reason for its absence as a text of this name."""
     modules = [n for n, _ in graph.named_modules() if n]
     if any(node.op == "get_attr" and node.target in modules for node in graph.graph.nodes):
         return 'REFERENCE = "the ATen graph has graphs inside, which have no text"'
@@ -219,6 +230,7 @@ def compile_and_write(
     pending = [lowered]
 
     def run(*args: Any) -> Any:
+        """Run the call; the first time, also write the script."""
         if pending:
             write_into(folder, pending.pop(), args[0] if boxed else args)
         return call(*args)

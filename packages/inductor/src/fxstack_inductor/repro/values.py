@@ -53,13 +53,14 @@ def text_of(value: object) -> str:
 
 
 def _operator(value: object) -> str:
+    """Return the name of an operator below ``torch.ops``."""
     if isinstance(value, torch_compat.HigherOrderOperator):
         return f"torch.ops.higher_order.{value.name()}"
     return f"torch.ops.{str(value).replace('::', '.')}"
 
 
 def _function(value: object) -> str:
-    """Return the name of a function of torch, operator, math or builtins."""
+    """Return the qualified name of a function of torch, operator, math or builtins; raise ``ReproError`` for others."""
     if isinstance(value, type):
         name = str(value.__name__)
         if getattr(builtins, name, None) is value:
@@ -74,13 +75,14 @@ def _function(value: object) -> str:
 
 
 def foreign(value: object) -> str | None:
-    """Return the name of an operator that a user's module registers and a script must import, or None."""
+    """Return the name of an operator that torch does not register: a script must import its module. Else None."""
     if not isinstance(value, torch_compat.OpOverload) or value.namespace in OPERATOR_PACKAGES:
         return None
     return str(value)
 
 
 def _hint(value: Any) -> Any:
+    """Return the traced value of a symbolic number; raise ``ReproError`` if tracing did not know it."""
     hint = value.node.hint
     if hint is None:
         raise ReproError(f"{value} is only known when the graph runs; give example inputs with data")
@@ -112,6 +114,7 @@ def tensor_text(tensor: torch.Tensor) -> str:
 
 
 def _written(memory: torch.Tensor) -> bool:
+    """Whether all elements are written into the script: few integers, one float, no complex number."""
     dtype = memory.dtype
     most = 1 if dtype.is_floating_point else 0 if dtype.is_complex else EXACT
     return int(memory.numel()) <= most
@@ -143,5 +146,6 @@ def _seen(memory: torch.Tensor) -> str:
 
 
 def _moments(wide: torch.Tensor) -> str:
+    """Return mean and standard deviation as arguments of ``make_random``."""
     std = wide.std(correction=0).item()
     return f"mean={wide.mean().item():.6g}, std={std:.6g}"

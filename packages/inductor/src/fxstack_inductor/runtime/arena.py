@@ -41,6 +41,7 @@ class Block:
     """Memory for one call at a time. ``prepared`` holds what graphs have computed for it, by graph and sizes."""
 
     memory: torch.Tensor
+    """The bytes of the block."""
     prepared: WeakKeyDictionary[Workspace, OrderedDict[tuple[int, ...], tuple[Any, ...]]] = field(
         default_factory=WeakKeyDictionary
     )
@@ -51,6 +52,7 @@ class Pool:
     """Unused blocks. List operations are atomic, so no lock is needed."""
 
     free: list[Block] = field(default_factory=list)
+    """Blocks that no call uses now; the block returned last is borrowed first."""
 
     def borrow(self, size: int) -> Block:
         """Return a block of at least ``size`` bytes; the caller gives it back by appending it to ``free``."""
@@ -63,13 +65,14 @@ class Pool:
 
 
 def _allocate(size: int) -> Block:
+    """Return a new block of whole pages."""
     rounded = -(-max(size, 1) // PAGE) * PAGE
     return Block(torch.empty(rounded, dtype=torch.uint8))
 
 
 @lru_cache(maxsize=1)
 def shared_pool() -> Pool:
-    """Return the pool of this process."""
+    """Return the pool that all graphs of this process share."""
     return Pool()
 
 
@@ -84,13 +87,13 @@ class Window:
 
 
 def flat(addresses: list[int], tensors: list[torch.Tensor]) -> tuple[Any, ...]:
-    """Return the values that the Python host program unpacks."""
+    """Return the values that the Python host program unpacks: addresses, then tensors."""
     return (*addresses, *tensors)
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The places of a graph's slots in a block of ``total`` bytes, for given sizes.
+    """The places of a graph's slots in a block of ``total`` bytes, for the values ``sizes`` of its symbols.
 
     ``values`` are the results of ``Workspace.measured``; ``room`` lists the bytes of each slot.
     """
@@ -99,6 +102,7 @@ class Placement:
     values: Sequence[int]
     room: Sequence[int]
     offsets: Sequence[int]
+    """The byte at which each slot starts."""
     total: int
 
 
@@ -106,16 +110,19 @@ class Placement:
 class Workspace:
     """The data of one graph in a block: the address of each slot, and tensors over slots.
 
-    ``take(sizes)`` returns the block and the result of ``pack`` on addresses and tensors; ``give(block)``
-    returns the block.
+    Host programs call ``take(sizes)`` first: it returns the block and the result of ``pack`` on addresses
+    and tensors. At the end they call ``give(block)``.
     """
 
     slots: Sequence[Slot]
     windows: Sequence[Window]
     symbols: Sequence[str]
+    """Names of the sizes that ``take`` gets, in order."""
     pool: Pool
+    """Where blocks are borrowed: the process's only pool."""
     pack: Callable[[list[int], list[torch.Tensor]], tuple[Any, ...]] = flat
     latest: Placement | None = None
+    """The placement of the last call."""
     known: OrderedDict[tuple[int, ...], Placement] = field(default_factory=OrderedDict)
     """Placements by sizes, for programs that return to earlier sizes."""
 
@@ -142,6 +149,7 @@ class Workspace:
         return (block, *packed)
 
     def _known(self, sizes: tuple[int, ...], before: Placement | None) -> Placement:
+        """Return the places for ``sizes``, computed at the first call with these sizes."""
         placement = self.known.get(sizes)
         if placement is None:
             placement = self.known[sizes] = self._placed(sizes, before)
@@ -161,6 +169,7 @@ class Workspace:
         return Placement(sizes, values, room, offsets, total)
 
     def give(self, block: Block) -> None:
+        """Return the block to the pool, for the next call of any graph."""
         self.pool.free.append(block)
 
     def _prepare(self, memory: torch.Tensor, placement: Placement) -> tuple[Any, ...]:

@@ -62,7 +62,7 @@ class Cache:
 
     @staticmethod
     def key(*parts: str) -> str:
-        """Return the key of an entry: the hash of everything that decides its contents."""
+        """Return the key of an entry: the hash, as 64 hexadecimal digits, of everything that decides its contents."""
         digest = hashlib.sha256(f"fxstack-inductor cache {FORMAT}".encode())
         for part in parts:
             digest.update(f"\0{len(part)}\0".encode())
@@ -70,6 +70,7 @@ class Cache:
         return digest.hexdigest()
 
     def directory(self, key: str) -> Path:
+        """Return the folder of an entry: the key, in a folder of its first two digits."""
         return self.root / key[:2] / key
 
     def find(self, key: str) -> bytes | None:
@@ -81,12 +82,15 @@ class Cache:
         return self._use(key, lambda _, content: content)
 
     def load(self, key: str) -> ctypes.CDLL | None:
-        """Load the library of an intact entry. Otherwise this is ``find``."""
+        """Return the loaded library of an intact entry, or None; like ``find``, remove a damaged entry."""
         path = self.directory(key) / LIBRARY
         return self._use(key, lambda descriptor, _: private_files.load(descriptor, path))
 
     def _use(self, key: str, use: Callable[[int, bytes], T]) -> T | None:
-        """Return ``use(descriptor, content)`` for the library of an intact entry."""
+        """Return ``use(descriptor, content)`` for the library of an intact entry; None without one.
+
+        A damaged entry is removed.
+        """
         with suppress(FileNotFoundError), self._around(key) as inside, ExitStack() as stack:
             try:
                 entry = stack.enter_context(opened(key, inside, folder=True))
@@ -142,10 +146,11 @@ class Cache:
         return content
 
     def _note(self, key: str) -> None:
+        """Record the use of an entry by this process, for ``used_entries``."""
         _USED.setdefault(self.root, {})[key] = None
 
     def files(self, key: str) -> dict[str, bytes]:
-        """Return the files of an entry by name."""
+        """Return the contents of an entry's files, by file name."""
         files = {}
         with self._around(key) as inside, opened(key, inside, folder=True) as entry:
             for name in FILES:
@@ -154,7 +159,7 @@ class Cache:
         return files
 
     def state(self, key: str) -> str:
-        """Return the state of an entry: one of ``INTACT`` and the names beside it.
+        """Return the state of an entry: ``INTACT``, ``DAMAGED``, ``OTHER_VERSION`` or ``GONE``.
 
         Raises:
             OSError: the process has too many files open, or the disk fails.
@@ -170,7 +175,7 @@ class Cache:
         return DAMAGED if _format_of(files) == FORMAT else OTHER_VERSION
 
     def put(self, key: str, files: Mapping[str, bytes]) -> bool:
-        """Add an entry from files of another cache; return False if they are damaged or the entry exists."""
+        """Add an entry from ``files`` of another cache; return whether it is new: intact, and not here before."""
         if self.find(key) is not None or SOURCE not in files or not _is_whole(key, files):
             return False
 
@@ -181,7 +186,10 @@ class Cache:
         return True
 
     def _grown_by(self, size: int) -> None:
-        """Evict after a twentieth of the limit was written or after a minute: a check scans all files."""
+        """Count ``size`` written bytes; evict after a twentieth of the limit, or a minute after the last check.
+
+        A check scans all files, so it must be rare.
+        """
         unchecked = _UNCHECKED[self.root] = _UNCHECKED.get(self.root, 0) + size
         checked = self.root / CHECKED
         try:
@@ -210,6 +218,7 @@ class Cache:
         return [path for path in paths if time.time() - modified(path) >= age]
 
     def size(self) -> int:
+        """Return the bytes of all entries."""
         return sum(entry_size(path) for path in self.entries())
 
     def evict(self) -> None:
@@ -221,6 +230,7 @@ class Cache:
             return
 
     def _evict(self) -> None:
+        """Remove what killed processes left, then the oldest entries, until the rest fits."""
         for path in self.left_behind():
             remove(path)
         sized = [(modified(path), entry_size(path), path) for path in self.entries()]
@@ -232,12 +242,13 @@ class Cache:
             excess -= size
 
     def clear(self) -> None:
+        """Remove all entries, and what killed processes left."""
         for path in [*self.entries(), *self.left_behind(0)]:
             remove(path)
 
 
 def used_entries() -> Iterator[tuple[str, dict[str, bytes]]]:
-    """Yield keys and files of the existing entries that this process has used."""
+    """Yield keys and files of the existing entries that this process has used, to copy them to another cache."""
     for root, keys in [*_USED.items()]:
         for key in [*keys]:
             with suppress(OSError):
@@ -255,7 +266,7 @@ def _is_whole(key: str, files: Mapping[str, bytes]) -> bool:
 
 
 def _format_of(files: Mapping[str, bytes]) -> object:
-    """Return the format of an entry that is of another version or damaged; the present one if its record is none."""
+    """Return the format in the record of an entry that is not whole; the present format without a readable record."""
     try:
         return json.loads(files[ENTRY])["format"]
     except (ValueError, KeyError, TypeError, RecursionError):

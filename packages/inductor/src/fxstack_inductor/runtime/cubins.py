@@ -34,10 +34,14 @@ WORKER = Path(__file__).with_name("triton_worker.py")
 
 @dataclass(frozen=True, slots=True)
 class Cubin:
-    """The machine code of one kernel. ``parameters``: their number, with Triton's scratch pointers."""
+    """The machine code of one kernel. ``symbol``: its function's name; ``shared``, ``scratch``: bytes of memory.
+
+    ``parameters``: their number, with Triton's scratch pointers. ``threads``: their number in a block.
+    """
 
     symbol: str
     image: bytes
+    """The machine code."""
     parameters: int
     threads: int
     shared: int
@@ -84,7 +88,7 @@ def _archive(
 
 
 def request_entry(kernel: TritonKernel) -> dict[str, Any]:
-    """Return the worker's request for one kernel."""
+    """Return the worker's request for one kernel: the argument ``entry`` of ``triton_worker.compile_kernel``."""
     return {
         "name": kernel.name,
         "signature": kernel.signature,
@@ -124,7 +128,10 @@ def compile_archive(text: Path, output: Path, entries: Sequence[dict[str, Any]],
 def compile_with_messages(
     text: Path, output: Path, entries: Sequence[dict[str, Any]], capability: int
 ) -> None:
-    """Compile ``entries`` into an archive, with the compiler's message for each rejected kernel."""
+    """Compile ``entries`` of the module ``text`` into the archive ``output``; a rejected kernel has a message there.
+
+    Up to one process per processor compiles.
+    """
     if importlib.util.find_spec("triton") is None:
         raise TritonMissing(TRITON_HINT)
     module = text.with_name("kernels.py")
@@ -149,7 +156,7 @@ def compile_with_messages(
 def _start(
     module: Path, entries: Sequence[dict[str, Any]], capability: int, output: Path
 ) -> subprocess.Popen[str]:
-    """Start a worker process that compiles ``entries`` of the file ``module`` into ``output``."""
+    """Start a worker process that compiles ``entries`` of the file ``module`` into the archive ``output``."""
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
     process = subprocess.Popen(  # noqa: S603 - our own script
@@ -175,7 +182,7 @@ def _finish(process: subprocess.Popen[str]) -> str:
 
 
 def read_archive(path: Path | IO[bytes]) -> dict[str, Cubin | str]:
-    """Return the machine code, or the compiler's message, of each kernel in an archive."""
+    """Return, by kernel name, the machine code, or the compiler's message as a text."""
     kernels: dict[str, Cubin | str] = {}
     with zipfile.ZipFile(path) as archive:
         for name in archive.namelist():

@@ -23,7 +23,7 @@ MAX_DYNAMIC_SHARED = 8
 
 
 class Record(ctypes.Structure):
-    """``Kernel`` in ``launch.c``."""
+    """The arguments of a launch that never change: the C type ``Kernel`` in ``launch.c``, field by field."""
 
     _fields_ = (
         ("function", ctypes.c_void_p),
@@ -107,6 +107,7 @@ class Driver:
 
     @cached_property
     def library(self) -> ctypes.CDLL:
+        """The loaded driver, initialised at the first use."""
         try:
             library = ctypes.CDLL(self.path)
         except OSError as error:
@@ -117,6 +118,7 @@ class Driver:
         return library
 
     def address(self, name: str) -> int:
+        """Return the address of the driver's function ``name``, for ``launch.c``."""
         return ctypes.cast(self.library[name], ctypes.c_void_p).value or 0
 
     def version(self) -> int:
@@ -147,11 +149,13 @@ class Driver:
         return function.value or 0
 
     def describe(self, code: int) -> str:
+        """Return an error code as text, with the driver's own words."""
         text = ctypes.c_char_p()
         self.library.cuGetErrorString(code, ctypes.byref(text))
         return f"{(text.value or b'unknown error').decode()} (CUDA error {code})"
 
     def _check(self, code: int, library: ctypes.CDLL | None = None) -> None:
+        """Raise ``CudaError`` unless ``code`` is 0; ``library`` is given before the driver is initialised."""
         if code:
             described = f"CUDA error {code}" if library is not None else self.describe(code)
             raise CudaError(f"the CUDA driver failed: {described}")

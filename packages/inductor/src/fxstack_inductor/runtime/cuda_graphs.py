@@ -54,8 +54,10 @@ class Window:
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     shift: int
+    """Elements between the first element of the input and that of the result."""
 
     def of(self, owner: torch.Tensor) -> torch.Tensor:
+        """Return the view of ``owner``, the input of this call."""
         same = tuple(owner.shape) == self.shape and owner.stride() == self.stride
         if same and self.shift == 0:
             return owner
@@ -69,8 +71,10 @@ class Result:
 
     value: Any
     small: bool = False
+    """Whether each replay copies the result, so that a caller who keeps it prevents no replay."""
 
     def give(self, args: tuple[Any, ...]) -> Any:
+        """Return the result for a call with ``args``: small tensors are copied, others share the recording's memory."""
         if isinstance(self.value, Window):
             return self.value.of(args[self.value.source])
         if not isinstance(self.value, torch.Tensor):
@@ -87,9 +91,13 @@ class Recording:
 
     addresses: dict[int, int]
     owned: dict[int, torch.Tensor]
+    """Copies of inputs, at the addresses that the recording reads."""
     results: tuple[Result, ...]
+    """The results of the recorded call, in order."""
     replay: Callable[[], None]
+    """Runs the recorded work again."""
     storages: tuple[Any, ...] = ()
+    """The storages of results in the recording's memory."""
     counts: tuple[int, ...] = ()
     """The number of references to each result storage that the recording itself holds."""
 
@@ -112,6 +120,7 @@ class Recording:
         return any(address != addresses[k] for k, address in self.addresses.items())
 
     def run(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Copy the moving inputs, replay, and return the results."""
         for k, copy in self.owned.items():
             copy.copy_(args[k])
         self.replay()
@@ -119,6 +128,7 @@ class Recording:
 
 
 def _uses(storage: Any) -> int:
+    """Return the number of references to a storage."""
     return int(torch_compat.storage_Use_Count(storage._cdata))
 
 
@@ -128,6 +138,7 @@ class GraphedCall:
 
     call: Call
     capture: Capture
+    """Records a call: ``capture_on_device``, or a substitute in tests."""
     mutated: frozenset[int] = frozenset()
     symbolic: bool = False
     """Whether sizes are arguments, so that each recording serves one set of sizes."""
@@ -219,6 +230,7 @@ class GraphedCall:
 
 
 def _sizes(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return what must be equal for a recording to serve a call: layouts of tensors, and numbers."""
     return tuple((a.shape, a.stride()) if isinstance(a, torch.Tensor) else a for a in args)
 
 
@@ -228,7 +240,10 @@ def _home(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _result(value: object, owners: dict[int, int], inputs: dict[int, torch.Tensor]) -> Result:
-    """Return a value of a recorded call as a result: a view of an input is taken from later inputs."""
+    """Return a value of a recorded call as a ``Result``; a view of an input becomes a ``Window``.
+
+    ``owners`` maps storages to the positions of ``inputs``.
+    """
     if not isinstance(value, torch.Tensor):
         return Result(value)
     source = owners.get(value.untyped_storage()._cdata)
@@ -239,9 +254,13 @@ def _result(value: object, owners: dict[int, int], inputs: dict[int, torch.Tenso
 
 
 def stream_of(device: int) -> Callable[[], int | None]:
-    """Return a function: the current stream of ``device``, or None while the program records the stream."""
+    """Return a function that returns the address of the current stream of ``device``.
+
+    It returns None while the program records that stream.
+    """
 
     def current() -> int | None:
+        """Return the current stream's address, or None during the program's own recording."""
         if torch.cuda.is_current_stream_capturing():
             return None
         return int(torch_compat.cuda_getCurrentRawStream(device))
@@ -267,6 +286,7 @@ def capture_on_device(run: Callable[[], tuple[Any, ...]]) -> tuple[tuple[Any, ..
 
 
 def _recorded(graph: torch.cuda.CUDAGraph, run: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
+    """Record ``run`` into ``graph`` and return the results; after an error, end the recording first."""
     graph.capture_begin(capture_error_mode="thread_local")
     try:
         values = run()
@@ -283,11 +303,12 @@ def _recorded(graph: torch.cuda.CUDAGraph, run: Callable[[], tuple[Any, ...]]) -
 
 @lru_cache(maxsize=64)
 def _side_stream(device: int, caller: int) -> torch.cuda.Stream:  # noqa: ARG001 - one stream per caller stream
+    """Return a stream to record on, one for each stream of the callers."""
     return torch.cuda.Stream(device)
 
 
 def _abandon(graph: torch.cuda.CUDAGraph) -> None:
-    """End a failed recording."""
+    """End a recording that failed, so that the device works normally again."""
     try:
         graph.capture_end()
     except RuntimeError:  # the first error is known already

@@ -28,7 +28,10 @@ _DRAWING = Lock()
 
 
 def bernoulli(draw: Callable[..., None]) -> Callable[[torch.Tensor, float], torch.Tensor]:
-    """Return ``aten.bernoulli.p`` for contiguous float32 CPU tensors, using ``draw`` if ``draw`` is exact."""
+    """Return the faster ``aten.bernoulli.p`` for contiguous float32 CPU tensors; eager's if ``draw`` is not exact.
+
+    Host programs with dropout call the result. ``draw`` is the C function ``DRAW``.
+    """
     eager = torch.ops.aten.bernoulli.p
     if not _draws_alike(draw):
         result: Callable[[torch.Tensor, float], torch.Tensor] = eager
@@ -41,6 +44,7 @@ def bernoulli(draw: Callable[..., None]) -> Callable[[torch.Tensor, float], torc
 
 
 def _draw(draw: Callable[..., None], x: torch.Tensor, p: float) -> torch.Tensor:
+    """Return random bits like ``x`` from torch's generator, whose state moves on as in eager."""
     out = torch.empty_like(x)
     generator: Any = torch.default_generator
     with _DRAWING:
@@ -51,7 +55,7 @@ def _draw(draw: Callable[..., None], x: torch.Tensor, p: float) -> torch.Tensor:
 
 
 def threshold(p: float) -> int:
-    """Return the number of 53-bit fractions below ``p``."""
+    """Return the number of 53-bit fractions below ``p``: a draw below this number gives 1."""
     return math.ceil(p * 2**53)
 
 

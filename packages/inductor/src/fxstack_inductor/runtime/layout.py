@@ -14,7 +14,7 @@ from fxstack_interchange.user_warnings import warn_user
 def restride(
     tensor: torch.Tensor, shape: tuple[int, ...], stride: tuple[int, ...], mutated: bool
 ) -> torch.Tensor:
-    """Return ``tensor`` with the expected strides: itself if only irrelevant strides differ, else a copy.
+    """Return an input or a result with the expected strides: itself if only irrelevant strides differ, else a copy.
 
     Raises:
         ValueError: another shape, or other strides of a mutated tensor (a copy would hide the writes).
@@ -61,6 +61,7 @@ def aligned(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _copy(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
+    """Return a copy with the given strides."""
     shape = tuple(tensor.shape)
     copy = torch.empty_strided(shape, stride, dtype=tensor.dtype, device=tensor.device)
     return copy.copy_(tensor)
@@ -110,6 +111,7 @@ def _checked(value: object, operator: str, plan: Plan) -> torch.Tensor:
 
 
 def _text(operator: str, returned: str, declared: str) -> str:
+    """Return the sentence about a wrong fake function, for errors and warnings."""
     return (
         f"{describe_fake_function(operator)} is wrong: the operator {returned}, the fake function says {declared}. Compiled code "
         "relies on the fake function. Correct it; torch.library.opcheck tests it."
@@ -117,11 +119,15 @@ def _text(operator: str, returned: str, declared: str) -> str:
 
 
 def _error(operator: str, returned: str, declared: str) -> WrongFakeError:
+    """Return the exception for results that differ from the fake function's."""
     return WrongFakeError(_text(operator, returned, declared))
 
 
 def assert_numbers(value: object, name: str) -> None:
-    """Raise NotFiniteError if a floating-point tensor has NaN or infinite elements. ``name`` names the tensor."""
+    """Raise NotFiniteError if a floating-point tensor has NaN or infinite elements (option ``nan_asserts``).
+
+    ``name`` describes the tensor in the message.
+    """
     if isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex()):
         if bool(value.isnan().any()):
             raise NotFiniteError(f"NaN in {name}")

@@ -22,7 +22,10 @@ _TOLD: Final[set[tuple[str, str]]] = set()
 
 
 def load_functions(source: str, arguments: Mapping[str, int], options: InductorOptions) -> dict[str, Any]:
-    """Return the functions of ``source`` by name; each takes that many pointers and 64-bit integers."""
+    """Return the functions of ``source`` by name.
+
+    ``arguments``: how many pointers and 64-bit integers each takes, by name.
+    """
     return functions_of(load_library(source, options), arguments)
 
 
@@ -60,7 +63,10 @@ def from_cache(
     options: InductorOptions,
     read: Callable[[Cache, str], T | None],
 ) -> T | None:
-    """Return ``read(cache, key)`` of the entry for ``parts``, written if needed; None without a usable cache."""
+    """Return ``read(cache, key)`` for the entry of ``parts``, built first if it is missing.
+
+    None without a usable cache: the caller then compiles for itself.
+    """
     if not options.use_cache:
         return None
     root = Path(options.cache_dir)
@@ -87,7 +93,7 @@ def _compiled_for_now(source: str, toolchain: Toolchain) -> ctypes.CDLL:
 
 
 def writable(directory: Path) -> bool:
-    """Whether ``directory`` can hold a cache; only warn if it cannot: compilation works without a cache."""
+    """Return whether ``directory`` can hold a cache; warn if it cannot. Compilation works without a cache."""
     try:
         make_folder(directory)
         with opened(directory, folder=True):
@@ -110,7 +116,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def not_kept(directory: Path, reason: str) -> None:
-    """Warn once in a process that nothing is kept in ``directory``."""
+    """Warn, once in a process for each ``reason``, that nothing is kept in ``directory``."""
     if (str(directory), reason) not in _TOLD:
         _TOLD.add((str(directory), reason))
         warn_user(
@@ -121,6 +127,7 @@ def not_kept(directory: Path, reason: str) -> None:
 
 
 def shortened(value: object) -> str:
+    """Return a value as text; long text loses its middle."""
     text = str(value)
     return text if len(text) <= 300 else f"{text[:150]}...{text[-150:]}"
 

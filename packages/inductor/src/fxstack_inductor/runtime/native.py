@@ -52,12 +52,13 @@ class Table:
     """The header's ``fx_api``. ``offset`` is the position of the ``at::Tensor`` in a Python tensor."""
 
     memory: Any
+    """The words of the table, a ctypes array."""
     offset: int
 
 
 @lru_cache(maxsize=1)
 def native_table() -> Table | Refused:
-    """Return the table of this process, or the reason for its absence."""
+    """Return the table of this process, made once, or the reason why host programs are Python."""
     offset = tensor_offset()
     if offset is None:
         return Refused("Python tensors do not have the expected layout")
@@ -72,7 +73,7 @@ def native_table() -> Table | Refused:
 
 
 def has_function(name: str) -> bool:
-    """Whether the table has ``name``, and this torch's shim has it too."""
+    """Whether the table has ``name``, and this torch has the function."""
     return name in FUNCTIONS and bool(_address(name))
 
 
@@ -87,7 +88,10 @@ def tensor_offset() -> int | None:
 
 
 def bind(library: ctypes.CDLL, state: tuple[Any, ...]) -> Any:
-    """Return a loaded library's host program as a built-in function that holds ``state``; needs a table."""
+    """Return a loaded library's host program as a built-in function that holds ``state``.
+
+    Only processes with a table (``native_table``) call this.
+    """
     table = native_table()
     assert isinstance(table, Table)
     make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object)(
@@ -97,7 +101,10 @@ def bind(library: ctypes.CDLL, state: tuple[Any, ...]) -> Any:
 
 
 def pack(addresses: Sequence[int], tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
-    """Return a native program's view of a block: arrays of addresses and of handles, and the tensors."""
+    """Return what a native program takes from a block: bytes of addresses, bytes of handles, the tensors.
+
+    It is ``Workspace.pack`` of native programs, as ``arena.flat`` is of Python programs.
+    """
     table = native_table()
     assert isinstance(table, Table)
     handles = [id(tensor) + table.offset for tensor in tensors]
@@ -105,19 +112,23 @@ def pack(addresses: Sequence[int], tensors: Sequence[torch.Tensor]) -> tuple[Any
 
 
 def _words(values: Sequence[int]) -> bytes:
+    """Return the bytes of 64-bit integers."""
     return struct.pack(f"{len(values)}q", *values)
 
 
 def _word(address: int) -> int | None:
+    """Return the word in memory at ``address``."""
     return ctypes.c_void_p.from_address(address).value
 
 
 def _optional(name: str) -> bool:
+    """Whether programs can do without the function ``name``."""
     return name in OPTIONAL or name.startswith(("aoti_torch_cpu_", "aoti_torch_cuda_"))
 
 
 @lru_cache(maxsize=len(FUNCTIONS))
 def _address(name: str) -> int:
+    """Return the address of the function ``name``; 0 if this process lacks it."""
     symbol = MANGLED.get(name, name)
     try:
         return ctypes.cast(torch_library(name)[symbol], ctypes.c_void_p).value or 0

@@ -23,6 +23,7 @@ def in_parts(head: str, pieces: Sequence[str]) -> str:
 
 
 def _groups(pieces: Sequence[str]) -> Iterator[list[str]]:
+    """Yield groups of neighbouring pieces, each of about ``PART_CHARACTERS``."""
     enough = max(PART_CHARACTERS, sum(map(len, pieces)) // MAX_PARTS)
     group: list[str] = []
     size = 0

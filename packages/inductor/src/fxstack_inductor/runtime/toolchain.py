@@ -68,10 +68,11 @@ class Toolchain:
     path: str
     flags: tuple[str, ...]
     libraries: tuple[str, ...]
+    """Arguments that link libraries, for example ``-lm``."""
     identity: str
 
     def compile(self, source: Path, output: Path) -> None:
-        """Compile ``source`` into the library ``output``.
+        """Compile ``source`` into the library ``output``; a large source in parts, in parallel.
 
         Raises:
             NoCompilerError: the compiler cannot compile any program here.
@@ -99,11 +100,15 @@ class Toolchain:
         )
 
     def _compile_parts(self, parts: list[str], output: Path) -> bool:
-        """Compile ``parts`` in parallel and link them; return False on failure (the whole file shows it)."""
+        """Compile ``parts`` in parallel and link them; return whether all went well.
+
+        After a failure, the caller compiles the whole file, to have its error message.
+        """
         flags = [flag for flag in self.flags if flag != "-shared"]
         with tempfile.TemporaryDirectory(prefix="fxstack-") as name:
 
             def compile_part(k: int) -> bool:
+                """Compile part ``k`` and return whether that succeeded."""
                 source = Path(name) / f"part{k}.c"
                 source.write_text(parts[k], encoding="utf-8")
                 target = str(source.with_suffix(".o"))
@@ -117,10 +122,11 @@ class Toolchain:
             return _run(linked).returncode == 0
 
     def _command(self, source: Path, output: Path) -> list[str]:
+        """Return the command that compiles ``source`` into the library ``output``."""
         return [self.path, *self.flags, str(source), "-o", str(output), *self.libraries]
 
     def _broken(self) -> str | None:
-        """Return the reason why not even a trivial program compiles, or None."""
+        """Return the reason why not even a trivial program compiles; None if one does."""
         try:
             with tempfile.TemporaryDirectory(prefix="fxstack-") as name:
                 source = Path(name) / "probe.c"
@@ -151,6 +157,7 @@ def find_toolchain(options: InductorOptions) -> Toolchain:
 
 @lru_cache(maxsize=8)
 def _describe(real: str, path: str, optimization: int) -> Toolchain:
+    """Return the compiler at ``path`` (``real`` without links), with flags for this machine."""
     status = Path(real).stat()
     libc = glibc_version()
     flags, mathematics = compiler_flags(optimization)
@@ -168,11 +175,12 @@ def processors() -> int:
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a compiler and return its status and output."""
     return subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
 
 
 def compiler_flags(optimization: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the flags for this machine, and the libraries beside OpenMP's."""
+    """Return (flags for this machine, arguments for the libraries beside OpenMP's)."""
     flags: tuple[str, ...] = (f"-O{optimization}", *FLAGS)
     if platform.machine() != "x86_64":
         return flags, ("-lm",)
@@ -196,13 +204,13 @@ def glibc_version() -> int | None:
 
 
 def openmp_libraries() -> tuple[str, ...]:
-    """Return the OpenMP runtime that torch has loaded, so that no second runtime is loaded."""
+    """Return the path of the OpenMP runtime that torch has loaded, in a tuple, so that no second one is loaded."""
     paths = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))
     return tuple(str(path) for path in paths[:1])
 
 
 def cpu_features() -> str:
-    """Return the CPU features on which ``-march=native`` depends."""
+    """Return the CPU features on which ``-march=native`` depends, as one text for ``Toolchain.identity``."""
     if sys.platform == "linux":
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith(("flags", "Features")):

@@ -49,6 +49,7 @@ def _mend_comparisons() -> None:
     original = builder.binary_op
 
     def binary_op(left: object, right: object, op: object) -> Any:
+        """Return the interpreter's result, booleans with type int1."""
         result = original(left, right, op)
         if np.asarray(result.data).dtype == np.bool_:
             return type(result)(result.data, triton.language.int1)
@@ -95,6 +96,7 @@ def interpreter_launch(kernel: TritonKernel, function: Any) -> Callable[..., Non
     constants, warps = kernel.constants, kernel.config.num_warps
 
     def launch(*args: Any) -> None:
+        """Run the kernel for every program of its grid."""
         count = kernel.tiling.grid.evaluate(dict(zip(sizes, args[buffers:], strict=True)))
         if count > 0:
             function[(count, 1, 1)](*map(_bytes, args), **constants, num_warps=warps)
@@ -131,6 +133,7 @@ class NumpyLibdevice:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         def function(*args: object) -> Any:
+            """Apply the function to tensors of the interpreter."""
             tensors = [arg if hasattr(arg, "handle") else None for arg in args]
             model = next(t for t in tensors if t is not None)
             arrays = [
@@ -143,13 +146,14 @@ class NumpyLibdevice:
         return function
 
     def _compute(self, name: str, arrays: list[Any]) -> Any:
+        """Return the result of a libdevice function on arrays."""
         if name in self._SPECIAL:
             return self._SPECIAL[name](torch.from_numpy(np.ascontiguousarray(arrays[0]))).numpy()
         return getattr(np, self._NAMES.get(name, name))(*arrays)
 
 
 def _like(model: Any, array: Any) -> Any:
-    """Return an interpreter tensor with the element type of ``model`` around a NumPy array."""
+    """Wrap a NumPy array in an interpreter tensor with the element type of ``model``."""
     handle = type(model.handle)(np.asarray(array).astype(model.handle.data.dtype), model.handle.dtype)
     kind = model.dtype
     shape = list(np.shape(array))

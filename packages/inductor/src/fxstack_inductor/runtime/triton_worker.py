@@ -60,7 +60,7 @@ def compile_kernel(function: object, entry: Mapping[str, Any], capability: int) 
 
 
 def facts(compiled: Any) -> dict[str, Any]:
-    """Return the facts about a compiled kernel that a launcher needs."""
+    """Return the facts about a compiled kernel that a launcher needs: the fields of ``cubins.Cubin``."""
     entry = ENTRY.search(compiled.asm["ptx"])
     assert entry is not None
     metadata = compiled.metadata

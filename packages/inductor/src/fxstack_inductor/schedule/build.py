@@ -78,19 +78,19 @@ class Builder:
         )
 
     def emit(self, value: Value) -> int:
-        """Append ``value`` unless an equal value exists; return its position."""
+        """Append ``value`` unless an equal value exists; return the position of the value."""
         if value not in self.positions:
             self.positions[value] = len(self.values)
             self.values.append(value)
         return self.positions[value]
 
     def in_order(self) -> None:
-        """Evaluate the group's tensors first to last, instead of recursively from the stored tensors."""
+        """Evaluate the group's tensors first to last; for large groups, because recursion would be too deep."""
         for node, placement in self.group.placed.items():
             self.node(node, placement.coords, None)
 
     def store(self, node: Computed) -> None:
-        """Evaluate ``node`` at its coordinates in the group's loops, and store the element."""
+        """Evaluate ``node`` at its coordinates in the group's loops, and add the store of the element."""
         placement = self.group.placed[node]
         if isinstance(node, Scatter):
             self._scatter(node, placement)
@@ -110,10 +110,10 @@ class Builder:
     # --- evaluation -----------------------------------------------------------------------------------
 
     def node(self, node: Node, coords: Sequence[Expr | int], mask: int | None) -> int:
-        """Return an element's value by position; an ``int`` coordinate is the position of a computed index.
+        """Return the position of an element's value; an ``int`` coordinate is the position of a computed index.
 
-        An element that certainly exists needs no mask. With a mask, a tensor that a chain of writes reads inside
-        and outside of each write would be evaluated once for each combination of masks.
+        An element that certainly exists needs no mask. With a mask, a tensor that a chain of writes reads
+        inside and outside of each write would be evaluated once for each combination of masks.
         """
         if mask is not None and _exists(node, coords):
             mask = None
@@ -159,7 +159,7 @@ class Builder:
         return self.emit(Reduce(node.op, (value, position), torch.int64))
 
     def _scan(self, node: Scan, placement: Placement) -> int:
-        """Emit a scan along the inner loop."""
+        """Emit a scan along the inner loop, and return its position."""
         value = self.body(node.body, substitution(node.index, placement.coords), None)
         along = placement.coords[node.axis]
         dtype, positional = value_dtype(node.dtype), node.op in ARG_REDUCTIONS
@@ -170,7 +170,7 @@ class Builder:
         return self.emit(ScanValue(node.op, args, dtype, node.state))
 
     def body(self, body: Body, environment: dict[Var, Expr | int], mask: int | None) -> int:
-        """Return the position of the value of ``body``; ``environment`` maps its variables to group coordinates."""
+        """Return the position of the value of ``body``; ``environment``: its variables in the group's loops."""
         key = (id(body), id(environment), mask)
         if key not in self.bodies:
             self.bodies[key] = (body, environment, self._body(body, environment, mask))
@@ -193,7 +193,10 @@ class Builder:
                 return self._masked(condition, inner, other, environment, mask)
 
     def _compute(self, op: str, args: tuple[int, ...], dtype: torch.dtype) -> int:
-        """Emit an operation; drop a selection of its own condition, and compare small coordinates as int32."""
+        """Emit an operation and return its position; comparisons of small coordinates use int32.
+
+        A selection of True or False by a condition is the condition.
+        """
         values = [self.values[k] for k in args]
         if op == "where" and values[1:] == [TRUE, FALSE]:
             return args[0]
@@ -298,7 +301,7 @@ def _in_order(group: Group) -> list[Var]:
 
 
 def extent(node: Node) -> Expr:
-    """Return the number of memory elements from the first to the last."""
+    """Return the number of memory elements from the first element of ``node`` to the last."""
     if any(size == 0 for size in node.shape):
         return ZERO
     spans = ((s - 1) * t for s, t in zip(node.shape, node.layout.stride, strict=True))
@@ -306,4 +309,5 @@ def extent(node: Node) -> Expr:
 
 
 def _loop(var: Var) -> Loop:
+    """Return a loop over a variable's whole extent."""
     return Loop(var, var.extent or ZERO)

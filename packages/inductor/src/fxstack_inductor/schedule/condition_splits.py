@@ -39,7 +39,10 @@ MAX_PARTS = 8
 
 
 def segments(kernel: Kernel) -> list[Kernel]:
-    """Split ``kernel`` into ranges of its last outer loop where all conditions on that loop are decided."""
+    """Return ``kernel`` in ranges of its last outer loop, in each of which the conditions on that loop are constant.
+
+    ``PointsWriter`` writes one C loop per range. A kernel without such conditions stays whole.
+    """
     loop = kernel.outer[-1] if kernel.outer else None
     size = None if loop is None else loop.extent.as_int()
     if loop is None or size is None:
@@ -60,12 +63,15 @@ def _part(kernel: Kernel, loop: Loop, start: int, stop: int) -> Kernel:
 
 
 def assume(kernel: Kernel, position: int, *, holds: bool) -> Kernel:
-    """Return ``kernel`` simplified for a known value of the condition at ``position``."""
+    """Return ``kernel`` simplified, given whether the condition at ``position`` holds."""
     return _substitute(kernel, {}, {position: TRUE if holds else FALSE})
 
 
 def invariant_condition(kernel: Kernel, needed: list[int]) -> int | None:
-    """Return a condition that a selection in ``needed`` uses and the last loop does not change."""
+    """Return the position of a condition that a selection in ``needed`` uses and the last loop does not change.
+
+    Return None if there is no such condition.
+    """
     used = {k for position in needed for k in _selectors(kernel.values[position])}
     for position in needed:
         changes = not isinstance(kernel.values[position], Constant)
@@ -184,6 +190,7 @@ def _substitute(kernel: Kernel, loops: Mapping[Var, Expr], constants: Mapping[in
 
 
 def _name(position: int) -> Var:
+    """Return the variable of the value at ``position`` in index expressions."""
     return Var(f"v{position}", VarKind.VALUE)
 
 
@@ -206,7 +213,7 @@ def _substituted(value: Value, mapping: Mapping[Var, Expr], same: Mapping[int, i
 
 
 def _fold(value: Value, values: list[Value]) -> Value | int:
-    """Return ``value`` simplified: a constant, the position of an earlier value, or ``value`` itself."""
+    """Return a simpler form of ``value``: another value, or the position of an earlier one."""
     match value:
         case Load(_, _, _, mask, other) if mask is not None:
             if values[mask] == TRUE:
@@ -231,7 +238,7 @@ def _truth(op: str, left: Value, right: Value) -> bool | None:
 
 
 def _number(value: Constant) -> float:
-    """Return the number as its dtype stores it."""
+    """Return the number of a constant, rounded to its dtype."""
     text = {"True": "1", "False": "0"}.get(value.text, value.text)
     if not value.dtype.is_floating_point:
         return int(text)

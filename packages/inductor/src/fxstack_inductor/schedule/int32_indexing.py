@@ -23,7 +23,7 @@ INT32 = 2**31 - 2**16
 
 
 def narrow(kernel: Kernel) -> bool:
-    """Whether 32 bits are enough: provably here, or guaranteed by the launcher."""
+    """Whether 32 bits are enough for all indices: provably, or because the launcher has checked the sizes."""
     if kernel.small:
         return True
     bounds = limits(kernel)
@@ -31,6 +31,7 @@ def narrow(kernel: Kernel) -> bool:
 
 
 def fits(expr: Expr) -> bool:
+    """Whether a bound is a number that fits into 32 bits."""
     number = expr.as_int()
     return number is not None and number <= INT32
 
@@ -46,6 +47,7 @@ def limits(kernel: Kernel) -> tuple[Expr, ...] | None:
 
 
 def _indices(kernel: Kernel) -> Iterable[Expr]:
+    """Yield the addresses of the kernel's loads and stores."""
     yield from (v.index for v in kernel.values if isinstance(v, Load))
     yield from (store.index for store in kernel.stores)
 
@@ -56,7 +58,7 @@ def _inside(expr: Expr) -> list[Expr | None]:
 
 
 def magnitude(expr: Expr) -> Expr | None:
-    """Return an upper bound of the absolute values of ``expr`` and its partial sums, or None."""
+    """Return an upper bound of the absolute values of ``expr`` and its partial sums; None if it is unknown."""
     total = ZERO
     for monomial, coefficient in expr.terms:
         factors = [_atom(atom) for atom in monomial]
@@ -132,7 +134,7 @@ def _drop_implied(exprs: Iterable[Expr]) -> tuple[Expr, ...]:
 
 
 def too_large(exprs: Sequence[Expr], program: Program) -> Callable[[Sequence[Any]], bool]:
-    """Return a function of the program's inputs: whether one of ``exprs`` exceeds 32 bits."""
+    """Return a function that tells, from a call's inputs, whether one of ``exprs`` exceeds 32 bits."""
     names = {v.name for expr in exprs for v in expr.variables}
     positions = {name: k for k, name in enumerate(program.parameters)}
     lines = [

@@ -11,7 +11,7 @@ from fxstack_inductor.ir.kernel import Kernel, Load, Loop, expressions, with_exp
 
 
 def normalise(kernel: Kernel) -> Kernel:
-    """Run all loop passes."""
+    """Run all loop passes on a kernel that no pass of the schedule has seen, as tiling makes them."""
     for step in PASSES:
         kernel = step(kernel)
     return kernel
@@ -83,7 +83,7 @@ def _sorted(loops: tuple[Loop, ...], kernel: Kernel) -> tuple[Loop, ...]:
 
 
 def _stride(index: Expr, var: Var) -> int:
-    """Return the stride as a number to compare by; loops that the access does not use go outermost."""
+    """Return a number by which loops are ordered: the stride of ``var`` in ``index``; unused loops go outermost."""
     coefficient = index.coefficient(var)
     if coefficient is None:
         return 1
@@ -123,6 +123,7 @@ def _merge(
         position -= 1
 
     def mapping(expr: Expr) -> Expr:
+        """Rewrite an index expression for the merged loops."""
         for high, low, merged in steps:
             expr = _fold(expr, high, low, merged)
         return expr
@@ -131,11 +132,13 @@ def _merge(
 
 
 def _walks_as_one(expr: Expr, high: Var, low: Loop) -> bool:
+    """Whether an address moves over both loops as over one loop."""
     a, b = expr.coefficient(high), expr.coefficient(low.var)
     return a is not None and b is not None and a == b * low.extent
 
 
 def _fold(expr: Expr, high: Var, low: Var, merged: Var) -> Expr:
+    """Return ``expr`` with the variable ``merged`` in place of ``high`` and ``low``."""
     a, b = expr.coefficient(high), expr.coefficient(low)
     if a is None or b is None or not (a.terms or b.terms):
         return expr
@@ -149,6 +152,7 @@ def _expressions(kernel: Kernel) -> list[Expr]:
 
 
 def _rewrite(kernel: Kernel, change: Callable[[Expr], Expr]) -> Kernel:
+    """Return ``kernel`` with all index expressions changed."""
     values = tuple(with_expressions(value, change) for value in kernel.values)
     stores = tuple(replace(s, index=change(s.index)) for s in kernel.stores)
     return replace(kernel, values=values, stores=stores)
@@ -159,6 +163,7 @@ def rename_loops(kernel: Kernel) -> Kernel:
     mapping: dict[Var, Expr] = {}
 
     def renamed(loops: Iterable[Loop], letter: str) -> tuple[Loop, ...]:
+        """Return loops with new names, and record the new variables."""
         result = []
         for k, loop in enumerate(loops):
             var = Var(f"{letter}{k}", VarKind.LOOP, loop.extent)

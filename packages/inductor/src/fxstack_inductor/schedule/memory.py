@@ -41,11 +41,12 @@ SEE_STORAGE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A tensor in the arena, alive from step ``first`` to step ``last``."""
+    """A tensor in the arena, alive from step ``first`` to step ``last`` (positions in ``Plan.steps``)."""
 
     name: str
     layout: Layout
     elements: Expr
+    """The number of memory elements from the first to the last."""
     first: int
     last: int
     group: str = ""
@@ -95,7 +96,7 @@ def slots(plan: Plan) -> dict[Node, Slot]:
 
 
 def added_to(step: Step) -> Node | None:
-    """Return the tensor that ``step`` may overwrite with its result: ``addmm``'s addend of equal layout."""
+    """Return the tensor that ``step`` may overwrite with its result: ``addmm``'s addend of equal layout; else None."""
     if not isinstance(step, ExternCall) or step.target is not ADDMM or out_variant(step) is None:
         return None
     base, *factors = step.args
@@ -119,12 +120,12 @@ def _groups(plan: Plan, last: Mapping[Node, int]) -> dict[Node, str]:
 
 
 def place(chosen: Sequence[Slot], symbols: Mapping[str, int]) -> tuple[list[int], int]:
-    """Return the slots' byte offsets and the arena's size, for given symbol values."""
+    """Return (the slots' byte offsets, the arena's size in bytes), for given symbol values."""
     return arrange(chosen, [s.elements.evaluate(symbols) * s.layout.dtype.itemsize for s in chosen])
 
 
 def arrange(chosen: Sequence[Slot], sizes: Sequence[int]) -> tuple[list[int], int]:
-    """Return the slots' byte offsets and the arena's size, for given slot sizes in bytes."""
+    """Return (the slots' byte offsets, the arena's size in bytes), for given slot sizes in bytes."""
     blocks = _blocks(chosen, [_aligned(size) for size in sizes])
     timeline = _Timeline(max((p.last for p in blocks), default=0) + 1)
     # Large blocks first: small blocks fit into the gaps that remain, and not the other way round.
@@ -143,10 +144,13 @@ class _Block:
     """A range of the arena that several slots use in turn."""
 
     slots: list[int]
+    """Positions of the slots."""
     size: int
+    """Bytes, a multiple of ``ALIGNMENT``."""
     first: int
     last: int
     offset: int = 0
+    """The first byte, once the block is placed."""
 
 
 def _blocks(chosen: Sequence[Slot], sizes: Sequence[int]) -> list[_Block]:
@@ -209,4 +213,5 @@ def _lowest_gap(block: _Block, overlapping: Sequence[_Block]) -> int:
 
 
 def _aligned(size: int) -> int:
+    """Return ``size`` rounded up to whole lines."""
     return (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT

@@ -42,9 +42,13 @@ class Scheduling:
     usage: Usage | None = None
     """Set by ``find_uses``; None before."""
     inlined: frozenset[Node] = frozenset()
+    """Set by ``inline_tensors``; empty before."""
     fusion: Fusion | None = None
+    """Set by ``fuse_tensors``; None before."""
     units: tuple[Unit, ...] = ()
+    """Set by ``fuse_tensors``, then ordered; empty before."""
     steps: tuple[Step, ...] | None = None
+    """Set by ``build_kernels``; None before."""
     copies: tuple[Mutation, ...] = ()
     """Mutations that the host must copy, because no kernel writes the input."""
 
@@ -65,12 +69,13 @@ class Scheduling:
 
 
 def plan(program: Program, options: InductorOptions) -> Plan:
-    """Fuse the program's tensors, order the units, and build the kernels."""
+    """Return the schedule of ``program``: run the passes of ``SCHEDULE``. Both targets call this."""
     state = Scheduling(program, options, copies=tuple(program.mutations))
     return _plan_of(run_passes("schedule", SCHEDULE, state, text))
 
 
 def _plan_of(state: Scheduling) -> Plan:
+    """Return the schedule that the passes have made."""
     return Plan(state.program, state.ordered, tuple(state.fused.refusals), state.copies)
 
 
@@ -121,6 +126,7 @@ def order_units(state: Scheduling) -> Scheduling | NothingToDo:
 
 
 def _same(some: Sequence[object], others: Sequence[object]) -> bool:
+    """Whether both sequences have the same objects in the same order."""
     return list(map(id, some)) == list(map(id, others))
 
 
@@ -247,6 +253,7 @@ def _each_kernel(
 
 
 def _has_loops(step: Step) -> TypeGuard[KernelStep]:
+    """Whether the step is a kernel whose loops passes may change."""
     return isinstance(step, KernelStep) and step.kernel.roles is None
 
 
@@ -306,6 +313,7 @@ def write_inputs(state: Scheduling) -> Scheduling | NothingToDo:
 
 
 def _stored_nodes(steps: Iterable[Step]) -> Iterator[Node]:
+    """Yield the tensors that kernels store."""
     return (node for step in steps if isinstance(step, KernelStep) for node in step.stored)
 
 
@@ -331,7 +339,7 @@ SCHEDULE: Final = (
 
 
 def text(state: Scheduling) -> str:
-    """Return the program as text with the facts about its tensors; after ``build_kernels``, return the kernels."""
+    """Return the program with the facts about its tensors; after ``build_kernels``, return the kernels."""
     if state.steps is not None:
         kernels = (show_kernel(step.kernel) for step in state.steps if isinstance(step, KernelStep))
         return "\n".join([*kernels, show_plan(_plan_of(state))]) + "\n"
@@ -354,10 +362,12 @@ def _usage_lines(state: Scheduling) -> Iterator[str]:
 
 
 def _names(nodes: Iterable[Node]) -> str:
+    """Return names of tensors, separated by commas."""
     return ", ".join(node.name for node in nodes) or "nothing"
 
 
 def _nodes_by_name(fusion: Fusion, group: Group) -> dict[str, Node]:
+    """Return the tensors that a group reads, by name."""
     return {read.node.name: read.node for node in group.placed for read in fusion.reads(node)}
 
 
@@ -374,6 +384,7 @@ def _stored(fusion: Fusion, group: Group) -> list[Computed]:
 
 
 def _inside(fusion: Fusion, reader: Group, group: Group) -> bool:
+    """Whether ``reader`` has become part of ``group``."""
     return fusion.unit[next(iter(reader.placed))] is group
 
 
@@ -404,9 +415,10 @@ def _ordered(fusion: Fusion, units: Sequence[Unit]) -> list[Unit]:
 
 
 def _rank(fusion: Fusion, unit: Unit) -> tuple[int, int]:
-    """Return the rank. Host calls run early: a failing assertion must find inputs unwritten.
+    """Return (section, position), by which ``_ordered`` prefers units; host calls have section -1.
 
-    All other units stay in the profiler range that they are in.
+    They run early, because a failing assertion must find inputs unwritten. All other units stay in the
+    profiler range that they are in.
     """
     if isinstance(unit, HostCall) and not is_range_call(unit):
         return (-1, fusion.position[id(unit)])

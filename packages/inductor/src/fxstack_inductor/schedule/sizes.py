@@ -19,6 +19,7 @@ class SizeProviders:
 
     inlined: Collection[Node]
     calls: dict[str, Call]
+    """Calls by the name of each result and of each symbol that they determine."""
     symbols: frozenset[str]
     known: dict[Computed, frozenset[str]] = field(default_factory=dict)
     """Names that a kernel of each tensor needs, computed once."""
@@ -76,7 +77,7 @@ def _mentioned(value: object) -> list[str]:
 
 
 def memory_sizes(node: Node) -> set[Var]:
-    """Return the symbols in a tensor's shape and strides."""
+    """Return the variables of symbolic sizes in a tensor's shape and strides."""
     sizes = {v for s in (*node.shape, *node.layout.stride) for v in s.variables}
     return {v for v in sizes if v.symbolic}
 

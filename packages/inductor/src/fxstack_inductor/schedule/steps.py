@@ -64,6 +64,7 @@ def show_plan(plan: Plan) -> str:
 
 
 def _step(step: Step) -> str:
+    """Return one step as a line of text."""
     if isinstance(step, KernelStep):
         stored = ", ".join(node.name for node in step.stored)
         return f"{step.kernel.name}: {', '.join(step.kernel.origins)}; reads {_names(step.reads)}; stores {stored}"
@@ -71,4 +72,5 @@ def _step(step: Step) -> str:
 
 
 def _names(nodes: tuple[Any, ...]) -> str:
+    """Return names of tensors, separated by commas."""
     return ", ".join(node.name for node in nodes if isinstance(node, Node))

@@ -28,11 +28,11 @@ class LoweredGraph(Protocol):
 
     @property
     def kernels(self) -> str:
-        """The text of the kernels."""
+        """The text of the kernels, for people: ``lower(graph).kernels``."""
 
     @property
     def host(self) -> str:
-        """The host program as Python."""
+        """The host program as Python, also where the one that runs is C."""
 
 
 class Target(ABC):

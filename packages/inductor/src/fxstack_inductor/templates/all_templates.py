@@ -21,11 +21,14 @@ TEMPLATES: Final = MappingProxyType[str, Template[Any]](
 
 
 def template_rules(graph_module: GraphModule, options: InductorOptions, target: KernelTarget) -> Rules:
-    """Return the rules of all templates."""
+    """Return the rules of all templates for nodes of this graph, by the node's name.
+
+    The lowering for Triton passes them to ``lower_graph`` as ``chosen``.
+    """
     templates = TEMPLATES.values()
     return dict(item for t in templates for item in t.rules(graph_module, options, target).items())
 
 
 def template_candidates(graph_module: GraphModule) -> dict[str, Candidate]:
-    """Return the candidates of all templates."""
+    """Return the candidates of all templates for nodes of this graph, by the node's name."""
     return dict(item for t in TEMPLATES.values() for item in t.candidates(graph_module).items())

@@ -15,7 +15,7 @@ from fxstack_inductor.tiling.tiles import tile
 def triton_source(
     kernels: Sequence[Kernel], configs: Mapping[str, KernelConfig] | None = None
 ) -> TritonSource:
-    """Return the module; ``configs``: measured tile sizes, by the kernel's name."""
+    """Return the module, for the pass ``print_kernels``; ``configs``: measured tile sizes, by the kernel's name."""
     placeholder = "KERNEL"
     names: dict[object, str] = {}
     functions: dict[str, TritonKernel] = {}
@@ -42,4 +42,5 @@ def triton_kernel(kernel: Kernel, name: str, config: KernelConfig | None = None)
 
 
 def _named(text: str, placeholder: str, name: str) -> str:
+    """Return the function ``placeholder`` under another name."""
     return text.replace(f"def {placeholder}(", f"def {name}(", 1)

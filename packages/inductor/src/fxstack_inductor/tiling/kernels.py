@@ -33,7 +33,7 @@ POINTERS = MappingProxyType(
 
 
 class KernelConfig(Protocol):
-    """The tile sizes of a kernel."""
+    """The tile sizes of a kernel, of one record type per template and ``tiles.Config`` for others."""
 
     @property
     def num_warps(self) -> int: ...
@@ -52,7 +52,7 @@ class KernelTiling(Protocol):
 
     @property
     def kind(self) -> str:
-        """The structure that the writer chooses."""
+        """The structure that the writer chooses, for example "looped" (``tiling.tiles``) or "product"."""
 
     @property
     def kernel(self) -> Kernel: ...
@@ -98,7 +98,7 @@ class TritonKernel:
 
 @dataclass(frozen=True, slots=True)
 class TritonSource:
-    """One module with all kernels of a graph. ``functions`` maps kernel names to functions."""
+    """The Triton module ``text`` with all kernels of a graph; ``functions`` has a function per kernel, by name."""
 
     text: str
     functions: dict[str, TritonKernel]

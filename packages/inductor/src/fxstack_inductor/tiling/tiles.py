@@ -38,7 +38,9 @@ class Config:
     """Tile sizes and warps of one kernel."""
 
     xblock: int
+    """Points of a tile along the outer loops."""
     rblock: int
+    """Points of a tile along the inner loops."""
     num_warps: int
     num_stages: int = 1
 
@@ -52,6 +54,7 @@ class Tiling:
     """``kernel`` with its loops divided into the axes ``x`` (outer) and ``r`` (inner)."""
 
     kind: str
+    """"flat", "tiled", "persistent" or "looped": see the module's docstring."""
     kernel: Kernel
     config: Config
 
@@ -65,15 +68,17 @@ class Tiling:
 
 
 def _blocks(loops: tuple[Loop, ...], block: int) -> Expr:
+    """Return how many blocks cover the points of ``loops``."""
     return floordiv(extent(loops) + (block - 1), block)
 
 
 def extent(loops: tuple[Loop, ...]) -> Expr:
+    """Return the number of points of a loop nest."""
     return product(loop.extent for loop in loops)
 
 
 def tile(kernel: Kernel) -> Tiling:
-    """Return a tiling with good sizes, without a search."""
+    """Return a tiling with good sizes, chosen by rules without measurements, for a kernel without template."""
     if kernel.scatters:  # atomic stores may collide in any order
         flat = normalise(replace(kernel, outer=(*kernel.outer, *kernel.inner), inner=()))
         return Tiling("flat", flat, Config(POINTS // _crowding(kernel), 1, 4))
@@ -90,7 +95,7 @@ def tile(kernel: Kernel) -> Tiling:
 
 
 def _columns(kernel: Kernel, elements: int) -> Config:
-    """Return tiles over contiguous points, as many as there are up to a limit."""
+    """Return tile sizes for tiles that span contiguous points, as many points as there are up to a limit."""
     run = kernel.outer[-1].extent.as_int()
     xblock = elements // 32 if run is None else min(elements // 32, power_of_two(run))
     return Config(xblock, elements // xblock, 4)
@@ -111,7 +116,7 @@ def _most_across(kernel: Kernel, elements: int) -> int:
 
 
 def _spread(xblock: int, kernel: Kernel) -> int:
-    """Reduce the points per program if programs are too few for a GPU, while memory is read in runs."""
+    """Return ``xblock``, or fewer points per program if programs are too few for a GPU; memory stays read in runs."""
     points = extent(kernel.outer).as_int()
     least = RUN if _along_outer(kernel) else 1
     while points is not None and xblock > least and points < PROGRAMS * xblock:
@@ -125,7 +130,7 @@ def _crowding(kernel: Kernel) -> int:
 
 
 def _warps(tile_size: int, elements: int) -> int:
-    """Return 4 warps; up to 16 if a thread would hold too many elements, fewer if threads would have none."""
+    """Return the number of warps: 4; up to 16 if a thread would hold too many elements, fewer for small tiles."""
     if tile_size <= elements:
         return max(1, min(4, tile_size // LEAST_PER_WARP))
     return min(4 * WARPED, 4 * power_of_two(tile_size // elements))
@@ -159,6 +164,7 @@ def _across(kernel: Kernel) -> Var | None:
 
 
 def _short(loop: Loop) -> bool:
+    """Whether a loop is too short for an axis of its own."""
     count = loop.extent.as_int()
     return count is not None and count < NARROW
 

@@ -27,7 +27,7 @@ ROW_CACHE = 8192
 
 
 class FunctionWriter(LoopWriter):
-    """Writes the body of one function; each strategy is a method."""
+    """Writes the body of one function; ``strategy`` names the method to call: ``rows`` or ``whole``."""
 
     def __init__(self, kernel: Kernel, grain: int) -> None:
         super().__init__(kernel, grain)
@@ -71,13 +71,16 @@ class FunctionWriter(LoopWriter):
             self._outer_stores(stage, emitted)
 
     def _outer_values(self, stage: int, emitted: set[int]) -> None:
-        """Declare the outer-level values that became available, as scalars."""
+        """Declare, as scalars, the values outside the inner loops that are known before pass ``stage``.
+
+        ``emitted`` has the positions of the declared values.
+        """
         ready = [k for k in self.facts.ready(stage) if k not in emitted]
         self._values(ready)
         emitted.update(ready)
 
     def _outer_stores(self, stage: int, emitted: set[int]) -> None:
-        """Write the outer-level stores whose values pass ``stage`` completed."""
+        """Write the stores outside the inner loops whose values are known after pass ``stage``."""
         self._outer_values(stage + 1, emitted)
         if stage == 0:
             self._stores(self.facts.stores(0, inner=False))
@@ -142,7 +145,7 @@ class FunctionWriter(LoopWriter):
         return halves(self.names, self.kernel.inner[-1].var, computed, stores, self.facts.outer)
 
     def _lanes(self, stage: int, reduces: list[int], stores: list[Store]) -> list[Lanes]:
-        """Return the lanes of a pass, or an empty list."""
+        """Return the lanes of a pass, one record per reduction; an empty list if lanes do not pay."""
         computed = self._in_pass(stage, reduces, stores)
         width = lane_width(self.kernel, computed, reduces)
         if width is None:
@@ -150,23 +153,28 @@ class FunctionWriter(LoopWriter):
         return [Lanes(k, self.kernel.reduction(k).op, self._accumulator(k), width) for k in reduces]
 
     def _in_pass(self, stage: int, reduces: list[int], stores: list[Store]) -> list[int]:
-        """Return the values that a pass computes for each inner point."""
+        """Return the positions of the values that pass ``stage`` computes for each inner point."""
         stop = self.facts.outer.union(k for k in self.saved if self._saved_before(k, stage))
         needed = self.facts.needed(self.facts.roots(reduces, stores), stop=stop)
         return [k for k in needed if k not in self.facts.outer]
 
     def _scans(self, stage: int, reduces: list[int], stores: list[Store]) -> list[int]:
+        """Return the scans that a pass computes."""
         computed = self._in_pass(stage, reduces, stores)
         return [k for k in computed if isinstance(self.kernel.values[k], Scan)]
 
     def _steps(self, reduces: list[int], prefix: str) -> dict[int, str]:
+        """Return, for each reduction, the C statement that takes one element into its accumulator.
+
+        The accumulator's name is ``prefix`` and the reduction's position, for example ``part3``.
+        """
         keyed = {
             k: key_step(op, how.register, f"key{k}", self._reduced(k)) for k, op, how in self._keys(reduces)
         }
         return {k: keyed.get(k) or self._step(k, f"{prefix}{k}") for k in reduces}
 
     def _inner_body(self, stage: int, stores: list[Store], steps: dict[int, str]) -> None:
-        """Write values and stores of one inner point; ``steps``: reductions' updates by position."""
+        """Write values and stores of one inner point; ``steps``: the statement of each reduction, by position."""
         stop = frozenset(k for k in self.saved if self._saved_before(k, stage))
         for k in self._in_pass(stage, list(steps), stores):
             value = self.kernel.values[k]
@@ -186,21 +194,24 @@ class FunctionWriter(LoopWriter):
     # --- floating-point extremes, compared as integers in vector loops -----------------------------------
 
     def _keys(self, reduces: list[int]) -> Iterator[tuple[int, str, Accumulator]]:
-        """Yield the reductions that compare integers: position, operation and accumulator."""
+        """Yield the reductions whose vector loops compare integers, not floats: position, operation, accumulator."""
         for k in reduces:
             op = self.kernel.reduction(k).op
             if not op.startswith("arg") and (how := self._accumulator(k)).key:
                 yield k, op, how
 
     def _open_keys(self, reduces: list[int], prefix: str) -> None:
+        """Before a vector loop: declare the integers that stand for the accumulators of extremes."""
         for k, op, how in self._keys(reduces):
             self.out.line(f"{how.key} key{k} = {op}_key_{how.register}({prefix}{k});")
 
     def _close_keys(self, reduces: list[int], prefix: str) -> None:
+        """After a vector loop: turn the integers back into the floats of the accumulators."""
         for k, _, how in self._keys(reduces):
             self.out.line(f"{prefix}{k} = key_value_{how.register}(key{k});")
 
     def _step(self, position: int, target: str) -> str:
+        """Return the C statement that takes one element into the accumulator ``target``."""
         value = self.kernel.reduction(position)
         if value.op.startswith("arg"):
             operands = [self.names.operand(k) for k in value.args]
@@ -208,13 +219,16 @@ class FunctionWriter(LoopWriter):
         return self._accumulator(position).step.format(acc=target, x=self._reduced(position))
 
     def _reduced(self, position: int) -> str:
+        """Return the C text of the element that a reduction takes in."""
         return self.names.operand(self.kernel.reduction(position).args[0])
 
     def _accumulator(self, position: int) -> Accumulator:
+        """Return the C text of the reduction at ``position``."""
         value = self.kernel.reduction(position)
         return accumulator(value.op, value.dtype)
 
     def _declare_accumulator(self, position: int) -> None:
+        """Declare the result ``v<position>`` with the neutral element; argmax and argmin need two variables."""
         value = self.kernel.reduction(position)
         if value.op.startswith("arg"):
             operand = self.kernel.values[value.args[0]].dtype
@@ -224,7 +238,7 @@ class FunctionWriter(LoopWriter):
         self.out.line(f"{how.register} v{position} = {how.identity};")
 
     def _blocked(self, reduces: list[int]) -> bool:
-        """Whether this pass sums so many numbers that they should be added block by block."""
+        """Whether this pass sums so many numbers that it must add them block by block, to stay accurate."""
         kinds = [self.kernel.reduction(k) for k in reduces]
         if not any(v.op == "sum" and v.dtype.is_floating_point for v in kinds):
             return False
@@ -235,30 +249,37 @@ class FunctionWriter(LoopWriter):
         return count is None or count > 2 * BLOCK or len(self.kernel.inner) > 1
 
     def _partials(self, reduces: list[int]) -> None:
+        """Declare the sum of one block, ``part<k>``, for each reduction."""
         for k in reduces:
             how = self._accumulator(k)
             self.out.line(f"{how.register} part{k} = {how.identity};")
 
     def _declare_wide(self, reduces: list[int]) -> None:
+        """Declare the double ``wide<k>`` that collects the sums of the blocks, for each sum of floats."""
         for k in reduces:
             how = self._accumulator(k)
             if how.wide != how.register:
                 self.out.line(f"{how.wide} wide{k} = {how.identity};")
 
     def _add_partials(self, reduces: list[int]) -> None:
+        """After a block: add its sum to the sum of all blocks."""
         for k in reduces:
             how = self._accumulator(k)
             target = f"wide{k}" if how.wide != how.register else f"v{k}"
             self.out.line(how.step.format(acc=target, x=f"part{k}"))
 
     def _narrow(self, reduces: list[int]) -> None:
+        """After all blocks: convert the double sums to the results' type."""
         for k in reduces:
             how = self._accumulator(k)
             if how.wide != how.register:
                 self.out.line(f"v{k} = ({how.register})wide{k};")
 
     def _simd(self, reduces: list[int], prefix: str, stage: int, stores: list[Store]) -> str:
-        """Return the pragma that vectorises the last loop of a pass, or an empty string."""
+        """Return the pragma that vectorises the last loop of a pass; "" if the loop stays scalar.
+
+        ``prefix``: the begin of the accumulators' names, "v" or "part".
+        """
         if self._scans(stage, reduces, stores):
             return ""
         if any(self.kernel.reduction(k).op.startswith("arg") for k in reduces):
@@ -289,7 +310,7 @@ class FunctionWriter(LoopWriter):
                 self.out.line(f"{REGISTER[value.dtype]} row{k}[{size}];")
 
     def _saved_before(self, position: int, stage: int) -> bool:
-        """Whether an earlier pass has computed the value."""
+        """Whether an earlier pass has computed the value, so that this pass can read it from the stack array."""
         return self._first_pass.get(position, stage) < stage
 
     @cached_property
@@ -360,6 +381,6 @@ class FunctionWriter(LoopWriter):
 
 
 def pass_sharing(kernel: Kernel, stores: Sequence[Store]) -> Sharing | None:
-    """Return how threads share the first inner loop in a pass with ``stores``, or None."""
+    """Return how threads share the first inner loop in a pass with ``stores``; None if they cannot."""
     first = kernel.inner[0]
     return share(kernel, [Range(first.var.name, first)], stores, around=kernel.outer)

@@ -28,11 +28,12 @@ MIN_LOOP_POINTS = 8
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """The conversions around a loop over ``var``: loads by position, and stores."""
+    """The conversions around a loop over ``var``: half-precision loads (by position in the kernel) and stores."""
 
     var: Var
     loads: dict[int, Load]
     stores: list[Store]
+    """Stores whose results become halves after the loop."""
 
     def __bool__(self) -> bool:
         return bool(self.loads or self.stores)
@@ -58,6 +59,7 @@ class Halves:
             del names.floats[k]
 
     def _place(self, names: Names, buffer: str, index: Expr, first: str) -> str:
+        """Return the C address of the first element that the loop reads or writes, at point ``first``."""
         start = index.subs({self.var: ZERO})
         return f"{names.buffers[buffer]} + {c_index(start)} + {first}"
 
@@ -92,13 +94,13 @@ def halves(
 
 
 def _apart(names: Names, store: Store) -> bool:
-    """Whether no other store of the kernel writes or reads the same elements."""
+    """Whether no other store of the kernel touches the buffer: conversions may then write its elements later."""
     ops = [other.op for other in names.kernel.stores if other.buffer == store.buffer]
     return not any(ops) or ops == ["set"]
 
 
 def _beside(index: Expr, var: Var, outside: Container[int]) -> bool:
-    """Whether neighbouring loop points address neighbouring elements."""
+    """Whether neighbouring points of the loop over ``var`` address neighbouring elements."""
     step = index.coefficient(var)
     if step is None or step.as_int() != 1:
         return False

@@ -47,7 +47,10 @@ class Writer(CodeWriter):
 
 
 class LoopWriter:
-    """Opens loops and writes values. A kernel of less work than ``grain`` (None: any) uses one thread."""
+    """Opens loops and writes values: the base of the strategies' writers.
+
+    A kernel with less work than ``grain`` uses one thread; None: every kernel.
+    """
 
     def __init__(self, kernel: Kernel, grain: int | None) -> None:
         self.kernel = kernel
@@ -61,13 +64,13 @@ class LoopWriter:
         self._open_shared(loops, self._sharing(loops), simd=simd)
 
     def _sharing(self, loops: Sequence[Range]) -> Sharing | None:
-        """Return how threads share ``loops``; None for too little work, or if cache lines would be shared."""
+        """Return how threads share ``loops``; None for too little work, or if threads would share cache lines."""
         if not loops or work_condition(self.kernel, self.grain) is None:
             return None
         return share(self.kernel, loops, self.kernel.stores)
 
     def _open_shared(self, loops: Sequence[Range], sharing: Sharing | None, *, simd: bool = False) -> None:
-        """Open loops that threads share as ``sharing`` says; without it, each thread runs all loops."""
+        """Open loops that threads share as ``sharing`` says; if it is None, each thread runs all loops."""
         pragma = ["#pragma omp simd"] if simd else []
         alone = list(loops)
         if sharing is not None:
@@ -82,7 +85,7 @@ class LoopWriter:
             self.out.open(loop.text())
 
     def _note(self, sharing: Sharing) -> None:
-        """Record that threads share the lines in this way."""
+        """Record in ``out`` that threads share its lines, and the conditions of ``sharing``."""
         self.out.shared = True
         self.out.conditions.update(sharing.conditions)
 
@@ -110,13 +113,17 @@ class LoopWriter:
         return len(loops)
 
     def _open_loops(self, loops: Iterable[Loop]) -> None:
+        """Open ``loops`` as plain C loops over all points; the caller closes them."""
         for loop in loops:
             name = loop.var.name
             self.out.open(f"for (int64_t {name} = 0; {name} < {c_index(loop.extent)}; {name}++)")
 
     @contextmanager
     def _converted(self, conversions: Halves, first: str, count: str, most: str) -> Iterator[None]:
-        """Wrap a loop over ``j`` below ``count`` by conversions of ``conversions``; their arrays end with it."""
+        """Wrap a loop over ``j`` below ``count`` by conversions; after the loop, their arrays end.
+
+        ``first`` is the point of the first element, ``most`` the number of elements in an array.
+        """
         if not conversions:
             yield
             return
@@ -127,7 +134,10 @@ class LoopWriter:
 
     @contextmanager
     def _runs(self, conversions: Halves, span: tuple[str, str], head: str) -> Iterator[None]:
-        """Open the loop over ``found.var`` in ``span``, behind ``head``; conversions split it into runs."""
+        """Open the loop over ``conversions.var`` in ``span``, behind the pragma ``head``.
+
+        Conversions split the loop into runs.
+        """
         start, stop = span
         if not conversions:
             self.out.write_lines([head] if head else [])
@@ -151,7 +161,11 @@ class LoopWriter:
                 yield
 
     def _vector(self, loop: Loop, span: tuple[str, str]) -> None:
-        """Write values and stores along ``loop``; an index check inside it would prevent vectorisation."""
+        """Write values and stores along ``loop``, a vector loop.
+
+        Values that do not change along the loop come first: an index check inside would prevent
+        vectorisation.
+        """
         varies, needed = self._varying(loop), self._needed()
         outside = [k for k in needed if k not in varies]
         self._values(outside)
@@ -162,12 +176,12 @@ class LoopWriter:
             self._stores(self.kernel.stores)
 
     def _needed(self) -> list[int]:
-        """Return the values that the stores and their addresses need."""
+        """Return the positions of the values that the stores and their addresses need."""
         roots = {k for s in self.kernel.stores for k in (s.value, *index_operands(s.index))}
         return self.facts.needed(roots)
 
     def _varying(self, column: Loop) -> set[int]:
-        """Return the values that differ from column to column."""
+        """Return the positions of the values that differ from column to column."""
         varying: set[int] = set()
         for k, value in enumerate(self.kernel.values):
             if isinstance(value, Constant):
@@ -177,10 +191,12 @@ class LoopWriter:
         return varying
 
     def _values(self, positions: Iterable[int]) -> None:
+        """Write the declarations of the values at ``positions``; constants need none."""
         for k in positions:
             if not isinstance(self.kernel.values[k], Constant):
                 self.out.line(self.names.declare(k))
 
     def _stores(self, stores: Iterable[Store]) -> None:
+        """Write the statements of ``stores``."""
         for store in stores:
             self.out.line(self.names.store(store))

@@ -24,15 +24,19 @@ RANDOM = _header("mersenne.h")
 
 @dataclass(frozen=True)
 class CSource:
-    """The ``text`` of the file, the function of each kernel (by name), and declarations of the functions."""
+    """One C file: its ``text``, the C function of each kernel by the kernel's name, and the functions' declarations.
+
+    Host programs in C begin with the declarations.
+    """
 
     text: str
     functions: dict[str, str]
     declarations: str
+    """The heads of all functions, for a host program in C."""
 
 
 def _continued(line: str) -> str:
-    """Return a user line as a comment; a final backslash would continue the comment on the next C line."""
+    """Return a line of the user's program for a ``//`` comment: a final backslash would continue the comment."""
     bare = line.rstrip("\\ \t\f\v\r")
     return bare if bare == line.rstrip() else f"{bare} (continued)"
 
@@ -59,7 +63,7 @@ def c_source(kernels: Sequence[Kernel], options: InductorOptions, *, random: boo
 
 
 def _head(text: str, name: str) -> str:
-    """Return the declaration of function ``name``."""
+    """Return the declaration of function ``name``, whose definition is in ``text``."""
     start = text.index(f"\nvoid {name}(") + 1
     # Inlined into the host program, the function would be compiled without optimisation, like the host.
     return f"extern __attribute__((noinline)) {text[start : text.index(') {', start)]});"

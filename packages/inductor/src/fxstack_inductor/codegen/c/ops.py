@@ -32,6 +32,7 @@ REGISTER = MappingProxyType({**STORAGE, torch.bool: "bool"})
 
 
 def suffix(dtype: torch.dtype) -> str:
+    """Return the suffix of math functions for a type: ``f`` for float (``sinf``), else nothing."""
     return "f" if dtype is torch.float32 else ""
 
 
@@ -53,7 +54,7 @@ def literal(text: str, dtype: torch.dtype) -> str:
 
 
 def cast(operand: str, source: torch.dtype, target: torch.dtype) -> str:
-    """Return C text that converts as eager does."""
+    """Return C text that converts ``operand`` from ``source`` to ``target`` with eager's result."""
     if source == target:
         return operand
     if target is torch.bool:
@@ -70,28 +71,32 @@ def cast(operand: str, source: torch.dtype, target: torch.dtype) -> str:
 
 
 def infix(symbol: str) -> Callable[..., str]:
+    """Return a maker of C text for an operator between two operands."""
     return lambda args, _, __: f"({args[0]} {symbol} {args[1]})"
 
 
 def bool_infix(symbol: str, for_bool: str) -> Callable[..., str]:
-    """Return an arithmetic operator that has another symbol for booleans."""
+    """Return a maker of C text for an arithmetic operator that is spelled ``for_bool`` between booleans."""
     return lambda args, dtype, _: f"({args[0]} {for_bool if dtype is torch.bool else symbol} {args[1]})"
 
 
 def libm(name: str) -> Callable[..., str]:
+    """Return a maker of calls of the math function ``name``."""
     return lambda args, dtype, _: f"{name}{suffix(dtype)}({', '.join(args)})"
 
 
 def generic(name: str) -> Callable[..., str]:
-    """Return a call of a prelude helper that is defined per type: ``name_float(a, b)``."""
+    """Return a maker of calls of a prelude function that exists per type, for example ``hypot_float(a, b)``."""
     return lambda args, dtype, _: f"{name}_{REGISTER[dtype]}({', '.join(args)})"
 
 
 def template(text: str) -> Callable[..., str]:
+    """Return a maker of C text from a format: ``{0}`` are operands, ``{s}`` the math suffix, ``{t}`` the type."""
     return lambda args, dtype, _: text.format(*args, s=suffix(dtype), t=REGISTER[dtype])
 
 
 def _abs(args: Sequence[str], dtype: torch.dtype, _: object) -> str:
+    """Return the C text of an absolute value."""
     if dtype.is_floating_point:
         return f"fabs{suffix(dtype)}({args[0]})"
     return f"({args[0]} < 0 ? -{args[0]} : {args[0]})"
@@ -102,12 +107,14 @@ def _not(args: Sequence[str], dtype: torch.dtype, _: object) -> str:
 
 
 def _fmod(args: Sequence[str], dtype: torch.dtype, _: object) -> str:
+    """Return the C text of a remainder with the sign of the dividend."""
     if dtype.is_floating_point:
         return f"fmod{suffix(dtype)}({args[0]}, {args[1]})"
     return f"({args[0]} % {args[1]})"
 
 
 def _truncdiv(args: Sequence[str], dtype: torch.dtype, _: object) -> str:
+    """Return the C text of a quotient rounded towards zero."""
     quotient = f"({args[0]} / {args[1]})"
     return f"trunc{suffix(dtype)}{quotient}" if dtype.is_floating_point else quotient
 
@@ -143,6 +150,7 @@ OPS: MappingProxyType[str, Callable[..., str]] = MappingProxyType(
         "round_f16": template("f16_load(f16_store({0}))"),
     }
 )
+"""For each operation, a maker of its C text from the operands' texts, the result's dtype and the operands' dtypes."""
 
 
 def emit(op: str, args: Sequence[str], dtype: torch.dtype, operands: Sequence[torch.dtype]) -> str:
@@ -160,10 +168,10 @@ HALVES = {torch.bfloat16: "bf16", torch.float16: "f16"}
 
 
 def load(text: str, dtype: torch.dtype) -> str:
-    """Return an element of memory as a register value."""
+    """Return C text that gives the element ``text`` of memory as a register value: halves become floats."""
     return f"{HALVES[dtype]}_load({text})" if dtype in HALVES else text
 
 
 def store(text: str, dtype: torch.dtype) -> str:
-    """Return a register value as an element of memory."""
+    """Return C text that gives the register value ``text`` as an element of memory: floats become halves."""
     return f"{HALVES[dtype]}_store({text})" if dtype in HALVES else text

@@ -65,7 +65,7 @@ class PointsWriter(LoopWriter):
             self.out.lines[start] = self.out.lines[start].replace("{", "if (self == 0) {")
 
     def _open_rows(self, loops: Sequence[Range], *, alone: bool) -> Span | None:
-        """Open all loops but the last; return this thread's span of the last loop if threads share that.
+        """Open all loops but the last; return this thread's span of the last loop if threads share it, else None.
 
         Threads share the last loop if the rows are too few (or of unknown number), long, and in one part
         (``alone``).
@@ -89,7 +89,7 @@ class PointsWriter(LoopWriter):
         return None
 
     def _for(self, kernel: Kernel) -> PointsWriter:
-        """Return a writer for a part of this function."""
+        """Return a writer for ``kernel``, a part of this function; its lines go to this writer's ``out``."""
         if kernel is self.kernel:
             return self
         writer = PointsWriter(kernel, self.grain)
@@ -98,7 +98,7 @@ class PointsWriter(LoopWriter):
         return writer
 
     def decided(self, depth: int, span: Span | None) -> None:
-        """Write the last loop once for each outcome of the conditions that the loop does not change."""
+        """Write the last loop once for each outcome of at most ``depth`` conditions that the loop does not change."""
         position = invariant_condition(self.kernel, self._needed()) if depth else None
         if position is None:
             self.last_loop(span)
@@ -111,7 +111,7 @@ class PointsWriter(LoopWriter):
                     self._for(assume(self.kernel, position, holds=holds)).decided(depth - 1, span)
 
     def last_loop(self, span: Span | None) -> None:
-        """Write the last loop, over ``span`` if threads share it."""
+        """Write the last loop, over ``span`` if threads share it, else (None) over all points."""
         loop = self.kernel.outer[-1]
         with self.out.block(""):
             self._vector(loop, span or ("0", c_index(loop.extent)))

@@ -45,6 +45,7 @@ class ScatterWriter(LoopWriter):
         self.out.first, self.out.lines = self.out.lines, []
 
     def _all_loops(self) -> tuple[Loop, ...]:
+        """Return the outer loops, then the inner loops."""
         return (*self.kernel.outer, *self.kernel.inner)
 
     def _column(self) -> Loop | None:

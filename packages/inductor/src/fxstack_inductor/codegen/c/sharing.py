@@ -62,6 +62,7 @@ class Sharing:
 
     @property
     def rank(self) -> tuple[bool, float]:
+        """The order of preference: no conditions first, then more blocks."""
         return not self.conditions, float("inf") if self.blocks is None else self.blocks
 
 
@@ -70,9 +71,11 @@ class _Digit:
     """One loop in the index of a store, as a digit of a number of mixed radix."""
 
     coefficient: Expr
+    """The loop's coefficient in the index, in elements."""
     most: Expr | None
     """The largest number that the digit adds; None if unknown."""
     shared: bool = False
+    """Whether threads differ in this digit."""
     aligned: bool = False
     """Whether the coefficient is known to be a multiple of a line, whatever its expression is."""
 
@@ -99,7 +102,10 @@ def share(
 
 
 def _candidates(loops: Sequence[Range]) -> Iterator[tuple[tuple[Range, ...], int]]:
-    """Yield loop orders and counts of shared loops: most outer loops first; then one moved to the front."""
+    """Yield (order of the loops, number of leading loops to share): as many loops as possible first.
+
+    At the end, each single loop is moved to the front, to be shared alone.
+    """
     for shared in range(len(loops), 0, -1):
         yield tuple(loops), shared
     for k in range(1, len(loops)):
@@ -107,7 +113,7 @@ def _candidates(loops: Sequence[Range]) -> Iterator[tuple[tuple[Range, ...], int
 
 
 def _proven(kernel: Kernel, stores: Sequence[Store], order: tuple[Range, ...], count: int) -> Sharing | None:
-    """Return this way to share loops if it is proven, else None."""
+    """Return this order and ``count`` of shared loops as a ``Sharing`` if the proof succeeds, else None."""
     shared = order[:count]
     lines = {ref.name: max(1, LINE // ref.dtype.itemsize) for ref in kernel.buffers}
     steps: list[list[Expr]] = []
@@ -157,7 +163,7 @@ def _coefficients(store: Store, loops: Sequence[Range]) -> list[Expr] | None:
 
 
 def _tail(shared: Sequence[Range], steps: Sequence[Sequence[Expr]]) -> int:
-    """Return the first of the trailing loops that, for all stores, count through one index together."""
+    """Return the position in ``shared`` of the first trailing loop: from there on the loops act as one loop."""
     start = len(shared) - 1
     while start and shared[start].stride == shared[start - 1].stride == ONE:
         size = shared[start].loop.extent
@@ -168,7 +174,7 @@ def _tail(shared: Sequence[Range], steps: Sequence[Sequence[Expr]]) -> int:
 
 
 def _block(step: Expr, line: int) -> int | str:
-    """Return how many points, ``step`` apart, fill whole lines: a power of two, or C that computes it."""
+    """Return how many points, ``step`` elements apart, fill whole lines: a power of two, or C that computes it."""
     least = line // gcd(line, _divisor(step))
     return least if least == 1 or step.as_int() is not None else f"line_block({c_index(step)}, {line})"
 
@@ -191,7 +197,10 @@ def _divisor(expr: Expr) -> int:
 
 
 def _ends(shared: Sequence[Range], tail: int, unit: Expr, text: str) -> set[str] | None:
-    """Return the conditions for no block to cross a position of an outer loop; None if a block does."""
+    """Return the conditions for no block to cross a position of an outer loop; None if a block does.
+
+    ``text`` is ``unit`` as C.
+    """
     if not tail or unit == 1:
         return set()
     points = product(loop.loop.extent for loop in shared[tail:])
@@ -204,6 +213,7 @@ def _ends(shared: Sequence[Range], tail: int, unit: Expr, text: str) -> set[str]
 
 
 def _count(shared: Sequence[Range], tail: int, unit: Expr) -> int | None:
+    """Return the number of blocks that threads share; None if it is unknown."""
     outer = product(loop.loop.extent for loop in shared[:tail]).as_int()
     inner = product(loop.loop.extent for loop in shared[tail:]).as_int()
     block = (unit * shared[-1].stride).as_int()
@@ -234,6 +244,7 @@ def _digits(
 
 
 def _step(index: Expr, loop: Range) -> Expr:
+    """Return the coefficient of a shared loop in an index."""
     step = index.coefficient(loop.loop.var)
     assert step is not None  # _coefficients has checked
     return step
@@ -263,7 +274,7 @@ def _opaque(kernel: Kernel, rest: Expr) -> list[_Digit] | None:
 
 
 def _moved(kernel: Kernel, term: Expr, moving: Sequence[Var]) -> tuple[Expr | None, Expr | None]:
-    """Return the coefficient of a term, and the most that the term adds."""
+    """Return (coefficient, largest added number) of a term that changes; None for what is unknown."""
     (var,), step = moving[:1], term.coefficient(moving[0])
     if len(moving) == 1 and var.kind is VarKind.VALUE and step is not None:
         value = kernel.values[int(var.name[1:])]
@@ -299,6 +310,6 @@ def _at_least(value: Expr, least: Expr) -> bool:
 
 
 def _usual(expr: Expr) -> int:
-    """Return a guess at a coefficient: sizes are large, blocks are small."""
+    """Return a guess at a coefficient, to sort digits: unknown sizes are large, unknown blocks small."""
     small = {UNIT.name: 16, "step": 1}
     return expr.evaluate({v.name: small.get(v.name, ASSUMED_SIZE) for v in expr.variables})

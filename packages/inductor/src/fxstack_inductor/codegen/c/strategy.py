@@ -79,14 +79,14 @@ def _across(kernel: Kernel) -> bool:
 
 
 def function_text(kernel: Kernel, name: str, grain: int) -> str:
-    """Return the C definition of ``kernel``, called ``name``."""
+    """Return the C definition of ``kernel`` as function ``name``; ``c_source`` calls this for each kernel."""
     text = _function_text(kernel, name, grain)
     begin = "FUNCTION_BEGIN STRAIGHT" if _straight(kernel) else "FUNCTION_BEGIN"
     return f"{begin}\n{text}\nFUNCTION_END"
 
 
 def _straight(kernel: Kernel) -> bool:
-    """Whether no load depends on a condition."""
+    """Whether no load depends on a condition: the C compiler then vectorises more (``STRAIGHT`` in the prelude)."""
     return not any(
         isinstance(v, Check) or (isinstance(v, Load) and v.mask is not None) for v in kernel.values
     )
@@ -109,12 +109,12 @@ def _function_text(kernel: Kernel, name: str, grain: int) -> str:
 
 
 def _all(condition: str, out: Writer) -> str:
-    """Return the C condition under which threads share loops: enough work, and what the proof of ``share`` needs."""
+    """Return the C condition for sharing loops: ``condition`` (enough work), and what the proof of ``share`` needs."""
     return " && ".join([condition, *sorted(out.conditions)])
 
 
 def _written(chosen: str, kernel: Kernel, grain: int | None) -> Writer:
-    """Return the lines of ``kernel`` as the strategy ``chosen`` writes them."""
+    """Return the code of ``kernel``, written by the method that strategy ``chosen`` names."""
     writer = WRITERS.get(chosen, FunctionWriter)(kernel, grain)
     getattr(writer, chosen)()
     nothing = _where_nothing_is_done(kernel)

@@ -22,7 +22,7 @@ ROUNDED = {"round_bf16": torch.bfloat16, "round_f16": torch.float16}
 
 
 class Names:
-    """The C names of one kernel's parts."""
+    """The C names of one kernel's parts: ``a0`` for a buffer, ``v12`` for a value."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
@@ -39,10 +39,11 @@ class Names:
         """Declarations, at the function's start, of pointers for one conditional load each (``_apart``)."""
 
     def element(self, buffer: str, index: Expr) -> str:
+        """Return the C text of an element of a buffer, for example ``a0[i0]``."""
         return f"{self.buffers[buffer]}[{c_index(index)}]"
 
     def store(self, store: Store) -> str:
-        """Return the statement of a store."""
+        """Return the C statement of a store, for example ``a1[i0] = v3;``."""
         target, dtype = self.element(store.buffer, store.index), self.dtypes[store.buffer]
         value = self.operand(self._unrounded(store))
         if store in self.results:
@@ -57,7 +58,7 @@ class Names:
         return f"{target} = {c_ops.store(value, dtype)};"
 
     def copied(self, store: Store) -> bool:
-        """Whether half-precision numbers are copied as bits: conversion is slower and changes NaN bits."""
+        """Whether a store copies half-precision numbers as bits: conversion is slower and changes NaN bits."""
         value = self.kernel.values[store.value]
         if not isinstance(value, Load) or value.buffer in self.kernel.written:
             return False
@@ -66,7 +67,7 @@ class Names:
         return same and store.op in {"", "set"}
 
     def _unrounded(self, store: Store) -> int:
-        """Return the value to store, without a preceding rounding to the stored dtype."""
+        """Return the position of the value to store: a rounding to the stored dtype before the store is omitted."""
         value = self.kernel.values[store.value]
         if not isinstance(value, Compute) or store.op not in {"", "set"}:
             return store.value
@@ -127,7 +128,7 @@ class Names:
         return self.element(load.buffer, load.index)
 
     def _may_join(self, index: Expr) -> bool:
-        """Whether the C compiler could join several loads like this one into a vector: they are strided."""
+        """Whether the C compiler could join several loads like this one, which are strided, into a vector."""
         for loops in filter(None, (self.kernel.outer, self.kernel.inner)):
             step, extent = index.coefficient(loops[-1].var), loops[-1].extent.as_int()
             stride = None if step is None else step.as_int()
@@ -150,6 +151,7 @@ class Names:
         return name
 
     def _masked(self, mask: int, element: str, other: int | None) -> str:
+        """Return the C text of a conditional load."""
         default = "0" if other is None else self.operand(other)
         return f"({self.operand(mask)} ? {element} : {default})"
 

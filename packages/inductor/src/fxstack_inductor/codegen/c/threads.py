@@ -41,7 +41,7 @@ def bounds_of_share(points: str, unit: str, threads: str = "threads") -> list[st
 
 
 def shared_heads(sharing: Sharing) -> Iterator[tuple[list[str], str, str]]:
-    """Yield for each shared loop, outermost first: declarations before it, its head, and its first line.
+    """Yield (declarations before it, its head, its first line) for each shared loop, outermost first.
 
     Together the loops visit this thread's share of all their points, in order. Loop ``k`` runs from
     ``begin<k>`` to ``end<k>``.
@@ -68,7 +68,7 @@ def shared_heads(sharing: Sharing) -> Iterator[tuple[list[str], str, str]]:
 
 
 def threaded(head: str, condition: str, first: Sequence[str], body: Sequence[str]) -> str:
-    """Return ``head`` (``void NAME(PARAMETERS)``) as C; threads share ``body`` if ``condition`` is true.
+    """Return a function ``head`` (``void NAME(PARAMETERS)``); threads share ``body`` if ``condition`` is true.
 
     ``first`` runs once, before the loops.
     """
@@ -88,7 +88,7 @@ def threaded(head: str, condition: str, first: Sequence[str], body: Sequence[str
 
 
 def either(head: str, condition: str, shared: Sequence[str], alone: Sequence[str]) -> str:
-    """Return ``head`` as C whose body is ``shared`` if ``condition`` is true, else ``alone``."""
+    """Return a function ``head`` that runs the lines ``shared`` if ``condition`` is true, else ``alone``."""
     name, listed, names = _parts(head)
     bodies = {"shared": shared, "alone": alone}
     parts = [definition(f"{LOCAL} void {name}_{k}({listed})", body) for k, body in bodies.items()]
@@ -101,10 +101,11 @@ LOCAL = "static __attribute__((noinline))"
 
 
 def definition(head: str, body: Sequence[str]) -> str:
+    """Return a C function of ``head`` and the lines ``body``."""
     return "\n".join([f"{head} {{", *body, "}"])
 
 
 def _parts(head: str) -> tuple[str, str, list[str]]:
-    """Return the name, the parameters as text, and the parameters' names."""
+    """Return, from ``void NAME(PARAMETERS)``: the name, the parameters as text, and the parameters' names."""
     name, _, listed = head.removesuffix(")").removeprefix("void ").partition("(")
     return name, listed, [parameter.split()[-1] for parameter in listed.split(", ")]

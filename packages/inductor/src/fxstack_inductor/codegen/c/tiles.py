@@ -43,20 +43,24 @@ def crossing(kernel: Kernel) -> Var | None:
 
 
 def _long(var: Var) -> bool:
+    """Whether a loop is worth a transposition; one of unknown length is."""
     extent = None if var.extent is None else var.extent.as_int()
     return extent is None or extent >= MIN_LOOP_POINTS
 
 
 def _side(loop: Loop, most: int) -> int:
+    """Return the extent of a tile along ``loop``: at most ``most``."""
     extent = loop.extent.as_int()
     return most if extent is None else min(extent, most)
 
 
 def _along(index: Expr, kernel: Kernel) -> list[Var]:
+    """Return the outer loops, except the last, along which ``index`` is contiguous."""
     return [loop.var for loop in kernel.outer[:-1] if index.coefficient(loop.var) == 1]
 
 
 def _across(index: Expr, last: Var) -> bool:
+    """Whether ``index`` jumps from point to point of the last loop."""
     step = index.coefficient(last)
     return step is not None and step.as_int() not in {0, 1}
 
@@ -102,7 +106,7 @@ class TileWriter(LoopWriter):
                     self._stores(stores)
 
     def _turned(self, row: Loop, column: Loop) -> dict[int, Load]:
-        """Return the loads across the last loop that are copied into ``turned`` arrays, by position."""
+        """Return the loads across the last loop, by position, that tiles copy into ``turned`` arrays."""
         turned: dict[int, Load] = {}
         for k, value in enumerate(self.kernel.values):
             if not isinstance(value, Load) or value.mask is not None or operands(value):

@@ -29,7 +29,7 @@ BERNOULLI = records.Variable("bernoulli")
 
 
 def host_steps(plan: Plan, *, device: bool = False, draws: bool = True) -> records.HostSteps:
-    """Return the steps of ``plan``.
+    """Return the records of the host program for ``plan``; the pass ``plan_host`` of a target calls this.
 
     ``device``: the program is for a GPU and has no arena. ``draws``: ``runtime.dropout`` is linked.
     """
@@ -38,20 +38,26 @@ def host_steps(plan: Plan, *, device: bool = False, draws: bool = True) -> recor
 
 @dataclass
 class Builder:
-    """Builds the records of one host program."""
+    """Builds the records of one host program, for ``host_steps``."""
 
     plan: Plan
     device: bool
+    """Whether the program is for a GPU; it then has no arena."""
     draws: bool
+    """Whether ``runtime.dropout`` draws the random bits of dropout."""
     steps: list[records.Record] = field(default_factory=list)
+    """The records so far."""
     arena: dict[Node, Slot] = field(default_factory=dict)
+    """The tensors in the arena, with the place that each has there."""
     positions: dict[Node, int] = field(default_factory=dict)
-    """Positions of the nodes of ``arena``."""
+    """Positions of the nodes in ``arena``, for ``Window``."""
     windows: dict[Window, str] = field(default_factory=dict)
+    """Names of the program's tensors over arena slots."""
     symbols: set[str] = field(default_factory=set)
     """Symbolic sizes that have been bound so far."""
 
     def run(self) -> records.HostSteps:
+        """Return the steps: bind sizes, check strides, borrow the arena, run the plan's steps, copy, return."""
         program = self.plan.program
         symbols = () if self.device else self._plan_arena()
         self.steps += self._bindings({*program.parameters, *program.constants})
@@ -82,6 +88,7 @@ class Builder:
 
     @cached_property
     def _outputs(self) -> list[Node]:
+        """The results of the program that are tensors."""
         return [value for value in self.plan.program.outputs if isinstance(value, Node)]
 
     @cached_property
@@ -91,12 +98,12 @@ class Builder:
 
     @cached_property
     def _viewed(self) -> set[Node]:
-        """The tensors of which a call or the caller gets a view."""
+        """The tensors of which a call or the program's caller gets a view."""
         return {base_of(v) for v in (*self._call_reads, *self._outputs) if isinstance(v, View)}
 
     @cached_property
     def _needed(self) -> set[Node]:
-        """The tensors whose memory anything reads."""
+        """The tensors whose memory a step, the caller or a mutation reads; results of other calls are released."""
         needed = {n for step in self.plan.steps for n in map(base_of, step.reads)}
         needed |= {base_of(value) for value in self._outputs}
         return needed | {base_of(m.value) for m in self.plan.program.mutations}
@@ -129,6 +136,10 @@ class Builder:
                 self.steps.append(records.Check(identifier(output.name), output.dtype, layout))
 
     def _knows(self, node: Node) -> bool:
+        """Return whether the program has bound all symbols in the shape and strides of ``node``.
+
+        Only then can the program check them now.
+        """
         variables = (v for e in (*node.shape, *node.layout.stride) for v in e.variables)
         return all(v.name in self.symbols for v in variables)
 
@@ -151,7 +162,7 @@ class Builder:
         return tuple(sorted(names))
 
     def _view_symbols(self) -> defaultdict[Node, set[str]]:
-        """Return, for each node, the symbols of its views, which may differ from the node's symbols."""
+        """Return, for each base tensor, the symbols in the layouts of its views: the arena must know these too."""
         symbols: defaultdict[Node, set[str]] = defaultdict(set)
         copied = [m.value for m in self.plan.program.mutations]
         for view in (*self._call_reads, *self._outputs, *copied):
@@ -162,11 +173,12 @@ class Builder:
         return symbols
 
     def _allocate(self, node: Node) -> None:
+        """Add the allocation of ``node``, unless the arena has memory for it."""
         if node not in self.arena:
             self.steps.append(records.Allocate(identifier(node.name), node.layout))
 
     def _last_uses(self) -> defaultdict[int, list[str]]:
-        """Return the names to free after each step (their last use); -1 means before the first step."""
+        """Return the names to free after each step, by the step's position; -1 is the time before the first step."""
         program = self.plan.program
         never_freed = {base_of(v).name for v in (*self._outputs, *(m.value for m in program.mutations))}
         never_freed |= {m.target.name for m in program.mutations}
@@ -207,6 +219,7 @@ class Builder:
         self.steps.append(records.Launch(kernel, buffers, updated, device))
 
     def _host_call(self, step: HostCall) -> None:
+        """Add a call that computes a number, and bind the sizes that its result determines."""
         bindings = self._bindings({step.name})
         results = (self._result(step.name),)
         args, kwargs = self._values(step.args), self._value(step.kwargs)
@@ -235,6 +248,7 @@ class Builder:
         self.steps.append(call)
 
     def _declared(self, output: Extern) -> records.Declared:
+        """Return what the program checks of a custom operator's result."""
         layout = output.layout
         sized = output.strided and self._knows(output)
         shape = output.shape if sized else ()
@@ -242,12 +256,14 @@ class Builder:
         return records.Declared(output.path, layout.dtype, layout.device, sized, shape, stride)
 
     def _result(self, name: str, path: tuple[int, ...] = (), node: Extern | None = None) -> records.Result:
+        """Return the variable of a call's result; results that nothing reads have kind "object"."""
         if isinstance(node, Argument) or name in self._symbols:
             return records.Result(identifier(name), path, "integer")
         return records.Result(identifier(name), path, "tensor" if node in self._needed else "object")
 
     @cached_property
     def _symbols(self) -> set[str]:
+        """Names of all symbols that the program binds."""
         return {binding.symbol for binding in self.plan.program.bindings}
 
     def _out_arguments(self, step: ExternCall) -> tuple[Any, ...]:
@@ -258,6 +274,7 @@ class Builder:
         return (result, *step.args[1:]) if in_place else step.args
 
     def _bindings(self, available: set[str]) -> tuple[SymbolBinding, ...]:
+        """Return the bindings of symbols whose sources are ``available`` now, and record that they are bound."""
         bindings = tuple(b for b in self.plan.program.bindings if b.source in available)
         self.symbols |= {b.symbol for b in bindings}
         return bindings
@@ -265,10 +282,11 @@ class Builder:
     # --- values -----------------------------------------------------------------------------------------
 
     def _values(self, values: Iterable[object]) -> tuple[Any, ...]:
+        """Return arguments or results in terms of the program's variables."""
         return tuple(map(self._value, values))
 
     def _value(self, value: object) -> Any:
-        """Return an argument or result in terms of the variables of the program."""
+        """Return an argument or result in terms of the program's variables: a record in place of a node."""
         match value:
             case View():
                 return self._view(value)
@@ -290,6 +308,7 @@ class Builder:
                 return value
 
     def _view(self, view: View) -> records.Variable | records.Strided:
+        """Return a view as a window of the arena if its base is there, else as a strided view of the base."""
         window = strided_view(view)
         assert window is not None
         base, offset = window

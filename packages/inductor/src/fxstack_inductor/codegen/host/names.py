@@ -43,7 +43,7 @@ def identifier(name: str) -> str:
 
 
 def shape_text(shape: Iterable[Expr]) -> str:
-    """Return the Python text of sizes."""
+    """Return sizes as the text of a Python tuple, for example ``(2, s0, )``."""
     return f"({''.join(f'{size}, ' for size in shape)})"
 
 

@@ -50,26 +50,35 @@ class NativePrinter(CText):
     """Writes the records of a host program as C. ``python`` names the objects, and writes the steps that C cannot do."""
 
     steps: records.HostSteps
+    """The records to write."""
     python: PythonPrinter
     """Writes the lines of the steps that call back."""
     boxed: bool
+    """Whether the argument is one list, which the program empties."""
     functions: Mapping[str, str] = field(default_factory=dict)
+    """C functions of kernels, by the kernel's name."""
     handles: dict[str, str] = field(default_factory=dict)
     """C expressions of tensor handles, by variable."""
     objects: dict[str, str] = field(default_factory=dict)
     """C expressions of values as Python objects, by variable or by the text of a number."""
     addresses: dict[str, str] = field(default_factory=dict)
+    """C expressions of the addresses of elements, by variable."""
     views: dict[records.Strided, str] = field(default_factory=dict)
+    """Handles of the views made so far."""
     numbers: Numbers = field(init=False)
+    """The numbers that the program computes in C."""
     arena_block: str = ""
+    """The place of the borrowed block; empty without arena."""
     undefined: str = ""
+    """The place of the undefined tensor; empty until a call needs it."""
     calls_back: bool = False
+    """Whether any step runs in Python."""
 
     def __post_init__(self) -> None:
         self.numbers = Numbers(self)
 
     def program(self, before: str) -> HostProgram:
-        """Return the program; ``before`` is the C text in front of the function."""
+        """Write all records and return the program; ``before``: C text in front of the function."""
         self.head()
         self._arguments()
         for record in self.steps.records:
@@ -88,6 +97,7 @@ class NativePrinter(CText):
         )
 
     def write(self, record: records.Record) -> None:
+        """Write the C of one record."""
         match record:
             case SymbolBinding():
                 self._bind(record)
@@ -125,15 +135,18 @@ class NativePrinter(CText):
         self.check(f"!{self.handles[name]}")
 
     def _from_object(self, name: str, place: str) -> None:
+        """Declare the handle of tensor ``name``, whose Python object is in ``place``."""
         self.declare(name, f"fx_tensor({place})")
         self.objects[name] = f"fx_object_of({self.handles[name]})"
 
     def _integer(self, symbol: str, place: str) -> None:
+        """Declare the C integer ``symbol``, whose Python object is in ``place``."""
         self.objects[symbol] = place
         self.line(f"const int64_t {symbol} = fx.PyLong_AsLongLong({place});")
         self.check(f"{symbol} == -1 && fx.PyErr_Occurred()")
 
     def _bind(self, binding: SymbolBinding) -> None:
+        """Declare a symbolic size: a size or stride of a tensor, or an integer."""
         source, symbol = identifier(binding.source), binding.symbol
         if binding.dim is None:
             self._integer(symbol, self.objects[source])
@@ -178,21 +191,24 @@ class NativePrinter(CText):
         return self.objects[name]
 
     def _number(self, value: Expr) -> str:
-        """Return a number as a Python object."""
+        """Return the C expression of an integer expression as a Python object."""
         text, symbols = str(value), symbols_of((value,))
         if not symbols:
             return self._constant(value.as_int())
         return self._object(text if text in symbols else self.numbers.integer(value))
 
     def _constant(self, value: object) -> str:
+        """Return the C expression of a constant as a Python object, which is bound to the program."""
         return self.bound(self.python.constant(value))
 
     def call_python(self, text: str, values: Sequence[str], place: str = "", wanted: int = 0) -> None:
+        """Write the call of the Python function ``text``; ``wanted`` results are stored from ``place`` on."""
         self.call(self.callback(text), values, place, wanted)
 
     # --- the beginning ----------------------------------------------------------------------------------
 
     def head(self) -> None:
+        """Write the first lines: the number of threads."""
         self.line("uint32_t threads = 1;")
         self.line("fx.torch_get_num_threads(&threads);")
 
@@ -250,6 +266,7 @@ class NativePrinter(CText):
     # --- steps ------------------------------------------------------------------------------------------
 
     def launch(self, record: records.Launch) -> None:
+        """Write the call of a kernel's C function."""
         kernel = record.kernel
         values = [self.address(buffer) for buffer in record.buffers]
         error = ["&error"] if kernel.checked else []
@@ -257,11 +274,13 @@ class NativePrinter(CText):
         self.write_profiled(kernel.title, f"{self.functions[kernel.name]}({arguments});")
 
     def allocate(self, record: records.Allocate) -> None:
+        """Write the allocation of a tensor outside of the arena."""
         place = self.new("t")
         self.declare(record.name, f"{place} = {empty_tensor(record.layout)}")
         self.keep_alive(record.name, place)
 
     def _call(self, record: records.Call) -> None:
+        """Write a call: through the shim or in C if possible, else by Python."""
         shim = shim_call(record)
         if shim is None and self._compute(record):
             return
@@ -276,7 +295,7 @@ class NativePrinter(CText):
             self._bind(binding)
 
     def _compute(self, record: records.Call) -> bool:
-        """Write a call that makes a number in C, if possible."""
+        """Write a call that makes a number, and return True; return False if C cannot compute it."""
         lines = self.python.text_of(record)
         address = self.numbers.tensor(record, lines, self.objects)
         if address is not None:
@@ -305,7 +324,7 @@ class NativePrinter(CText):
             self.line(f"fx_drop(&{unused});")
 
     def _undefined(self) -> str:
-        """Return the handle of an undefined tensor."""
+        """Return the handle of an undefined tensor, which stands for None in calls of the shim; made once."""
         if not self.undefined:
             self.undefined = self.new("t")
             self.check(f"fx.aoti_torch_new_uninitialized_tensor(&{self.undefined})")
@@ -332,7 +351,7 @@ class NativePrinter(CText):
             self.keep_alive(name, place)
 
     def _check(self, record: records.Check) -> None:
-        """Copy a result that differs from the plan, or end the program."""
+        """Write the check of a result: Python copies it if only strides differ from the plan, else raises."""
         layout = record.layout
         if record.name in self.numbers.variables:
             return
@@ -351,6 +370,7 @@ class NativePrinter(CText):
     # --- the end ----------------------------------------------------------------------------------------
 
     def _free(self, names: Sequence[str]) -> None:
+        """Write the release of variables after their last use; keep the inputs for another run."""
         self.release_rare(names)
         for name in names:
             if name not in self._rerun_with:
@@ -368,11 +388,13 @@ class NativePrinter(CText):
         return any(isinstance(record, records.RaiseErrors) for record in self.steps.records)
 
     def raise_errors(self) -> None:
+        """Write the exit for an index out of range: the caller then runs the graph by ATen."""
         self.line("if (error) {")
         self.call_python("():\n    raise out_of_range\n", [])
         self.line("}")
 
     def _return(self, values: Sequence[Any]) -> None:
+        """Write the tuple of results, and give the arena's block back."""
         texts = [self._result(value) for value in values]
         self.line(f"result = fx.PyTuple_New({len(values)});")
         self.check("!result")

@@ -22,20 +22,24 @@ from fxstack_inductor.schedule.steps import Step
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An argument of a shim function: ``text`` in C, ``again`` in Python; both have ``{}`` per tensor."""
+    """An argument of a shim function: ``text`` in C; ``again`` in Python, for the repeated call.
+
+    Both texts have one ``{}`` per tensor.
+    """
 
     text: str
     again: str
     tensors: tuple[records.Variable | records.Strided, ...] = ()
+    """The tensors whose handles replace ``{}``, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShimCall:
-    """A call of ``function`` that returns ``returns`` values, with tensors at the positions ``tensors``.
+    """A call of the shim's ``function``, which returns ``returns`` values; ``tensors`` are the positions of tensors.
 
-    ``again``: the Python function that repeats the call of operator ``target``, as a format of the
-    operator's name. ``allocated``: memory for the result, if the call writes into memory that the program
-    lacks.
+    ``again``: text of the Python function that runs if the call fails; its ``{}`` becomes the name of
+    operator ``target``. ``allocated``: memory for the result, if the call writes into memory that the
+    program lacks.
     """
 
     function: str
@@ -153,7 +157,7 @@ def _arguments(call: records.Call, step: ExternCall) -> list[Argument] | None:
 
 
 def _fixed(value: object) -> Any:
-    """Return ``value`` with constant expressions replaced by integers."""
+    """Return ``value`` with integers in place of expressions that are constant."""
     if isinstance(value, Expr):
         number = value.as_int()
         return value if number is None else number
@@ -161,16 +165,19 @@ def _fixed(value: object) -> Any:
 
 
 def _tensor(value: object) -> Argument | None:
+    """Return a tensor argument; None if ``value`` is no tensor of the program."""
     if value is None:  # attention backward takes tensors that its forward did not make
         return Argument(UNDEFINED, "None")
     return Argument("{}", "{}", (value,)) if isinstance(value, (records.Variable, records.Strided)) else None
 
 
 def _integer(value: object) -> Argument | None:
+    """Return an integer or boolean argument; None if it is not constant."""
     return Argument(str(int(value)), repr(value)) if isinstance(value, (bool, int)) else None
 
 
 def _number(value: Any) -> Argument | None:
+    """Return a float argument; None if it is not a finite constant."""
     plain = isinstance(value, (int, float)) and math.isfinite(value)
     return Argument(float(value).hex(), repr(value)) if plain else None
 
@@ -184,7 +191,10 @@ def _integer_or_dtype(value: object) -> Argument | None:
 
 
 def _list(kind: str) -> Callable[[Any], Argument | None]:
+    """Return a maker of list arguments: a C array of ``kind``, and its length."""
+
     def make(value: Any) -> Argument | None:
+        """Return the argument of a list of integers; None if an item is not constant."""
         if not all(isinstance(item, (bool, int)) for item in value):
             return None
         items = ", ".join(str(int(item)) for item in value) or "0"
@@ -194,10 +204,11 @@ def _list(kind: str) -> Callable[[Any], Argument | None]:
 
 
 def _optional(make: Callable[[Any], Argument | None], kind: str) -> Callable[[Any], Argument | None]:
-    """Return a maker of pointers to values; None becomes a null pointer."""
+    """Return a maker of pointers to values that ``make`` makes; a missing value becomes a null pointer."""
     listed = kind.startswith("const int64_t")
 
     def optional(value: object) -> Argument | None:
+        """Return the pointer to an argument; None if ``make`` declines it."""
         if value is None:
             return Argument("0, 0" if listed else "0", "None")
         text = make(value)

@@ -31,7 +31,7 @@ RECORDS = "launch_records"
 
 
 def native_device_refusal() -> str | None:
-    """Return why host programs on CUDA are Python in this process, or None."""
+    """Return why host programs on CUDA are Python in this process; None if they are C."""
     table = native_table()
     if isinstance(table, Refused):
         return table.reason
@@ -55,10 +55,12 @@ class DevicePrinter(NativePrinter):
 
     python: TritonPrinter
     device: int = 0
+    """The number of the only GPU."""
     unaligned: dict[str, str] = field(default_factory=dict)
     """Places of the copies of tensors with possibly unaligned memory, by the tensors' names."""
 
     def head(self) -> None:
+        """Write the first lines: the stream, and the records of the functions."""
         self.line("void* stream = 0;")
         if any(record.device.type == "cuda" for record in launches(self.steps)):  # only tests launch on CPU
             self.check(f"fx.{STREAM}({self.device}, &stream)")
@@ -70,6 +72,7 @@ class DevicePrinter(NativePrinter):
         return False
 
     def launch(self, record: records.Launch) -> None:
+        """Write the launch of a kernel by its record, and copy updated copies back."""
         values = [b.name if b.number else f"(int64_t){self.address(b)}" for b in record.buffers]
         values += self.python.kernels[record.kernel.name].kernel.sizes
         function = self.python.function(record, len(values))
@@ -85,6 +88,7 @@ class DevicePrinter(NativePrinter):
             self.check(f"{place} && {copy}")
 
     def address(self, buffer: records.Buffer) -> str:
+        """Return a pointer to the elements; at its first use, an unaligned tensor is copied to aligned memory."""
         name, new = buffer.name, buffer.name not in self.addresses
         address = super().address(buffer)
         if new and not buffer.aligned:
@@ -97,6 +101,7 @@ class DevicePrinter(NativePrinter):
         return address
 
     def raise_errors(self) -> None:
+        """Write the exit for a launch that the driver refuses: Python raises its error."""
         self.line("if (error) {")
         self.line(f"{(code := self.new('o'))} = fx.PyLong_FromLongLong(error);")
         self.call_python("(code):\n    raise_launch_error(code)\n", [code])

@@ -76,7 +76,7 @@ class Numbers:
         return True
 
     def integer(self, value: Expr) -> str:
-        """Return the name of the number ``value``, an expression of symbols."""
+        """Define a C number for ``value``, an expression of symbols, and return its name in ``variables``."""
         name, symbols = str(value), symbols_of((value,))
         if name not in self.variables:
             text = _integer(value) or "fx_integer(0, 0)"
@@ -84,13 +84,19 @@ class Numbers:
         return name
 
     def boxed(self, name: str) -> str:
-        """Return the Python object of a number, which is made now if there is none; this needs the lock."""
+        """Return the place of a number's Python object; C code that makes a missing object is written before.
+
+        At that line the program must hold the interpreter's lock.
+        """
         variable, place = self.variables[name], self.places[name]
         self.text.check(f"!fx_held(&{variable}, &{place})")
         return place
 
     def tensor(self, call: records.Call, lines: Sequence[str], objects: Mapping[str, str]) -> str | None:
-        """Return the address of a number that kernels read as a tensor of float64 without dimensions; or None."""
+        """Return the C address of a number that kernels read as a float64 tensor without dimensions.
+
+        Return None if ``call`` makes no such tensor.
+        """
         wide = isinstance(call.step, ExternCall) and call.kwargs == {"dtype": torch.float64}
         if call.target is not torch.ops.aten.scalar_tensor.default or not wide or len(call.results) != 1:
             return None
@@ -103,7 +109,11 @@ class Numbers:
         return f"&{self.variables[result]}.value"
 
     def _define(self, name: str, made: str, function: str, reads: Sequence[str]) -> None:
-        """Define the number ``name`` as ``made``, or else as the result of the Python function."""
+        """Define the number ``name`` by the C expression ``made``.
+
+        If the number is not known in C, the program calls the Python ``function`` with the numbers
+        ``reads``.
+        """
         text = self.text
         variable, place = text.variable("n", name), text.new("o")
         operands = f"(fx_number[]){{{', '.join(reads)}}}, {len(reads)}"
@@ -113,7 +123,7 @@ class Numbers:
         self.variables[name], self.places[name] = variable, place
 
     def _variable(self, name: str, objects: Mapping[str, str]) -> str | None:
-        """Return a variable of the program as C number; None if it is neither a number nor an object."""
+        """Return the C number of the program's variable ``name``; None if it is neither a number nor an object."""
         if name not in self.variables and name in objects:
             variable = self.variables[name] = self.text.variable("n", name)
             self.places[name] = objects[name]
@@ -145,7 +155,7 @@ def _integer(value: Expr) -> str | None:
 
 
 def _limit(value: Expr) -> int | None:
-    """Return a size of symbols up to which ``value`` is at most ``EXACT``; None if it is no polynomial."""
+    """Return a bound: if no symbol exceeds it, ``value`` is at most ``EXACT``. None if ``value`` is no polynomial."""
     if not all(isinstance(atom, Var) for monomial, _ in value.terms for atom in monomial):
         return None
     limits = (1 << bits for bits in range(52, 0, -1))
@@ -154,8 +164,10 @@ def _limit(value: Expr) -> int | None:
 
 
 def _whole(symbol: str) -> str:
+    """Return a symbol as a C number that is known."""
     return f"fx_integer({symbol}, 1)"
 
 
 def _is_hashable(target: object) -> bool:
+    """Whether ``OPERATIONS`` can be asked for a call's target."""
     return callable(target) and type(target).__hash__ is not None

@@ -46,10 +46,12 @@ fx_object* {entry}(const fx_api* table, fx_object* state) {{
 
 
 def ascii_name(name: str) -> str:
+    """Return ``name`` with underscores for all characters that a C identifier may not have."""
     return re.sub(r"[^A-Za-z0-9_]", "_", name)
 
 
 def c_sizes(values: Iterable[Expr]) -> str:
+    """Return a C array of sizes, for example ``(int64_t[]){2, n}``."""
     return f"(int64_t[]){{{', '.join(map(c_index, values)) or '0'}}}"
 
 
@@ -61,7 +63,7 @@ def empty_tensor(layout: Layout) -> str:
 
 
 def returning(parameters: Sequence[str], value: str) -> str:
-    """Return the text of a Python function that returns a tuple of ``value``."""
+    """Return the text of a Python function that returns the 1-tuple of the expression ``value``."""
     return callback(parameters, [f"    return ({value},)"])
 
 
@@ -87,6 +89,7 @@ class CText(CodeWriter):
     rare: set[str] = field(default_factory=set, init=False)
     """Places that are usually empty, and are then released without the interpreter's lock."""
     locked: bool = field(default=True, init=False)
+    """Whether the program holds the interpreter's lock at the current line."""
 
     def function(self, before: str) -> str:
         """Return the header, ``before``, the function, and the function that binds it."""
@@ -100,7 +103,7 @@ class CText(CodeWriter):
         )
 
     def callback_source(self) -> str:
-        """Return the Python functions that the C function calls."""
+        """Return the text of all Python functions that the C function calls."""
         return "\n".join(f"def {name}{text}" for text, name in self.callbacks.items())
 
     def write_profiled(self, name: str, statement: str) -> None:
@@ -124,12 +127,12 @@ class CText(CodeWriter):
     # --- places -----------------------------------------------------------------------------------------
 
     def new(self, kind: str) -> str:
-        """Return a new place, of kind ``o`` or ``t``."""
+        """Return a new place: ``o[k]`` for a Python object, or ``t[k]`` for a tensor handle."""
         self.counts[kind] += 1
         return f"{kind}[{self.counts[kind] - 1}]"
 
     def variable(self, kind: str, name: str) -> str:
-        """Return a new C variable for the value ``name`` of the program."""
+        """Return the name of a new C variable for the value ``name`` of the program; ``kind`` is its first letter."""
         self.counts[kind] += 1
         return f"{kind}{self.counts[kind] - 1}_{ascii_name(name)}"
 
@@ -138,7 +141,7 @@ class CText(CodeWriter):
         self.owned.setdefault(name, []).append(place)
 
     def new_rare(self, name: str) -> str:
-        """Return a new place that is usually empty."""
+        """Return a new place that is usually empty, and keeps a value of variable ``name`` alive if it is not."""
         place = self.new("o")
         self.rare.add(place)
         self.keep_alive(name, place)
@@ -164,19 +167,19 @@ class CText(CodeWriter):
     # --- Python -----------------------------------------------------------------------------------------
 
     def position(self, name: str) -> int:
-        """Return the position of the object ``name`` in the state."""
+        """Return the position of the object ``name`` in the state; a new name gets the next position."""
         return self.state.setdefault(name, len(self.state))
 
     def bound(self, name: str) -> str:
-        """Return the object ``name`` of the state."""
+        """Return the C expression of the object ``name`` of the state."""
         return f"fx.PyTuple_GetItem(self, {self.position(name)})"
 
     def callback(self, text: str) -> str:
-        """Return the name of the Python function ``text``."""
+        """Return the name of the Python function with the text ``text``; equal texts share a function."""
         return self.callbacks.setdefault(text, f"back_{len(self.callbacks)}")
 
     def call(self, name: str, values: Sequence[str], place: str = "", wanted: int = 0) -> None:
-        """Call ``name`` of the state, and store its ``wanted`` results from ``place`` on."""
+        """Write the call of the object ``name`` of the state; ``wanted`` results are stored from ``place`` on."""
         arguments = f"(fx_object*[]){{{', '.join(values) or '0'}}}, {len(values)}"
         self.check(f"fx_call({self.bound(name)}, {arguments}, {f'&{place}' if wanted else '0'}, {wanted})")
 
@@ -193,6 +196,9 @@ class CText(CodeWriter):
         self.check(f"failed && (fx_again(&thread, self, {position}, {tensors}) || {int(stop)})")
 
     def by_python(self, text: str, handle: str, symbols: Sequence[str], place: str) -> str:
-        """Return the call of the Python function ``text`` on a tensor (if ``handle`` is not 0) and numbers."""
+        """Return the C call of the Python function ``text``: a tensor handle, which ``place`` keeps alive.
+
+        The function gets the tensor ``handle`` (unless it is 0) and the numbers ``symbols``.
+        """
         numbers = f"(int64_t[]){{{', '.join(symbols) or '0'}}}, {len(symbols)}"
         return f"fx_by_python(&thread, {self.bound(self.callback(text))}, {handle}, {numbers}, &{place})"

@@ -19,14 +19,16 @@ class DeviceFunction:
 
     @property
     def name(self) -> str:
+        """The function's name in the program, for example ``kernel_0`` or, on device 1, ``kernel_0_on1``."""
         return self.kernel.name if not self.device else f"{self.kernel.name}_on{self.device}"
 
 
 @dataclass(frozen=True)
 class HostProgram:
-    """``source`` defines ``call``, for a namespace of ``constants`` and the loaded kernel functions.
+    """The text and objects of a host program; ``source`` defines ``call``, in a namespace of ``constants``.
 
-    If the program is native, ``source`` defines the functions that the C text ``c`` calls back.
+    The namespace also has the loaded kernel functions. If the program is native, ``source`` defines the
+    functions that the C text ``c`` calls back.
     """
 
     source: str
@@ -39,6 +41,7 @@ class HostProgram:
     """Slots, windows and symbols describe the program's ``runtime.arena.Workspace``."""
     c: str = ""
     native: bool = False
+    """Whether ``c`` is the program, and ``source`` has callbacks only."""
     state: tuple[str, ...] = ()
     """The names of the objects bound to a native program."""
     calls_back: bool = True

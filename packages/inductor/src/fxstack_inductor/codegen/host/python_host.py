@@ -52,11 +52,15 @@ class PythonPrinter(CodeWriter):
 
     steps: records.HostSteps
     functions: Mapping[str, str]
+    """C functions of kernels, by the kernel's name."""
     constants: dict[str, Any] = field(default_factory=dict)
+    """The namespace of the program: its helpers, the graph's constants, and objects that the text names."""
     arguments: dict[str, int] = field(default_factory=dict)
+    """Numbers of arguments, by kernel function."""
     known: dict[int, str] = field(default_factory=dict)
     """Names of constants by identity."""
     checks_numbers: bool = False
+    """Whether the program asserts that tensors are finite (option ``nan_asserts``)."""
 
     def __post_init__(self) -> None:
         self.constants.update(HELPERS)
@@ -81,17 +85,19 @@ class PythonPrinter(CodeWriter):
         return HostProgram(source, self.constants, self.arguments, slots, windows, steps.symbols)
 
     def text_of(self, record: records.Record) -> list[str]:
-        """Return the lines of one step alone."""
+        """Return the lines of one step alone, for native programs that run the step in Python."""
         self.lines = []
         self.write(record)
         return self.lines
 
     def head(self) -> None:
+        """Write the first lines: the number of threads."""
         self.line("threads = get_num_threads()")
 
     # --- steps ----------------------------------------------------------------------------------------
 
     def write(self, record: records.Record) -> None:
+        """Write the lines of one record."""
         match record:
             case SymbolBinding():
                 self._bind(record)
@@ -122,20 +128,23 @@ class PythonPrinter(CodeWriter):
                 self.line(f"return ({''.join(f'{self.value(v)}, ' for v in values)})")
 
     def _bind(self, binding: SymbolBinding) -> None:
+        """Write the computation of a symbolic size."""
         self.line(f"{binding.symbol} = {binding.python(identifier(binding.source))}")
 
     def restride(self, tensor: str, record: records.Restride) -> str:
-        """Return the copy of ``tensor`` with the strides of ``record``."""
+        """Return the text that copies ``tensor`` to the strides of ``record``."""
         return (
             f"restride({tensor}, {shape_text(record.shape)}, {shape_text(record.stride)}, {record.mutated})"
         )
 
     def empty(self, record: records.Allocate) -> str:
+        """Return the text that allocates a tensor."""
         layout = record.layout
         dtype = self.constant(layout.dtype)
         return f"empty_strided({shape_text(layout.shape)}, {shape_text(layout.stride)}, dtype={dtype})"
 
     def launch(self, record: records.Launch) -> None:
+        """Write the call of a kernel, and under ``nan_asserts`` the checks of what it stores."""
         kernel = record.kernel
         function = self.functions[kernel.name]
         self.arguments[function] = len(parameters(kernel))
@@ -170,7 +179,7 @@ class PythonPrinter(CodeWriter):
             self._bind(binding)
 
     def as_declared(self, text: str, call: records.Call) -> str:
-        """Return the text of a call of a custom operator whose results are checked."""
+        """Return ``text``, a call of a custom operator, inside a check of its results against the fake function."""
         plans = "".join(
             f"({d.path!r}, {self.constant(d.dtype)}, {self.constant(d.device)}, {d.sized}, "
             f"{shape_text(d.shape)}, {shape_text(d.stride)}), "
@@ -179,6 +188,7 @@ class PythonPrinter(CodeWriter):
         return f"as_declared({text}, {custom_operator(call.target)!r}, ({plans}))"
 
     def _call_text(self, target: object, args: Iterable[Any], kwargs: dict[str, Any]) -> str:
+        """Return the text of a call with positional arguments ``args`` and keywords ``kwargs``."""
         texts = [self.value(arg) for arg in args]
         texts += [f"{name}={self.value(arg)}" for name, arg in kwargs.items()]
         if target is BERNOULLI:
@@ -186,7 +196,7 @@ class PythonPrinter(CodeWriter):
         return f"{self.callee(target)}({', '.join(texts)})"
 
     def callee(self, target: object) -> str:
-        """Return the text of the callable ``target``."""
+        """Return the text of the callable ``target``; ``repro`` overrides it to write readable names."""
         return self.value(target)
 
     def _check(self, record: records.Check) -> None:
@@ -199,13 +209,14 @@ class PythonPrinter(CodeWriter):
         self.line(f"if {wrong}: {name} = {self.as_planned(name, record)}")
 
     def as_planned(self, tensor: str, record: records.Check) -> str:
-        """Return the copy of ``tensor`` that is like ``record``."""
+        """Return the text that makes ``tensor`` a tensor of the dtype and layout of ``record``."""
         dtype, layout = self.constant(record.dtype), record.layout
         if layout is None:
             return f"as_planned({tensor}, {dtype}, None, ())"
         return f"as_planned({tensor}, {dtype}, {shape_text(layout.shape)}, {shape_text(layout.stride)})"
 
     def raise_errors(self) -> None:
+        """Write the exit for an index out of range."""
         self.line("if error.value: raise out_of_range()")
 
     # --- values ---------------------------------------------------------------------------------------
@@ -235,7 +246,7 @@ class PythonPrinter(CodeWriter):
                 return self.constant(value)
 
     def constant(self, value: object) -> str:
-        """Return the name of an object that the program's namespace holds."""
+        """Return the name of an object in the program's namespace; a new object is added to it."""
         if id(value) not in self.known:
             label = getattr(value, "_opname", None) or getattr(value, "__name__", None) or ""
             name = f"c{len(self.known)}_{identifier(label)}"

@@ -40,10 +40,12 @@ class Strided:
     """A view of tensor ``base``. ``relative``: the storage offset of ``base`` may not be 0."""
 
     name: str = field(compare=False)
+    """The view's name, for comments."""
     base: str
     shape: Shape
     stride: Shape
     offset: Expr
+    """Elements from the start of the storage to the first element; ``relative``: plus the base's own storage offset."""
     relative: bool
 
 
@@ -74,6 +76,7 @@ class Restride:
     name: str
     shape: Shape
     stride: Shape
+    """The strides on which the program relies."""
     mutated: bool
 
 
@@ -116,10 +119,11 @@ class Result:
     name: str
     path: tuple[int, ...]
     kind: Kind
+    """"tensor", "integer" (a symbol or argument), or "object": any other value, also a tensor that nothing reads."""
 
     @property
     def position(self) -> int:
-        """The position among the operator's results."""
+        """The position of the element among the operator's results; 0 for an operator with one result."""
         return self.path[0] if self.path else 0
 
 
@@ -150,8 +154,10 @@ class Call:
     step: ExternCall | HostCall
     target: Any
     args: tuple[Any, ...]
+    """Arguments in terms of the program's variables."""
     kwargs: dict[str, Any]
     results: tuple[Result, ...] = ()
+    """The variables that the call sets; empty with ``out``."""
     packed: str = ""
     out: Variable | None = None
     bindings: tuple[SymbolBinding, ...] = ()
@@ -177,6 +183,7 @@ class Check:
     name: str
     dtype: torch.dtype
     layout: Layout | None
+    """The planned layout; None if strides do not matter or sizes are unknown yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +225,9 @@ class HostSteps:
     plan: Plan
     records: tuple[Record, ...]
     slots: dict[str, Slot]
+    """Places in the arena, by the variable of the tensor."""
     windows: dict[Window, str]
+    """Variables of tensors over slots."""
     symbols: tuple[str, ...]
 
 
@@ -232,6 +241,7 @@ def show_steps(steps: HostSteps) -> str:
 
 
 def _show_record(record: Record) -> str:
+    """Return one step as a line of text."""
     match record:
         case SymbolBinding():
             return f"{record.symbol} = {record.python(record.source)}"
@@ -259,4 +269,5 @@ def _show_record(record: Record) -> str:
 
 
 def _listed(values: Iterable[object]) -> str:
+    """Return ``values`` as text, separated by commas."""
     return ", ".join(map(str, values))

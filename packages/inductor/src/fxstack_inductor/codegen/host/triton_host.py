@@ -25,7 +25,7 @@ ALIGNMENT = 16
 
 
 def launches(steps: records.HostSteps) -> list[records.Launch]:
-    """Return the launches of a program."""
+    """Return the records of launches in a program."""
     return [record for record in steps.records if isinstance(record, records.Launch)]
 
 
@@ -38,6 +38,7 @@ class TritonPrinter(PythonPrinter):
 
     kernels: Mapping[str, TritonKernel] = field(default_factory=dict)
     launched: dict[str, DeviceFunction] = field(default_factory=dict)
+    """The functions that the program launches, by name, in the order of first launches."""
     pointed: set[str] = field(default_factory=set)
     """Tensors whose addresses the program has already read."""
 
@@ -50,13 +51,14 @@ class TritonPrinter(PythonPrinter):
         return replace(super().program(boxed=boxed), launched=self.launched)
 
     def function(self, record: records.Launch, arguments: int) -> DeviceFunction:
-        """Return the function of a launch with this number of arguments."""
+        """Return the function that a launch calls, and record it with its number of ``arguments``."""
         function = DeviceFunction(self.kernels[record.kernel.name], record.device.index or 0)
         self.launched[function.name] = function
         self.arguments[function.name] = arguments
         return function
 
     def head(self) -> None:
+        """Write the first lines: the current stream of each device."""
         self.constants["on_device"] = torch.cuda.device
         if self.devices:
             self.constants["current_stream"] = _current_stream
@@ -68,6 +70,7 @@ class TritonPrinter(PythonPrinter):
         return super().empty(record)[:-1] + f", device={self.constant(layout.device)})"
 
     def launch(self, record: records.Launch) -> None:
+        """Write the launch of a kernel, and copy updated copies back."""
         pointers = [self._pointer(buffer) for buffer in record.buffers]
         sizes = [identifier(size) for size in self.kernels[record.kernel.name].kernel.sizes]
         function = self.function(record, len(pointers) + len(sizes))
@@ -106,6 +109,7 @@ class InterpretedPrinter(TritonPrinter):
         """Do nothing: there are no streams."""
 
     def launch(self, record: records.Launch) -> None:
+        """Write the call of a kernel's function, which the interpreter runs."""
         sizes = self.kernels[record.kernel.name].kernel.sizes
         names = [*(buffer.name for buffer in record.buffers), *map(identifier, sizes)]
         function = self.function(record, len(names))
@@ -116,4 +120,5 @@ class InterpretedPrinter(TritonPrinter):
 
 
 def _current_stream(device: int) -> Any:
+    """Return the address of torch's current stream on ``device``."""
     return torch_compat.cuda_getCurrentRawStream(device)

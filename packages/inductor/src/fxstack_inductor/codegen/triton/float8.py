@@ -17,17 +17,17 @@ LARGEST = 0x7F if bool(_BEYOND.float().isnan()) else 0x7E
 
 
 def load(text: str, dtype: torch.dtype) -> str:
-    """Return bytes converted to float32."""
+    """Return Triton text that converts the bytes ``text`` to float32."""
     return f"_from_{FLOAT8_NAMES[dtype]}({text})"
 
 
 def store(text: str, dtype: torch.dtype) -> str:
-    """Return float32 converted to bytes."""
+    """Return Triton text that converts the float32 values ``text`` to bytes."""
     return f"_to_{FLOAT8_NAMES[dtype]}({text})"
 
 
 def rounded(dtype: torch.dtype) -> str:
-    """Return a template that rounds float32 as a store and a load would."""
+    """Return the Triton format (``{0}``: a float32) that rounds as a store and a load would."""
     return load(store("{0}", dtype), dtype)
 
 

@@ -46,6 +46,7 @@ def literal(text: str, dtype: torch.dtype) -> str:
 
 
 def cast(operand: str, source: torch.dtype, target: torch.dtype) -> str:
+    """Return Triton text that converts ``operand`` from ``source`` to ``target`` with eager's result."""
     if source == target:
         return operand
     if target is torch.bool:
@@ -56,14 +57,18 @@ def cast(operand: str, source: torch.dtype, target: torch.dtype) -> str:
 
 
 def _template(text: str) -> Callable[..., str]:
+    """Return a maker of text from a format: ``{0}`` are operands, ``{t}`` is the type."""
     return lambda args, dtype: text.format(*args, t=TYPES[dtype])
 
 
 def _libdevice(name: str) -> Callable[..., str]:
+    """Return a maker of calls of CUDA's math function ``name``."""
     return lambda args, _dtype: f"libdevice.{name}({', '.join(args)})"
 
 
 def _infix(symbol: str, for_bool: str = "") -> Callable[..., str]:
+    """Return a maker of text for an operator between two operands; ``for_bool`` is its spelling for booleans."""
+
     def emit_infix(args: Sequence[str], dtype: torch.dtype) -> str:
         chosen = for_bool if dtype is torch.bool and for_bool else symbol
         return f"({args[0]} {chosen} {args[1]})"
@@ -72,6 +77,8 @@ def _infix(symbol: str, for_bool: str = "") -> Callable[..., str]:
 
 
 def _by_kind(floating: str, integral: str) -> Callable[..., str]:
+    """Return a maker of text from the format ``floating`` or ``integral``, by the result's dtype."""
+
     def emit_by_kind(args: Sequence[str], dtype: torch.dtype) -> str:
         return (floating if dtype.is_floating_point else integral).format(*args, t=TYPES[dtype])
 
@@ -79,6 +86,7 @@ def _by_kind(floating: str, integral: str) -> Callable[..., str]:
 
 
 def _division(args: Sequence[str], dtype: torch.dtype) -> str:
+    """Return a quotient that is rounded to nearest, as in eager."""
     if dtype is torch.float32:
         return f"tl.div_rn({args[0]}, {args[1]})"
     return f"({args[0]} / {args[1]})"
@@ -119,6 +127,7 @@ OPS: MappingProxyType[str, Callable[..., str]] = MappingProxyType(
         "round_f16": _template("{0}.to(tl.float16).to(tl.float32)"),
     }
 )
+"""For each operation, a maker of its Triton text from the operands' texts and the result's dtype."""
 
 
 def emit(op: str, args: Sequence[str], dtype: torch.dtype, operands: Sequence[torch.dtype]) -> str:

@@ -60,6 +60,7 @@ class KernelWriter(CodeWriter):
         self.outer_vars = frozenset(loop.var for loop in kernel.outer)
 
     def function(self, name: str) -> str:
+        """Return the Triton function ``name``, in the structure that the tiling chose."""
         structures = {
             "flat": self._flat,
             "tiled": self._tiled,
@@ -70,17 +71,18 @@ class KernelWriter(CodeWriter):
         return self.definition(name, ("XBLOCK", "RBLOCK"))
 
     def definition(self, name: str, constants: Iterable[str]) -> str:
-        """Return the function with the lines written so far."""
+        """Return the function ``name`` with the lines written so far; ``constants``: compile-time parameters."""
         args = [*self.pointers.values(), *self.kernel.sizes, *(f"{c}: tl.constexpr" for c in constants)]
         return "\n".join(["@triton.jit", f"def {name}({', '.join(args)}):", *self.lines])
 
     # axes
 
     def _integer(self) -> str:
-        """Return the type of index arithmetic: 64 bits only where needed."""
+        """Return the type of index arithmetic: "tl.int32", or "tl.int64" where needed."""
         return "tl.int32" if self.narrow else "tl.int64"
 
     def _outer_axis(self, program: str = "tl.program_id(0)") -> None:
+        """Write the points ``x`` of this program, their mask, and the outer loops' variables."""
         integer = self._integer()
         lanes = "[:, None]" if self.kernel.inner else ""
         self.line(f"xnumel = {triton_index(extent(self.kernel.outer))}")
@@ -90,6 +92,7 @@ class KernelWriter(CodeWriter):
         self._coordinates("x", self.kernel.outer)
 
     def _inner_axis(self, offset: str) -> None:
+        """Write the points ``r`` of a tile that begins at ``offset``, their mask, and the inner loops' variables."""
         integer = self._integer()
         self.line(f"r = {offset} + tl.arange(0, RBLOCK).to({integer})[None, :]")
         self.line("rmask = r < rnumel")
@@ -97,6 +100,7 @@ class KernelWriter(CodeWriter):
         self._coordinates("r", self.kernel.inner)
 
     def _coordinates(self, axis: str, loops: tuple[Loop, ...]) -> None:
+        """Write the variables of ``loops`` as digits of the point number ``axis``."""
         for position, loop in enumerate(loops):
             below = extent(loops[position + 1 :])
             text = axis if below == 1 else f"({axis} // ({triton_index(below)}))"
@@ -107,7 +111,7 @@ class KernelWriter(CodeWriter):
     # structures
 
     def _flat(self) -> None:
-        """Write one axis of points."""
+        """Write the structure ``flat``: one axis of points."""
         self._outer_axis()
         roots = [s.value for s in self.kernel.stores]
         roots += [k for s in self.kernel.stores for k in index_operands(s.index)]
@@ -154,6 +158,7 @@ class KernelWriter(CodeWriter):
             self._stores(self.facts.stores(stage + 1, inner=False))
 
     def _outer_values(self, stage: int, emitted: set[int]) -> None:
+        """Write the values that ``stage`` makes available, and that are not in ``emitted`` yet."""
         for k in self.facts.ready(stage):
             if k not in emitted:
                 self._value(k)
@@ -186,9 +191,11 @@ class KernelWriter(CodeWriter):
     # values
 
     def _value(self, position: int) -> None:
+        """Write the definition of the value at ``position``."""
         self.line(f"v{position} = {self._expression(position)}")
 
     def _expression(self, position: int) -> str:
+        """Return the Triton expression of a value; reductions have none."""
         value = self.kernel.values[position]
         match value:
             case Constant(text, dtype):
@@ -208,6 +215,7 @@ class KernelWriter(CodeWriter):
                 raise AssertionError("a reduction has no expression")
 
     def _index_value(self, expr: Expr, dtype: torch.dtype) -> str:
+        """Return an index expression as a value, in 64 bits if 32 may not be enough."""
         kind = triton_ops.TYPES[dtype]
         most = magnitude(expr)
         index = triton_index if most is not None and fits(most) else wide_index
@@ -216,7 +224,7 @@ class KernelWriter(CodeWriter):
         return f"({index(expr)}).to({kind})"
 
     def _argument(self, load: Load) -> str:
-        """Return a number that is passed by its bits."""
+        """Return the value of a kernel argument that is a number: its bits come in an integer."""
         bits = f"(tl.full([], 0, tl.int64) + {self.pointers[load.buffer]})"
         if not self.dtypes[load.buffer].is_floating_point:
             return triton_ops.cast(bits, torch.int64, load.dtype)
@@ -262,9 +270,11 @@ class KernelWriter(CodeWriter):
         return bool(self.kernel.inner) and (self.depth > 1 or self.kind != "looped")
 
     def _zero(self) -> str:
+        """Return a zero with the shape of the current tile, which gives other operands this shape."""
         return "xzero + rzero" if self._in_loop() else "xzero"
 
     def _everywhere(self) -> str:
+        """Return the mask of the current tile."""
         return "xmask & rmask" if self._in_loop() else "xmask"
 
     def _check(self, check: Check) -> str:
@@ -285,7 +295,7 @@ class KernelWriter(CodeWriter):
         return f"tl.associative_scan({tile}.to({kind}), 1, {SCANS[scan.op]}).to({kind})"
 
     def _scan_pairs(self, scan: Scan) -> str:
-        """Return values and positions of the extremes so far."""
+        """Return text of a pair of tiles: the extremes so far, and their positions."""
         value, position = (f"tl.broadcast_to(v{k}, [XBLOCK, RBLOCK])" for k in scan.args)
         pair = f"({value}, {position}.to(tl.int64))"
         return f"tl.associative_scan({pair}, 1, _last_{scan.op})"
@@ -319,7 +329,7 @@ class KernelWriter(CodeWriter):
     # reductions
 
     def _identity(self, op: str, dtype: torch.dtype) -> str:
-        """Return the neutral element of a reduction."""
+        """Return, as Triton text, the neutral element of reduction ``op``."""
         low, high = ("-inf", "inf") if dtype.is_floating_point else _limits(dtype)
         text = {
             "sum": "0",
@@ -340,6 +350,7 @@ class KernelWriter(CodeWriter):
         return f"tl.where(xmask & rmask, {tile}, {self._identity(op, dtype)})"
 
     def _reduce_tile(self, position: int, reduce: Reduce) -> None:
+        """Write the reduction of a tile that holds all inner points."""
         self.line(f"t{position} = {self._masked(reduce.args[0], reduce.op)}")
         if reduce.op.startswith("arg"):
             self.line(f"p{position} = {self._position(reduce.args[1])}")
@@ -354,6 +365,7 @@ class KernelWriter(CodeWriter):
         return "tl.int64", 2**63 - 1
 
     def _position(self, argument: int) -> str:
+        """Return a tile of positions for argmax or argmin; the largest number outside of the loops."""
         kind, last = self._position_type(argument)
         tile = f"tl.broadcast_to(v{argument}, [XBLOCK, RBLOCK]).to({kind})"
         return f"tl.where(xmask & rmask, {tile}, tl.full([], {last}, {kind}))"
@@ -409,6 +421,7 @@ class KernelWriter(CodeWriter):
     # stores
 
     def _stores(self, stores: Iterable[Store]) -> None:
+        """Write stores, masked to the points of the loops."""
         for store in stores:
             inner = bool(self.kernel.inner) and self.facts.store_inner(store)
             zero, mask = ("xzero + rzero", "xmask & rmask") if inner else ("xzero", "xmask")
@@ -419,14 +432,14 @@ class KernelWriter(CodeWriter):
             self.line(f"{ATOMICS.get(store.op, 'tl.store')}({pointer}, {value}, mask={mask})")
 
     def _stored(self, value: str, buffer: str) -> str:
-        """Return ``value`` as stored in memory."""
+        """Return ``value`` converted to the dtype of ``buffer`` in memory."""
         dtype = self.dtypes[buffer]
         if dtype in FLOAT8_NAMES:
             return triton_float8.store(value, dtype)
         return f"{value}.to({triton_ops.TYPES[dtype]})"
 
     def _missing(self, store: Store) -> list[Var]:
-        """Return the axes along which all points of a pointwise kernel would store the same element."""
+        """Return the loop variables along which a pointwise kernel would store one element repeatedly."""
         if self.kind not in {"flat", "tiled"} or store.op:
             return []
         loops = (*self.kernel.outer, *self.kernel.inner)
@@ -434,6 +447,7 @@ class KernelWriter(CodeWriter):
 
 
 def _limits(dtype: torch.dtype) -> tuple[str, str]:
+    """Return the least and the largest value of a dtype, as text."""
     if dtype is torch.bool:
         return "False", "True"
     info = torch.iinfo(dtype)

@@ -44,6 +44,7 @@ def _each(name: str, overload: str) -> Callable[..., Any]:
     function = (_OF_NUMBERS.get(name) if numbers else None) or _FUNCTIONS[name]
 
     def run(*args: object, **kwargs: object) -> list[torch.Tensor]:
+        """Apply the function to the tensors at each position of the lists."""
         rest = dict(kwargs)
         if name in _SCALED:
             *args, rest["value"] = (*args, 1)[:4]  # type: ignore[assignment]

@@ -77,7 +77,7 @@ OWN: dict[Any, Callable[..., Any]] = {
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
-    """Return the decomposition table for the earlier stages (``make_fx(decomposition_table=...)``)."""
+    """Return a copy of the decomposition table, for the stages before (``make_fx(decomposition_table=...)``)."""
     return dict(_table())
 
 
@@ -93,4 +93,5 @@ def _table() -> dict[Any, Callable[..., Any]]:
 
 
 def _packet(op: Any) -> str:
+    """Return an operator's name without namespace and overload."""
     return str(op._schema.name).partition("::")[2]

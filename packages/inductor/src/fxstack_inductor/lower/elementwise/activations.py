@@ -20,6 +20,7 @@ rule = registry.rule
 
 
 def mul(*factors: Body) -> Body:
+    """Return the product of ``factors``."""
     return fold("mul", factors)
 
 
@@ -32,10 +33,12 @@ def sub(a: Body, b: Body) -> Body:
 
 
 def select(mask: Body, a: Body, b: Body) -> Body:
+    """Return ``a`` where ``mask`` is true, else ``b``."""
     return Call("where", (mask, a, b), a.dtype)
 
 
 def compare(op: str, a: Body, b: Body) -> Body:
+    """Return the boolean result of comparison ``op``."""
     return call(op, a, b, dtype=BOOL)
 
 
@@ -49,20 +52,24 @@ def floating(ctx: Context, values: tuple[Node, ...], make: Callable[..., Body]) 
 
 @rule("gelu.default")
 def gelu(ctx: Context, x: Node, *, approximate: str = "none") -> Node:
+    """Lower gelu: by ``erf``, or by ``tanh`` as an approximation."""
     return floating(ctx, (x,), _gelu_tanh if approximate == "tanh" else _gelu_erf)
 
 
 def _gelu_erf(x: Body) -> Body:
+    """Return ``x / 2 * (1 + erf(x / sqrt(2)))``."""
     half, one = like(x, 0.5), like(x, 1)
     return mul(mul(x, half), add(one, call("erf", mul(x, like(x, sqrt(0.5))))))
 
 
 def _tanh_inner(x: Body) -> Body:
+    """Return the argument of ``tanh`` in the approximation of gelu."""
     cube = mul(mul(x, x), x)
     return mul(like(x, sqrt(2 / pi)), add(x, mul(like(x, 0.044715), cube)))
 
 
 def _gelu_tanh(x: Body) -> Body:
+    """Return the approximation of gelu by ``tanh``."""
     return mul(mul(like(x, 0.5), x), add(like(x, 1), call("tanh", _tanh_inner(x))))
 
 
@@ -73,12 +80,14 @@ def gelu_backward(ctx: Context, grad: Node, x: Node, *, approximate: str = "none
 
 
 def _gelu_erf_backward(grad: Body, x: Body) -> Body:
+    """Return the gradient of gelu: ``grad`` times the normal distribution's function plus ``x`` times its density."""
     cdf = mul(like(x, 0.5), add(like(x, 1), call("erf", mul(x, like(x, sqrt(0.5))))))
     pdf = mul(like(x, 1 / sqrt(2 * pi)), call("exp", mul(mul(x, x), like(x, -0.5))))
     return mul(grad, add(cdf, mul(x, pdf)))
 
 
 def _gelu_tanh_backward(grad: Body, x: Body) -> Body:
+    """Return the gradient of the approximation of gelu by ``tanh``."""
     half, one = like(x, 0.5), like(x, 1)
     tanh = call("tanh", _tanh_inner(x))
     left = mul(half, add(one, tanh))
@@ -88,6 +97,7 @@ def _gelu_tanh_backward(grad: Body, x: Body) -> Body:
 
 
 def _silu(x: Body) -> Body:
+    """Return ``x * sigmoid(x)`` as eager computes it, by a division."""
     return call("div", x, add(like(x, 1), call("exp", call("neg", x))))
 
 
@@ -97,6 +107,7 @@ def _silu_backward(grad: Body, x: Body) -> Body:
 
 
 def _clamped6(a: Body) -> Body:
+    """Return ``a + 3`` between 0 and 6."""
     shifted = add(a, like(a, 3))
     return call("minimum", call("maximum", shifted, like(a, 0)), like(a, 6))
 
@@ -121,6 +132,7 @@ FUNCTIONS: dict[str, Callable[..., Body]] = {
 
 
 def _without_parameters(make: Callable[..., Body]) -> Callable[..., Node]:
+    """Return the rule of a function of tensors alone."""
     return lambda ctx, *values: floating(ctx, values, make)
 
 
@@ -131,6 +143,7 @@ del _name, _make
 
 @rule("threshold_backward.default")
 def threshold_backward(ctx: Context, grad: Node, x: Node, threshold: float) -> Node:
+    """Lower the gradient: ``grad`` where ``x`` is above ``threshold``, else 0."""
     dtype = promote(grad, x)
 
     def body(g: Body, a: Body) -> Body:
@@ -141,6 +154,7 @@ def threshold_backward(ctx: Context, grad: Node, x: Node, threshold: float) -> N
 
 @rule("threshold.default")
 def threshold(ctx: Context, x: Node, threshold: float, value: float) -> Node:
+    """Lower ``threshold``: ``x`` where it is above ``threshold``, else ``value``."""
     return elementwise(
         ctx, (x,), x.dtype, x.dtype, lambda a: select(compare("le", a, like(a, threshold)), like(a, value), a)
     )
@@ -148,6 +162,7 @@ def threshold(ctx: Context, x: Node, threshold: float, value: float) -> Node:
 
 @rule("leaky_relu.default")
 def leaky_relu(ctx: Context, x: Node, negative_slope: float = 0.01) -> Node:
+    """Lower ``leaky_relu``: a positive ``x`` stays, others are scaled."""
     return floating(
         ctx, (x,), lambda a: select(compare("gt", a, like(a, 0)), a, mul(a, like(a, negative_slope)))
     )
@@ -157,6 +172,8 @@ def leaky_relu(ctx: Context, x: Node, negative_slope: float = 0.01) -> Node:
 def leaky_relu_backward(
     ctx: Context, grad: Node, x: Node, negative_slope: float, self_is_result: bool
 ) -> Node:
+    """Lower the gradient; result and input of a leaky relu have the same sign, so both give it."""
+
     def body(g: Body, a: Body) -> Body:
         return select(compare("gt", a, like(a, 0)), g, mul(g, like(a, negative_slope)))
 
@@ -165,6 +182,7 @@ def leaky_relu_backward(
 
 @rule("hardtanh.default")
 def hardtanh(ctx: Context, x: Node, min_val: float = -1, max_val: float = 1) -> Node:
+    """Lower ``hardtanh``: ``x`` between two bounds; NaN stays NaN."""
     return floating(
         ctx, (x,), lambda a: call("minimum", like(a, max_val), call("maximum", like(a, min_val), a))
     )
@@ -172,6 +190,8 @@ def hardtanh(ctx: Context, x: Node, min_val: float = -1, max_val: float = 1) -> 
 
 @rule("hardtanh_backward.default")
 def hardtanh_backward(ctx: Context, grad: Node, x: Node, min_val: float, max_val: float) -> Node:
+    """Lower the gradient, which is 0 at the bounds and outside."""
+
     def body(g: Body, a: Body) -> Body:
         outside = call("bitwise_or", compare("le", a, like(a, min_val)), compare("ge", a, like(a, max_val)))
         return select(outside, like(g, 0), g)
@@ -181,7 +201,10 @@ def hardtanh_backward(ctx: Context, grad: Node, x: Node, min_val: float, max_val
 
 @rule("elu.default")
 def elu(ctx: Context, x: Node, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Node:
+    """Lower ``elu``: a positive ``x`` is scaled, others become a scaled exponential minus 1."""
+
     def body(a: Body) -> Body:
+        """Return the scaled element."""
         negative = mul(call("expm1", mul(a, like(a, input_scale))), like(a, alpha * scale))
         return select(compare("le", a, like(a, 0)), negative, mul(a, like(a, scale)))
 
@@ -190,7 +213,10 @@ def elu(ctx: Context, x: Node, alpha: float = 1, scale: float = 1, input_scale: 
 
 @rule("softplus.default")
 def softplus(ctx: Context, x: Node, beta: float = 1, threshold: float = 20) -> Node:
+    """Lower ``softplus``: ``log(1 + exp(beta * x)) / beta``, and ``x`` above ``threshold``."""
+
     def body(a: Body) -> Body:
+        """Return the element, unchanged above the threshold."""
         scaled = mul(a, like(a, beta))
         soft = call("div", call("log1p", call("exp", scaled)), like(a, beta))
         return select(compare("gt", scaled, like(a, threshold)), a, soft)
@@ -200,6 +226,7 @@ def softplus(ctx: Context, x: Node, beta: float = 1, threshold: float = 20) -> N
 
 @rule("native_dropout_backward.default")
 def native_dropout_backward(ctx: Context, grad: Node, mask: Node, scale: float) -> Node:
+    """Lower the gradient of dropout: ``grad`` times the boolean mask times ``scale``."""
     dtype = grad.dtype
     if mask.dtype is not torch.bool or not dtype.is_floating_point:
         raise NotLowered("dropout gradient without a boolean mask")

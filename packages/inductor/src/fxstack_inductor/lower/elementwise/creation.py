@@ -64,6 +64,7 @@ def arange(ctx: Context, end: object, **_: object) -> Node:
 
 @rule("arange.start", "arange.start_step")
 def arange_step(ctx: Context, start: Any, end: Any, step: Any = 1, **_: Any) -> Node:
+    """Lower a range of integers; ATen makes ranges of floats."""
     dtype = ctx.value.dtype
     if not all(isinstance(v, (int, Expr)) for v in (start, step)) or dtype is torch.bool:
         raise NotLowered("arange of other than integers")
@@ -94,6 +95,7 @@ def _triangle(ctx: Context, x: Node, op: str, diagonal: int) -> Node:
         raise NotLowered(f"dtype {x.dtype}")
 
     def body(index: Sequence[Expr]) -> Call:
+        """Return the element of ``x``, or 0 outside of the triangle."""
         row, column = Index(index[-2] + diagonal), Index(index[-1])
         keep = Call(op, (row, column), torch.bool)
         return Call("where", (keep, read(x, index), constant(0, from_read)), from_read)

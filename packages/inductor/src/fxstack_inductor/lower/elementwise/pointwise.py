@@ -90,10 +90,12 @@ def copy(ctx: Context, x: Node, source: Node, non_blocking: bool = False) -> Nod
 
 
 def _same(a: Body) -> Body:
+    """Return the element itself, for copies."""
     return a
 
 
 def _is_infinite(a: Body) -> Body:
+    """Return whether an element is infinite; integers are not."""
     if not a.dtype.is_floating_point:
         return Const(False, BOOL)
     return call("eq", call("abs", a), like(a, float("inf")), dtype=BOOL)
@@ -105,6 +107,7 @@ def truth(a: Body) -> Body:
 
 
 def _operation(op: str) -> Callable[[Body], Body]:
+    """Return the operation ``op`` of one element."""
     return lambda a: call(op, a)
 
 
@@ -136,6 +139,7 @@ def _unary(
     """Return the rule of a function of one tensor; ``floating`` makes integers floats, as eager does."""
 
     def lower(ctx: Context, x: Node, *, memory_format: object = None) -> Node:
+        """Lower a function of one tensor."""
         dtype = float_dtype(promote(x)) if floating else promote(x)
         return elementwise(ctx, (x,), dtype, result or dtype, make)
 
@@ -163,6 +167,7 @@ def to_copy(
     non_blocking: bool = False,
     memory_format: object = None,
 ) -> Node:
+    """Lower a conversion on one device; a copy to another device stays in ATen."""
     if isinstance(x, (bool, int, float)):  # from vmap: a number beside a batch
         return ctx.pointwise((), ctx.value.dtype, lambda _: constant(x, value_dtype(ctx.value.dtype)))
     if device is not None and device != x.device:
@@ -172,6 +177,7 @@ def to_copy(
 
 @rule("prims::convert_element_type.default")
 def convert(ctx: Context, x: Node, dtype: torch.dtype) -> Node:
+    """Lower a conversion; values are rounded to half precision at once, as in eager."""
     kernel_dtypes = REGISTER_DTYPES
     if ctx.target.float8:
         kernel_dtypes = kernel_dtypes.union(FLOAT8_DTYPES)
@@ -179,6 +185,7 @@ def convert(ctx: Context, x: Node, dtype: torch.dtype) -> Node:
         raise NotLowered(f"conversion from {x.dtype} to {dtype}")
 
     def body(a: Body) -> Body:
+        """Return the converted element."""
         converted = cast(a, value_dtype(dtype))
         rounds = dtype != value_dtype(dtype) and x.dtype != dtype
         return round_to(converted, dtype) if rounds else converted
@@ -207,9 +214,10 @@ REGISTER_DTYPES = frozenset(
 
 
 def _binary(op: str, *, floating: bool | None = None) -> Callable[..., Node]:
-    """Return a rule. ``floating``: True makes integers floats, False keeps, None declines integers."""
+    """Return the rule of ``op``. ``floating``: True makes integers floats, False keeps them, None declines them."""
 
     def lower(ctx: Context, x: TensorOrScalar, y: TensorOrScalar) -> Node:
+        """Lower an operation of two operands."""
         dtype = promote(x, y)
         if floating is None and not dtype.is_floating_point:
             raise NotLowered(f"{op} of integers")
@@ -236,6 +244,7 @@ def _sum(sign: str, flip: bool = False) -> Callable[..., Node]:
     """Return the rule of an addition or subtraction with a factor ``alpha``; ``flip`` swaps the operands."""
 
     def lower(ctx: Context, x: TensorOrScalar, y: TensorOrScalar, alpha: Any = 1) -> Node:
+        """Lower ``x + alpha * y`` or ``x - alpha * y``."""
         left, right = (y, x) if flip else (x, y)
         dtype = promote(x, y)
         if isinstance(alpha, Expr):
@@ -244,6 +253,7 @@ def _sum(sign: str, flip: bool = False) -> Callable[..., Node]:
             raise NotLowered("subtraction of booleans")
 
         def scaled(a: Body) -> Body:
+            """Return the second operand times ``alpha``, which is rounded as in eager."""
             if alpha == 1:
                 return a
             factor = like(a, alpha)
@@ -266,12 +276,14 @@ del _overload
 
 @rule("div.Tensor", "div.Scalar", "true_divide.Tensor")
 def div(ctx: Context, x: TensorOrScalar, y: TensorOrScalar) -> Node:
+    """Lower a true division, which makes integers floats."""
     dtype = float_dtype(promote(x, y))
     return elementwise(ctx, (x, y), dtype, dtype, lambda a, b: call("div", a, b), precise=(1,))
 
 
 @rule("div.Tensor_mode", "div.Scalar_mode")
 def div_mode(ctx: Context, x: TensorOrScalar, y: TensorOrScalar, *, rounding_mode: str | None = None) -> Node:
+    """Lower a division whose quotient is truncated or floored."""
     if rounding_mode is None:
         return div(ctx, x, y)
     dtype = promote(x, y)
@@ -330,12 +342,14 @@ del _op
 
 @rule("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
 def where(ctx: Context, condition: Node, x: TensorOrScalar, y: TensorOrScalar) -> Node:
+    """Lower ``where`` in the promoted dtype of ``x`` and ``y``."""
     dtype = promote(x, y)
     values = [v for v in (condition, x, y) if isinstance(v, Node)]
     shape = broadcast_shapes([value.shape for value in values])
     register = value_dtype(dtype)
 
     def body(index: Any) -> Body:
+        """Return the element of ``x`` or ``y``, by the condition."""
         mask = read_broadcast(condition, index, BOOL)
         branches = (operand(x, index, dtype), operand(y, index, dtype))
         return Call("where", (mask, *branches), register)
@@ -345,10 +359,12 @@ def where(ctx: Context, condition: Node, x: TensorOrScalar, y: TensorOrScalar) -
 
 @rule("masked_fill.Scalar", "masked_fill.Tensor")
 def masked_fill(ctx: Context, x: Node, mask: Node, value: TensorOrScalar) -> Node:
+    """Lower ``masked_fill``: ``value`` where the mask is true."""
     shape = broadcast_shapes([x.shape, mask.shape])
     register = value_dtype(x.dtype)
 
     def body(index: Any) -> Body:
+        """Return the element of ``x``, or the filler."""
         filler = operand(value, index, x.dtype)
         return Call(
             "where", (read_broadcast(mask, index, BOOL), filler, read_broadcast(x, index, register)), register
@@ -361,6 +377,7 @@ def masked_fill(ctx: Context, x: Node, mask: Node, value: TensorOrScalar) -> Nod
 def clamp(
     ctx: Context, x: Node, min: TensorOrScalar | None = None, max: TensorOrScalar | None = None
 ) -> Node:
+    """Lower ``clamp``; a bound that is None does not limit."""
     dtype = promote(x, *(v for v in (min, max) if v is not None))
     min, max = _in_range(min, dtype, low=True), _in_range(max, dtype, low=False)
     bounds = [v for v in (min, max) if v is not None]
@@ -371,6 +388,7 @@ def clamp(
         return call(op, a, bound) if maximum_of_two else call(op, bound, a)
 
     def body(a: Body, *bounds: Body) -> Body:
+        """Return the element between its bounds."""
         rest = list(bounds)
         if min is not None:
             a = bounded("maximum", a, rest.pop(0))
@@ -408,6 +426,7 @@ def _added(op: str) -> Callable[..., Node]:
     """Return the rule of ``addcmul`` or ``addcdiv``: ``x + value * y op z``."""
 
     def lower(ctx: Context, x: Node, y: Node, z: Node, *, value: float = 1) -> Node:
+        """Lower ``x + value * y op z``."""
         dtype = promote(x, y, z)
         if op == "div" and not dtype.is_floating_point:
             raise NotLowered("addcdiv of integers")
@@ -427,9 +446,11 @@ registry.add("addcdiv.default", _added("div"))
 
 @rule("lerp.Scalar")
 def lerp(ctx: Context, x: Node, y: Node, weight: float | HostScalar) -> Node:
+    """Lower ``x + weight * (y - x)``; like eager, count from the nearer end."""
     dtype = promote(x, y)
 
     def body(a: Body, b: Body) -> Body:
+        """Return the interpolated element."""
         delta, factor = call("sub", b, a), like(a, weight)
         near = call("add", a, call("mul", factor, delta))
         far = call("sub", b, call("mul", delta, call("sub", like(a, 1), factor)))

@@ -21,6 +21,7 @@ rule = registry.rule
 
 @rule("pow.Tensor_Scalar")
 def pow_scalar(ctx: Context, x: Node, exponent: float | Expr) -> Node:
+    """Lower a power with a constant exponent; of integers only the square."""
     dtype = promote(x, exponent)
     if isinstance(exponent, Expr):
         raise NotLowered("symbolic exponent")
@@ -35,6 +36,7 @@ def pow_scalar(ctx: Context, x: Node, exponent: float | Expr) -> Node:
 
 
 def _any_power(a: Body, exponent: float) -> Body:
+    """Return ``pow`` without a shortcut."""
     return call("pow", a, like(a, exponent))
 
 
@@ -67,6 +69,7 @@ SHORTCUTS: dict[float, Callable[[Body], Body]] = {
 
 @rule("pow.Tensor_Tensor", "pow.Scalar")
 def pow_tensor(ctx: Context, x: TensorOrScalar, y: Node) -> Node:
+    """Lower a power whose exponent is a tensor."""
     dtype = promote(x, y)
     if not dtype.is_floating_point:
         raise NotLowered("integer power")

@@ -36,7 +36,10 @@ class Symbols:
                 self.bind(size_expr(stride), SymbolBinding("", name, dim, stride=True))
 
     def bind(self, expr: Expr, binding: SymbolBinding) -> None:
-        """Bind the symbol ``expr`` to ``binding``; a sum of symbols waits until ``define`` can solve it."""
+        """Let ``binding`` give the value of ``expr``, a symbol.
+
+        A sum of symbols waits until ``define`` can solve it.
+        """
         var = expr.as_var()
         if var is None:
             self._sums.append((expr, binding))
@@ -44,11 +47,15 @@ class Symbols:
             self._add(var.name, binding)
 
     def _add(self, name: str, binding: SymbolBinding) -> None:
+        """Record that ``binding`` gives the symbol ``name``."""
         self.bound.add(name)
         self._program.bindings.append(replace(binding, symbol=name))
 
     def define(self, value: object) -> None:
-        """Bind the symbols of ``value`` that no size gives: solve sums; let the host compute definitions."""
+        """Bind the symbols of ``value`` that no size gives; called before each call is lowered.
+
+        Sums are solved for their unknown symbol, and the host computes definitions.
+        """
         self._solve()
         for number in symbolic(value):
             try:
@@ -72,7 +79,7 @@ class Symbols:
                 self._add(var.name, replace(binding, rest=rest))
 
     def _compute(self, var: Var) -> None:
-        """Let the host compute the symbol from its definition, if it knows all symbols in the definition."""
+        """Let the host compute the symbol from its definition, if the host knows all symbols in it."""
         function, names = evaluator(var.definition)
         if not self.bound.issuperset(names):
             return

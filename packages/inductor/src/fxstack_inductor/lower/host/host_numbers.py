@@ -22,7 +22,7 @@ class HostNumbers:
         self._arguments: dict[HostValue | Node, Node] = {}
 
     def add(self, value: HostValue) -> None:
-        """Record that ``value`` is a float."""
+        """Record that ``value`` is a float, so that ``scalar`` accepts it."""
         self._floats[value] = None
 
     def scalar(self, value: HostValue, device: torch.device) -> HostScalar:

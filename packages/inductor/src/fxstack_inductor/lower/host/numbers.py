@@ -25,7 +25,7 @@ def word(value: int) -> int:
 
 
 def number_bits(value: float) -> int:
-    """Return the bits of ``value`` in double precision, as a signed integer."""
+    """Return the 64 bits of ``value`` as a double, read as a signed integer: GPU kernels take it by value."""
     bits: int = _INTEGER.unpack(_DOUBLE.pack(value))[0]
     return bits
 

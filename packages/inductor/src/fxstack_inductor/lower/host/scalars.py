@@ -56,11 +56,13 @@ def _on_gpu(node: FxNode) -> bool:
 
 
 def _gpu(value: object) -> torch.device | None:
+    """Return the first GPU among the devices of a fake value's tensors; None if there is none."""
     devices = (v.device for v in _flat(value) if isinstance(v, torch.Tensor))
     return next((device for device in devices if device.type == "cuda"), None)
 
 
 def _flat(value: object) -> Iterable[object]:
+    """Return the parts of a fake value."""
     return value if isinstance(value, (tuple, list)) else (value,)
 
 

@@ -84,7 +84,7 @@ def _defined(expr: sympy.Expr, ranges: Mapping[Any, Any]) -> Expr:
 
 
 def hints(values: Iterable[Any]) -> dict[str, int]:
-    """Return the sizes of the graph's symbols at trace time, read from fake values."""
+    """Return the traced sizes of the graph's symbols by name, read from fake values."""
     sizes: dict[str, int] = {}
     for value in values:
         numbers = [value]
@@ -103,10 +103,12 @@ def evaluator(definition: str) -> tuple[Callable[..., int], tuple[str, ...]]:
 
 
 def _where(condition: bool, true: int, false: int) -> int:
+    """Return a case of a size expression; definitions call it ``Where``."""
     return true if condition else false
 
 
 def _power(base: Expr, exponent: Expr) -> Expr:
+    """Return a power with a constant exponent as a product."""
     times = exponent.as_int()
     if times is None or times < 0:
         raise NotLowered(f"size expression ({base}) ** ({exponent})")
@@ -114,6 +116,7 @@ def _power(base: Expr, exponent: Expr) -> Expr:
 
 
 def _extremum(name: str) -> Callable[..., Expr]:
+    """Return a conversion of ``Max`` or ``Min`` with any number of arguments."""
     return lambda *args: reduce(lambda a, b: extremum(name, a, b), args)
 
 
@@ -121,6 +124,7 @@ def _quotient(make: Callable[[Expr, Expr], Expr]) -> Callable[[Expr, Expr], Expr
     """Return a conversion by ``make`` that declines a divisor that may be negative: ``Expr`` divides by positive numbers."""
 
     def rule(num: Expr, den: Expr) -> Expr:
+        """Return the quotient or remainder, unless the divisor may be negative."""
         if not den.is_positive() and (den.as_int() is not None or den.bounds()[0] is None):
             raise NotLowered(f"division by {den}, which may be negative")
         return make(num, den)

@@ -34,7 +34,7 @@ def compare_index(op: str, left: Expr | int, right: Expr | int) -> Body:
 
 
 def both(conditions: Sequence[Body]) -> Body:
-    """Return the conjunction of one or more conditions."""
+    """Return the conjunction of conditions; those that are always true are left out."""
     open_ = [c for c in conditions if c != Const(True, BOOL)]
     return fold("bitwise_and", open_) if open_ else Const(True, BOOL)
 
@@ -46,6 +46,7 @@ def masked(condition: Body, body: Body, other: Const) -> Body:
 
 @rule("cat.default")
 def cat(ctx: Context, tensors: Sequence[Node], dim: int = 0) -> Node:
+    """Lower a concatenation: an element belongs to the part whose range has its coordinate."""
     dtype = ctx.value.dtype
     parts = [t for t in tensors if not (len(t.shape) == 1 and t.shape[0] == 0)]
     if not parts or len(parts) > MAX_PARTS:
@@ -57,6 +58,7 @@ def cat(ctx: Context, tensors: Sequence[Node], dim: int = 0) -> Node:
         ends.append((ends[-1] if ends else ZERO) + part.shape[at])
 
     def body(index: Sequence[Expr]) -> Body:
+        """Return the element, by a chain of conditions from the last part to the first."""
         result: Body | None = None
         for k in reversed(range(len(parts))):
             start = ends[k - 1] if k else ZERO
@@ -80,6 +82,7 @@ def cat(ctx: Context, tensors: Sequence[Node], dim: int = 0) -> Node:
 
 @rule("constant_pad_nd.default")
 def constant_pad(ctx: Context, x: Node, pad: Sequence[Any], value: float = 0) -> Node:
+    """Lower a padding with one number; negative widths cut."""
     widths = [ctx.size(p) for p in pad]
     lead = len(x.shape) - len(widths) // 2
     shape = ctx.sizes()
@@ -95,6 +98,7 @@ def constant_pad(ctx: Context, x: Node, pad: Sequence[Any], value: float = 0) ->
         raise NotLowered("padding of nothing")
 
     def body(index: Sequence[Expr]) -> Body:
+        """Return the element of ``x``, or the number outside of ``x``."""
         coords = [i - b for i, b in zip(index, before, strict=True)]
         element = read(x, coords)
         if not padded:
@@ -108,9 +112,11 @@ def constant_pad(ctx: Context, x: Node, pad: Sequence[Any], value: float = 0) ->
 
 @rule("flip.default")
 def flip(ctx: Context, x: Node, dims: Sequence[int]) -> Node:
+    """Lower ``flip``: coordinates along ``dims`` count from the end."""
     flipped = {wrap(d, len(x.shape)) for d in dims}
 
     def body(index: Sequence[Expr]) -> Body:
+        """Return the element from the other end."""
         coords = [x.shape[k] - 1 - i if k in flipped else i for k, i in enumerate(index)]
         coords = [ZERO if x.shape[k] == 1 else c for k, c in enumerate(coords)]
         return read(x, coords)
@@ -120,6 +126,7 @@ def flip(ctx: Context, x: Node, dims: Sequence[int]) -> Node:
 
 @rule("roll.default")
 def roll(ctx: Context, x: Node, shifts: Sequence[Any], dims: Sequence[int] = ()) -> Node:
+    """Lower ``roll`` along dimensions; a roll of the flattened tensor stays in ATen."""
     if not dims or any(size == 0 for size in x.shape):
         raise NotLowered("roll of a flattened tensor")
     amounts = {wrap(d, len(x.shape)): ctx.size(s) for s, d in zip(shifts, dims, strict=True)}
@@ -135,11 +142,13 @@ def roll(ctx: Context, x: Node, shifts: Sequence[Any], dims: Sequence[int] = ())
 
 @rule("repeat.default")
 def repeat(ctx: Context, x: Node, repeats: Sequence[Any]) -> Node:
+    """Lower ``repeat``: coordinates are taken modulo the sizes of ``x``."""
     lead = len(repeats) - len(x.shape)
     if any(size == 0 for size in ctx.sizes()):
         raise NotLowered("repetition of nothing")
 
     def body(index: Sequence[Expr]) -> Body:
+        """Return the repeated element."""
         coords = []
         for k, size in enumerate(x.shape):
             coord = index[lead + k]
@@ -151,11 +160,13 @@ def repeat(ctx: Context, x: Node, repeats: Sequence[Any]) -> Node:
 
 @rule("select_scatter.default")
 def select_scatter(ctx: Context, x: Node, src: Node, dim: int, index: object) -> Node:
+    """Lower ``x`` with ``src`` in place of one slice."""
     at = wrap(dim, len(x.shape))
     position = selected(x.shape[at], ctx.size(index))
     register = value_dtype(x.dtype)
 
     def body(i: Sequence[Expr]) -> Body:
+        """Return the element of ``src`` in the slice, else of ``x``."""
         selected_here = compare_index("eq", i[at], position)
         value = cast(read(src, [*i[:at], *i[at + 1 :]]), register)
         return Call("where", (selected_here, value, read(x, i)), register)
@@ -167,12 +178,14 @@ def select_scatter(ctx: Context, x: Node, src: Node, dim: int, index: object) ->
 def slice_scatter(
     ctx: Context, x: Node, src: Node, dim: int = 0, start: object = None, end: object = None, step: int = 1
 ) -> Node:
+    """Lower ``x`` with ``src`` in place of a range of slices."""
     at = wrap(dim, len(x.shape))
     count = src.shape[at]
     begin = slice_start(x.shape[at], None if start is None else ctx.size(start), count)
     register = value_dtype(x.dtype)
 
     def body(i: Sequence[Expr]) -> Body:
+        """Return the element of ``src`` in the range, else of ``x``."""
         far = i[at] - begin
         tests = [compare_index("ge", far, ZERO), compare_index("lt", far, count * step)]
         if step != 1:
@@ -189,11 +202,13 @@ def slice_scatter(
 
 @rule("diagonal_scatter.default")
 def diagonal_scatter(ctx: Context, x: Node, src: Node, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Node:
+    """Lower ``x`` with ``src`` on a diagonal."""
     row, column = wrap(dim1, len(x.shape)), wrap(dim2, len(x.shape))
     above, below = max(offset, 0), max(-offset, 0)
     register = value_dtype(x.dtype)
 
     def body(i: Sequence[Expr]) -> Body:
+        """Return the element of ``src`` on the diagonal, else of ``x``."""
         on = compare_index("eq", i[row] + above, i[column] + below)
         rest = [c for k, c in enumerate(i) if k not in (row, column)]
         at = i[column] if below else i[row]
@@ -228,6 +243,7 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Node:
+    """Lower a look-up of rows; negative indices are out of range, as in eager."""
     require_elements(weight)
     rank = len(indices.shape)
 
@@ -240,6 +256,7 @@ def embedding(
 
 @rule("index_select.default")
 def index_select(ctx: Context, x: Node, dim: int, indices: Node) -> Node:
+    """Lower a look-up of slices by a list of indices."""
     require_elements(x)
     if not x.shape or not indices.shape:
         raise NotLowered("index_select of a scalar")
@@ -254,12 +271,14 @@ def index_select(ctx: Context, x: Node, dim: int, indices: Node) -> Node:
 
 @rule("gather.default")
 def gather(ctx: Context, x: Node, dim: int, indices: Node, *, sparse_grad: bool = False) -> Node:
+    """Lower a look-up along one dimension, with an index per element."""
     require_elements(x)
     if not x.shape or len(indices.shape) != len(x.shape):
         raise NotLowered("gather of a scalar")
     at = wrap(dim, len(x.shape))
 
     def body(index: Sequence[Expr]) -> Body:
+        """Return the element at the looked-up coordinate."""
         where = index_coord(index_element(indices, index), x.shape[at], wraps=False)
         coords: list[Coord] = [where if k == at else i for k, i in enumerate(index)]
         return read(x, coords)
@@ -305,6 +324,7 @@ class AdvancedIndex:
 
 @rule("index.Tensor", "_unsafe_index.Tensor")
 def index_tensor(ctx: Context, x: Node, indices: Sequence[Node | None]) -> Node:
+    """Lower ``x[i, :, j]`` with index tensors; masks stay in ATen."""
     require_elements(x)
     places = AdvancedIndex(x, indices)
     return ctx.pointwise(places.shape, x.dtype, lambda index: read(x, places.coords(index, index_coord)))

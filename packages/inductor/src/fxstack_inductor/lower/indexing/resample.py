@@ -41,6 +41,7 @@ def _factor(size: Expr, out: Expr, scale: float | None) -> int:
 
 
 def _factors(sizes: Sequence[Expr], out: Sequence[Expr], scales: Sequence[float | None]) -> list[int]:
+    """Return the whole factor of each interpolated dimension."""
     return [_factor(a, b, s) for a, b, s in zip(sizes, out, scales, strict=True)]
 
 
@@ -48,6 +49,7 @@ def _nearest(rank: int) -> Callable[..., Node]:
     """Return the rule of nearest-neighbour interpolation over the last ``rank`` dimensions."""
 
     def lower(ctx: Context, x: Node, output_size: Sequence[int], *scales: float | None) -> Node:
+        """Lower the interpolation: each element copies the element at its divided coordinates."""
         all_scales = [*scales, *[None] * (rank - len(scales))]
         factors = _factors(x.shape[-rank:], ctx.sizes()[-rank:], all_scales)
 
@@ -66,6 +68,7 @@ def _nearest_backward(rank: int) -> Callable[..., Node]:
     def lower(
         ctx: Context, grad: Node, output_size: Sequence[int], input_size: Sequence[int], *scales: float | None
     ) -> Node:
+        """Lower the gradient by a sum with one term per copy."""
         all_scales = [*scales, *[None] * (rank - len(scales))]
         shape = ctx.sizes()
         factors = _factors(shape[-rank:], grad.shape[-rank:], all_scales)
@@ -95,12 +98,14 @@ del _rank
 
 
 def _reflected(position: Expr, size: Expr) -> Expr:
+    """Return the position inside that mirrors ``position``."""
     inner = extremum("max", position, -position)
     rest = size - 1 - inner
     return size - 1 - extremum("max", rest, -rest)
 
 
 def _clamped(position: Expr, size: Expr) -> Expr:
+    """Return the position inside that is the nearest to ``position``."""
     return extremum("min", extremum("max", position, 0), size - 1)
 
 
@@ -108,11 +113,13 @@ def _padding(rank: int, source: Callable[[Expr, Expr], Expr]) -> Callable[..., N
     """Return the rule of a padding whose outer elements are the elements at ``source(position, size)``."""
 
     def lower(ctx: Context, x: Node, padding: Sequence[Expr | int]) -> Node:
+        """Lower the padding; an empty tensor stays in ATen."""
         if any(size == 0 for size in x.shape):
             raise NotLowered("padding of nothing")
         before = [as_expr(padding[2 * k]) for k in reversed(range(rank))]
 
         def body(index: Sequence[Expr]) -> Body:
+            """Return the element of ``x`` at the source's coordinates."""
             at = [
                 source(i - b, size) for i, b, size in zip(index[-rank:], before, x.shape[-rank:], strict=True)
             ]

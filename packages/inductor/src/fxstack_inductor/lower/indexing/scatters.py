@@ -44,6 +44,7 @@ def _to_dtype(ctx: Context, x: Node, dtype: torch.dtype) -> Node:
 
 
 def _filled(ctx: Context, shape: Sequence[Expr], dtype: torch.dtype, value: float) -> Pointwise:
+    """Return a tensor filled with a number, which a scatter may change."""
     return ctx.pointwise(shape, dtype, lambda _: constant(value, value_dtype(dtype)))
 
 
@@ -64,7 +65,7 @@ def _along(ctx: Context, op: str, init: Pointwise, dim: int, indices: Node, valu
 
 
 def _source(src: TensorOrScalar, dtype: torch.dtype) -> Value:
-    """Return the elements of ``src``: a tensor, or one number for all elements."""
+    """Return the function from coordinates to an element of ``src``, a tensor or one number for all elements."""
     if isinstance(src, Node):
         return lambda index: read(src, index)
     return lambda _: constant(src, value_dtype(dtype))
@@ -79,6 +80,7 @@ def scatter(ctx: Context, x: Node, dim: int, index: Node, src: TensorOrScalar) -
 def scatter_combined(
     ctx: Context, x: Node, dim: int, index: Node, src: TensorOrScalar, *, reduce: str
 ) -> Node:
+    """Lower a scatter that adds or multiplies."""
     op = {"add": "add", "multiply": "mul"}[reduce]
     return _accumulated(ctx, op, x, dim, index, _source(src, x.dtype))
 
@@ -101,6 +103,7 @@ REDUCTIONS = {"sum": "add", "prod": "mul", "mean": "add", "amax": "max", "amin":
 def scatter_reduce(
     ctx: Context, x: Node, dim: int, index: Node, src: Node, reduce: str, *, include_self: bool = True
 ) -> Node:
+    """Lower ``scatter_reduce``; without ``include_self``, targets start from the neutral element."""
     op, source = REDUCTIONS[reduce], _source(src, x.dtype)
     neutral = identity({"mean": "sum"}.get(reduce, reduce.removeprefix("a")), x.dtype)
     init = _copy_to_change(ctx, x, value_dtype(x.dtype))
@@ -147,6 +150,7 @@ def _slices(
 
 
 def _require_dtype(x: Node, values: Node) -> None:
+    """Raise ``NotLowered`` if ``values`` have another dtype than ``x``."""
     if values.dtype is not x.dtype:
         raise NotLowered("values of another dtype, which the kernel refuses")
 
@@ -164,6 +168,7 @@ def _require_slices(x: Node, dim: int, index: Node, source: Node) -> None:
 
 @rule("index_add.default")
 def index_add(ctx: Context, x: Node, dim: int, index: Node, source: Node, *, alpha: Any = 1) -> Node:
+    """Lower the addition of slices at indices, with eager's rounding."""
     if isinstance(alpha, Expr) or (x.dtype is BOOL and alpha != 1):
         raise NotLowered("symbolic alpha")
     _require_slices(x, dim, index, source)
@@ -186,6 +191,7 @@ def index_copy(ctx: Context, x: Node, dim: int, index: Node, source: Node) -> No
 
 @rule("index_fill.int_Scalar", "index_fill.int_Tensor")
 def index_fill(ctx: Context, x: Node, dim: int, index: Node, value: TensorOrScalar) -> Node:
+    """Lower the fill of slices at indices with one number."""
     dtype = value_dtype(x.dtype)
     element = cast(read(value, ()), dtype) if isinstance(value, Node) else constant(value, dtype)
     return _slices(ctx, "set", _copy_to_change(ctx, x), dim, index, lambda _: element, wraps=True)
@@ -198,6 +204,7 @@ def index_fill(ctx: Context, x: Node, dim: int, index: Node, value: TensorOrScal
 def index_put(
     ctx: Context, x: Node, indices: Sequence[Node | None], values: Node, accumulate: bool = False
 ) -> Node:
+    """Lower ``x[i, j] = values`` or, with ``accumulate``, ``+=``."""
     if any(i is not None and i.dtype is BOOL for i in indices):
         return _masked_put(ctx, x, indices, values, accumulate)
     _require_dtype(x, values)
@@ -235,6 +242,7 @@ def embedding_backward(
     rows, rank = ctx.sizes()[0], len(indices.shape)
 
     def put(index: Sequence[Expr]) -> tuple[Sequence[Coord], Body]:
+        """Return the row that takes a row of ``grad``; ignored rows add 0 to row 0."""
         row, value = index_element(indices, index[:rank]), read(grad, index)
         last = constant(rows - 1, torch.int64)
         counts = call(

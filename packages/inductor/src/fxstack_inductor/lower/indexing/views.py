@@ -17,6 +17,7 @@ rule = registry.rule
 
 
 def wrap(dim: int, rank: int) -> int:
+    """Return ``dim`` counted from the front; raise ``NotLowered`` if there is no such dimension."""
     rank = max(rank, 1)
     if not -rank <= dim < rank:
         raise NotLowered(f"dimension {dim} of {rank}")
@@ -36,6 +37,7 @@ def alias(ctx: Context, x: Node) -> Node:
 
 @rule("permute.default")
 def permute(ctx: Context, x: Node, dims: Sequence[int]) -> Node:
+    """Lower ``permute`` to a view."""
     order = [wrap(d, len(x.shape)) for d in dims]
     inverse = [order.index(k) for k in range(len(order))]
     return ctx.view(x, [x.shape[d] for d in order], lambda index: [index[k] for k in inverse])
@@ -43,6 +45,7 @@ def permute(ctx: Context, x: Node, dims: Sequence[int]) -> Node:
 
 @rule("transpose.int")
 def transpose(ctx: Context, x: Node, dim0: int, dim1: int) -> Node:
+    """Lower ``transpose`` to a permutation; a scalar stays as it is."""
     order = list(range(len(x.shape)))
     if not order:
         return alias(ctx, x)
@@ -58,6 +61,7 @@ def t(ctx: Context, x: Node) -> Node:
 
 @rule("unsqueeze.default")
 def unsqueeze(ctx: Context, x: Node, dim: int) -> Node:
+    """Lower ``unsqueeze`` to a view that ignores the new coordinate."""
     at = wrap(dim, len(x.shape) + 1)
     shape = [*x.shape[:at], ONE, *x.shape[at:]]
     return ctx.view(x, shape, lambda index: [*index[:at], *index[at + 1 :]])
@@ -65,6 +69,7 @@ def unsqueeze(ctx: Context, x: Node, dim: int) -> Node:
 
 @rule("squeeze.dim", "squeeze.dims", "squeeze.default")
 def squeeze(ctx: Context, x: Node, dims: int | Sequence[int] | None = None) -> Node:
+    """Lower ``squeeze``: drop the dimensions of size 1 among ``dims``, by default among all."""
     if dims is None:
         chosen = set(range(len(x.shape)))
     else:
@@ -77,6 +82,7 @@ def squeeze(ctx: Context, x: Node, dims: int | Sequence[int] | None = None) -> N
 
 @rule("expand.default")
 def expand(ctx: Context, x: Node, size: Sequence[Expr | int], *, implicit: bool = False) -> Node:
+    """Lower ``expand``: coordinates of dimensions of size 1 become 0."""
     lead = len(size) - len(x.shape)
     shape = [as_expr(s) for s in size]
     for k, extent in enumerate(x.shape):
@@ -91,6 +97,7 @@ def expand(ctx: Context, x: Node, size: Sequence[Expr | int], *, implicit: bool 
 
 @rule("view.default", "_unsafe_view.default", "reshape.default", "_reshape_alias.default")
 def view(ctx: Context, x: Node, size: Sequence[Expr | int], *_: object) -> Node:
+    """Lower a reshape to a view, also where eager would copy: elements keep their order."""
     shape = _infer(x, [as_expr(s) for s in size])
     if any(s == 0 for s in shape):
         return ctx.view(x, shape, lambda _: [ZERO] * len(x.shape))
@@ -168,13 +175,14 @@ def slice_(
     end: Expr | int | None = None,
     step: int = 1,
 ) -> Node:
+    """Lower a slice to a view; the fake value gives the slice's size."""
     at = wrap(dim, len(x.shape))
     size = ctx.sizes()[at]
     return _part(ctx, x, at, slice_start(x.shape[at], start, size), size, step)
 
 
 def _part(ctx: Context, x: Node, at: int, begin: Expr, size: Expr, step: int = 1) -> Node:
-    """Return ``size`` slices of ``x`` in dimension ``at``: every ``step``-th from ``begin`` on."""
+    """Return a view of every ``step``-th slice of ``x`` in dimension ``at``, from ``begin`` on, ``size`` in all."""
     shape = [*x.shape[:at], size, *x.shape[at + 1 :]]
     return ctx.view(x, shape, lambda index: [begin + i * step if k == at else i for k, i in enumerate(index)])
 
@@ -207,6 +215,7 @@ def selected(size: Expr, index: Expr) -> Expr:
 
 @rule("select.int")
 def select(ctx: Context, x: Node, dim: int, index: Expr | int) -> Node:
+    """Lower the selection of one slice to a view."""
     at = wrap(dim, len(x.shape))
     position = selected(x.shape[at], as_expr(index))
     shape = [*x.shape[:at], *x.shape[at + 1 :]]
@@ -220,6 +229,7 @@ def split(ctx: Context, x: Node, size: Expr | int, dim: int = 0) -> tuple[Node, 
 
 @rule("split_with_sizes.default")
 def split_with_sizes(ctx: Context, x: Node, sizes: Sequence[Any], dim: int = 0) -> tuple[Node, ...]:
+    """Lower a split into parts to views."""
     at = wrap(dim, len(x.shape))
     parts: list[Node] = []
     begin = ZERO
@@ -232,6 +242,7 @@ def split_with_sizes(ctx: Context, x: Node, sizes: Sequence[Any], dim: int = 0) 
 
 @rule("unbind.int")
 def unbind(ctx: Context, x: Node, dim: int = 0) -> tuple[Node, ...]:
+    """Lower ``unbind`` to one selection per slice."""
     count = x.shape[wrap(dim, len(x.shape))].as_int()
     if count is None:
         raise NotLowered("unbind of a dimension of unknown size")
@@ -240,6 +251,7 @@ def unbind(ctx: Context, x: Node, dim: int = 0) -> tuple[Node, ...]:
 
 @rule("diagonal.default")
 def diagonal(ctx: Context, x: Node, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Node:
+    """Lower ``diagonal`` to a view whose last coordinate counts along both dimensions."""
     a, b = wrap(dim1, len(x.shape)), wrap(dim2, len(x.shape))
     rest = [k for k in range(len(x.shape)) if k not in (a, b)]
 

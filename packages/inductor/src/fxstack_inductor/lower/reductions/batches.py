@@ -34,6 +34,7 @@ def _requirements(x: Node) -> torch.dtype:
 
 
 def _empty(ctx: Context, dtype: torch.dtype) -> Node:
+    """Return a tensor without elements, for results that eager leaves empty."""
     return ctx.pointwise([ZERO], dtype, lambda _: number(0, value_dtype(dtype)))
 
 
@@ -42,6 +43,7 @@ def _scaled(ctx: Context, x: Node, mean: Node, rstd: Node, weight: Node | None, 
     dtype = value_dtype(x.dtype)
 
     def body(index: Sequence[Expr]) -> Body:
+        """Return the normalised element."""
         at = (index[1],)
 
         def channel(node: Node) -> Body:
@@ -58,6 +60,7 @@ def _scaled(ctx: Context, x: Node, mean: Node, rstd: Node, weight: Node | None, 
 
 
 def _inverse_deviation(ctx: Context, variance: Node, eps: float) -> Node:
+    """Return ``1 / sqrt(variance + eps)``."""
     dtype = value_dtype(variance.dtype)
     return apply(ctx, dtype, dtype, lambda v: call("rsqrt", call("add", v, like(v, eps))), variance)
 
@@ -74,6 +77,7 @@ class _Statistics:
         self.count = product(x.shape[k] for k in dims)
 
     def rstd(self, eps: float) -> Node:
+        """Return the reciprocal standard deviation per channel."""
         count = number_of(self.count, self.dtype)
         variance = apply(self.ctx, self.dtype, self.dtype, lambda s: call("div", s, count), self.squares)
         return _inverse_deviation(self.ctx, variance, eps)
@@ -84,6 +88,7 @@ class _Statistics:
         freedom = number_of(self.count - 1, self.dtype)
 
         def body(old: Body, new: Body) -> Body:
+            """Return the running value after this batch."""
             new = call("div", new, freedom) if variance else new
             return call(
                 "add", call("mul", like(new, momentum), new), call("mul", like(old, 1 - momentum), old)
@@ -115,6 +120,7 @@ def batch_norm(
     momentum: float,
     eps: float,
 ) -> Updates | tuple[Node, ...]:
+    """Lower a batch norm; in training, also return the new running statistics as ``Updates``."""
     _requirements(x)
     if not training:
         if running_mean is None or running_var is None:
@@ -133,6 +139,7 @@ def batch_norm(
 def batch_norm_without_statistics(
     ctx: Context, x: Node, weight: Node | None, bias: Node | None, training: bool, momentum: float, eps: float
 ) -> Updates | tuple[Node, ...]:
+    """Lower a batch norm without running statistics."""
     return batch_norm(ctx, x, weight, bias, None, None, training, momentum, eps)
 
 
@@ -148,6 +155,7 @@ def functional_batch_norm(
     momentum: float,
     eps: float,
 ) -> tuple[Node, ...]:
+    """Lower a training batch norm that returns the new running statistics as results."""
     _requirements(x)
     if not training:
         raise NotLowered("evaluation")
@@ -174,6 +182,7 @@ def batch_norm_evaluation(
     momentum: float,  # noqa: ARG001
     eps: float,
 ) -> tuple[Node, ...]:
+    """Lower a batch norm by its running statistics."""
     dtype = _requirements(x)
     variance = apply(ctx, dtype, dtype, lambda v: v, running_var)
     rstd = _inverse_deviation(ctx, variance, eps)
@@ -193,6 +202,7 @@ def group_norm(
     group: int,
     eps: float,
 ) -> tuple[Node, Node, Node]:
+    """Lower a group norm, as reductions over the channels and points of a group."""
     dtype = _requirements(x)
     n, c, hw = as_expr(batch), as_expr(channels), as_expr(points)
     shape = (n, as_expr(group), floordiv(c, group), hw)
@@ -203,6 +213,7 @@ def group_norm(
     rstd = _inverse_deviation(ctx, variance, eps)
 
     def body(index: Sequence[Expr]) -> Body:
+        """Return the normalised element."""
         at = (index[0], index[1], ZERO, ZERO)
         channel = (index[1] * shape[2] + index[2],)
         scale, mean = read(rstd, at), read(center, at)

@@ -20,6 +20,7 @@ rule = registry.rule
 
 
 def require_floating(x: Node) -> torch.dtype:
+    """Return the dtype to compute in; raise ``NotLowered`` for integers."""
     if not x.dtype.is_floating_point:
         raise NotLowered("normalisation of integers")
     return value_dtype(x.dtype)
@@ -51,7 +52,7 @@ def safe_softmax(ctx: Context, x: Node, dim: int, dtype: torch.dtype | None = No
 def _below_maximum(
     ctx: Context, x: Node, dim: int, make: Callable[[Body], Body]
 ) -> tuple[Node, tuple[int, ...]]:
-    """Return ``make`` of the elements minus their maximum over ``dim``, and the reduced dimensions."""
+    """Return (``make`` of the elements minus their maximum over ``dim``, the reduced dimensions)."""
     dtype = require_floating(x)
     if not x.shape or any(size == 0 for size in x.shape):
         raise NotLowered("softmax of nothing")
@@ -62,6 +63,7 @@ def _below_maximum(
 
 @rule("_softmax.default")
 def softmax(ctx: Context, x: Node, dim: int, half_to_float: bool = False) -> Node:
+    """Lower softmax: exponentials below the maximum, divided by their sum."""
     exp, dims = _below_maximum(ctx, x, dim, lambda a: call("exp", a))
     total = reduce(ctx, exp, dims, "sum", exp.dtype, keepdim=True)
     result = torch.float32 if half_to_float else x.dtype
@@ -70,6 +72,7 @@ def softmax(ctx: Context, x: Node, dim: int, half_to_float: bool = False) -> Nod
 
 @rule("_log_softmax.default")
 def log_softmax(ctx: Context, x: Node, dim: int, half_to_float: bool) -> Node:
+    """Lower the logarithm of softmax."""
     shifted, dims = _below_maximum(ctx, x, dim, lambda a: a)
     total = reduce(ctx, shifted, dims, "sum", shifted.dtype, lambda a: call("exp", a), keepdim=True)
     result = torch.float32 if half_to_float else x.dtype
@@ -84,6 +87,7 @@ def _dot(ctx: Context, a: Node, b: Node, dims: tuple[int, ...], dtype: torch.dty
 
 @rule("_softmax_backward_data.default")
 def softmax_backward(ctx: Context, grad: Node, output: Node, dim: int, input_dtype: torch.dtype) -> Node:
+    """Lower the gradient of softmax from its output."""
     dtype = require_floating(grad)
     dims = normalise_dims(grad, dim)
     total = _dot(ctx, grad, output, dims, dtype)
@@ -95,6 +99,7 @@ def softmax_backward(ctx: Context, grad: Node, output: Node, dim: int, input_dty
 
 @rule("_log_softmax_backward_data.default")
 def log_softmax_backward(ctx: Context, grad: Node, output: Node, dim: int, input_dtype: torch.dtype) -> Node:
+    """Lower the gradient of ``log_softmax`` from its output."""
     dtype = require_floating(grad)
     dims = normalise_dims(grad, dim)
     total = reduce(ctx, grad, dims, "sum", dtype, keepdim=True)
@@ -113,6 +118,7 @@ def log_softmax_backward(ctx: Context, grad: Node, output: Node, dim: int, input
 
 
 def _inner_dims(x: Node, normalized_shape: Sequence[object]) -> tuple[int, ...]:
+    """Return the normalised dimensions, the last ones; raise ``NotLowered`` for an empty tensor."""
     if any(size == 0 for size in x.shape):
         raise NotLowered("normalisation of nothing")
     rank = len(x.shape)
@@ -128,6 +134,7 @@ def layer_norm(
     bias: Node | None,
     eps: float,
 ) -> tuple[Node, Node, Node]:
+    """Lower a layer norm: output, mean and reciprocal standard deviation."""
     dtype = require_floating(x)
     dims = _inner_dims(x, normalized_shape)
     stat_dtype = ctx.value[1].dtype
@@ -135,6 +142,7 @@ def layer_norm(
     affine = [p for p in (weight, bias) if p is not None]
 
     def body(a: Body, m: Body, r: Body, *parameters: Body) -> Body:
+        """Return the normalised element."""
         rest = list(parameters)
         result = call("mul", call("sub", a, m), r)
         if weight is not None:
@@ -158,6 +166,7 @@ def _statistics(ctx: Context, x: Node, dims: tuple[int, ...], eps: float) -> tup
 
 
 def convert_dtype(ctx: Context, x: Node, dtype: torch.dtype) -> Node:
+    """Return ``x`` converted to ``dtype``."""
     return x if x.dtype == dtype else apply(ctx, value_dtype(dtype), dtype, lambda a: a, x)
 
 
@@ -173,6 +182,7 @@ def layer_norm_backward(
     bias: Node | None,
     output_mask: Sequence[bool],
 ) -> tuple[Node | None, Node | None, Node | None]:
+    """Lower the gradients of input, weight and bias; a gradient that nobody needs is None."""
     dtype = require_floating(x)
     dims = _inner_dims(x, normalized_shape)
     outer = tuple(k for k in range(len(x.shape)) if k not in dims)

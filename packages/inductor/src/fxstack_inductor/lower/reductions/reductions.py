@@ -61,6 +61,7 @@ def unreduce(ctx: Context, x: Node, dims: tuple[int, ...], rank: int) -> Node:
 
 
 def _count(x: Node, dims: tuple[int, ...]) -> Expr:
+    """Return the number of elements that one result reduces."""
     return product(x.shape[k] for k in dims)
 
 
@@ -71,10 +72,12 @@ def number_of(count: Expr, dtype: torch.dtype) -> Body:
 
 
 def _integral(dtype: torch.dtype) -> bool:
+    """Whether a dtype is integer or boolean."""
     return not dtype.is_floating_point and not dtype.is_complex
 
 
 def _accumulator(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype of a sum: int64 for integers."""
     return torch.int64 if _integral(dtype) else dtype
 
 
@@ -84,6 +87,7 @@ def _total(op: str) -> Callable[..., Node]:
     def lower(
         ctx: Context, x: Node, dim: object = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
     ) -> Node:
+        """Lower a sum or product."""
         result = _accumulator(x.dtype) if dtype is None else dtype
         dims = normalise_dims(x, dim)
         return reduce(ctx, x, dims, op, result, lambda a: cast(a, value_dtype(result)), keepdim=keepdim)
@@ -102,6 +106,7 @@ for _overload in ("prod.default", "prod.dim_int"):
 def mean(
     ctx: Context, x: Node, dim: object = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Node:
+    """Lower a mean: a sum in the register dtype, divided by the number of elements."""
     result = x.dtype if dtype is None else dtype
     dims = normalise_dims(x, dim)
     count, register = _count(x, dims), value_dtype(result)
@@ -119,6 +124,7 @@ def _extreme(op: str) -> Callable[..., Node]:
     """Return the rule of a maximum or minimum over dimensions."""
 
     def lower(ctx: Context, x: Node, dim: object = None, keepdim: bool = False) -> Node:
+        """Lower a maximum or minimum."""
         _require_elements(x, normalise_dims(x, dim))
         return reduce(ctx, x, normalise_dims(x, dim), op, x.dtype, keepdim=keepdim)
 
@@ -126,6 +132,7 @@ def _extreme(op: str) -> Callable[..., Node]:
 
 
 def _require_elements(x: Node, dims: tuple[int, ...]) -> None:
+    """Raise ``NotLowered`` if a reduced dimension is empty: eager raises."""
     if any(x.shape[k] == 0 for k in dims):
         raise NotLowered("reduction of nothing")
 
@@ -140,6 +147,7 @@ def _truth(op: str) -> Callable[..., Node]:
     """Return the rule of ``any`` or ``all``."""
 
     def lower(ctx: Context, x: Node, dim: object = None, keepdim: bool = False) -> Node:
+        """Lower ``any`` or ``all``."""
         if x.dtype is torch.uint8:
             raise NotLowered("any/all of uint8 gives uint8")
         return reduce(ctx, x, normalise_dims(x, dim), op, BOOL, truth, keepdim=keepdim)
@@ -166,6 +174,7 @@ def vector_norm(
     *,
     dtype: torch.dtype | None = None,
 ) -> Node:
+    """Lower a vector norm of any order."""
     if not x.dtype.is_floating_point or dtype not in {None, x.dtype} or not x.shape:
         raise NotLowered("norm of integers or scalars, or with a conversion")
     dims, register, power = normalise_dims(x, dim), value_dtype(x.dtype), float(ord)
@@ -182,6 +191,7 @@ def vector_norm(
 
 
 def _magnitude(a: Body) -> Body:
+    """Return the absolute value of an element."""
     return call("abs", a)
 
 
@@ -201,7 +211,10 @@ NORMS: dict[float, tuple[str, Callable[[Body], Body]]] = {
 def moments(
     ctx: Context, x: Node, dims: tuple[int, ...], register: torch.dtype | None = None
 ) -> tuple[Node, Node]:
-    """Return mean and sum of squared deviations (two passes, keepdim), by default in the register dtype."""
+    """Return (mean, sum of squared deviations) over ``dims``, which stay with size 1; two passes over ``x``.
+
+    They are computed in ``register``, by default the register dtype of ``x``.
+    """
     dtype = register or value_dtype(x.dtype)
     count = _count(x, dims)
     total = reduce(ctx, x, dims, "sum", dtype, lambda a: cast(a, dtype), keepdim=True)
@@ -232,6 +245,7 @@ def _variance(
     count = number_of(_count(x, dims), dtype)
 
     def body(a: Body) -> Body:
+        """Return the variance, or its root, from the sum of squared deviations."""
         freedom = call("maximum", call("sub", count, like(count, correction)), like(count, 0))
         variance = call("div", a, freedom)
         return call("sqrt", variance) if root else variance
@@ -254,6 +268,7 @@ def _variance_rule(*, root: bool, mean: bool) -> Callable[..., Node | tuple[Node
     def lower(
         ctx: Context, x: Node, dim: object = None, *, correction: float | None = 1, keepdim: bool = False
     ) -> Node | tuple[Node, Node]:
+        """Lower the operator; a missing correction counts as 1."""
         value = 1 if correction is None else correction
         both = _variance(ctx, x, normalise_dims(x, dim), value, keepdim, root=root)
         return both if mean else both[0]
@@ -287,6 +302,7 @@ def _position(
     dtype = torch.int32 if high is not None and high < _INT32_LIMIT else torch.int64
 
     def body(index: Sequence[Expr], reduced: Sequence[Expr]) -> Body:
+        """Return the element's flat position if it is an extreme, else the largest number."""
         rank, flat = len(x.shape), ZERO
         for position, k in enumerate(dims):
             flat = flat * x.shape[k] + reduced[position]
@@ -316,7 +332,10 @@ def _position_dims(x: Node, dim: int | None) -> tuple[int, ...]:
 
 
 def _arg(op: str) -> Callable[..., Node]:
+    """Return the rule of ``argmax`` or ``argmin``."""
+
     def lower(ctx: Context, x: Node, dim: int | None = None, keepdim: bool = False) -> Node:
+        """Lower an arg-reduction over one dimension, or (None) over all."""
         return _position(ctx, x, _position_dims(x, dim), op, None, keepdim=keepdim)
 
     return lower
@@ -330,6 +349,7 @@ def _extreme_with_index(op: str) -> Callable[..., tuple[Node, Node]]:
     """Return the rule of ``max`` or ``min`` along a dimension, which returns values and positions."""
 
     def lower(ctx: Context, x: Node, dim: int, keepdim: bool = False) -> tuple[Node, Node]:
+        """Lower the operator: values, and positions of the first extremes."""
         dims = _position_dims(x, dim)
         value = reduce(ctx, x, dims, op, x.dtype, keepdim=True)
         position = _position(ctx, x, dims, op, value, keepdim=keepdim)

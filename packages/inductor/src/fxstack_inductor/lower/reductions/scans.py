@@ -37,6 +37,7 @@ def _sum(op: str) -> Callable[..., Node]:
     """Return the rule of a cumulative sum or product."""
 
     def lower(ctx: Context, x: Node, dim: int, *, dtype: torch.dtype | None = None) -> Node:
+        """Lower a cumulative sum or product; integers accumulate as int64."""
         whole = not x.dtype.is_floating_point
         return running(ctx, x, dim, op, dtype or (torch.int64 if whole else x.dtype))
 
@@ -56,6 +57,7 @@ def _extreme(op: str) -> Callable[..., tuple[Node, Node]]:
     """Return the rule of a cumulative extreme, which returns values and positions."""
 
     def lower(ctx: Context, x: Node, dim: int) -> tuple[Node, Node]:
+        """Lower a cumulative extreme: two scans over the same elements."""
         values = running(ctx, x, dim, op, x.dtype)
         where = ctx.scan(
             f"arg{op}",
@@ -96,6 +98,7 @@ def masked_scatter(ctx: Context, x: Node, mask: Node, source: Node) -> Node:
     )
 
     def body(index: Sequence[Expr]) -> Body:
+        """Return the element of ``source`` or, where the mask is false, of ``x``."""
         (at,) = reshape_coords(count, shape, index)
         inside, source = read(holds, (at,)), read(rank, (at,))
         source = Call("where", (inside, call("sub", source, like(source, 1)), like(source, 0)), source.dtype)

@@ -61,7 +61,7 @@ def split_reductions(program: Program) -> None:
 
 
 def _parts(node: Reduction) -> int:
-    """Return the number of parts into which the reduced elements are split; 1 leaves the reduction as it is."""
+    """Return the number of parts into which a reduction is split; 1 leaves the reduction as it is."""
     points, count = product(node.shape).as_int(), product(node.ranges).as_int()
     if points is None or count is None or _neutral(node) is None:
         return 1
@@ -81,6 +81,7 @@ def _parts(node: Reduction) -> int:
 
 
 def _neutral(node: Reduction) -> bool | float | None:
+    """Return the neutral element for missing elements of the last part; None: the reduction is not split."""
     return identity(POSITIONS.get(node.op, node.op), node.body.dtype)
 
 
@@ -148,6 +149,7 @@ def _split_positions(node: Reduction, parts: int) -> list[Reduction]:
 
 
 def _reduce_parts(node: Reduction, op: str, body: Body, parts: int) -> None:
+    """Change ``node`` to reduce ``body`` over ``parts`` parts by ``op``."""
     node.op, node.ranges, node.body = op, (integer(parts),), body
     for derived in ("reduced", "position", "reads"):
         node.__dict__.pop(derived, None)
@@ -180,7 +182,7 @@ def _partial(node: Reduction, op: str, dtype: torch.dtype, parts: int) -> Reduct
 
 
 def _coordinates(node: Reduction, flat: Expr) -> dict[Var, Expr]:
-    """Return the reduced coordinates of a flat position."""
+    """Return the reduced coordinates of the flat position ``flat``, by their variables in ``node.reduced``."""
     mapping: dict[Var, Expr] = {}
     below = product(node.ranges)
     for index, extent in zip(node.reduced, node.ranges, strict=True):

@@ -36,9 +36,12 @@ class Window:
 
     size: Expr
     count: Expr
+    """The number of windows."""
     length: int
     step: int
+    """The distance between the starts of neighbouring windows."""
     pad: int
+    """The number of missing elements before the first element."""
     dilation: int = 1
     """The distance between neighbouring taps of a window."""
 
@@ -77,7 +80,7 @@ class Window:
         return begin + extremum("max", missing, ZERO) * self.dilation
 
     def containing_window(self, at: Expr, back: int) -> tuple[Expr, list[Body]]:
-        """Return the ``back``-th last window that may contain element ``at``, and the conditions under which it does."""
+        """Return (window, conditions): the ``back``-th last window that may contain ``at``, and when it does."""
         window = floordiv(at + self.pad, self.step) - back
         valid = [compare_index("ge", window, 0), compare_index("lt", window, self.count)]
         if self.length % self.step or back == self.overlap:
@@ -94,6 +97,7 @@ class Window:
 
 
 def _pair(values: Sequence[int], default: Sequence[int] = ()) -> tuple[int, int]:
+    """Return a parameter for rows and columns; one number serves both, and ``default`` replaces an empty list."""
     pair = list(values or default)
     if not all(isinstance(v, int) for v in pair):
         raise NotLowered("a window of symbolic size")
@@ -116,11 +120,13 @@ def _windows(
 
 
 def _require_images(x: Node) -> None:
+    """Raise ``NotLowered`` unless ``x`` is a nonempty image or batch of images."""
     if len(x.shape) not in {3, 4} or any(size == 0 for size in x.shape):
         raise NotLowered("pooling of other than images")
 
 
 def _require_few(count: int) -> None:
+    """Raise ``NotLowered`` for windows of more than ``MAX_POSITIONS`` positions."""
     if count > MAX_POSITIONS:
         raise NotLowered(f"a window of {count} positions")
 
@@ -146,7 +152,10 @@ def _divisor(
     padding: bool,
     override: int | None,
 ) -> Body:
-    """Return the divisor of a window's sum."""
+    """Return the divisor of a window's sum: ``override``, or the number of elements in window ``index``.
+
+    ``padding``: missing elements count too.
+    """
     if override is not None:
         return number(float(override), dtype)
     rows, columns = windows
@@ -166,6 +175,7 @@ def avg_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Node:
+    """Lower average pooling to a sum over each window's positions."""
     if not x.dtype.is_floating_point:
         raise NotLowered("average of integers")
     windows = _windows(x, ctx.sizes(), kernel_size, stride, padding)
@@ -191,6 +201,7 @@ def avg_pool_backward(
     count_include_pad: bool,
     divisor_override: int | None,
 ) -> Node:
+    """Lower the gradient: each element sums its share of the windows that contain it."""
     windows = _windows(x, grad.shape, kernel_size, stride, padding)
     dtype = value_dtype(x.dtype)
 
@@ -213,6 +224,7 @@ def _sum_over_windows(
     pairs = list(product(reversed(range(rows.overlap)), reversed(range(columns.overlap))))
 
     def value(index: Sequence[Expr], i: int, j: int) -> Body:
+        """Return one window's term; 0 if the window does not contain the element."""
         y, y_valid = rows.containing_window(index[-2], i)
         z, z_valid = columns.containing_window(index[-1], j)
         return masked(both([*y_valid, *z_valid]), term(index, (y, z)), number(0, value_dtype(x.dtype)))
@@ -230,6 +242,7 @@ def max_pool(
     dilation: Sequence[int] = (1,),
     ceil_mode: bool = False,  # noqa: ARG001
 ) -> tuple[Node, Node]:
+    """Lower max pooling: values and their flat positions in the image."""
     if not x.dtype.is_floating_point:
         raise NotLowered("maximum of integers")
     shape = tuple(ctx.size(size) for size in ctx.value[0].shape)
@@ -246,6 +259,7 @@ def max_pool(
     kind = torch.int32 if high is not None and high < torch.iinfo(torch.int32).max else torch.int64
 
     def body(index: Sequence[Expr]) -> tuple[Body, Body]:
+        """Return the maximum of a window and its position."""
         best: Body = number(float("-inf"), value_dtype(x.dtype))
         where: Body = Index(first(index), kind)
         for value, position in _positions(x, windows, index, float("-inf")):
@@ -271,6 +285,7 @@ def max_pool_backward(
     ceil_mode: bool,  # noqa: ARG001
     indices: Node,
 ) -> Node:
+    """Lower the gradient: a scatter on CPU, on a GPU a sum over the windows that chose the element."""
     if not ctx.target.many_threads:
         return _scatter_gradient(ctx, grad, x, indices)
     if any(d != 1 for d in dilation):
@@ -279,6 +294,7 @@ def max_pool_backward(
     dtype = value_dtype(x.dtype)
 
     def term(index: Sequence[Expr], at: tuple[Expr, Expr]) -> Body:
+        """Return the gradient of a window that chose the element, else 0."""
         coords = [*index[:-2], *at]
         position = Index(index[-2] * x.shape[-1] + index[-1])
         chosen = call("eq", read(indices, coords), position, dtype=BOOL)

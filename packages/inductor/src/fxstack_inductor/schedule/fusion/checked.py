@@ -40,7 +40,10 @@ def has_checks(node: Computed) -> bool:
 def read_in_part(
     live: Sequence[Computed], readers: Mapping[Node, Sequence[Computed]], required: Collection[Node]
 ) -> set[Computed]:
-    """Return the nodes with checks that would be computed only in part if they were inlined."""
+    """Return the nodes with checks that would be computed only in part if they were inlined.
+
+    ``choose_inlined`` inlines none of them. ``required`` are nodes that must be in memory.
+    """
     whole: set[Computed] = set()
     nodes: set[Computed] = set()
     for node in reversed(live):
@@ -62,6 +65,7 @@ def covers(reader: Computed, node: Node) -> bool:
 
 
 def _loops(reader: Computed) -> tuple[Expr, ...]:
+    """Return the coordinates over which a kernel of ``reader`` loops."""
     if isinstance(reader, Scatter):
         return reader.reduced
     return (*reader.index, *reader.reduced) if isinstance(reader, Reduction) else reader.index
@@ -71,6 +75,7 @@ def _reads(body: Body, sure: Callable[[Body], bool]) -> Iterator[Read]:
     """Yield the reads made at every loop point, or under a mask for which ``sure`` holds."""
 
     def parts(part: Body) -> Iterable[Body]:
+        """Return the parts of an expression that are surely evaluated."""
         if isinstance(part, Masked) and not sure(part.mask):
             return (part.mask,)
         return children(part)

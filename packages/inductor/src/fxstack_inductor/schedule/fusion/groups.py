@@ -41,9 +41,10 @@ SIBLINGS = 6
 
 @dataclass
 class Fusion(FusionState):
-    """State of one run of fusion, with the order of its units."""
+    """State of one run of fusion: ``FusionState``, with the order of its units. ``fuse`` makes it."""
 
     precedence: Precedence = field(init=False)
+    """The order that units must keep."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,6 +82,7 @@ def _singleton(fusion: Fusion, node: Computed, position: int) -> Group:
     """Return a group of ``node`` alone, with one new loop variable for each dimension of more than one element."""
 
     def coords_of(sizes: Sequence[Expr]) -> tuple[tuple[Expr, ...], list[Var]]:
+        """Return coordinates for dimensions of ``sizes``, and their new loop variables."""
         variables = [None if size == 1 else fusion.fresh(size) for size in sizes]
         coords = tuple(ZERO if v is None else of_atom(v) for v in variables)
         return coords, [v for v in variables if v is not None]
@@ -114,7 +116,7 @@ def _in_order(node: Scatter, reduced: Sequence[Expr]) -> frozenset[Var]:
 
 
 def _absorb(fusion: Fusion, node: Computed, group: Group) -> Group:
-    """Merge ``node``'s group with the groups it reads from, nearest first, then with siblings."""
+    """Merge ``node``'s group with the groups it reads from, then with siblings; return the resulting group."""
     producers = [fusion.unit.get(read.node) for read in fusion.reads(node)]
     # The nearest producer comes first, because the fewest units lie between the producer and ``node``.
     candidates = {id(u): u for u in producers if isinstance(u, Group)}
@@ -213,7 +215,7 @@ def _is_known(coord: Coord) -> bool:
 
 
 def _shared(fusion: Fusion, left: Group, right: Group) -> Iterable[tuple[Expr, Expr]]:
-    """Return equal coordinates of the first tensor in memory that both groups read."""
+    """Return pairs of equal coordinates: where each group reads the first tensor that both read."""
     first: dict[Node, tuple[Expr, ...]] = {}
     for node, placement in left.placed.items():
         for read in fusion.reads(node):

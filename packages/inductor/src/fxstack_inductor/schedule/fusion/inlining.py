@@ -59,21 +59,23 @@ Nested reshapes repeat these atoms in each coordinate, so their number multiplie
 
 @dataclass
 class Usage:
-    """The readers of each tensor; ``live`` are the computed nodes that an output, a call or another live node needs."""
+    """Who reads each tensor. ``live``: computed nodes that an output, a call or another live node needs."""
 
     live: list[Computed]
     required: set[Node] = field(default_factory=set)
     """Computed nodes that must be in memory: read by calls, returned, or copied into inputs."""
     readers: dict[Node, list[Computed]] = field(default_factory=lambda: defaultdict(list))
+    """Live nodes that read a node, in the graph's order reversed."""
     sections: dict[int, int] = field(default_factory=dict)
     """Number of profiler range calls before a step, by identity of the step; empty without ranges."""
 
     def section(self, step: Node | ExternCall | HostCall) -> int:
+        """Return the number of profiler range calls before ``step``: steps of different sections must not fuse."""
         return self.sections.get(id(step), 0)
 
 
 def base_of(node: Node) -> Node:
-    """Return the tensor whose memory a chain of views shows."""
+    """Return the tensor under the views of ``node``; ``node`` itself if it is no view."""
     while isinstance(node, View):
         node = node.base
     return node
@@ -110,6 +112,7 @@ def is_range_call(step: object) -> TypeGuard[HostCall]:
 
 
 def _sections(program: Program) -> dict[int, int]:
+    """Return the section of each step, by the step's identity; empty without profiler ranges."""
     numbers = list(accumulate(map(is_range_call, program.steps)))
     return {id(s): n for s, n in zip(program.steps, numbers, strict=True)} if any(numbers) else {}
 
@@ -119,9 +122,11 @@ class _Cost:
     """The work of one element of a tensor, including the tensors inlined into it."""
 
     calls: int
+    """The number of operations."""
     expensive: bool
     """Whether an operation is slow to repeat (e.g. an exponential)."""
     reads: frozenset[Node]
+    """Tensors in memory that the element is computed from."""
     indirect: bool
     """Whether a coordinate is read from memory."""
     depth: int
@@ -131,7 +136,7 @@ class _Cost:
 
 
 def choose_inlined(uses: Usage) -> set[Node]:
-    """Return the pointwise nodes to inline."""
+    """Return the pointwise nodes that their readers compute again; the pass ``inline_tensors`` calls this."""
     inlined: set[Node] = set()
     in_part = read_in_part(uses.live, uses.readers, uses.required)
     costs: dict[Node, _Cost] = {}
@@ -203,6 +208,7 @@ def _worth_inlining(node: Pointwise, cost: _Cost, readers: list[Computed], requi
 
 
 def _bytes(node: Node) -> int:
+    """Return the bytes of a tensor; a guess if its size is known only at run time."""
     return _numel(node) * int(node.dtype.itemsize)
 
 

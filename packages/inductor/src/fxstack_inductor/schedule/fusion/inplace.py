@@ -31,7 +31,7 @@ from fxstack_inductor.schedule.steps import KernelStep, Step
 
 
 def share_memory(steps: Sequence[Step]) -> list[Step]:
-    """Write each scatter's ``init`` into the scatter's memory, which the scatter's kernel then changes."""
+    """Write the start value of each scatter into the scatter's memory, which its kernel then changes."""
     kernels = [step for step in steps if isinstance(step, KernelStep)]
     scatters = {n.init: n for step in kernels for n in step.stored if isinstance(n, Scatter)}
     return [_on_scatter(step, scatters) for step in steps]
@@ -49,7 +49,7 @@ def _on_scatter(step: Step, scatters: Mapping[Node, Scatter]) -> Step:
 
 
 def write_in_place(program: Program, steps: Sequence[Step]) -> tuple[list[Step], tuple[Mutation, ...]]:
-    """Return the steps with in-place writes, and the mutations that remain as copies."""
+    """Return the steps with in-place writes, and the mutations that the host must still copy."""
     chosen = {m.value: m.target for m in _writable_in_place(program, steps)}
     remaining = tuple(m for m in program.mutations if m.value not in chosen)
     names = frozenset(target.name for target in chosen.values())

@@ -58,7 +58,7 @@ def drop_copies(program: Program, steps: Sequence[Step]) -> list[Step]:
         if all(_allows_change(k, steps[k], copied) for k in readers[earlier] if k not in dropped):
             later[earlier] = node
             dropped.add(copied)
-    # Resolve chains from the end, so that every step is rename_buffers once for any length of chain.
+    # Resolve chains from the end, so that every step is renamed once for any length of chain.
     for tensor, user in reversed(later.items()):
         later[tensor] = later.get(user, user)
     return [_rename_tensors(s, later) for k, s in enumerate(steps) if k not in dropped]
@@ -83,7 +83,7 @@ def _copied_tensor(step: Step, node: Node, candidates: Container[Node]) -> Compu
 
 
 def _allows_change(position: int, step: Step, copied: int) -> bool:
-    """Whether ``step``, a reader of a tensor, allows the tensor to change from step ``copied`` on."""
+    """Whether ``step``, a reader of a tensor at ``position``, lets the tensor change from step ``copied`` on."""
     return position == copied or (isinstance(step, KernelStep) and position < copied)
 
 
@@ -100,7 +100,7 @@ def _rename_tensors(step: Step, later: Mapping[Node, Node]) -> Step:
 
 
 def rename_buffers(kernel: Kernel, names: Mapping[str, str]) -> Kernel:
-    """Return ``kernel`` with rename_buffers buffers; buffers that get equal names are merged."""
+    """Return ``kernel`` with other names of buffers, by old name; buffers that get equal names are merged."""
     values = tuple(
         replace(v, buffer=names.get(v.buffer, v.buffer)) if isinstance(v, Load) else v for v in kernel.values
     )
@@ -124,6 +124,7 @@ def is_copy(kernel: Kernel, source: str, target: str) -> bool:
 
 
 def scatters_into(step: Step, name: str) -> bool:
+    """Whether a kernel combines elements of the buffer ``name``."""
     return isinstance(step, KernelStep) and any(
         store.op and store.buffer == name for store in step.kernel.stores
     )

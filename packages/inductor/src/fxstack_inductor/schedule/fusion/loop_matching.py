@@ -22,6 +22,7 @@ class Refusal:
     rule: str
     """Name of the rule that refuses."""
     detail: str = ""
+    """Names or extents that show the case; empty if the rule says everything."""
 
 
 @dataclass
@@ -29,7 +30,9 @@ class Unifier:
     """Identifies the variables of two loop spaces step by step; ``substitution`` then maps both to common variables."""
 
     left: list[Var]
+    """Loop variables of one space, outermost first; splits change the list."""
     right: list[Var]
+    """Loop variables of the other space."""
     fresh: Callable[[Expr], Var]
     """Makes a new variable of an extent, for the parts of a split variable."""
     substitution: dict[Var, Expr] = field(default_factory=dict)
@@ -37,6 +40,7 @@ class Unifier:
     """Left variables that are identified with a right variable."""
 
     def apply(self, expr: Expr) -> Expr:
+        """Return ``expr`` in the common variables found so far."""
         while any(var in self.substitution for var in expr.variables):
             expr = expr.subs(self.substitution)
         return expr
@@ -67,9 +71,11 @@ class Unifier:
         return None
 
     def unmatched_left(self) -> list[Var]:
+        """Return the left variables that no right variable equals yet."""
         return [var for var in self.left if var not in self.images]
 
     def unmatched_right(self) -> list[Var]:
+        """Return the right variables that equal no left variable yet."""
         return [var for var in self.right if var not in self.substitution]
 
     def _match(self, left: Expr, right: Expr) -> Refusal | None:
@@ -90,7 +96,7 @@ class Unifier:
             left, right = self.apply(left), self.apply(right)
 
     def _match_digits(self, a: Sequence[Var], b: Sequence[Var]) -> Refusal | bool:
-        """Return True if matched, False if a variable was split and matching must restart."""
+        """Return True if all variables are identified, False if one was split and matching must restart."""
         for x, y in zip(a, b, strict=False):
             if x == y:
                 continue
@@ -102,6 +108,7 @@ class Unifier:
         return True if len(a) == len(b) else Refusal("different loops", f"{len(a)} and {len(b)}")
 
     def _bind(self, left: Var, right: Var) -> None:
+        """Identify the right variable with the left one."""
         self.images.add(left)
         self.substitution[right] = of_atom(left)
 
@@ -167,10 +174,12 @@ def digits(expr: Expr) -> list[Var] | None:
 
 
 def _static(var: Var) -> int | None:
+    """Return a variable's extent as a number; None if it is unknown."""
     return None if var.extent is None else var.extent.as_int()
 
 
 def _mismatch(x: Var, y: Var) -> Refusal:
+    """Return the refusal for loops of different extents."""
     return Refusal("different loops", f"{x.extent} and {y.extent}")
 
 

@@ -82,6 +82,7 @@ class Precedence:
     # --- levels ----------------------------------------------------------------------------------
 
     def level(self, unit: Group | Call) -> int:
+        """Return the level of a unit that has one."""
         if isinstance(unit, (ExternCall, HostCall)):
             return self._levels[id(unit)]
         return unit.level
@@ -93,10 +94,11 @@ class Precedence:
         return unit.level < limit
 
     def above_producers(self, unit: Group | Call) -> int:
+        """Return the least level that is higher than those of all units before ``unit``."""
         return 1 + max((self.level(u) for u in self.producers(unit)), default=-1)
 
     def reach(self, position: int) -> None:
-        """Assign levels to the calls before ``position``."""
+        """Assign levels to the calls before step ``position`` of the program, when ``fuse`` comes to that step."""
         while (call := self._next) is not None and self._fusion.position[id(call)] < position:
             self._levels[id(call)] = self.above_producers(call)
             self._next = next(self._waiting, None)
@@ -109,7 +111,7 @@ class Precedence:
             self._behind.setdefault(id(call), []).append(group)
 
     def raise_behind(self, unit: Group) -> None:
-        """Restore the levels of the units that must run after ``unit``, whose level has risen."""
+        """Raise the levels of the units that must run after ``unit``, whose level a merge has raised."""
         risen: list[tuple[int, int, Group | Call]] = [(unit.level, 0, unit)]
         # Lowest levels first: a unit is then raised once in most cases, after all of its producers.
         while risen:
@@ -143,14 +145,21 @@ class Precedence:
     def _backward(
         self, start: Iterable[Group | Call], goal: Container[int], limit: int
     ) -> Iterator[Group | Call | None]:
-        """Search ``start`` and its producers above ``limit`` for users of ``goal``; None for others."""
+        """Yield a found unit, or None for each other visited unit.
+
+        The search goes from ``start`` through producers of a level above ``limit``, to units that need one
+        in ``goal``.
+        """
         for unit in _search(start, lambda unit: self.level(unit) > limit, self.producers):
             yield unit if any(id(u) in goal for u in self.producers(unit)) else None
 
     def _forward(
         self, start: Iterable[Group | Call], goal: Container[int], limit: int
     ) -> Iterator[Group | Call | None]:
-        """Search ``start`` and its consumers below ``limit`` for units of ``goal``; None for others."""
+        """Yield a found unit, or None for each other visited unit.
+
+        The search goes from ``start`` through consumers of a level below ``limit``, to units in ``goal``.
+        """
         for unit in _search(start, lambda unit: self._below(unit, limit), self._consumers):
             yield unit if id(unit) in goal else None
 

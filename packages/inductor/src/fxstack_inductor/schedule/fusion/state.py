@@ -26,9 +26,11 @@ class Placement:
 
     coords: tuple[Expr, ...]
     reduced: tuple[Expr, ...] = ()
+    """The coordinates of the reduced elements; empty for a pointwise tensor."""
 
     @property
     def variables(self) -> frozenset[Var]:
+        """The loop variables in all coordinates."""
         return frozenset(v for e in (*self.coords, *self.reduced) for v in loops_of(e))
 
 
@@ -40,10 +42,12 @@ class Group:
     inner: frozenset[Var] | None
     """The variables of the inner loops (reduced or scanned), or None while undecided."""
     placed: dict[Computed, Placement]
+    """The tensors of the group, with their places in the loops."""
     first: int
     """Position in the program of the first tensor; ``last``: of the last tensor."""
     last: int
     calls: int
+    """The number of operations per element, compared with ``options.max_kernel_ops``."""
     level: int = 0
     """The level in ``precedence``."""
 
@@ -53,13 +57,15 @@ Unit = Group | ExternCall | HostCall
 
 @dataclass
 class FusionState:
-    """State of one run of fusion."""
+    """State of one run of fusion, without the order of units, which ``groups.Fusion`` adds."""
 
     program: Program
     usage: Usage
     inlined: set[Node]
+    """Tensors that are computed at each read, and belong to no group."""
     options: InductorOptions
     sizes: SizeProviders
+    """Calls that give kernels their sizes."""
     unit: dict[Node, Unit] = field(default_factory=dict)
     """The group or call that computes each tensor."""
     position: dict[int, int] = field(init=False)
@@ -67,21 +73,24 @@ class FusionState:
     direct: dict[Computed, tuple[Read, ...]] = field(default_factory=dict)
     """Reads of each tensor through inlined tensors, computed once."""
     readers: dict[Node, list[Group]] = field(default_factory=dict)
+    """The groups that read a tensor, each as it was when the reader was placed: see ``current``."""
     refusals: list[tuple[str, str, Refusal]] = field(default_factory=list)
     """Pairs of tensors whose groups were not merged, with the reason; ``Plan`` shows them."""
     weights: dict[Computed, int] = field(default_factory=dict)
     """Operations per element, by tensor."""
     counter: int = 0
+    """The number of loop variables made so far."""
 
     def __post_init__(self) -> None:
         self.position = {id(step): k for k, step in enumerate(self.program.steps)}
 
     def current(self, group: Group) -> Group:
-        """Return the group that now contains the tensors of ``group``."""
+        """Return the group that now contains the tensors of ``group``, which may have been merged since."""
         unit = self.unit[next(iter(group.placed))]
         return unit if isinstance(unit, Group) else group
 
     def fresh(self, extent: Expr) -> Var:
+        """Return a new loop variable with this extent."""
         self.counter += 1
         return Var(f"x{self.counter}", VarKind.LOOP, extent)
 
@@ -104,8 +113,10 @@ class FusionState:
 
 
 def moved(coord: Coord, mapping: dict[Var, Expr]) -> Coord:
+    """Return a coordinate with variables replaced; a computed coordinate stays."""
     return coord.subs(mapping) if isinstance(coord, Expr) else coord
 
 
 def loops_of(expr: Expr) -> list[Var]:
+    """Return the loop variables in ``expr``."""
     return [v for v in expr.variables if v.kind is VarKind.LOOP]

@@ -48,8 +48,10 @@ class Lowered:
 
     plan: Plan
     c: str
+    """The text of the C file, without the host program; empty without kernels."""
     program: HostProgram
     functions: dict[str, str]
+    """C functions by the name of the kernel."""
     graph: GraphModule
     """The graph before lowering."""
     options: InductorOptions
@@ -81,12 +83,13 @@ PLAIN, PLAIN_PROGRAM = ("name", "text", "checked", "boxed"), ("source", "argumen
 
 @dataclass(frozen=True)
 class Image:
-    """``text``: the C of the kernels and the host program. ``checked``: a kernel checks indices.
+    """A lowered graph as a process links it. ``text``: the C of the kernels and the host program; "" without C.
 
-    ``boxed``: the program takes one list.
+    ``checked``: a kernel checks indices. ``boxed``: the program takes one list.
     """
 
     name: str
+    """The file name in tracebacks through the host program, for example ``<fxstack GraphModule>``."""
     text: str
     program: HostProgram
     checked: bool
@@ -94,7 +97,7 @@ class Image:
 
 
 def image_of(lowered: Lowered, *, boxed: bool) -> Image:
-    """Return the image of a lowered graph."""
+    """Return the image of a lowered graph: what ``link`` needs, without the graph."""
     checked = any(isinstance(s, KernelStep) and s.kernel.checked for s in lowered.plan.steps)
     name, program = f"<fxstack {lowered.graph._get_name()}>", replace(lowered.program, c="")
     return Image(name, lowered.text, program, checked, boxed)

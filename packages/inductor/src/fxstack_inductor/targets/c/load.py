@@ -71,7 +71,7 @@ def link(image: Image, options: InductorOptions, graph: Callable[[], GraphModule
 def _entry(
     call: Compiled, image: Image, graph: Callable[[], GraphModule] | None, error: ctypes.c_int32
 ) -> Compiled:
-    """Return ``call`` without autograd; with ``graph``, an out-of-range index raises eager's error."""
+    """Return ``call`` below autograd; with ``graph``, an out-of-range index raises eager's error."""
     below_autograd = torch_compat.AutoDispatchBelowAutograd
     if image.program.calls_back:
 
@@ -87,6 +87,7 @@ def _entry(
         return direct
 
     def run(*args: Any) -> tuple[Any, ...]:
+        """Run the program; after an index out of range, run the graph by ATen's operators."""
         inputs = tuple(args[0]) if image.boxed else args
         try:
             return direct(*args)
@@ -125,7 +126,7 @@ def load_c(graph_module: GraphModule, options: InductorOptions, *, boxed: bool) 
 
 
 def _rejected(lowered: Lowered, reason: str) -> tuple[str, ...]:
-    """Return the FX nodes of the kernel at the line of a compiler's error."""
+    """Return the names of the FX nodes of the kernel at the line that a compiler's error names; empty if unknown."""
     match = re.match(r"[^:\s]+:(\d+)", reason)
     if match is None:
         return ()

@@ -40,11 +40,15 @@ class CPrinting:
     options: InductorOptions
     boxed: bool
     source: CSource | None = None
+    """Set by ``print_kernels``; None before."""
     steps: HostSteps | None = None
+    """Set by ``plan_host``; None before."""
     program: HostProgram | None = None
+    """Set by ``print_host``; None before."""
 
     @property
     def kernels(self) -> list[Kernel]:
+        """The kernels of the schedule, in order."""
         return [step.kernel for step in self.plan.steps if isinstance(step, KernelStep)]
 
     @property
@@ -54,6 +58,7 @@ class CPrinting:
 
     @property
     def c(self) -> CSource:
+        """The C of the kernels, for passes after ``print_kernels``."""
         assert self.source is not None
         return self.source
 
@@ -129,7 +134,7 @@ C: Final = (
 
 
 def lower_c(graph_module: GraphModule, options: InductorOptions, *, boxed: bool = False) -> Lowered:
-    """Return the generated code; neither a compiler nor a certain machine is needed."""
+    """Return the generated code of a CPU graph; neither a compiler nor a certain machine is needed."""
     scheduled = plan(lower_by_passes(Lowering(graph_module, options)), options)
     state = run_passes("c", C, CPrinting(scheduled, options, boxed), text)
     assert state.program is not None
@@ -139,7 +144,7 @@ def lower_c(graph_module: GraphModule, options: InductorOptions, *, boxed: bool 
 
 
 def native_refusal(options: InductorOptions) -> str | None:
-    """Return why host programs are Python, or None."""
+    """Return why host programs are Python under ``options`` in this process; None if they are C."""
     if options.host == "python":
         return "the option host='python' is set"
     if options.nan_asserts:

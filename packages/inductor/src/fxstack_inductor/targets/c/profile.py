@@ -34,6 +34,7 @@ class _TimingPrinter(PythonPrinter):
     """Writes the host program with a clock around each launch and each call."""
 
     def write(self, record: records.Record) -> None:
+        """Write the lines of one record, between readings of the clock if it is timed."""
         name = _timed_name(record)
         if name:
             self.line("started = clock()")
@@ -43,6 +44,7 @@ class _TimingPrinter(PythonPrinter):
 
 
 def _timed_name(record: records.Record) -> str:
+    """Return the name under which a step is timed; "" for a step that is not timed."""
     match record:
         case records.Launch():
             return record.kernel.name

@@ -22,6 +22,7 @@ class CTarget(Target):
     has_images = True
 
     def lower(self, graph_module: GraphModule, options: InductorOptions, name: str) -> Lowered:
+        """Return the generated C; ``name`` must be "cpu"."""
         if name != self.device:
             raise ValueError(f"target {name!r}: the C compiler decides for which CPU it compiles, say 'cpu'")
         return lower_c(graph_module, options)

@@ -32,6 +32,7 @@ class LoweredTriton:
     values: tuple[Any, ...] = ()
     """The graph's fake inputs."""
     target: str = "cuda"
+    """The GPU for predictions, for example ``cuda:sm_90``."""
     boxed: bool = False
     """Whether the program takes one list, which it empties."""
     limits: tuple[Expr, ...] = ()
@@ -60,6 +61,7 @@ class LoweredTriton:
 
     @property
     def triton(self) -> str:
+        """The text of the module of kernels."""
         return self.source.text
 
     @property
@@ -73,7 +75,11 @@ class LoweredTriton:
 
 
 def graph_refusal(plan: Plan) -> str | None:
-    """Return why ``plan`` cannot be recorded (a need for the host while it runs), or None."""
+    """Return why ``plan`` cannot be recorded as a CUDA graph; None if it can.
+
+    The reason is a phrase for a warning: a step that needs the host while the program runs, or a tensor
+    elsewhere.
+    """
     for step in plan.steps:
         if isinstance(step, ExternCall):
             if any(isinstance(output, Argument) for output in step.outputs):

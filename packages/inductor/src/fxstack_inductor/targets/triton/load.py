@@ -115,7 +115,7 @@ def load_native(
 
 
 def _records(program: HostProgram, cubins: dict[str, Cubin], launchers: Launchers) -> bytes:
-    """Return the addresses of the functions' records, which live as long as ``launchers``."""
+    """Return the bytes ``RECORDS`` of a native program: addresses of records, which live as long as ``launchers``."""
     addresses = [
         launchers.record(cubins[function.kernel.name], program.arguments[name], function.device)
         for name, function in program.launched.items()
@@ -124,7 +124,7 @@ def _records(program: HostProgram, cubins: dict[str, Cubin], launchers: Launcher
 
 
 def _interpreted_kernels(lowered: LoweredTriton, options: InductorOptions) -> dict[str, Any]:
-    """Return the launch names of the host program for Triton's interpreter."""
+    """Return the functions by which the host program launches kernels in Triton's interpreter, by name."""
     runtime = triton_runtime()
     folder = Path(options.cache_dir) / "triton"
     module = runtime.load_module(lowered.triton, folder if writable(folder) else Path(tempfile.mkdtemp()))
@@ -135,6 +135,7 @@ def _interpreted_kernels(lowered: LoweredTriton, options: InductorOptions) -> di
 
 
 def _device_kernels(lowered: LoweredTriton, options: InductorOptions) -> dict[str, Any]:
+    """Return the launch names of the host program for the GPUs in this machine."""
     devices = {function.device for function in lowered.program.launched.values()}
     return device_kernels(lowered, options, Driver(), {d: _capability(d) for d in devices})
 
@@ -142,7 +143,10 @@ def _device_kernels(lowered: LoweredTriton, options: InductorOptions) -> dict[st
 def device_kernels(
     lowered: LoweredTriton, options: InductorOptions, driver: Driver, capabilities: dict[int, int]
 ) -> dict[str, Any]:
-    """Return the launch names of the host program, given each device's compute capability."""
+    """Return the objects by which the host program launches kernels, by name in the program.
+
+    ``capabilities`` maps device numbers to compute capabilities.
+    """
     launchers = Launchers(driver, options)
     namespace: dict[str, Any] = {"error": launchers.error, "raise_launch_error": launchers.check}
     cubins = {c: load_cubins(lowered.source, c, options) for c in set(capabilities.values())}
@@ -175,6 +179,7 @@ def _only_device(plan: Plan) -> int | None:
 
 
 def _capability(device: int) -> int:
+    """Return a GPU's compute capability as in ``sm_90``."""
     major, minor = torch.cuda.get_device_capability(device)
     return int(10 * major + minor)
 
@@ -187,6 +192,7 @@ def device_callable(lowered: LoweredTriton, call: Compiled, options: InductorOpt
     device = None if uses_interpreter() else _only_device(lowered.plan)
 
     def run(*args: object) -> tuple[Any, ...]:
+        """Run the call on its device, below autograd."""
         with below_autograd():
             if device is None or torch_compat.cuda_getDevice() == device:
                 return call(*args)

@@ -94,17 +94,22 @@ class TritonPrinting:
     plan: Plan
     kernels: tuple[Kernel, ...]
     configs: Mapping[str, KernelConfig]
+    """By the kernel's name; a kernel without an entry gets sizes without a search."""
     values: tuple[Any, ...]
     interpreted: bool
     boxed: bool
     wide: bool
     limits: tuple[Expr, ...] = ()
     source: TritonSource | None = None
+    """Set by ``print_kernels``; None before."""
     steps: HostSteps | None = None
+    """Set by ``plan_host``; None before."""
     program: HostProgram | None = None
+    """Set by ``print_host``; None before."""
 
     @property
     def triton(self) -> TritonSource:
+        """The kernels in Triton, for passes after ``print_kernels``."""
         assert self.source is not None
         return self.source
 
@@ -197,7 +202,7 @@ TRITON: Final = (
 def _plan(
     graph_module: GraphModule, options: InductorOptions, target: KernelTarget, gpu: Gpu
 ) -> tuple[Plan, dict[str, KernelConfig]]:
-    """Return the schedule and measured tile sizes; only candidates that pay become kernels."""
+    """Return the schedule, and measured tile sizes by the kernel's name; only candidates that pay become kernels."""
 
     def schedule_with(chosen: Candidates) -> Plan:
         rules = {**always, **{name: candidate.rule for name, candidate in chosen.items()}}
@@ -217,5 +222,6 @@ def _plan(
 
 
 def _first_device(graph_module: GraphModule) -> int:
+    """Return the number of the GPU of the graph's first tensor on a GPU."""
     devices = (v.device for v in tensors_of(graph_module) if v.device.type == "cuda")
     return next(devices).index or 0

@@ -31,7 +31,7 @@ LETTERS = ["b", "h", "k", "m", "n", "d", "e", "s", "q", "j"]
 
 
 def attention_step(call: AttentionCall) -> KernelStep:
-    """Return the launch of ``call``."""
+    """Return the launch of ``call``; ``build_kernels`` calls this function through ``TemplateCall.build``."""
     maker = _Maker(call)
     kernel = maker.kernel()
     stored = tuple(call.outputs)
@@ -48,7 +48,7 @@ class _All:
 
 
 class _Builder(Builder):
-    """A builder that replaces the inputs of score functions by their given values."""
+    """A builder that replaces the inputs of score functions by their given values (``given``)."""
 
     def __init__(self) -> None:
         inlined: Collection[Node] = _All()  # type: ignore[assignment]
@@ -67,10 +67,12 @@ class _Builder(Builder):
         return [self._result(node) for node in program.outputs]
 
     def _result(self, node: object) -> int:
+        """Return the position of a result of the score function."""
         base, coords = resolve(node, ())  # type: ignore[arg-type]
         return self.node(base, [c for c in coords if isinstance(c, Expr)], None)
 
     def _node(self, node: Node, coords: tuple[Expr | int, ...], mask: int | None) -> int:
+        """Return the value of an input that is given; evaluate all other tensors."""
         if not isinstance(node, Input) or (value := self._known(node)) is None:
             return super()._node(node, coords, mask)
         if isinstance(value, int):
@@ -81,6 +83,7 @@ class _Builder(Builder):
         return self.load(value, where, mask)
 
     def _known(self, node: Input) -> int | Expr | Node | None:
+        """Return the value that is given for an input; a constant becomes a value of the kernel."""
         if node.name in self.constants:
             number = self.constants[node.name]
             return self.emit(Constant(repr(number.item()), value_dtype(number.dtype)))
@@ -104,7 +107,7 @@ class _Builder(Builder):
 
 
 class _Maker:
-    """Builds the kernel of one call."""
+    """Builds the kernel of one call, for ``attention_step``."""
 
     def __init__(self, call: AttentionCall) -> None:
         self.call, self.builder = call, _Builder()
@@ -127,7 +130,7 @@ class _Maker:
         self.at = dict(zip(LETTERS, (of_atom(var) for var in variables), strict=True))
 
     def kernel(self) -> Kernel:
-        """Return the kernel with its roles."""
+        """Return the kernel, with the roles of its values in ``Kernel.roles``."""
         loads = self._loads()
         score, mask, gradient, additions = self._functions()
         tables = self._tables()
@@ -163,6 +166,7 @@ class _Maker:
         return self.call.kind == "forward" and few and alike
 
     def _loads(self) -> dict[str, int]:
+        """Add the loads of whole tensors; return their positions by role."""
         at, load, tensors = self.at, self.builder.load, self.call.tensors
         where = {
             "query": [at["b"], at["h"], at["m"], at["d"]],
@@ -175,10 +179,11 @@ class _Maker:
         return {role: load(node, where[role]) for role, node in tensors.items()}
 
     def _key_batch(self) -> Expr:
+        """Return the batch coordinate of keys, which all batches may share."""
         return self.at["b"] if self.key.shape[0] == self.batch else ZERO
 
     def _functions(self) -> tuple[int, int | None, int | None, list[Store]]:
-        """Return the positions of score, mask and gradient, and the stores that add to buffers."""
+        """Return the positions of score, mask and gradient (None where missing), and stores that add to buffers."""
         call, builder, at = self.call, self.builder, self.at
         assert call.score is not None
         where = [at["b"], at["h"], at["m"], at["n"]]
@@ -194,6 +199,7 @@ class _Maker:
         return score, mask, first, self._additions(rest) if call.kind == "queries" else []
 
     def _additions(self, results: Sequence[int]) -> list[Store]:
+        """Return the stores that add gradients to buffers at the places that the score function looked up."""
         remaining, stores = iter(results), []
         assert self.call.attention is not None
         for addition, target in zip(self.call.attention.additions, self.call.additions, strict=True):
@@ -224,6 +230,7 @@ class _Maker:
         return stores
 
     def _tables(self) -> Tables | None:
+        """Return the loads of the block mask's tables; None without a block mask."""
         call = self.call
         if not call.tables:
             return None
@@ -237,7 +244,7 @@ class _Maker:
         return Tables((positions[0], positions[1]), whole, rows, columns)
 
     def _table(self, table: Node) -> int:
-        """Return the load of a table element; a mask may be shared by batches or by heads."""
+        """Return the position of the load of a table's entry; a mask may be shared by batches or by heads."""
         at = self.at
         batches, heads = table.shape[:2]
         b = at["b"] if batches == self.batch else mod(at["b"], batches)

@@ -46,7 +46,9 @@ class Tables:
     """Positions of a block mask's loads: (block count, block numbers); a block is ``rows`` by ``columns``."""
 
     partial: tuple[int, int]
+    """The table of blocks in which the mask excludes some scores."""
     whole: tuple[int, int] | None
+    """The table of blocks without excluded scores; None if there is no such table."""
     rows: int
     columns: int
 
@@ -67,17 +69,24 @@ class Attention:
     batch: Expr
     key_batches: Expr
     heads: int
+    """The number of query heads."""
     group: int
+    """The number of query heads that share a key head."""
     queries: Expr
     keys: Expr
     depth: int
+    """The number of elements in a row of queries or keys."""
     width: int
+    """The number of elements in a row of values."""
     scale: float
+    """The factor of the products before the score function."""
     loads: dict[str, int]
+    """Positions of the loads of whole tensors, by role, for example "query"."""
     score: int
     mask: int | None
     gradient: int | None = None
     tables: Tables | None = None
+    """The block mask; None without one."""
     parts: int = 1
     packed: bool = False
 
@@ -102,11 +111,14 @@ class AttentionCall(TemplateCall):
 
     attention: AttentionOperator | None = None
     kind: str = ""
+    """As in ``Attention``: "forward", "queries" or "keys"."""
     tensors: dict[str, Node] = field(default_factory=dict)
     tables: tuple[Node, ...] = ()
+    """Tensors of the block mask: counts and numbers of partial blocks, then of whole ones."""
     score: Modifier | None = None
     mask: Modifier | None = None
     gradient: Modifier | None = None
+    """The gradient of the score function, for backward kernels."""
     additions: tuple[Node, ...] = ()
     """For each addition to a buffer, the tensor that receives the addition."""
     parts: int = 1

@@ -68,13 +68,16 @@ class Setting:
     ctx: Context
     node: FxNode
     attention: Attention
+    """The operator's functions and options."""
     query: Node
     key: Node
     value: Node
     tables: tuple[Node, ...]
+    """The tensors of the block mask: half for rows of queries, half for columns of keys."""
     score: Modifier
     mask: Modifier | None
     gradient: Modifier | None
+    """The gradient of ``score``; None in a forward."""
 
     def call(self, suffix: str, kind: str, more: Mapping[str, Node], **fields: Any) -> AttentionCall:
         """Add the kernel ``kind`` to the program; ``more`` has the tensors beside query, key and value."""
@@ -102,6 +105,7 @@ class Setting:
 
 
 def _base(node: Node) -> Node:
+    """Return the tensor under the views of ``node``."""
     return resolve(node, node.index)[0]
 
 
@@ -118,10 +122,12 @@ def attend(setting: Setting, layouts: Sequence[Layout]) -> tuple[Node, ...]:
 
 
 def _of_keys(setting: Setting) -> tuple[Node, ...]:
+    """Return the tables that list the keys for rows of queries."""
     return setting.tables[: len(setting.tables) // 2]
 
 
 def _of_queries(setting: Setting) -> tuple[Node, ...]:
+    """Return the tables that list the queries for columns of keys."""
     return setting.tables[len(setting.tables) // 2 :]
 
 
@@ -172,6 +178,7 @@ def _joined(setting: Setting, layouts: Sequence[Layout], parts: int) -> tuple[No
     )
 
     def divided(index: Sequence[Expr]) -> Body:
+        """Return an element of the output: the weighted sum, divided by the weights' sum."""
         weights = read(total, index[:-1])
         safe = Call(
             "where", (Call("eq", (weights, Const(0.0, F32)), torch.bool), Const(1.0, F32), weights), F32
@@ -242,6 +249,10 @@ def _called(  # noqa: PLR0917
     setting: Setting, target: object, name: str, layout: Layout, args: tuple[Any, ...],
     kwargs: dict[str, Any], after: tuple[Node, ...] = (),
 ) -> Extern:  # fmt: skip
+    """Append an ATen call with one tensor as result, and return the tensor.
+
+    The call must run after the nodes ``after``.
+    """
     reads = (*(arg for arg in args if isinstance(arg, Node)), *after)
     call = ExternCall(name=name, target=target, args=args, kwargs=kwargs, reads=reads, alias=bool(after))
     out = Extern(name=name, layout=layout, origin=setting.node.name, call=call)
@@ -328,6 +339,7 @@ def attention_rule(
         ctx: Context, query: Node, key: Node, value: Node, tables: Sequence[Node],
         buffers: Sequence[Node], numbers: Sequence[Any], *more: Any,
     ) -> tuple[Node, ...]:  # fmt: skip
+        """Lower the operator to its kernels, and return its results."""
         require_supported(query, key, value)
         shared: list[Node | Expr] = [*buffers, *(ctx.size(number) for number in numbers)]
         arguments: Sequence[Any] = node.args[4]
@@ -340,6 +352,7 @@ def attention_rule(
         def lower_function(
             module: GraphModule | None, *leading: torch.Tensor, dtype: torch.dtype = F32
         ) -> Modifier | None:
+            """Lower a score function of the operator; None stays None."""
             if module is None:
                 return None
             return modifier(module, leading, rest, decompositions, lower, dtype)

@@ -26,9 +26,13 @@ class AttentionConfig:
     """Queries and keys of a tile, elements of key and value rows (powers of two), warps, pipelined loads."""
 
     bm: int
+    """Queries of a tile."""
     bn: int
+    """Keys of a tile."""
     bd: int
+    """Elements of a row of queries or keys, rounded up."""
     be: int
+    """Elements of a row of values, rounded up."""
     num_warps: int
     num_stages: int
 
@@ -86,6 +90,7 @@ class AttentionTiling:
 
 
 def _blocks(size: Expr, block: int) -> Expr:
+    """Return how many blocks cover ``size``."""
     return floordiv(size + (block - 1), block)
 
 

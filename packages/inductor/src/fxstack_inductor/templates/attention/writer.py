@@ -57,6 +57,7 @@ class AttentionWriter(KernelWriter):
     # --- coordinates -----------------------------------------------------------------------------
 
     def _role(self, position: int) -> Load:
+        """Return the load of a whole tensor."""
         value = self.kernel.values[position]
         assert isinstance(value, Load)
         return value
@@ -72,9 +73,11 @@ class AttentionWriter(KernelWriter):
         return substitution
 
     def _heads(self, lanes: str) -> str:
+        """Return the head of a query: one per program, or (packed) one per row."""
         return f"h{lanes}" if self.attention.packed else "h"
 
     def _tile_texts(self) -> dict[Var, Expr]:
+        """Return the names of the loop variables for single scores."""
         return self._texts(h=self._heads(ROW), m=f"m{ROW}", n=f"n{COLUMN}")
 
     def _on_tile(self, value: Value) -> Value:
@@ -97,7 +100,7 @@ class AttentionWriter(KernelWriter):
     # --- where a program is ----------------------------------------------------------------------
 
     def _program(self, size: str, block: str, *before: str) -> None:
-        """Divide the programs by the tiles of ``block`` rows in ``size``."""
+        """Write a program's ``tile`` among the tiles of ``block`` rows in ``size``; ``pid`` numbers the rest."""
         self.line(f"M = {triton_index(self.attention.queries)}")
         self.line(f"N = {triton_index(self.attention.keys)}")
         self.line("pid = tl.program_id(0)")
@@ -110,7 +113,7 @@ class AttentionWriter(KernelWriter):
             self.line(text)
 
     def _places(self) -> None:
-        """Compute the rows of a program that iterates over keys."""
+        """Write which rows a program has, for programs that iterate over keys."""
         attention, integer = self.attention, self._integer()
         sharing = attention.group if attention.packed else 1
         self._program("rows", "BM", f"rows = M * {sharing}")
@@ -130,7 +133,7 @@ class AttentionWriter(KernelWriter):
         self.line("m = row")
 
     def _fetch(self, name: str, role: str, letter: str) -> None:
-        """Load a tile of rows ``letter`` of the tensor with ``role``."""
+        """Write the load of a tile ``name``: rows ``letter`` of the tensor with ``role``."""
         wide = {"query": "d", "key": "d", "value": "e", "grad": "e"}.get(role)
         load = self.roles[role]
         index, mask = self._tile(load.index, letter, wide)
@@ -162,11 +165,13 @@ class AttentionWriter(KernelWriter):
         return mask if whole else f"{mask} & ({letter} < {size}){COLUMN}"
 
     def _put(self, store: Store, value: str, letter: str, wide: str | None) -> None:
+        """Write the store of ``value`` to rows ``letter``, each one number or along ``wide``."""
         index, mask = self._tile(store.index, letter, wide)
         pointer = self.pointers[store.buffer]
         self.line(f"tl.store({pointer} + ({index}), ({value}).to({pointer}.dtype.element_ty), mask={mask})")
 
     def _ranges(self) -> None:
+        """Write the element numbers within rows of keys and of values."""
         integer = self._integer()
         self.line(f"d = tl.arange(0, BD).to({integer})")
         self.line(f"e = tl.arange(0, BE).to({integer})")
@@ -174,7 +179,7 @@ class AttentionWriter(KernelWriter):
     # --- single scores ---------------------------------------------------------------------------
 
     def _scores(self, *, masked: bool, rows: bool) -> None:
-        """Compute ``s`` (products), ``score`` (functions applied, masked); ``rows``: rows may be invalid."""
+        """Write ``s`` (products) and ``score`` (functions applied, masked); ``rows``: rows may be invalid."""
         attention = self.attention
         self.line(f"s = tl.dot(q, tl.trans(k){self.precision}) * {attention.scale!r}")
         self.line(f"inside = valid{ROW} & (n < N){COLUMN}")
@@ -190,6 +195,7 @@ class AttentionWriter(KernelWriter):
         self.line(f"score = tl.where({seen}, score, {NOTHING}) * {LOG2E!r}")
 
     def _compute(self, roots: Iterable[int], done: frozenset[int] = frozenset()) -> frozenset[int]:
+        """Write the values that ``roots`` need, except ``done``; return all that are now known."""
         needed = self.facts.needed(roots)
         for k in needed:
             if k not in done:
@@ -240,6 +246,7 @@ class AttentionWriter(KernelWriter):
             body(masked=masked)
 
     def _table(self, position: int) -> str:
+        """Return the text that loads a table's entry."""
         load = self.plain[position]
         assert isinstance(load, Load)
         head = f"hk * {self.attention.group}" if self.attention.packed else "h"
@@ -247,6 +254,7 @@ class AttentionWriter(KernelWriter):
         return f"tl.load({self.pointers[load.buffer]} + ({triton_index(index)}))"
 
     def _row_block(self) -> str:
+        """Return the row of the tables that lists the tiles of this program's queries."""
         tables = self.attention.tables
         if tables is None or self.attention.packed:
             return f"(tile * 0).to({self._integer()})"
@@ -271,6 +279,7 @@ class AttentionWriter(KernelWriter):
             self._put(store, "best", "m", None)
 
     def _forward_tile(self, *, masked: bool) -> None:
+        """Write one step of the online softmax: take one tile of keys and values into the sums."""
         self.line(f"n = start + tl.arange(0, BN).to({self._integer()})")
         self._fetch("k", "key", "n")
         self._scores(masked=masked, rows=False)
@@ -286,7 +295,7 @@ class AttentionWriter(KernelWriter):
     # --- the backward ----------------------------------------------------------------------------
 
     def _fetch_rows(self) -> None:
-        """Load the values that the backward needs of each query."""
+        """Write the loads of what the backward needs of each query."""
         self._fetch("q", "query", "m")
         self._fetch("do", "grad", "m")
         self._fetch("logs", "sums", "m")
@@ -294,7 +303,7 @@ class AttentionWriter(KernelWriter):
         self.line(f"logs = tl.where(logs == {NOTHING}, 0.0, logs)")
 
     def _gradient(self, *, masked: bool) -> None:
-        """Compute ``p`` (the weights) and ``ds`` (the gradient of the products)."""
+        """Write ``p`` (the weights) and ``ds`` (the gradient of the products) of one tile."""
         attention = self.attention
         assert attention.gradient is not None
         self._scores(masked=masked, rows=True)
@@ -314,6 +323,7 @@ class AttentionWriter(KernelWriter):
         self.line(f"ds = tl.where({seen}, tl.broadcast_to(v{attention.gradient}, [BM, BN]), 0.0)")
 
     def _add(self, store: Store, seen: str) -> None:
+        """Write the atomic addition of gradients to a buffer, where ``seen`` holds."""
         index = triton_index(store.index.subs(self._tile_texts()))
         value = f"tl.broadcast_to(v{store.value}, [BM, BN]).to(tl.float32)"
         pointer = f"{self.pointers[store.buffer]} + ({index} + zero)"
@@ -329,6 +339,7 @@ class AttentionWriter(KernelWriter):
         self._put(self.kernel.stores[0], f"dq * {self.attention.scale!r}", "m", "d")
 
     def _queries_tile(self, *, masked: bool) -> None:
+        """Write what one tile of keys adds to the gradient of the queries."""
         self.line(f"n = start + tl.arange(0, BN).to({self._integer()})")
         self._fetch("k", "key", "n")
         self._fetch("v", "value", "n")
@@ -361,6 +372,7 @@ class AttentionWriter(KernelWriter):
         self._put(dv, "dv", "n", "e")
 
     def _keys_tile(self, *, masked: bool) -> None:
+        """Write what one tile of queries adds to the gradients of keys and values."""
         self.line(f"m = start + tl.arange(0, BM).to({self._integer()})")
         self.line("valid = m < M")
         self._fetch_rows()
@@ -370,5 +382,5 @@ class AttentionWriter(KernelWriter):
 
 
 def write_attention(tiling: AttentionTiling, name: str) -> str:
-    """Return the Triton function ``name``."""
+    """Return the text of the Triton function ``name``: ``Template.write`` of attention."""
     return AttentionWriter(tiling).function(name)

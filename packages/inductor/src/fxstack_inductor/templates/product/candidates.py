@@ -46,6 +46,7 @@ class ProductCandidate(Candidate):
     """A product that can be a kernel of this package. ``dtype`` is the dtype of the library's product."""
 
     rule: Callable[..., Any]
+    """The rule of ``RULES`` for the node's operator."""
     dtype: torch.dtype
     config_type = ProductConfig
 
@@ -79,11 +80,12 @@ class ProductCandidate(Candidate):
 
 
 def _written(tiling: ProductTiling, name: str) -> TritonKernel:
+    """Return the kernel with this tiling as a function."""
     return TritonKernel(name, write_product(tiling, name), tiling)
 
 
 def candidates(graph_module: GraphModule) -> Mapping[str, ProductCandidate]:
-    """Return the products that can be kernels of this package."""
+    """Return the products of a graph that can be kernels of this package, by the node's name."""
     return {
         node.name: ProductCandidate(RULES[node.target], node.meta["val"].dtype)
         for node in graph_module.graph.nodes
@@ -112,7 +114,7 @@ def _can_be_one(node: FxNode) -> bool:
 
 
 def _held(node: FxNode) -> torch.dtype:
-    """Return the dtype of the tensor that ``node`` converts."""
+    """Return the dtype of the numbers in ``node``: of the tensor that it converts to float32, if it does."""
     while node.target in PASSING:
         node = node.args[0]
     if node.target in CONVERSIONS and node.meta["val"].dtype is torch.float32:

@@ -38,13 +38,15 @@ class Work:
 
     sides: tuple[int, int, int, int]
     factors: int
+    """Bytes of both factors."""
     result: int
     beside: int
+    """Bytes of other reads and writes."""
     operations: int
 
 
 def work_of(tiling: ProductTiling) -> Work:
-    """Return the work of a kernel."""
+    """Return the bytes and operations of a kernel; an unknown size counts as 1."""
     kernel = tiling.kernel
     batch, rows, columns, depth = sides = tiling.sides
     factors = batch * depth * (rows + columns) * HALF_BYTES
@@ -93,7 +95,7 @@ def product_cost(tiling: ProductTiling, gpu: Gpu, sizes: Mapping[str, int]) -> C
 
 
 def predict_product(tiling: ProductTiling, gpu: Gpu) -> tuple[float, str]:
-    """Return the seconds of the kernel, and their limit."""
+    """Return the seconds of the kernel, and what limits them: "arithmetic", "memory" or "launch"."""
     work = work_of(tiling)
     programs = max(1, _count(tiling.grid))
     waves = -(-programs // gpu.processors) * gpu.processors / programs
@@ -124,5 +126,6 @@ def does_more(kernel: Kernel, in_library: int) -> bool:
 
 
 def _count(expr: Expr) -> int:
+    """Return a size as a number; an unknown size counts as 1."""
     count = expr.as_int()
     return 1 if count is None else count

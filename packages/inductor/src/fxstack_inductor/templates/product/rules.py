@@ -32,10 +32,12 @@ PRODUCT = "product"
 
 
 def mm(ctx: Context, a: Node, b: Node) -> Node:
+    """Lower ``a @ b`` of matrices."""
     return _product(ctx, a, b)
 
 
 def bmm(ctx: Context, a: Node, b: Node) -> Node:
+    """Lower ``a @ b`` of batches of matrices."""
     return _product(ctx, a, b)
 
 
@@ -45,6 +47,7 @@ def addmm(ctx: Context, added: Node, a: Node, b: Node, *, beta: object = 1, alph
     shape = ctx.sizes()
 
     def body(index: Sequence[Expr]) -> Body:
+        """Return the element of the sum, in float32."""
         scaled = _scaled(cast(read(product, broadcast_coords(product.shape, index)), _F32), alpha)
         if beta == 0:
             return scaled
@@ -55,6 +58,7 @@ def addmm(ctx: Context, added: Node, a: Node, b: Node, *, beta: object = 1, alph
 
 
 def baddbmm(ctx: Context, added: Node, a: Node, b: Node, *, beta: object = 1, alpha: object = 1) -> Node:
+    """Lower ``addmm`` of batches of matrices."""
     return addmm(ctx, added, a, b, beta=beta, alpha=alpha)
 
 
@@ -62,6 +66,7 @@ _F32 = torch.float32
 
 
 def _scaled(body: Body, factor: Any) -> Body:
+    """Return ``body`` times ``factor``."""
     return body if factor == 1 else Call("mul", (body, constant(factor, _F32)), _F32)
 
 
@@ -74,6 +79,7 @@ def _product(ctx: Context, a: Node, b: Node) -> Node:
     batch = tuple(a.shape[:-2])
 
     def body(index: Sequence[Expr], reduced: Sequence[Expr]) -> Body:
+        """Return the product of two elements, in float32."""
         *at, m, n = index
         left, right = read(a, (*at, m, *reduced)), read(b, (*at, *reduced, n))
         return Call("mul", (round_to(left, dtype), round_to(right, dtype)), _F32)
@@ -84,7 +90,7 @@ def _product(ctx: Context, a: Node, b: Node) -> Node:
 
 
 def precision(node: Node) -> torch.dtype:
-    """Return the narrowest float dtype known to hold all elements: the dtype that ``node`` converts from.
+    """Return the narrowest float dtype known to hold all elements exactly.
 
     The product of two half-precision numbers is exact in float32. So matrix instructions for half precision
     also compute the float32 product of converted half-precision operands.

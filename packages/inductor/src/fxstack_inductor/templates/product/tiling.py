@@ -32,11 +32,16 @@ class ProductConfig:
     """Tile sizes (rows, columns, depth of a step), warps, and pipelined loads."""
 
     bm: int
+    """Rows of a tile."""
     bn: int
+    """Columns of a tile."""
     bk: int
+    """Depth of a step."""
     num_warps: int
     num_stages: int
+    """The number of loads in flight."""
     group: int = GROUP
+    """Rows of tiles that neighbouring programs share."""
 
     def __str__(self) -> str:
         """Return the name of the alternative in saved choices."""
@@ -98,6 +103,7 @@ class ProductTiling:
 
 
 def _blocks(loops: tuple[Loop, ...], block: int) -> Expr:
+    """Return how many blocks cover the points of ``loops``."""
     return floordiv(product(loop.extent for loop in loops) + (block - 1), block)
 
 
@@ -136,7 +142,7 @@ def factors(kernel: Kernel) -> tuple[int, int]:
 
 
 def variables_of(kernel: Kernel, position: int) -> frozenset[Var]:
-    """Return all loop variables that a factor depends on."""
+    """Return all loop variables on which the factor at ``position`` depends."""
     variables: set[Var] = set()
     stack, seen = [position], set()
     while stack:
@@ -176,4 +182,5 @@ def fitting_configs(tiling: ProductTiling) -> list[ProductConfig]:
 
 
 def _fits(block: int, size: int) -> bool:
+    """Whether at most half of a block's lanes would be idle."""
     return block < 2 * max(size, MIN_SIDE)

@@ -34,6 +34,7 @@ class ProductWriter(KernelWriter):
         self.spread = "", ""
 
     def function(self, name: str) -> str:
+        """Return the Triton function ``name``."""
         self._places()
         self._depth()
         self._elements()
@@ -114,14 +115,14 @@ class ProductWriter(KernelWriter):
     # --- axes ------------------------------------------------------------------------------------
 
     def _axis(self, axis: str, lanes: str, loops: tuple[Loop, ...]) -> None:
-        """Write the coordinates of ``loops`` along one side of a tile."""
+        """Write the coordinates of ``loops`` along one side of a tile, and record their masks in ``masks``."""
         self.line(f"{axis}_ = {axis}{lanes}")
         self._coordinates(f"{axis}_", loops)
         inside = self._inside(axis, loops)
         self.masks.update({loop.var: inside and f"({inside}){lanes}" for loop in loops})
 
     def _inside(self, axis: str, loops: tuple[Loop, ...]) -> str:
-        """Return the mask of an axis; empty if tiles divide the axis."""
+        """Return the mask text of an axis ("i", "j" or "k"); empty if tiles divide the axis."""
         block = {"i": "BM", "j": "BN", "k": "BK"}[axis]
         size = extent(loops).as_int()
         if size is not None and size % self.tiles.config.constants[block] == 0:
@@ -129,6 +130,7 @@ class ProductWriter(KernelWriter):
         return f"({axis} < {({'i': 'M', 'j': 'N', 'k': 'K'})[axis]})"
 
     def _address(self, index: Expr) -> tuple[str, str]:
+        """Return the offset, and the mask of the axes that the offset uses."""
         variables = index.variables
         if any(v.kind == "value" for v in variables):
             return f"{triton_index(index)} + {self._zero()}", self._everywhere()
@@ -138,6 +140,7 @@ class ProductWriter(KernelWriter):
         return triton_index(index), " & ".join(dict.fromkeys(masks))
 
     def _in_loop(self) -> bool:
+        """Return False: epilogues have no inner axis."""
         return False
 
     # --- elements --------------------------------------------------------------------------------
@@ -157,7 +160,7 @@ class ProductWriter(KernelWriter):
         self.line(f"j = {' + '.join(['column', *starts])} + tl.arange(0, {self._width()})")
 
     def _width(self) -> str:
-        """Return the number of columns that are finished at a time."""
+        """Return, as Triton text, the number of columns that are finished at a time."""
         return "BN" + " // 2" * self.tiles.config.halvings
 
     def _elements(self) -> None:
@@ -177,6 +180,7 @@ class ProductWriter(KernelWriter):
         self._stores(self.kernel.stores)
 
     def _stores(self, stores: Iterable[Store]) -> None:
+        """Write the stores of the finished elements."""
         whole = not any(
             self._inside(axis, loops) for axis, loops in (("i", self.tiles.rows), ("j", self.tiles.columns))
         )
@@ -188,9 +192,10 @@ class ProductWriter(KernelWriter):
 
 
 def _moves_along(index: Expr, loops: tuple[Loop, ...]) -> bool:
+    """Whether an address changes along any of ``loops``."""
     return any(loop.var in index.variables for loop in loops)
 
 
 def write_product(tiling: ProductTiling, name: str) -> str:
-    """Return the Triton function ``name``."""
+    """Return the text of the Triton function ``name``: ``Template.write`` of products."""
     return ProductWriter(tiling).function(name)

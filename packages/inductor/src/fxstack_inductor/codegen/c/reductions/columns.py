@@ -85,7 +85,7 @@ class ColumnWriter(FunctionWriter):
         self.out.close()
 
     def _column_rows(self, column: Loop, reduces: list[int], stores: list[Store], target: str) -> None:
-        """Write one row of the columns of a tile."""
+        """Write one row of the tile: take each column's element into the vectors ``target<k>``, and store."""
         roots = self.facts.roots(reduces, stores)
         shared = self._shared_by_columns(column, roots)
         self._values(shared)
@@ -102,7 +102,10 @@ class ColumnWriter(FunctionWriter):
         stores: list[Store],
         computed_before: frozenset[int] = frozenset(),
     ) -> Iterator[None]:
-        """Open the loop over a tile's columns and compute ``roots``, except the values ``computed_before`` before."""
+        """Open the loop over a tile's columns and write the values that ``roots`` need.
+
+        The values ``computed_before`` are known before the loop.
+        """
         computed = self._per_column(roots, computed_before)
         conversions = halves(self.names, column.var, computed, stores, computed_before)
         with self._converted(conversions, "tile", "width", str(MAX_TILE_COLUMNS)):
@@ -113,7 +116,10 @@ class ColumnWriter(FunctionWriter):
                 yield
 
     def _shared_by_columns(self, column: Loop, roots: list[int]) -> list[int]:
-        """Return values common to all columns: index checks in the column loop prevent vectorisation."""
+        """Return values common to all columns, to be computed before the column loop.
+
+        Index checks among them would prevent the loop's vectorisation.
+        """
         values = self.kernel.values
         varies = self._varying(column)
         for k, value in enumerate(values):
@@ -122,6 +128,7 @@ class ColumnWriter(FunctionWriter):
         return [k for k in self.facts.needed(roots) if k not in varies]
 
     def _per_column(self, roots: list[int], computed_before: frozenset[int]) -> list[int]:
+        """Return the values that ``roots`` need in the loop over columns, without those ``computed_before``."""
         reduces = frozenset(k for k, v in enumerate(self.kernel.values) if isinstance(v, Reduce))
         return [
             k for k in self.facts.needed(roots, stop=reduces | computed_before) if k not in computed_before

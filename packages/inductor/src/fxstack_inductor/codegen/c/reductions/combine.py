@@ -11,10 +11,12 @@ from fxstack_inductor.codegen.c.ops import REGISTER
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """The text of one reduction. ``step`` is a format string over ``{acc}`` and ``{x}``."""
+    """The C text of one reduction. ``step``: statement with ``{acc}`` (accumulator) and ``{x}`` (element)."""
 
     register: str
+    """The C type of the accumulator."""
     identity: str
+    """The neutral element, as C text."""
     step: str
     clause: str
     """The reduction identifier of ``#pragma omp simd reduction``; empty if the loop stays scalar."""
@@ -29,12 +31,12 @@ KEYS = {torch.float32: "int32_t", torch.float64: "int64_t"}
 
 
 def key_step(op: str, register: str, key: str, x: str) -> str:
-    """Return a statement that takes ``x`` into the running extreme ``key``."""
+    """Return a statement that takes ``x`` into the running extreme ``key``, an integer that orders like the float."""
     return plain_step(op).format(acc=key, x=f"{op}_key_{register}({x})")
 
 
 def plain_step(op: str) -> str:
-    """Return a format for an extreme of numbers that are not NaN."""
+    """Return the statement, with ``{acc}`` and ``{x}``, of an extreme of numbers that are not NaN."""
     sign = ">" if op == "max" else "<"
     return f"{{acc}} = {{acc}} {sign} {{x}} ? {{acc}} : {{x}};"
 
@@ -88,17 +90,21 @@ SCAN_STEPS = {
 
 
 def scan_start(op: str, state: torch.dtype) -> str:
-    """Return the running value before the first element."""
+    """Return, as C text, the running value of scan ``op`` before the first element."""
     low, high = LIMITS[state]
     return {"sum": "0", "prod": "1", "max": low, "min": high, "logaddexp": low}[op]
 
 
 def scan_step(op: str, state: torch.dtype, acc: str, x: str) -> str:
+    """Return the C statement that takes ``x`` into the running value ``acc`` of a scan."""
     return SCAN_STEPS[op].format(acc=acc, x=x, t=REGISTER[state])
 
 
 def scan_arg_step(op: str, best: str, where: str, x: str, position: str, *, last: str) -> str:
-    """Keep the last position of the extreme so far (NaN beats all); ``last`` names the decision."""
+    """Return C that keeps the last position of the extreme so far; NaN beats all numbers.
+
+    Variables: ``best`` is the extreme, ``where`` its position, ``last`` the new boolean "``x`` wins".
+    """
     better = ">=" if op == "argmax" else "<="
     return (
         f"const bool {last} = ({x} != {x}) | ({where} < 0) | (({best} == {best}) & ({x} {better} {best}));"
@@ -107,7 +113,10 @@ def scan_arg_step(op: str, best: str, where: str, x: str, position: str, *, last
 
 
 def arg_step(op: str, best: str, where: str, x: str, position: str) -> str:
-    """Keep the first position of the extreme; NaN is the extreme of all."""
+    """Return C that keeps the first position of the extreme; NaN beats all numbers.
+
+    Variables: ``best`` is the extreme, ``where`` its position.
+    """
     better = ">" if op == "argmax" else "<"
     return (
         f"if ({x} {better} {best} || ({x} != {x} && {best} == {best}) || {where} < 0)"

@@ -45,15 +45,18 @@ class Lanes:
 
     position: int
     op: str
+    """The reduction, for example ``sum``."""
     how: Accumulator
+    """The C text of the reduction."""
     width: int
 
     @property
     def name(self) -> str:
+        """The name of the array of lanes."""
         return f"lane{self.position}"
 
     def declare(self, start: str) -> Iterator[str]:
-        """Declare the lanes. ``start`` is the result so far, the initial lane of an extreme."""
+        """Yield C that declares the lanes. ``start``: the result so far, with which the lanes of an extreme start."""
         kind, first = self.how.register, self.how.identity
         if self.how.key:
             kind, first = self.how.key, f"{self.op}_key_{self.how.register}({start})"
@@ -71,7 +74,7 @@ class Lanes:
         return f"const {self.how.key} {name} = {key}; {step}"
 
     def fold(self, target: str) -> Iterator[str]:
-        """Fold halves into halves, and the rest into ``target``."""
+        """Write C that folds halves of the lanes into each other until few are left, and these into ``target``."""
         step = plain_step(self.op) if self.how.key else self.how.step
         half, helper = self.width // 2, f"fold_{self.op}_{self.how.key or self.how.register}"
         least = FOLDED if helper in FOLDS else 1
@@ -103,4 +106,5 @@ def width(kernel: Kernel, computed: Iterable[int], reduces: Iterable[int]) -> in
 
 
 def _bytes(kernel: Kernel, buffer: str) -> int:
+    """Return the bytes of an element of ``buffer``."""
     return next(int(ref.dtype.itemsize) for ref in kernel.buffers if ref.name == buffer)

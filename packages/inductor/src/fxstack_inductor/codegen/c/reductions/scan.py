@@ -11,7 +11,7 @@ from fxstack_inductor.ir.kernel import Kernel, Scan
 
 
 class ScanText:
-    """``columns``: the number of columns with running values, or None for one row."""
+    """The C text of a kernel's scans. ``columns``: how many columns have running values; None: one row has one."""
 
     def __init__(self, kernel: Kernel, names: Names, columns: int | None = None) -> None:
         self.kernel = kernel
@@ -30,6 +30,7 @@ class ScanText:
         return lines
 
     def _declare(self, k: int, value: Scan) -> list[str]:
+        """Return the declarations and starts of the running values of one scan."""
         if value.op.startswith("arg"):
             best = REGISTER[self.kernel.values[value.args[0]].dtype]
             parts = [(best, f"best{k}", "0"), ("int64_t", f"state{k}", "-1")]
