@@ -25,12 +25,15 @@ _first = itemgetter(0)
 
 @dataclass(slots=True)
 class _Node:
-    """One source under construction. ``register`` is -1 until a relation reads the value."""
+    """One source under construction: its access, the checks of its value, and the sources that begin at it."""
 
     access: tuple[str, object]
     guard: int
+    """The index of the first guard that needs the node. This guard has failed if the access fails."""
     register: int = -1
+    """The register that receives the value, or -1 if no relation and no input reads it."""
     checks: list[tuple[int, str, int, tuple[object, ...]]] = field(default_factory=list)
+    """The cost, the native kind, the index of the guard and the arguments of each check."""
     children: list[_Node] = field(default_factory=list)
 
 
@@ -57,6 +60,7 @@ class _Builder:
         return node
 
     def _make(self, source: sources.Source | None) -> _Node:
+        """Make the node of a source, and attach it to the node at which the source begins, or to the roots."""
         if source is None or source.base is None:
             node = _Node(lower_root(source, self.code), self.guard)
             self.roots.append(node)
@@ -76,7 +80,7 @@ class _Builder:
         return node
 
     def register(self, source: sources.Source) -> int:
-        """Return the register that holds the value of a source when relations are checked."""
+        """Return the register that holds the value of a source when relations are checked. Assign one if there is none."""
         node = self.node(source)
         if node.register < 0:
             node.register = self.registers
@@ -84,6 +88,7 @@ class _Builder:
         return node.register
 
     def add(self, index: int, guard: Guard) -> None:
+        """Add the check or the relation of the guard with number ``index``. Its nodes are made if they are missing."""
         self.guard = index
         check = guard.check
         if isinstance(check, Relation):

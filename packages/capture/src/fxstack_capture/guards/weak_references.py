@@ -35,7 +35,7 @@ class WeakReference:
 
 
 def referent_of(value: object) -> Any:
-    """Return the object of a ``WeakReference``. Return any other value itself."""
+    """Return the object of a ``WeakReference``, None if it no longer exists. Return any other value itself."""
     return value.object if isinstance(value, WeakReference) else value
 
 
@@ -70,6 +70,7 @@ class WeakSources:
         return result
 
     def _rewrite(self, source: Source) -> Source:
+        """Return ``source`` with weak references in place of its objects, or ``source`` itself if it holds none."""
         if isinstance(source, sources.Pinned):
             return dataclasses.replace(source, value=weak_form(source.value))
         if not isinstance(source, sources.Step):

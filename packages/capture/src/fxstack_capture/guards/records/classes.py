@@ -19,6 +19,7 @@ _MAX_NAMES = 8
 
 
 def _attribute(value: object) -> str:
+    """Return the text of an attribute's value for a message: "missing" or a short ``repr``."""
     return "missing" if value is NOT_FOUND else short(value)
 
 
@@ -80,7 +81,9 @@ class SubclassIs(Check):
 
     cls: type = field(compare=False)
     key: int
+    """The id of ``cls``. Records compare it in place of ``cls``, whose metaclass may define ``__eq__``."""
     answer: bool
+    """The answer during the trace."""
 
     cost = 3
     kinds = ("CLASS_MATCH",)

@@ -52,6 +52,7 @@ class KeysAre(Check):
     weak_tuples = ("keys",)
 
     def _identity(self) -> tuple[object, ...]:
+        """Return what two records compare: the order flag, and for each key its type, and its value or id."""
         plain = ((type(key), key if type(key) in _PLAIN_KEYS else id(key)) for key in self.keys)
         return self.ordered, *plain
 
@@ -74,6 +75,7 @@ class KeysAre(Check):
 
 
 _PLAIN_KEYS = frozenset({str, int})
+"""The classes of keys that are compared by value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ class HasKey(Check):
 
 @dataclass(frozen=True, slots=True)
 class MembersAre(Check):
-    """No key of an instance dictionary is in ``absent``, and the values of ``empty`` are empty dicts.
+    """An instance dictionary has none of the keys ``absent``, and an empty dict under each of the keys ``empty``.
 
     The record combines the guards that every call of a module without hooks needs.
     """

@@ -48,10 +48,11 @@ class _OfAll(Relation):
         return (tuple(map(register, (source, *self.others))),)
 
     def _names(self, name: str) -> list[str]:
+        """Return the Python names of the values: ``name`` for the guarded value, then those of ``others``."""
         return [name, *(python_name(source.name) for source in self.others)]
 
     def _forbid(self, relation: str) -> str:
-        """Return the demand that ``relation`` holds between no two of the values."""
+        """Return the phrase for ``demand`` that no two of the values have ``relation``, for example "share memory with"."""
         text = f"must not {relation} {', '.join(source.name for source in self.others)}"
         if len(self.others) == 1:
             return text
@@ -111,7 +112,8 @@ class SharesStorage(_OfAll):
 class ShapeHolds(Relation):
     """A boolean sympy expression over integer (or float) symbols. Each symbol is read from its source.
 
-    The guard's own source is the source of the first symbol. ``text`` is the expression in the user's names.
+    The guard's own source is the source of the first symbol. ``text`` is the expression in the names of the
+    program, for example "x.size(0) > 1".
     """
 
     expr: sympy.Basic

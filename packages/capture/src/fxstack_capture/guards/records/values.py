@@ -63,6 +63,7 @@ class IdentityIs(Check):
 
     obj: object = field(compare=False)
     key: int
+    """The id of ``obj``. Records compare it in place of ``obj``, whose ``__eq__`` may be the program's."""
     weak: bool = False
 
     cost = 1
