@@ -61,7 +61,7 @@ class GuardError(RuntimeError):
 
 
 def _fix(failure: GuardFailure) -> str:
-    """Return the advice for a guard that rejects the arguments of a captured graph."""
+    """Return the text after "fix:" for a guard that rejects a call of a captured graph."""
     if failure.guard is not None and isinstance(failure.guard.check, TorchStateIs):
         return (
             "call it in the state of torch in which it was captured, or capture again in this state; a mode that only "
@@ -123,10 +123,14 @@ _CLASSES: Final[dict[str, type[Unsupported]]] = {
     "operator-function": OperatorError,
     "internal-error": InternalError,
 }
+"""The class of the error by the id of the reason. All other reasons have ``Unsupported``."""
 
 
 def plain(why: str) -> Unsupported:
-    """Return the error that ``fullgraph=True`` raises instead of running a frame in plain Python."""
+    """Return the error that ``fullgraph=True`` raises instead of running a frame in plain Python.
+
+    ``why`` is the subject of the sentence "... would run in plain Python".
+    """
     return unsupported(graph_break("plain-python", why).record)
 
 

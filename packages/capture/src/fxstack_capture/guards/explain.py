@@ -130,7 +130,7 @@ def first_failure(tree: Any, func: FunctionType, local_values: Mapping[str, obje
 
 
 def _found(guard: Guard, frame: RealFrame) -> str:
-    """Return the phrase about the present value at the source of a guard that does not hold (``GuardFailure.found``)."""
+    """Return the phrase about the present value at the source of a guard that fails (``GuardFailure.found``)."""
     value = read(guard.source, frame)
     if value is MISSING:
         return "it does not exist"

@@ -45,7 +45,7 @@ def _stops_in_generated_code(debugger: object) -> bool:
 
 
 def is_on() -> bool:
-    """Whether a debugger is on in this thread."""
+    """Whether a debugger is on in this thread. ``FirstCall`` asks, because frames then run in plain Python."""
     monitoring = getattr(sys, "monitoring", None)
     tool = None if monitoring is None else monitoring.get_tool(monitoring.DEBUGGER_ID)
     function = sys.gettrace()

@@ -23,6 +23,7 @@ class Mistakes:
     """
 
     said: set[str] = field(default_factory=set)
+    """The texts of the errors that were reported."""
 
     def warn(self, code: CodeType, error: str) -> None:
         """Warn that tracing a function of the program failed with ``error``, so that it runs in plain Python."""
@@ -62,12 +63,14 @@ class UnconfirmedError:
     """
 
     code: CodeType
+    """The code of the frame, which the warning names."""
     error: str
+    """The exception with which the trace ended, as text."""
     fatal: bool
     mistakes: Mistakes
     note: Callable[[str], None]
     entry: Any = None
-    """The native entry that runs the frame."""
+    """The native entry that runs the frame, or None before ``entered``."""
 
     def entered(self, entry: object) -> Any:
         """Set the native entry that runs the frame, and return it."""
