@@ -26,22 +26,26 @@ class Reason:
     """A kind of graph break. ``what`` may contain ``{detail}``."""
 
     id: str
+    """The stable name, for example "data-dependent-branch", which is also the name of a page of ``docs/errors/``."""
     what: str
+    """The sentence about the event. It may contain ``{detail}``."""
     why: str
+    """Sentences that explain why the event ends the graph."""
     fix: str
+    """Sentences that advise the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class BreakRecord:
-    """One graph break: the reason and the user's frames (file, line, function), innermost last.
-
-    ``positions`` has for each frame where in these lines the expression is that runs.
-    """
+    """One graph break. ``explain``, errors and observers show it."""
 
     reason: Reason
     detail: str
+    """The phrase for ``{detail}`` in ``Reason.what``, or ""."""
     stack: tuple[tuple[str, int, str], ...] = ()
+    """The user's frames (file, line, function), innermost last."""
     positions: tuple[Position, ...] = ()
+    """For each frame of ``stack``, the position of the running expression; () if the positions are unknown."""
 
     @property
     def summary(self) -> StackSummary:
@@ -51,16 +55,18 @@ class BreakRecord:
 
     @property
     def title(self) -> str:
-        """The first line of the message."""
+        """The first line of the message, for example "[user-break] graph_break() was called by the program"."""
         return f"[{self.reason.id}] {self.reason.what.format(detail=self.detail)}"
 
     @property
     def message(self) -> str:
+        """The whole text for users: the title, why, the advice, and the program's frames."""
         where = "".join(["\n", *self.summary.format()]).rstrip()
         return f"{self.title}\nwhy: {self.reason.why}\nfix: {self.reason.fix}{where}"
 
 
 def _frame_summary(frame: tuple[str, int, str], position: Position) -> FrameSummary:
+    """Return a frame as Python's tracebacks have it, with a mark below the expression if it begins in the line."""
     file, line, name = frame
     start, end, column, end_column = position
     if start != line:
@@ -271,6 +277,7 @@ _REASONS = (
 )
 
 REASONS: dict[str, Reason] = {reason.id: reason for reason in _REASONS}
+"""All reasons by their ids."""
 
 READS_DATA = frozenset({"data-dependent-number", "data-dependent-size", "data-dependent-value"})
 """The reasons of operations that read the data of tensors."""
@@ -279,7 +286,7 @@ READS_DATA = frozenset({"data-dependent-number", "data-dependent-size", "data-de
 def graph_break(
     reason_id: str, detail: str = "", stack: tuple[tuple[str, int, str], ...] = (), *, whole: object = None
 ) -> GraphBreak:
-    """Return the exception to raise for a registered reason. ``detail`` describes the present case.
+    """Return the exception to raise for a registered reason. ``detail`` is a phrase about the present case.
 
     ``whole``: the frame of a function that must run in plain Python as a whole; see ``GraphBreak.whole``.
     """
@@ -289,7 +296,7 @@ def graph_break(
 
 
 def caller(frame: Any, depth: int = sys.maxsize) -> Any:
-    """Return the interpreted frame ``depth`` calls further out than ``frame``, or the outermost frame."""
+    """Return the interpreted frame ``depth`` calls further out than ``frame``, or the outermost if there are fewer."""
     while depth > 0 and frame.back is not None:
         frame, depth = frame.back, depth - 1
     return frame

@@ -50,17 +50,19 @@ class _Remembering:
 
 @dataclass(frozen=True, slots=True)
 class Source(_Remembering):
-    """Base of all sources; ``name`` is a Python-like expression for people, made of ``template``."""
+    """Base of all sources."""
 
     template: ClassVar[str] = "a {0.__class__.__name__}"
+    """The format of ``name``. Field 0 is the source."""
 
     @property
     def base(self) -> Source | None:
+        """The source from which this one reads, or None for a source that reads from the frame."""
         return None
 
     @property
     def name(self) -> str:
-        """The expression. It is computed once."""
+        """A Python-like expression for messages, for example ``self.weight``. It is computed once."""
         try:
             return self._name
         except AttributeError:
@@ -68,6 +70,7 @@ class Source(_Remembering):
             return self._name
 
     def _named(self) -> str:
+        """Compute ``name``."""
         return self.template.format(self)
 
 
@@ -79,6 +82,7 @@ class Local(Source):
     """An argument of the root frame, with its value when the frame starts."""
 
     local: str
+    """The name of the argument."""
     template = "{0.local}"
 
 
@@ -87,6 +91,7 @@ class Free(Source):
     """The content of a free variable of the root frame."""
 
     local: str
+    """The name of the variable."""
     template = "{0.local}"
 
 
@@ -95,6 +100,7 @@ class FreeCell(Source):
     """The cell object of a free variable of the root frame."""
 
     local: str
+    """The name of the variable."""
     template = "<cell {0.local}>"
 
 
@@ -113,12 +119,16 @@ class Pinned(Source):
     """
 
     value: object = field(compare=False, hash=False, repr=False)
+    """The object, or a weak reference to it in guards that an entry keeps for messages."""
     label: str
+    """The name of the object for messages."""
     key: int = 0
+    """The id of the object, which equality compares."""
     template = "{0.label}"
 
 
 def pinned(value: object, label: str) -> Pinned:
+    """Return the source of an object that is the same in every call. ``label`` is its name for messages."""
     return Pinned(value, label, id(value))
 
 
@@ -131,6 +141,7 @@ class Drawn(Source):
 
     index: int
     label: str
+    """The name of the call for messages."""
     template = "{0.label} #{0.index}"
 
 
@@ -142,6 +153,7 @@ class Step(Source):
     """A source that is reached from another source by one primitive access."""
 
     of: Source
+    """The source of the value that is read from."""
 
     @property
     def base(self) -> Source:
@@ -268,6 +280,7 @@ class Cached(Step):
 
     key: object = field(compare=False, repr=False)
     call: str
+    """The arguments as text for messages."""
     at: int
     """The address of ``key``, which equality compares. Equal keys have one key object."""
 
