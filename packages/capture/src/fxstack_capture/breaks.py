@@ -88,9 +88,12 @@ class GraphBreak(BaseException):
         self.error: Exception | None = None
         """If set, the compiled code raises this exception in its caller instead of breaking the graph."""
         self.earlier: int | None = None
-        """A step of the root frame before which the graph must end. The cause of the break comes later."""
+        """The number of the root frame's step before which the graph must end. The cause of the break comes later."""
         self.path: tuple[int, ...] = ()
-        """The break path: a step of the root frame, a step of the frame that this step calls, and so on."""
+        """The break path: for each frame from the root frame down, how many steps it has run before the break.
+
+        () if the frames cannot stop there.
+        """
         self.below_c_code = False
         """Whether the break has left a frame that C code called. Such a frame cannot be resumed."""
         self.is_argument = False
@@ -104,7 +107,7 @@ class GraphBreak(BaseException):
         """
 
     def leave(self, frame: object, step: int, *, is_linked: bool) -> None:
-        """Record that the break leaves ``frame`` at step ``step``.
+        """Record that the break leaves ``frame`` after ``step`` steps. The interpreter calls this for each frame.
 
         ``interpreter.stopping`` explains ``is_linked``.
         """

@@ -28,12 +28,13 @@ from fxstack_capture.trace.rule_registry import Rule
 from fxstack_capture.trace.state import Args, Kwargs, Objects, Trace
 
 _QUANTIFIERS: Final = frozenset({id(all), id(any)})
+"""The ids of ``all`` and ``any``."""
 
 
 class CallDispatcher:
     """Decides and makes the calls of one trace. Implements ``trace.state.Calls``.
 
-    Siblings may add entries to ``rules`` before the trace starts.
+    Other modules may add entries to ``rules`` before the trace starts.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -67,7 +68,7 @@ class CallDispatcher:
         return rule
 
     def decide(self, fn: object) -> tuple[Case, Rule]:
-        """Return the case of a callable without a rule by identity, and the rule that runs a call."""
+        """Return the case that holds for a callable without a rule by identity, and the function that runs the call."""
         for case in cases_of(fn):
             rule = case.find(self, fn)
             if rule is not None:
@@ -75,6 +76,7 @@ class CallDispatcher:
         raise AssertionError(f"no case holds for {fn!r}")
 
     def call(self, fn: object, args: Args, kwargs: Kwargs) -> Any:
+        """Make a call by the order of precedence, and return its result."""
         return self._call(fn, args, kwargs, resumable=False)
 
     def call_linked(self, fn: object, args: Args, kwargs: Kwargs) -> Any:
@@ -119,9 +121,13 @@ class CallDispatcher:
             return rule(trace, fn, args, kwargs)
 
     def is_interpreted(self, fn: FunctionType) -> bool:
+        """Whether a call of ``fn`` interprets its bytecode, because no rule and no other case decides it."""
         return self.rule_of(fn) is None and self.decide(fn)[0] is INTERPRETED
 
     def call_back(self, fn: object, args: Args, kwargs: Kwargs) -> Any:
+        """Make a call for C code that runs for real. Errors of the tracer must not look like errors of the program to
+        C code.
+        """
         try:
             with outside_c_code():
                 return self.call(fn, args, kwargs)

@@ -75,7 +75,7 @@ def passthrough_paths() -> Any:
 
 
 def hashes(fn: object, args: Args) -> bool:
-    """Whether a function may distinguish objects by their hashes."""
+    """Whether a call of ``fn`` with ``args`` may tell objects apart by their hashes."""
     traits = traits_of(fn)
     if traits & HASHES_KEY:
         return bool(args) and isinstance(args[0], (dict, set, frozenset))
@@ -87,6 +87,7 @@ _HOLDING = (types.SimpleNamespace,)
 
 
 def _name(fn: object) -> str:
+    """Return the phrase for messages, "a call of list.sort"."""
     return f"a call of {getattr(fn, '__qualname__', fn)}"
 
 
@@ -107,6 +108,10 @@ def run(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any
 
 @calls_program
 def _run_on(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Scan the arguments, make them ready for C code, and run ``fn``.
+
+    Lazy dictionaries are filled. Symbolic numbers are replaced if ``fn`` needs plain numbers, or if a first run fails.
+    """
     objects = trace.objects
     # The scan does not read the parts of a slice.
     if args and type(args[0]) is slice:
@@ -136,7 +141,7 @@ def _run_on(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) ->
 
 
 def _is_due_to_symbols(trace: Trace, error: Exception, watched: list[Any] | None) -> bool:
-    """Whether a run with plain numbers may give another result.
+    """Whether ``error`` may come from a symbolic number, so that a run with plain numbers may succeed.
 
     A call that has run code of the program is not repeated, unless a TypeError names a symbolic class.
     """
@@ -181,6 +186,7 @@ def _compares(fn: object) -> bool:
 
 
 def _is_equal_to_itself_alone(cls: type) -> bool:
+    """Whether instances of ``cls`` compare by identity."""
     return all(getattr(cls, name) is getattr(object, name) for name in ("__eq__", "__ne__"))
 
 
@@ -221,11 +227,15 @@ def run_intercepted(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kw
 
 
 def _has_float(args: Args) -> bool:
+    """Whether an argument is a float, known or symbolic."""
     return any(isinstance(arg, (float, torch.SymFloat)) for arg in args)
 
 
 def specialized(trace: Trace, value: object) -> Any:
-    """Replace symbolic numbers in ``value`` by plain numbers. Mutable containers are changed in place."""
+    """Return ``value`` with plain numbers in place of symbolic numbers, and guard the numbers.
+
+    Mutable containers are changed in place.
+    """
     if type(value) is Scalar:
         return value.settle()
     if trace.torch.is_symbolic(value):

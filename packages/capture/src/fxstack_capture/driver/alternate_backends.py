@@ -59,6 +59,7 @@ class Alternates:
 
 def redirected(optimized: Any, /, *args: Any, **kwargs: Any) -> Any:
     """Call ``optimized(*args, **kwargs)`` with the backend that the stance forces.
+
     ``native.Optimized`` calls this function in place of its own call while a stance forces a backend.
     """
     fn: Callable[..., Any] = optimized.fn

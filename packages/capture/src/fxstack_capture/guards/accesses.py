@@ -46,6 +46,7 @@ class RealFrame:
 
 def frame_of_call(function: FunctionType, arguments: dict[str, object]) -> RealFrame:
     """Return the frame that a call of ``function`` starts. ``arguments`` maps each parameter name to a value.
+
     Messages about a failed guard read the present values from it.
     """
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
@@ -77,6 +78,7 @@ def value_at(mapping: dict[Any, Any], index: int) -> Any:
 
 def item_reader(kind: type) -> Any:
     """Return the builtin class (list, tuple or deque) whose ``__getitem__`` reads an item of an instance of ``kind``.
+
     Replacement code and messages use it, so that no ``__getitem__`` of the program runs.
     """
     for base in (list, tuple, deque):
@@ -95,6 +97,7 @@ def _item(value: Any, index: int) -> Any:
 
 def _index(names: tuple[str, ...], name: str, what: str) -> int:
     """Return the position of ``name`` in ``names``. Native accesses name arguments and free variables by position.
+
     ``what`` is the word for the error message: "argument" or "free variable".
     """
     if name not in names:
@@ -105,6 +108,7 @@ def _index(names: tuple[str, ...], name: str, what: str) -> int:
 @dataclass(frozen=True, slots=True)
 class Root:
     """How to read a source that begins at a frame, such as an argument.
+
     ``native(source, code)`` returns the access of the guard tree. ``read(source, frame)`` returns the value in Python.
     """
 
@@ -115,6 +119,7 @@ class Root:
 @dataclass(frozen=True, slots=True)
 class Step:
     """How to read a source that begins at another source, such as an item of a list.
+
     ``native(source)`` returns the access of the guard tree. ``read(source, value)`` reads from ``value``, the value of
     the other source.
     """
@@ -170,6 +175,7 @@ STEPS: dict[type, Step] = {
 
 def lower_root(source: Source | None, code: CodeType) -> Access:
     """Return the native access of a source that begins at a frame of ``code``. The builder of the guard tree calls it.
+
     A ``source`` of None stands for torch's global state.
     """
     if source is None:
@@ -179,6 +185,7 @@ def lower_root(source: Source | None, code: CodeType) -> Access:
 
 def is_instance_key(source: Source | None, key: object) -> bool:
     """Whether ``source`` is the ``__dict__`` of an instance, and ``key`` the name of an attribute in it.
+
     The native code can then read the attribute without creating the dictionary.
     """
     return isinstance(source, sources.InstanceDict) and type(key) is str
@@ -186,6 +193,7 @@ def is_instance_key(source: Source | None, key: object) -> bool:
 
 def lower_step(source: Source) -> tuple[Source, Access]:
     """Return the source at which ``source`` begins, and the native access from its value.
+
     A string key of an instance dictionary becomes an access to the attribute. Such an access need not create the
     dictionary. The builder of the guard tree calls this function.
     """
@@ -202,6 +210,7 @@ def lower_step(source: Source) -> tuple[Source, Access]:
 
 def follow(source: Source, frame: RealFrame, convert: Callable[[Any, Any], Any] | None = None) -> Any:
     """Return the object at ``source`` in ``frame`` by the same accesses as guards.
+
     ``convert(source, value)`` is called in place of the conversion of a ``Converted`` source, if it is not None.
     """
     path = []

@@ -82,6 +82,7 @@ class GuardFailure:
 
 def guard_condition(guard: Guard, names: Mapping[str, str]) -> str:
     """Return a guard as a Python condition, for example ``type(x) is int``. Traces and exported guards show it.
+
     ``names`` maps names of sources to parameters of ``forward`` (see ``GuardFailure.renamed``).
     """
     condition = guard.check.condition(python_name(guard.source.name))
@@ -101,6 +102,7 @@ def needed_at(guard: Guard) -> str:
 
 def guard_text(guard: Guard, names: Mapping[str, str] = MappingProxyType({})) -> str:
     """Return a guard as a Python condition with a comment, ``type(x) is int  # needed at f.py:3: return x + 1``.
+
     Debugging output prints it. ``names``: see ``guard_condition``.
     """
     where = needed_at(guard)
@@ -109,6 +111,7 @@ def guard_text(guard: Guard, names: Mapping[str, str] = MappingProxyType({})) ->
 
 def estimated_nanoseconds(guard: Guard) -> int:
     """Return the estimated time of the check of a guard, with the last access to the checked value.
+
     Accesses before the last are shared with other guards. Traces show the estimate of each guard.
     """
     return guard.check.nanoseconds + _OF_READS.get(type(guard.source), _OTHER_READ)
@@ -116,6 +119,7 @@ def estimated_nanoseconds(guard: Guard) -> int:
 
 def first_failure(tree: Any, func: FunctionType, local_values: Mapping[str, object]) -> GuardFailure | None:
     """Return the failing guard of a tree for a call with these arguments, or None if all guards hold.
+
     Reports about recompilations call this function. ``local_values`` maps each parameter of ``func`` to a value.
     """
     arguments = tuple(local_values[name] for name in argument_names(func.__code__))

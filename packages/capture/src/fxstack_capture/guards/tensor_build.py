@@ -192,6 +192,7 @@ class TensorChecks:
 
     def _step(self) -> None:
         """Take the next step of the build that is possible now: plan, start, watch, or use the result.
+
         Set ``why_not`` if there is no C++ compiler. ``poll`` calls this method under its lock.
         """
         if self._plan is None:
@@ -243,6 +244,7 @@ class TensorChecks:
 
     def _finished(self, plan: BuildPlan) -> bool:
         """Whether the compiler process has ended. Then move its output to the target, if the process has not done so.
+
         Raise RuntimeError with the compiler's messages if it failed.
         """
         assert self._process is not None

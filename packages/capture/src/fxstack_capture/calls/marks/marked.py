@@ -28,6 +28,7 @@ _COMPILER_MODULES = (
     "fxstack_capture.marking",
     "fxstack_capture.stance",
 )
+"""The beginnings of the names of modules of compilers."""
 _TRACED = frozenset(
     {
         "torch._dynamo._trace_wrapped_higher_order_op",
@@ -75,20 +76,24 @@ def _rule_by_torch(fn: FunctionType) -> Rule:
 
 
 def _leaf_function(_trace: Trace, fn: Callable[..., Any], _args: Args, _kwargs: Kwargs) -> Any:
+    """Break the graph at a function that the program marked with ``torch._dynamo.decorators.leaf_function``."""
     raise graph_break("disabled", f"{fn.__qualname__}, a leaf function,")
 
 
 def _of_compiler(_trace: Trace, fn: Callable[..., Any], _args: Args, _kwargs: Kwargs) -> Any:
+    """Break the graph at a function of a compiler."""
     raise graph_break("disabled", f"{fn.__qualname__}, a function of a compiler,")
 
 
 def _disabled(_trace: Trace, fn: FunctionType, _args: Args, _kwargs: Kwargs) -> Any:
+    """Break the graph at a function that ``disable`` marked. The reason that the program gave is in the message."""
     reason = fn.__dict__.get("_torchdynamo_disable_msg") or fn.__dict__.get("_fxstack_disable")
     detail = f"{fn.__qualname__} ({reason})" if isinstance(reason, str) else fn.__qualname__
     raise graph_break("disabled", detail)
 
 
 def _forbidden(trace: Trace, fn: FunctionType, args: Args, kwargs: Kwargs) -> Any:
+    """Break the graph at a function that the program forbids in compiled code, which is an error."""
     # Torch forbids some functions of its compiler, whose calls run between graphs here.
     is_of_compiler = (fn.__module__ or "").startswith(_COMPILER_MODULES)
     return ending_the_graph("disabled" if is_of_compiler else "forbidden")(trace, fn, args, kwargs)

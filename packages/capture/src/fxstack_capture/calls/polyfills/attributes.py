@@ -25,10 +25,11 @@ from fxstack_capture.trace.lazy_dict import ABSENT
 from fxstack_capture.trace.state import Calls, Request
 
 Maker = Callable[..., Request | None]
+"""A function that returns the request for the operands of one kind of step, or None if C code does the work."""
 
 
 def attribute(calls: Calls, obj: object, name: str) -> Request | None:
-    """Return the request for ``obj.name``."""
+    """Return the request for ``obj.name``, or None if reading it calls no function of the program."""
     objects = calls.objects
     if not _has_attributes(obj):
         return None

@@ -66,6 +66,7 @@ class _Trial:
 
     def next_call(self) -> BaseException | None:
         """Return the error that the next call of the graph raises, or None. The trace asks before each call.
+
         The state of the program is recorded together with the error.
         """
         self._left -= 1

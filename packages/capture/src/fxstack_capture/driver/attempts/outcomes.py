@@ -51,7 +51,7 @@ class CannotRebuild:
     text: str
     """The phrase that names the object, for example "class New, which was created in the compiled code"."""
     made_at: int | None
-    """The step of the root frame that made the object, or None if it is unknown."""
+    """The number of steps that the root frame had run when it made the object, or None if this is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class BreaksAt(Breaks):
     """The graph breaks; see ``GraphBreak``."""
 
     path: tuple[int, ...]
-    """The break path: a step of the root frame, a step of the frame that this step calls, and so on."""
+    """The break path, for example (12, 3); see ``GraphBreak.path``."""
     is_error: bool
     """Whether the program declared graph breaks at this point an error."""
 

@@ -108,6 +108,7 @@ def _is_foreign(value: object) -> bool:
 
 def _replaced_in(place: str, namespace: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
     """Yield the name, the namespace and the key of each mock or program function in a module and in its classes.
+
     ``place`` is the dotted name of the module or class, ``namespace`` its dictionary.
     """
     for name, value in list(namespace.items()):

@@ -130,6 +130,7 @@ class GuardSet:
 
     def add(self, source: Source, check: Check, stack: tuple[tuple[str, int, str], ...] = ()) -> None:
         """Add a guard, unless the set has the same check of the same source. ``Trace.guard`` calls this method.
+
         ``stack``: see ``Guard``.
         """
         self._guards.setdefault((source, check), Guard(source, check, stack))

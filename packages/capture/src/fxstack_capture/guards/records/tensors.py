@@ -29,6 +29,7 @@ def _shown(numbers: _Numbers | None) -> str:
 
 def _demanded(demanded: _Numbers | None, numbers: _Numbers | None) -> _Numbers | None:
     """Return the present ``numbers`` with None in the dimensions that ``demanded`` leaves open.
+
     Then a message shows no change in a dimension that the guard does not check.
     """
     if demanded is None or numbers is None or len(demanded) != len(numbers):

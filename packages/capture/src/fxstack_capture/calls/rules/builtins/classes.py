@@ -33,6 +33,7 @@ def class_of(trace: Trace, value: Any) -> type:
 
 @RULES.rule(type)
 def _type(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Return the class that the program sees, or create a class."""
     if len(args) == 1 and not kwargs:
         return class_of(trace, args[0])
     if len(args) == 3:
@@ -71,11 +72,12 @@ def _note_recipe(trace: Trace, created: type, args: Args) -> None:
 
 
 def _is_made_anew(value: object) -> bool:
+    """Whether a value in the namespace of a class can be made again with the class."""
     return is_constant_key(value) or (type(value) is types.FunctionType and value.__closure__ is None)
 
 
 def make_class(trace: Trace, meta: type, args: Args, kwargs: Kwargs) -> type:
-    """Create a class of the program.
+    """Create a class of the program with the metaclass ``meta``. ``args`` are name, bases and namespace.
 
     The namespace already belongs to the trace. Hooks of the class are interpreted.
     """
@@ -84,7 +86,7 @@ def make_class(trace: Trace, meta: type, args: Args, kwargs: Kwargs) -> type:
 
 
 def new_class(trace: Trace, maker: Callable[..., Any], args: Args, kwargs: Kwargs) -> type:
-    """Call ``maker(..., namespace)``.
+    """Call ``maker(..., namespace)``, which creates a class, and record the class as new.
 
     Hooks such as ``__set_name__`` get the class before this function returns. The class therefore carries a
     mark until the class is complete.
@@ -113,6 +115,7 @@ def _type_new(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> type:
 
 @RULES.unpacked(isinstance, count=(2, 2))
 def _isinstance(trace: Trace, value: Any, classes: Any) -> Any:
+    """Return whether an object is an instance, by the class that the program sees."""
     if type(value) is Scalar:
         value = value.example  # the result depends on the class alone
     shown = trace.torch.python_type(value) if isinstance(value, torch.Tensor) else type(value)
@@ -200,6 +203,7 @@ def _instance_check(trace: Trace, cls: object) -> Any:
 
 @RULES.rule(type.__instancecheck__)
 def _plain_instance_check(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Return whether an object is an instance without its metaclass, by the class that the program sees."""
     if len(args) == 2 and isinstance(args[1], torch.Tensor) and isinstance(args[0], type):
         shown = trace.torch.python_type(args[1])
         return type.__subclasscheck__(args[0], shown)
@@ -207,12 +211,14 @@ def _plain_instance_check(trace: Trace, _fn: object, args: Args, kwargs: Kwargs)
 
 
 def _note_bases(trace: Trace, cls: object) -> None:
+    """Guard the bases of a class, on which the answer depends."""
     if isinstance(cls, type):
         trace.objects.classes.note_bases(cls)
 
 
 @RULES.rule(issubclass)
 def _issubclass(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Return whether a class is a subclass, and guard its bases."""
     if args:
         _note_bases(trace, args[0])
     return run(trace, issubclass, args, kwargs)

@@ -25,6 +25,7 @@ _NAMES_ONLY = frozenset(("collections", "enum", "typing", "logging", "warnings",
 
 @RULES.rule(sys._getframe)
 def _get_frame(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Break the graph: the function whose frame is read runs in plain Python as a whole."""
     frame = trace.interp.current_frame()
     whole = None
     if not frame.program.library:

@@ -58,12 +58,13 @@ class _Entry:
 
     fn: Any
     args: Args
+    """The arguments as the trace has them."""
     kwargs: Kwargs
     source: Cached
 
     @property
     def missing(self) -> Guard:
-        """Return the guard that holds as long as the cache does not hold the result."""
+        """The guard that holds as long as the cache does not hold the result."""
         return Guard(self.source, IdentityIs(native.NOT_CACHED, id(native.NOT_CACHED)))
 
 
@@ -195,4 +196,5 @@ def _is_lasting(calls: Calls, value: object) -> bool:
 
 
 def _short(value: object) -> str:
+    """Return a key as text for the name of a source."""
     return repr(value) if is_constant_key(value) else f"<{type(value).__name__}>"

@@ -36,6 +36,7 @@ def _namedtuple(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> type:
 
 
 def _is_names(value: object) -> bool:
+    """Whether an argument is a constant or a list of names."""
     return is_constant_key(value) or (type(value) is list and all(type(v) is str for v in value))
 
 

@@ -34,6 +34,7 @@ _GLOBAL_HOOKS = (
 )
 _OWN_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
 _HOOK_TABLES = frozenset({dict, OrderedDict})
+"""The classes of the dictionaries that hold hooks."""
 _ABSENT = ("_compiled_call_impl", "forward")
 """Attributes of the class that an instance may shadow in its ``__dict__``. The fast path needs them absent."""
 _NAMESPACE = vars(_module)
@@ -43,6 +44,7 @@ _CALL_CODE = _CALL_IMPL.__code__
 
 @RULES.rule(torch.nn.Module.__getattr__)
 def module_getattr(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Read a parameter, buffer or submodule of a module."""
     self, name = args
     objects = trace.objects
     state = objects.instances.get(id(self))
@@ -114,6 +116,7 @@ def _globally_hooked(trace: Trace) -> bool:
 
 
 def _hooked(trace: Trace, self: object) -> bool:
+    """Whether the module has hooks, or there are hooks for all modules."""
     load, truth = trace.objects.load_attr, trace.calls.truth
     return _globally_hooked(trace) or any(truth(load(self, name)) for name in _OWN_HOOKS)
 
@@ -130,6 +133,7 @@ def while_lazy(lazy: object) -> Guard:
 
 
 _WAITING = "_initialize_hook"
+"""The attribute of a lazy module that has no parameters yet."""
 
 
 @RULES.rule(LazyModuleMixin._infer_parameters)
@@ -145,6 +149,7 @@ def _infer_parameters(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: 
 
 @RULES.rule(torch_compat.get_tracing_state)
 def _no_tracing_state(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
+    """Say that TorchScript does not trace."""
     return None
 
 
@@ -162,6 +167,7 @@ _IDS = itertools.count(1 << 40)
 
 @RULES.rule(RemovableHandle.__init__)
 def _make_handle(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
+    """Make the handle of a hook, with an id that no other handle has."""
     trace.interp.call_function(_init_handle, (next(_IDS), *args), kwargs)
 
 
