@@ -40,6 +40,7 @@ class BreakRecord:
     """One graph break. ``explain``, errors and observers show it."""
 
     reason: Reason
+    """The kind of the graph break."""
     detail: str
     """The phrase for ``{detail}`` in ``Reason.what``, or ""."""
     stack: tuple[tuple[str, int, str], ...] = ()

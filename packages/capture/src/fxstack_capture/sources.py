@@ -140,6 +140,7 @@ class Drawn(Source):
     """
 
     index: int
+    """The number of the call in the frame, counted from 0."""
     label: str
     """The name of the call for messages."""
     template = "{0.label} #{0.index}"
@@ -157,6 +158,7 @@ class Step(Source):
 
     @property
     def base(self) -> Source:
+        """The source ``of``."""
         return self.of
 
 
@@ -172,6 +174,7 @@ class InstanceAttr(Step):
     """An entry of the instance dictionary: ``of.__dict__[attr]``."""
 
     attr: str
+    """The name of the attribute."""
     template = "{0.of.name}.{0.attr}"
 
 
@@ -180,7 +183,9 @@ class SlotAttr(Step):
     """A ``__slots__`` member or C-level getset of ``owner``: ``owner.__dict__[attr].__get__(of)``."""
 
     owner: type
+    """The class that defines the slot."""
     attr: str
+    """The name of the slot."""
     template = "{0.of.name}.{0.attr}"
 
 
@@ -192,6 +197,7 @@ class BuiltinAttr(Step):
     """
 
     attr: str
+    """The name of the attribute."""
     template = "{0.of.name}.{0.attr}"
 
 
@@ -200,6 +206,7 @@ class ClassAttr(Step):
     """The raw value of ``attr`` (no descriptor call) along the MRO of the class ``of``."""
 
     attr: str
+    """The name of the attribute."""
     template = "{0.of.name}.{0.attr}"
 
 
@@ -215,6 +222,7 @@ class Item(Step):
     """Item ``index`` of a list, tuple or deque (or a subclass), by C-level access."""
 
     index: int
+    """The position, counted from 0."""
     template = "{0.of.name}[{0.index}]"
 
 
@@ -223,6 +231,7 @@ class ItemAt(Step):
     """The item of a list, tuple or deque whose index is the value of the source ``at``, by C-level access."""
 
     at: Source
+    """The source of the index."""
     template = "{0.of.name}[{0.at.name}]"
 
 
@@ -231,6 +240,7 @@ class Key(Step):
     """The value of a constant key in a dict (or a subclass), by C-level access."""
 
     key: object
+    """The key, for example a string or an integer."""
     template = "{0.of.name}[{0.key!r}]"
 
 
@@ -239,6 +249,7 @@ class KeyAt(Step):
     """The ``index``-th key of a dict, set or frozenset in iteration order."""
 
     index: int
+    """The position, counted from 0."""
     template = "list({0.of.name})[{0.index}]"
 
 
@@ -247,6 +258,7 @@ class ValueAt(Step):
     """The ``index``-th value of a dict in iteration order, for keys that are not constants."""
 
     index: int
+    """The position, counted from 0."""
     template = "list({0.of.name}.values())[{0.index}]"
 
 
@@ -258,6 +270,7 @@ class Upcoming(Step):
     """
 
     index: int
+    """The number of items that the iterator gives before."""
 
     def _named(self) -> str:
         return f"next({self.of.name})" if not self.index else f"next #{self.index} of {self.of.name}"
@@ -268,6 +281,7 @@ class Converted(Step):
     """``by(of)``: another form of the same value. ``by`` is a C function that runs no Python code."""
 
     by: Callable[[object], object]
+    """The C function, for example ``ContextVar.get``."""
     template = "{0.by.__name__}({0.of.name})"
 
 
@@ -279,6 +293,7 @@ class Cached(Step):
     """
 
     key: object = field(compare=False, repr=False)
+    """The key as the cache makes it of the arguments."""
     call: str
     """The arguments as text for messages."""
     at: int
@@ -299,6 +314,7 @@ class Size(Step):
     """``of.size(dim)`` of a tensor."""
 
     dim: int
+    """The dimension, counted from 0."""
     template = "{0.of.name}.size({0.dim})"
 
 
@@ -307,6 +323,7 @@ class Stride(Step):
     """``of.stride(dim)`` of a tensor."""
 
     dim: int
+    """The dimension, counted from 0."""
     template = "{0.of.name}.stride({0.dim})"
 
 
@@ -325,7 +342,9 @@ class Affine(Step):
     """
 
     scale: int
+    """The factor."""
     offset: int
+    """The summand."""
 
     def _named(self) -> str:
         shifted = f"({self.of.name} - {self.offset})" if self.offset else self.of.name

@@ -33,6 +33,7 @@ class Stance:
     """The behaviour of compiled functions. ``set_stance`` documents the names."""
 
     name: str = "default"
+    """One of ``STANCES``."""
     backend: Any = None
     """The backend that replaces the functions' own backends: a name, a callable, or None if none does."""
     is_warm: bool = False
@@ -53,6 +54,7 @@ class _State(threading.local):
     """The stance and the changed options of one thread."""
 
     stance: Stance = _DEFAULT
+    """The stance that this thread has set, or the default."""
     changes: tuple[tuple[str, Any], ...] = ()
     """The names and values of the changed options."""
 

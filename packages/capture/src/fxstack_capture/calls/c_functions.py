@@ -69,6 +69,7 @@ class Taken:
     positions: tuple[int, ...] = ()
     """The positions, counted from 0."""
     keywords: tuple[str, ...] = ()
+    """The names of keyword arguments."""
 
 
 # --- callables and iterables among the arguments -------------------------------------------------

@@ -50,6 +50,7 @@ class CallDispatcher:
 
     @property
     def objects(self) -> Objects:
+        """The object model of the trace."""
         return self.trace.objects
 
     def rule_of(self, fn: Any) -> Rule | None:
@@ -136,33 +137,45 @@ class CallDispatcher:
             raise
 
     def request(self, what: str, *operands: object) -> tuple[Any, tuple[Any, ...]] | None:
+        """Return the request that replaces the C code of a step of the interpreter, or None. ``what`` is a key of
+        ``REQUESTS``.
+        """
         return request(self, REQUESTS[what], operands)
 
     def native(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+        """Run a C function for real on objects of the trace."""
         return run(self.trace, fn, args, kwargs)
 
     def watched(self, fn: Callable[..., Any], *args: object) -> Any:
+        """Run ``fn`` for real with its Python frames interpreted and its torch calls recorded."""
         return run_intercepted(self.trace, fn, args, {})
 
     def without_effects(self, keys: Iterable[object]) -> AbstractContextManager[None]:
+        """Return a context that breaks the graph if hashing ``keys`` has a visible side effect."""
         return rehashing.without_effects(self.trace, keys)
 
     def special_method(self, obj: object, name: str) -> Any:
+        """Return the Python function of the program that implements a special method of ``obj``, or None."""
         return operators.special_method(self, obj, name)
 
     def binary(self, op: Callable[[Any, Any], Any], left: object, right: object) -> Any:
+        """Return ``op(left, right)`` of objects of the trace."""
         return operators.binary(self, op, left, right)
 
     def unary(self, op: Callable[[Any], Any], value: object) -> Any:
+        """Return ``op(value)`` of an object of the trace."""
         return operators.unary(self, op, value)
 
     def truth(self, value: object) -> bool:
+        """Return the truth of an object of the trace, or break the graph."""
         return operators.truth(self, value)
 
     def iterate(self, value: object) -> Any:
+        """Return ``iter(value)`` of an object of the trace."""
         return operators.iterate(self, value)
 
     def next(self, iterator: object) -> Any:
+        """Return the next item of an iterator of the trace. Raise StopIteration at the end."""
         return operators.advance(self, iterator)
 
     def is_leaf(self, fn: object) -> bool:

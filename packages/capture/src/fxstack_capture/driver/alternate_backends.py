@@ -54,6 +54,7 @@ class Alternates:
         return alternate or compiler
 
     def clear(self) -> None:
+        """Forget all alternate compilers, with their entries. ``FrameCompiler.reset`` calls this method."""
         self._compilers.clear()
 
 

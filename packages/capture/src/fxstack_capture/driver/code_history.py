@@ -25,6 +25,7 @@ class CodeState:
     """The history of one code object."""
 
     history: FrameHistory = field(default_factory=FrameHistory)
+    """The sizes and numbers that calls of the code have had."""
     without_operations: int = 0
     """Number of traces that captured no torch operation."""
     entries: int = 0
@@ -93,8 +94,11 @@ class _StateOfLiveCode:
     """A state in the table. The callback of the weak reference ``code`` removes the state."""
 
     state: CodeState
+    """The history of the code object."""
     name: str
+    """The name of the function in the profile."""
     code: ref[CodeType]
+    """A weak reference to the code object."""
 
 
 class CodeStates:

@@ -31,6 +31,7 @@ class DataDependentError(Unsupported, of_torch="UserError"):
 
     @property
     def message(self) -> str:
+        """The text, under the name that it has in torch's error."""
         return self.msg
 
     @property

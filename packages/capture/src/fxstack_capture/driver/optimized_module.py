@@ -102,6 +102,7 @@ class OptimizedModule:
         return self._fxstack_call(*args, **kwargs)
 
     def forward(self, *args: object, **kwargs: object) -> Any:
+        """Call the compiled ``forward`` of the original."""
         return self._fxstack_forward(*args, **kwargs)
 
     def load_state_dict(self, state_dict: dict[str, Any], *args: object, **kwargs: object) -> Any:

@@ -34,6 +34,7 @@ class Written:
     draft: Draft | None
     """The draft, or None if the trace ended with an exception of the program."""
     guards: tuple[Guard, ...]
+    """The guards that the trace has recorded, in order."""
     graph_break: BreakRecord | None = None
     """The graph break after which the frame goes on in a resume function, or None."""
     raised: BaseException | None = None
@@ -46,7 +47,7 @@ class Written:
 
     @property
     def captured(self) -> CapturedCode | None:
-        """The captured graph, or None if the frame has no torch operation."""
+        """The captured graph, or None if there is none."""
         return None if self.draft is None else self.draft.captured
 
     @property
@@ -61,9 +62,13 @@ class Replacement:
     """The replacement code of a frame while the passes ``GUARDING`` and ``WRITING`` make it."""
 
     frame: RealFrame
+    """The frame that was traced."""
     code: CodeType
+    """The code that is replaced."""
     written: Written
+    """The result of the trace."""
     options: CaptureOptions
+    """The options of this compilation."""
     guards: tuple[Guard, ...]
     """The guards that ``guard_filter_fn`` and the backend have left or added so far."""
     tree: Any = None

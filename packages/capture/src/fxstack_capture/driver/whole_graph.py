@@ -42,7 +42,9 @@ class Captured:
     """
 
     stage_graph: StageGraph
+    """The graph with its signature."""
     guards: tuple[Guard, ...]
+    """The guards of the captured call, in order."""
     inputs: tuple[Source, ...]
     """The source of each input of the graph."""
     example_inputs: tuple[Any, ...]

@@ -113,7 +113,9 @@ class Root:
     """
 
     native: Callable[[Any, CodeType], Access]
+    """Called when a guard tree is built."""
     read: Callable[[Any, RealFrame], Any]
+    """Called when Python reads the value, for example for a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,9 @@ class Step:
     """
 
     native: Callable[[Any], Access]
+    """Called when a guard tree is built."""
     read: Callable[[Any, Any], Any]
+    """Called when Python reads the value, for example for a message."""
 
 
 def _index_free(source: Any, code: CodeType) -> int:

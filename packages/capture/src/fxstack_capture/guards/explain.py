@@ -31,6 +31,7 @@ class GuardFailure:
     """
 
     guard: Guard | None
+    """The guard, or None for a dead entry."""
     demanded: str
     """The phrase that follows the name of the value, for example "must be of type int"."""
     found: str

@@ -50,8 +50,11 @@ class OriginalGuard:
     """The guard ``record`` itself, and the attributes that filters for ``torch.compile`` read."""
 
     name: str
+    """The same as ``GuardFilterEntry.name``."""
     source: Origin
+    """Where the value was found."""
     record: Guard
+    """The guard itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ class GuardFilterEntry:
     name: str
     """The name of the guarded value, for example ``self.weight``, or "" for guards on sizes and on torch's state."""
     has_value: bool
-    """Whether ``value`` is known: false for guards on sizes and on torch's state."""
+    """Whether ``value`` is known. It is not known for guards on sizes and on torch's state."""
     value: Any = field(repr=False)
     """The value at ``name`` during the trace, or ``MISSING`` if ``has_value`` is false."""
     guard_type: str
@@ -71,6 +74,7 @@ class GuardFilterEntry:
     is_global: bool
     """Whether the value is read through a global name or an imported module."""
     orig_guard: OriginalGuard = field(repr=False)
+    """The guard, with the attributes of torch's own guards."""
 
 
 class _Origins:

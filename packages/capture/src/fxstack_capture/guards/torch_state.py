@@ -23,8 +23,11 @@ class Getter:
     """One piece of state: its name for messages, and the C function (with arguments) that reads it."""
 
     name: str
+    """The name for messages, for example "grad mode"."""
     function: Callable[..., Any]
+    """The C function."""
     args: tuple[object, ...] = ()
+    """The arguments of the function."""
     by_class: bool = False
     """Whether the guard compares only the class of the getter's result."""
 
@@ -89,7 +92,9 @@ class TorchState:
     """
 
     values: tuple[Any, ...]
+    """The results of ``GETTERS`` in order."""
     function_modes: tuple[object, ...] = ()
+    """The torch-function modes, outermost first."""
 
     def value_of(self, name: str) -> Any:
         """Return the value of the getter called ``name``. Raises KeyError."""

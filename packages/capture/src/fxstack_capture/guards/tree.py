@@ -28,6 +28,7 @@ class _Node:
     """One source under construction: its access, the checks of its value, and the sources that begin at it."""
 
     access: tuple[str, object]
+    """The kind and the argument of the native access."""
     guard: int
     """The index of the first guard that needs the node. This guard has failed if the access fails."""
     register: int = -1
@@ -35,6 +36,7 @@ class _Node:
     checks: list[tuple[int, str, int, tuple[object, ...]]] = field(default_factory=list)
     """The cost, the native kind, the index of the guard and the arguments of each check."""
     children: list[_Node] = field(default_factory=list)
+    """The nodes that read from the value of this node."""
 
 
 class _Builder:

@@ -57,6 +57,7 @@ class Explanation:
     kind: str
     """Class of the callable."""
     decided_by: Decider
+    """The rule or case that a trace asks first."""
     hidden: tuple[Decider, ...]
     """Later rules and cases that also hold for the callable, and that a trace does not ask."""
     facts: tuple[str, ...]
@@ -92,6 +93,7 @@ class _Untraced:
 
     @staticmethod
     def is_leaf(fn: object) -> bool:
+        """Whether a trace would record calls of ``fn``, as ``Calls.is_leaf`` says."""
         return bool(leaves.is_operator(fn)) or table.has_rule(fn)
 
 

@@ -50,6 +50,7 @@ class Case:
     """One row of the order of precedence."""
 
     name: str
+    """The name in the answers of ``rule`` on the command line."""
     kinds: tuple[type, ...]
     """Classes of the callables that the case is about: ``type`` for all classes, ``object`` for instances."""
     find: Callable[[Any, Any], Rule | None]
@@ -131,7 +132,7 @@ def _method_behind(fn: Any) -> Any:
 
 
 def _descriptor(cls: type, name: str) -> Any:
-    """Return the C method ``name`` of ``cls``, as ``str.join`` gives it, or None if no class has one."""
+    """Return the C method ``name`` that ``cls`` has or inherits, for example ``str.join``, or None."""
     # This read of ``__mro__`` bypasses ``__getattribute__`` of a metaclass.
     for base in type.__dict__["__mro__"].__get__(cls):
         found = base.__dict__.get(name)
@@ -218,7 +219,7 @@ def _run_method(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs
 
 
 def _slot_of_tensor(_calls: Calls, fn: Any) -> Rule | None:
-    """Return the rule for a slot of a tensor, or for an accessor of an attribute such as ``T.__get__``."""
+    """Return the rule for a slot of a tensor, or for an accessor such as ``torch.Tensor.T.__get__``."""
     if isinstance(fn.__self__, torch.Tensor):
         return _record
     return _call_accessor if is_accessor(fn) else None

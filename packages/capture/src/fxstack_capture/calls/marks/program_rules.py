@@ -60,6 +60,7 @@ class _Opened:
     """A dataclass instance as its class and its fields, which a graph node can hold."""
 
     cls: type
+    """The class of the instance."""
     fields: dict[str, Any]
     """The fields by name, taken apart like the instance."""
 

@@ -59,7 +59,7 @@ class CannotResume:
     """No resume function can continue the frame from its stop."""
 
     text: str
-    """The reason as a sentence for the graph break."""
+    """The reason as a clause: "the frame has run no instruction since the last graph break"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,11 @@ class Breaks:
     """The graph breaks. The subclasses say what the driver does then."""
 
     record: BreakRecord
+    """The reason and the place."""
 
     @property
     def text(self) -> str:
+        """The outcome as text for observers of passes."""
         return self.record.message
 
 
@@ -101,6 +103,7 @@ class Raises(Breaks):
     """Compiled code cannot go on: the call of the compiled function raises ``error``; see ``GraphBreak.error``."""
 
     error: Exception
+    """The exception that the caller gets."""
 
 
 @dataclass(frozen=True, slots=True)

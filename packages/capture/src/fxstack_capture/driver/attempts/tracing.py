@@ -46,13 +46,17 @@ class FrameTracing:
     """What all attempts to trace one frame share. ``FrameCompiler`` makes one for each frame that it compiles."""
 
     frame: RealFrame
+    """The values that the frame starts with."""
     code: CodeType
     """The code that runs: the function's own code, or a resume function."""
     state: CodeState
     """The history of ``code``."""
     options: CaptureOptions
+    """The options of this compilation."""
     programs: ProgramTable
+    """The decoded bytecode of all functions, shared by all traces of a compiler."""
     resumptions: Resumptions
+    """The resume functions of the compiler."""
     contract: CallContract | None
     """The shape contract of the calls, or None."""
     polyfilled: set[int]

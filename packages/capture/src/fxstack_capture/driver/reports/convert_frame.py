@@ -24,8 +24,11 @@ class _Frame:
     """The attributes of a frame object that hooks read. The replaced frame has not started."""
 
     f_code: CodeType
+    """The code that is replaced."""
     f_globals: Mapping[str, Any]
+    """The globals of the function."""
     f_locals: Mapping[str, Any]
+    """The arguments by name."""
 
 
 def through_hooks(emitted: Emitted, code: CodeType, frame: RealFrame) -> Emitted:

@@ -17,6 +17,7 @@ class Explanation:
     """All frames that the compiler traced in one call, in order. ``repr`` and ``str`` fit on a screen."""
 
     frames: tuple[FrameRecord, ...]
+    """The records, one for each frame."""
 
     @property
     def graphs(self) -> tuple[Any, ...]:
@@ -42,14 +43,17 @@ class Explanation:
 
     @property
     def graph_count(self) -> int:
+        """The number of graphs, by torch's name."""
         return len(self.graphs)
 
     @property
     def graph_break_count(self) -> int:
+        """The number of graph breaks, by torch's name."""
         return len(self.breaks)
 
     @property
     def op_count(self) -> int:
+        """The same as ``operators``, by torch's name."""
         return self.operators
 
     @property
@@ -59,10 +63,12 @@ class Explanation:
 
     @property
     def out_guards(self) -> tuple[Guard, ...]:
+        """The same as ``guards``, by torch's name."""
         return self.guards
 
     @property
     def break_reasons(self) -> list[BreakReason]:
+        """The graph breaks in the form that torch's explanations have."""
         return [BreakReason(record.message, record.stack) for record in self.breaks]
 
     def _head(self) -> str:
@@ -102,6 +108,7 @@ class BreakReason:
     reason: str
     """The whole message of the graph break."""
     user_stack: tuple[tuple[str, int, str], ...]
+    """The program's frames (file, line, function), innermost last."""
     graph_break: bool = True
     """True, as in torch for graph breaks."""
 
@@ -137,4 +144,5 @@ def _frame(frame: FrameRecord) -> str:
 
 
 def _indented(text: str, by: int = 2) -> str:
+    """Return ``text`` with ``by`` spaces before each line."""
     return "\n".join(" " * by + line for line in text.splitlines())

@@ -67,8 +67,11 @@ class UnconfirmedError:
     error: str
     """The exception with which the trace ended, as text."""
     fatal: bool
+    """Whether a call raises an error, because the caller requested one whole graph."""
     mistakes: Mistakes
+    """The reports of the compiler, which warn once."""
     note: Callable[[str], None]
+    """Is called with the text, for the record of the frame."""
     entry: Any = None
     """The native entry that runs the frame, or None before ``entered``."""
 

@@ -29,8 +29,11 @@ class Recompilation:
     """The state of a function whose frame no entry accepts. ``failures`` holds one failed guard for each entry."""
 
     name: str
+    """The qualified name of the function."""
     file: str
+    """Its file."""
     line: int
+    """Its first line."""
     failures: tuple[GuardFailure, ...]
     """The failed guards, one for each entry. () if the function has no entry yet."""
     same_state: int = 0

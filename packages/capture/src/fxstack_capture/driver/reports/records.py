@@ -41,14 +41,19 @@ class FrameRecord:
     """One frame that was traced, and the result. ``explain`` shows it, and observers get it (``on_frame``)."""
 
     name: str
+    """The qualified name of the function that the user wrote."""
     file: str
+    """Its file."""
     line: int
+    """Its first line."""
     verdict: Verdict
+    """What became of the frame."""
     why: str = ""
     """Why the frame runs in plain Python or raises; "" if it was compiled."""
     captured: CapturedCode | None = field(default=None, repr=False)
     """The captured graph, or None if no torch operation was captured."""
     guards: tuple[Guard, ...] = field(default=(), repr=False)
+    """The guards of the entry; () if there is none."""
     names: Mapping[str, str] = field(default_factory=dict, repr=False)
     """See ``GuardFailure.renamed``."""
     graph_break: BreakRecord | None = None

@@ -28,6 +28,7 @@ class FirstCall:
     """
 
     compiler: FrameCompiler
+    """The compiler of the callable, which counts the graphs."""
     callable: Any
     """The function or module that was given to ``optimize``."""
     then: Any = None

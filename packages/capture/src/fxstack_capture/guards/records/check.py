@@ -49,7 +49,7 @@ class Check:
     """Fields that hold a tuple of objects of the program or of sources. ``weaken`` rewrites their items."""
 
     compared: ClassVar[tuple[str, ...]] = ()
-    """Fields whose numbers and texts are compared with values of the program. ``addresses`` searches them for ids."""
+    """Fields whose numbers and texts are compared with values of the program. ``trace.late_guards.addresses`` looks for ids."""
 
     def arguments(self) -> tuple[object, ...]:
         """Return the arguments of the native check: by default all fields."""
@@ -109,7 +109,9 @@ class Guard:
     """One check on one source: the unit that the trace records, that filters drop, and that messages name."""
 
     source: Source
+    """The place of the value."""
     check: Check
+    """The condition on the value."""
     stack: tuple[tuple[str, int, str], ...] = field(default=(), compare=False)
     """The user's frames (file, line, function) that caused the guard, innermost last. () if they are unknown."""
 

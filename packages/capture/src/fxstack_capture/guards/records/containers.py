@@ -16,6 +16,7 @@ class LengthIs(Check):
     """C-level length of a list, tuple, dict, set, frozenset, deque or a subclass."""
 
     length: int
+    """The demanded number of items."""
 
     cost = 2
     kinds = ("SEQUENCE_LENGTH",)
@@ -43,7 +44,9 @@ class KeysAre(Check):
     """
 
     keys: tuple[object, ...]
+    """The demanded keys."""
     ordered: bool = True
+    """Whether the order of the keys matters."""
 
     cost = 20
     kinds = ("DICT_KEYS_MATCH",)
@@ -83,7 +86,9 @@ class HasKey(Check):
     """Whether a constant key is in a dictionary or set (C-level access)."""
 
     key: object
+    """The constant key."""
     present: bool
+    """Whether the key must exist; if false, it must not exist."""
 
     cost = 5
     kinds = ("DICT_CONTAINS",)
@@ -113,7 +118,9 @@ class MembersAre(Check):
     """
 
     absent: tuple[str, ...]
+    """Keys that must not exist."""
     empty: tuple[str, ...]
+    """Keys whose values must be empty dictionaries."""
 
     cost = 10
     kinds = ("EMPTY_NN_MODULE_HOOKS_DICT", "DICT_CONTAINS")

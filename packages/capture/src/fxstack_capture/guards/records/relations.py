@@ -20,6 +20,7 @@ class SameObject(Relation):
     """The guarded value is the same object as the object at ``other``."""
 
     other: Source
+    """The source of the other object."""
 
     cost = 1
     kinds = ("DUPLICATE_INPUT",)
@@ -41,6 +42,7 @@ class _OfAll(Relation):
     """A relation of the guarded value and of the values at ``others``, all to each other."""
 
     others: tuple[Source, ...]
+    """The sources of the other values."""
 
     weak_tuples = ("others",)
 
@@ -117,8 +119,11 @@ class ShapeHolds(Relation):
     """
 
     expr: sympy.Basic
+    """The expression, for example ``s0 > 1``."""
     symbols: tuple[tuple[sympy.Symbol, Source], ...]
+    """Each symbol of the expression, and its source."""
     text: str
+    """The expression for messages, in the names of the program."""
 
     cost = 5
     kinds = ("SHAPE_ENV",)

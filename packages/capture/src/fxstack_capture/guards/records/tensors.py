@@ -52,13 +52,21 @@ class TensorIs(Check):
     """
 
     cls: type
+    """The exact Python class."""
     keyset: int
+    """The dispatch key set as a number."""
     dtype: object
+    """A ``torch.dtype``."""
     device: object
+    """A ``torch.device``."""
     layout: object
+    """A ``torch.layout``."""
     requires_grad: bool
+    """The demanded answer of ``tensor.requires_grad``."""
     sizes: _Numbers
+    """The demanded sizes. None stands for a dynamic size."""
     strides: _Numbers | None
+    """The demanded strides with None for dynamic strides. None if any strides will do."""
     storage_offset: int | None = None
     """The demanded offset in elements, or None if any offset will do."""
     is_leaf: bool | None = None
@@ -157,7 +165,9 @@ class MarksWithin(Check):
     """
 
     names: tuple[str, ...]
+    """The names of the attributes that ``mark_dynamic`` and similar functions set."""
     dims: tuple[frozenset[int], ...]
+    """For each name, the dimensions that may be marked."""
 
     cost = 11
     kinds = ("TENSOR_MATCH", "DIMENSION_MARKING")
@@ -182,6 +192,7 @@ class TorchStateIs(Check):
     """Torch's global state: grad mode, inference mode, autocast, defaults, modes and so on."""
 
     state: TorchState
+    """The state when the trace started."""
 
     cost = 5
     kinds = ("GLOBAL_STATE",)

@@ -34,14 +34,14 @@ RULES.add(run_plainly, callable)
 
 @RULES.rule(id)
 def _id(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
-    """Return the id of the object that the program sees, as a number that may not leave the graph."""
+    """Return the id of an object. If it leaves the graph, it is computed again from the real object."""
     number = plainly(id, args, kwargs)
     return trace.objects.addresses.number(id, args[0], number)
 
 
 @RULES.rule(hash)
 def _hash(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Return the hash of an object. A hash that is an address may not leave the graph."""
+    """Return the hash of an object. A hash that is an address is computed again if it leaves the graph."""
     if len(args) == 1 and isinstance(args[0], torch.Tensor):
         method = tensor_methods.method(trace.calls, args[0], "__hash__")
         if method is not None:
@@ -55,7 +55,7 @@ def _hash(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> A
 
 @RULES.rule(torch.Tensor.__hash__)
 def _tensor_hash(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
-    """Return the hash of a tensor, which is its id."""
+    """Return the hash of a tensor, which is its id, by the rule of ``id``."""
     return trace.objects.addresses.number(hash, args[0], id(args[0]))
 
 
@@ -194,7 +194,7 @@ def _delitem(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -
 
 @RULES.rule(int, float, complex)
 def _convert(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Convert a value to a number. A symbolic number stays symbolic, and a tensor breaks the graph or gives a symbol."""
+    """Convert a value to a number. A symbolic number stays symbolic."""
     if len(args) == 1 and not kwargs:
         value = args[0]
         if isinstance(value, torch.Tensor):
@@ -301,7 +301,7 @@ RULES.add(_iterate, *_ITERATED)
 
 @RULES.rule(set.pop)
 def _set_pop(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Remove an item of a set, whose order is unknown for a set of objects from outside."""
+    """Remove an item of a set. Break the graph for a set of objects, whose order may differ in each call."""
     if args and id(args[0]) in trace.objects.set_orders:
         raise graph_break("unsupported-object", "pop() of a set of objects")
     return run(trace, fn, args, kwargs)

@@ -57,10 +57,13 @@ class _Entry:
     """A call ``fn(*args, **kwargs)``, with the source of its result in the cache of ``fn``."""
 
     fn: Any
+    """The ``functools.lru_cache`` wrapper."""
     args: Args
     """The arguments as the trace has them."""
     kwargs: Kwargs
+    """The keyword arguments as the trace has them."""
     source: Cached
+    """The place of the result in the cache."""
 
     @property
     def missing(self) -> Guard:

@@ -149,7 +149,7 @@ def _infer_parameters(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: 
 
 @RULES.rule(torch_compat.get_tracing_state)
 def _no_tracing_state(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
-    """Say that TorchScript does not trace."""
+    # TorchScript does not trace.
     return None
 
 
