@@ -187,11 +187,11 @@ copyreg.pickle(native.Optimized, _name_of)
 
 
 def _with_frame(fn: Callable[..., Any], *, always: bool) -> Callable[..., Any]:
-    """Return a Python function that calls ``fn``, if ``fn`` has no frame that the hook compiles.
+    """Return ``fn``, or a Python function that calls ``fn`` if the hook would compile no frame of ``fn``.
 
-    Such a callable is a C function (``torch.sin``, or a partial of it), or a library function whose frame
-    runs in plain Python, for example ``torch.vmap(f)``. The calling frame traces it. ``always`` says that
-    every call must be compiled.
+    The hook compiles no frame of a C function (``torch.sin``, or a partial of it), nor of a library function that
+    runs in plain Python, for example ``torch.vmap(f)``. The returned function has a frame, and its trace includes
+    ``fn``. ``always`` says that every call must be compiled (``fullgraph``).
     """
     inner = fn.func if isinstance(fn, functools.partial) else fn
     code = first_frame_of(fn)

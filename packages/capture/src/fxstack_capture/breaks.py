@@ -110,7 +110,7 @@ class GraphBreak(BaseException):
     def leave(self, frame: object, step: int, *, is_linked: bool) -> None:
         """Record that the break leaves ``frame`` after ``step`` steps. The interpreter calls this for each frame.
 
-        ``interpreter.stopping`` explains ``is_linked``.
+        ``is_linked`` says whether a resume function can continue the frame at this step (``interpreter.stopping``).
         """
         inside = self.whole is not None
         if frame is self.whole:

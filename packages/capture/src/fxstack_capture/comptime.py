@@ -256,7 +256,10 @@ class _Comptime:
         return fallback_fn()
 
     def print(self, value: object) -> None:
-        """See ``ComptimeContext.print``; in plain Python, print the value as torch does. The others correspond."""
+        """Print the value in plain Python, as torch does. In compiled code, ``ComptimeContext.print`` runs.
+
+        The methods below do nothing in plain Python. In compiled code, the method of the same name of the context runs.
+        """
         builtins.print(value)  # noqa: T201 - the purpose of the method
 
     def print_locals(self) -> None: ...
@@ -308,7 +311,9 @@ def _run(fn: Callable[..., Any], *args: object, **kwargs: object) -> None:
 
 
 def _outside(trace: Trace, fn: object) -> Any:
-    """Return ``fn`` over the original objects. Comptime code sees these, not the proxies of the trace."""
+    """Return ``fn`` with the original objects in its cells. Comptime code sees these objects, not the proxies of the
+    trace.
+    """
     if not isinstance(fn, FunctionType):
         return trace.objects.original_of(fn)
     cells = tuple(trace.objects.original_of(cell) for cell in fn.__closure__ or ()) or None
@@ -324,7 +329,7 @@ def _shown_and_returned(trace: Trace, _fn: object, args: tuple[Any, ...], _kwarg
 
 
 def _short(trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """The rule of the other short forms: call the method of the context that has the name of ``fn``."""
+    """Call the method of the context that has the name of ``fn``: the rule of the other short forms."""
     _run(getattr(ComptimeContext(trace), fn.__name__), *args[1:], **kwargs)
 
 

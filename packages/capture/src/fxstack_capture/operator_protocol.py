@@ -86,10 +86,11 @@ def is_binary(op: object) -> bool:
 def candidates(
     op: Function, kinds: tuple[type, type], lookup: Callable[[type, str], object]
 ) -> Iterator[tuple[int, str]]:
-    """Yield the methods that CPython calls, in order, until a method returns another value than NotImplemented.
+    """Yield the methods that CPython tries for ``op`` on operands of two classes, in order.
 
-    Each item is the index of the operand (0: left, 1: right) and the method's name. ``lookup`` finds a method on a class
-    without calling descriptors.
+    Each item is the index of the operand (0: left, 1: right) and the name of the method, for example
+    ``(1, "__radd__")``. The caller stops at the first method that does not return NotImplemented. ``lookup`` finds a
+    method on a class without calling descriptors.
     """
     stem = _STEMS[op]
     compares = stem in _SWAPPED

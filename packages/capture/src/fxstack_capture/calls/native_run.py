@@ -92,7 +92,11 @@ def _name(fn: object) -> str:
 
 
 def run(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Run a C function for real. The trace handles the callables, iterators and symbolic numbers among its arguments."""
+    """Run a C function for real on objects of the trace, and return its result.
+
+    Rules and the cases of ``precedence`` call this function. The trace handles the callables, iterators and symbolic
+    numbers among the arguments.
+    """
     callback_positions = CALLBACKS.get(id(fn))
     if callback_positions is not None:
         args, kwargs = callbacks.with_routes(trace, callback_positions, args, kwargs)
@@ -181,7 +185,7 @@ def _may_take(fn: object, value: object) -> bool:
 
 
 def _compares(fn: object) -> bool:
-    """Whether ``fn`` asks for equality. ``fn`` may be an object with an ``__eq__`` of its own."""
+    """Whether ``fn`` is ``==`` or ``!=``."""
     return fn is operator.eq or fn is operator.ne
 
 
@@ -194,14 +198,14 @@ _UPDATE = dict.update
 
 
 def _moves_values(fn: object, args: Args) -> bool:
-    """Whether ``fn`` puts values into a dictionary, below names, without a look at the values."""
+    """Whether ``fn`` is ``dict.update`` of plain dictionaries with string keys, which reads no value."""
     return fn is _UPDATE and all(type(arg) is dict and all(type(k) is str for k in arg) for arg in args)
 
 
 def _plain_numbers(
     trace: Trace, fn: object, args: Args, kwargs: Kwargs
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Replace symbolic numbers among the arguments by their values where ``fn`` needs plain numbers."""
+    """Return the arguments with plain numbers in place of symbolic numbers that ``fn`` cannot compute with."""
     traits = traits_of(fn)
     if not traits & KEEPS_SYMBOLS or (traits & INTEGERS_ONLY and _has_float(args)):
         args = specialized(trace, args)

@@ -461,7 +461,9 @@ class FrameCompiler:
         return self._plain(code, state, plain.why)
 
     def _warn_of_limit(self, recompilation: Recompilation, exceeded: str) -> None:
-        """Warn that a recompilation limit is reached, or raise an error."""
+        """Warn once that a function has reached a recompilation limit, or raise. ``exceeded``: see
+        ``exceeded_limit``.
+        """
         raises = self.options.fail_on_recompile_limit or self.options.fullgraph
         text = limit_reached(recompilation, exceeded, raises=raises)
         if self.records is not None:

@@ -57,7 +57,10 @@ def plain_under_checkpoint(owner: object, code: CodeType, state: CodeState, repl
 
 
 def entry_under_checkpoint(owner: object, code: CodeType, state: CodeState) -> Any:
-    """Return an entry that runs plain Python if an earlier call under a checkpoint did, else None."""
+    """Return a new entry that runs plain Python if an earlier call under a checkpoint did, else None.
+
+    ``FrameCompiler`` asks before it compiles a frame. Outside of checkpoints the result is None.
+    """
     replacement = state.plain_under_checkpoint
     if replacement is None or not is_under_checkpoint():
         return None

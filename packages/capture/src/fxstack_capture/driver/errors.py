@@ -115,7 +115,7 @@ class TracingWarning(UserWarning):
 
 
 def unsupported(record: BreakRecord) -> Unsupported:
-    """Return the error for a graph break that the caller forbids."""
+    """Return the error for a graph break that the caller forbids, of the class that the reason has in ``_CLASSES``."""
     return _CLASSES.get(record.reason.id, Unsupported)(record)
 
 
@@ -136,5 +136,5 @@ def plain(why: str) -> Unsupported:
 
 
 def graph_error(error: Exception) -> Unsupported:
-    """Return the error for an internal error when the caller requested one whole graph."""
+    """Return the error for an internal error of the compiler, when the caller requested one whole graph."""
     return unsupported(graph_break("internal-error", f"{type(error).__name__}: {error}").record)

@@ -248,11 +248,10 @@ def _keep_compiled(optimized: weakref.ref[Any], _grads: object) -> None:
 
 
 def _gradient_nodes(result: object, depth: int = 0) -> Iterator[Node | None]:
-    """Yield the nodes of autograd that a backward through ``result`` would begin with; None for an unknown node.
+    """Yield the nodes of autograd with which a backward through ``result`` would begin.
 
-    Objects of unknown classes and deep objects may hold tensors.
-
-    Only C code reads the result, so no method of the program runs.
+    Yield None for an object that may hold a tensor: an object of an unknown class, or one too deep in containers. Only
+    C code reads ``result``, so no method of the program runs.
     """
     if isinstance(result, torch.Tensor):
         with torch_compat.DisableTorchFunction():

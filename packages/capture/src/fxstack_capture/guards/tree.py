@@ -52,10 +52,7 @@ class _Builder:
         self.guard = 0
 
     def node(self, source: sources.Source | None) -> _Node:
-        """Return the node of a source.
-
-        A new node is made with its prefixes. None is the node of global state.
-        """
+        """Return the node of a source, or of torch's global state for None. Make missing nodes on the path to it."""
         node = self.nodes.get(source)
         if node is None:
             node = self.nodes[source] = self._make(source)
@@ -75,7 +72,10 @@ class _Builder:
         return node
 
     def _item_at(self, source: sources.ItemAt) -> _Node:
-        """Make a root that reads two registers. The root follows all nodes that fill registers."""
+        """Make the node of an item whose index is read from another source.
+
+        The node is a root that reads two registers. It comes after all nodes that fill registers.
+        """
         registers = self.register(source.of), self.register(source.at)
         node = _Node(("ItemAt", registers), self.guard)
         self.late.append(node)

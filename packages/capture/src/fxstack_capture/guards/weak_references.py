@@ -40,7 +40,7 @@ def referent_of(value: object) -> Any:
 
 
 def weak_form(value: object) -> Any:
-    """Return ``value`` in a weak reference if ``value`` supports weak references.
+    """Return a ``WeakReference`` to ``value``, or ``value`` itself if it supports none.
 
     Classes of C code live as long as the process, so that they need no weak reference.
     """

@@ -52,7 +52,10 @@ in them, call the next three. The others patch settings, which the next graph he
 
 
 def rule_of_mark(fn: FunctionType) -> Rule | None:
-    """Return the rule that a mark of ``fn`` demands, or None if ``fn`` has no mark and is no function of a compiler."""
+    """Return the rule that a mark of ``fn`` demands, or the rule of functions of a compiler.
+
+    Return None if ``fn`` has no mark and is no function of a compiler. The row "marked" of ``precedence`` asks.
+    """
     attributes = fn.__dict__
     if attributes:
         for name, rule in _MARKS.items():
@@ -68,7 +71,7 @@ def rule_of_mark(fn: FunctionType) -> Rule | None:
 
 
 def _rule_by_torch(fn: FunctionType) -> Rule:
-    """Return the rule of a function that the program passed to ``torch._dynamo.allow_in_graph`` or its siblings."""
+    """Return the rule of a function that the program gave to ``torch._dynamo.allow_in_graph`` or ``nonstrict_trace``."""
     if torch_compat.is_told(fn, "_leaf_function_ids"):
         return _leaf_function
     is_nonstrict = torch_compat.is_told(fn, "_nonstrict_trace_callable_ids")

@@ -143,10 +143,10 @@ def traced_as(substitute: object) -> Rule:
 
 
 def call_once(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Call ``fn`` for real while tracing, and treat its result as a constant.
+    """Call ``fn`` for real while tracing, and treat its result as a constant: the rule of ``assume_constant_result``.
 
-    A real call would not see values of the graph or side effects that are replayed at the end of the frame.
-    If the arguments contain such values, or such side effects exist, ``fn`` is traced like any function.
+    A real call does not see values of the graph, nor side effects that are replayed at the end of the frame. If the
+    arguments contain such values, or such side effects exist, ``fn`` is traced like any function.
     """
     objects = trace.objects
     objects.recreated.pin((*args, *kwargs.values()))
@@ -188,10 +188,10 @@ _PLAIN: Final = frozenset({int, float, complex, bool, str, bytes, type(None)})
 
 
 def rules_by_torch() -> dict[int, Rule]:
-    """Return the rules that the program gave to torch's compiler, if that is loaded, by the id of their callable.
+    """Return the rules that the program gave to torch's compiler, by the id of their callable.
 
-    ``torch._dynamo.disallow_in_graph`` and ``torch.compiler.substitute_in_graph`` leave no mark on a callable, which may
-    be one of C.
+    ``torch._dynamo.disallow_in_graph`` and ``torch.compiler.substitute_in_graph`` leave no mark on a callable, since it
+    may be a C function. The result is empty while torch's compiler is not loaded.
     """
     rules = dict(_substituted())
     disallowed = getattr(sys.modules.get("torch._dynamo.trace_rules"), "_disallowed_callable_ids", None)
@@ -233,7 +233,9 @@ def with_options(rules: Mapping[int, Rule], options: CaptureOptions) -> dict[int
 
 
 def _added(rules: Mapping[int, Rule], functions: Iterable[Any], rule: Rule) -> dict[int, Rule]:
-    """Return ``rules`` with ``rule`` for each function. For a bound method, the rule holds for its object alone."""
+    """Return ``rules`` with ``rule`` for each function. For a bound method, the rule holds for the method's object
+    alone.
+    """
     added = dict(rules)
     for fn in functions:
         if type(fn) is MethodType:

@@ -14,7 +14,10 @@ from fxstack_capture.trace.state import Calls, Request
 
 
 def is_plain_object(value: object) -> bool:
-    """Whether the class and all its bases are written in Python, and are no classes of tensors or symbolic numbers."""
+    """Whether the class of ``value`` is written in Python with all its bases.
+
+    Classes of tensors and of symbolic numbers do not count.
+    """
     cls = type(value)
     if isinstance(value, torch.Tensor) or symbolic_number(value) or hasattr(cls, "__torch_function__"):
         return False
@@ -22,7 +25,7 @@ def is_plain_object(value: object) -> bool:
 
 
 def is_ours(value: object) -> bool:
-    """Whether the class belongs to fxstack (generators, proxies)."""
+    """Whether the class of ``value`` belongs to fxstack, as those of generators and proxies do."""
     return type(value).__module__.startswith("fxstack_capture.")
 
 

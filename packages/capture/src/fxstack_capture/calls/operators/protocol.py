@@ -85,7 +85,7 @@ _EXAMPLES = {torch.SymFloat: 1.0, torch.SymInt: 1, torch.SymBool: True, int: 1, 
 
 
 def _beside_large(calls: Calls, value: object, other: object) -> Any:
-    """Specialise a symbolic float if the other operand is an integer that torch would round to a float."""
+    """Return ``value``, or its plain number if it is symbolic and torch would round the integer ``other`` to a float."""
     rounded = type(value) is torch.SymFloat and type(other) is int and abs(other) > EXACT
     return calls.trace.torch.specialize(value) if rounded else value
 
@@ -181,9 +181,10 @@ def _any_tensor_inside(container: Any, item: object) -> bool:
 
 
 def _has_few_integers(calls: Calls, container: Any) -> bool:
-    """Whether the keys of a dictionary or set are compared with a symbolic number one by one.
+    """Whether ``in`` compares a symbolic number with the keys of ``container`` one by one: they are few integers.
 
-    Its hash would need a guard for the value of the number, so that the graph would serve this number only.
+    A look-up by the hash of the number would need a guard for its value, so that the graph would serve this value
+    only.
     """
     if getattr(type(container), "__contains__", None) not in _HASHED:
         return False
@@ -206,7 +207,10 @@ def _contains_by_comparing(calls: Calls, container: Any, item: object) -> bool:
 
 
 def special_method(calls: Calls, obj: object, name: str) -> Any:
-    """Return ``user_method``, or None for a tensor or an array: ``tensor_methods`` and ``numpy_side`` handle these."""
+    """Return the Python function of a special method of ``obj``, or None.
+
+    The result is None for a tensor or an array, since ``tensor_methods`` and ``numpy_side`` handle these.
+    """
     return None if isinstance(obj, (torch.Tensor, Array)) else user_method(calls, obj, name)
 
 

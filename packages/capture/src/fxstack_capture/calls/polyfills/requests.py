@@ -49,7 +49,7 @@ def _bound(calls: Calls, fn: Any, args: Args) -> Request | None:
 
 
 def _construction(calls: Calls, cls: type, args: object, kwargs: object) -> Request | None:
-    """Return the request for a call of a class with a Python ``__new__``."""
+    """Return the request for a call of a class with a Python ``__new__``, or None for any other class."""
     if type(cls) is not type or has_finalizer(cls) or policy.is_pure_type(cls) or calls.is_leaf(cls):
         return None
     raw = plan_of(calls.objects, cls, "__new__")[0]
@@ -59,7 +59,7 @@ def _construction(calls: Calls, cls: type, args: object, kwargs: object) -> Requ
 
 
 def _text(calls: Calls, value: object, names: tuple[str, ...]) -> Request | None:
-    """Return the request for ``str`` or ``repr``, by the first of the special methods that the class overrides."""
+    """Return the request for ``str`` or ``repr``. ``names`` are the special methods, the first choice first."""
     for name in names:
         inner = calls.objects.classes.lookup(type(value), name)
         if type(inner) is types.FunctionType and special(calls, value, name) is inner:

@@ -47,7 +47,10 @@ def passing(
 
 
 def _passes(number: int, kind: type[Exception], frame: RealFrame, trace: Trace) -> bool:
-    """Whether an error of the call with this number leaves the frame, and the handlers only undo side effects."""
+    """Whether an error of the class ``kind``, raised by the call with this number, leaves the frame.
+
+    The handlers of the program may undo side effects, and do nothing else.
+    """
     trial = _Trial(number, kind("an operator refuses the data of its tensors"), frame, trace)
     trace.call_raises = trial.next_call
     return attempt(frame, trace, trial.passes) is True

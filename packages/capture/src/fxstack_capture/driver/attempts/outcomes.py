@@ -141,7 +141,7 @@ UNWINDING: Final = RecursionError, RefusedError, CannotRebuildError, CannotResum
 def outcome_of(
     reason: RecursionError | RefusedError | CannotRebuildError | CannotResumeError | GraphBreak, trace: Trace
 ) -> Ended:
-    """Return the outcome of an attempt that an exception has ended."""
+    """Return the outcome of an attempt that the exception ``reason`` has ended. ``attempt`` calls this function."""
     match reason:
         case RecursionError():
             deep = graph_break("inline-limit", "objects that hold each other very deeply").record

@@ -145,7 +145,7 @@ class ReplacedFunctions:
         self._in_place: list[tuple[Mapping[str, Any], str, Any]] = []
 
     def are_there(self) -> bool:
-        """Whether one of these functions is still in place. Then the next frame runs in plain Python."""
+        """Whether one of these functions is still in place, so that frames run in plain Python. Each frame asks."""
         self._in_place = [entry for entry in self._in_place if entry[0].get(entry[1]) is entry[2]]
         return bool(self._in_place)
 

@@ -36,7 +36,7 @@ class ExportedSource(TorchSource):
 
 @cache
 def _creator(kind: str) -> Callable[..., NoReturn]:
-    """Return a function whose name is the kind of a guard. In torch such a function builds the check."""
+    """Return the function that torch's record takes for the kind of a guard. Tools read its name, which is ``kind``."""
 
     def create(_builder: object, _guard: object) -> NoReturn:
         raise NotImplementedError(f"fxstack checks guards of kind {kind} itself")

@@ -44,7 +44,10 @@ class Mistakes:
             _warn(code, f"{error}\nsuppress_errors is set, so {code.co_qualname} runs in plain Python.")
 
     def warn_if_mistake(self, code: CodeType, record: BreakRecord) -> None:
-        """Warn if an internal error of the compiler broke the graph, or a limitation of the backend."""
+        """Warn if the user can do something about a graph break: an internal error, or a limit of the backend.
+
+        ``FrameCompiler`` calls this for each graph break. ``code`` is the function that the warning names.
+        """
         if record.reason.id == "internal-error":
             self.warn(code, record.detail)
             return

@@ -133,7 +133,10 @@ class Observer(Protocol):
 
 
 def shown(error: BaseException) -> str:
-    """Return an exception of the program as text, without calling the program's ``__repr__``."""
+    """Return an exception of the program as text, for example "ValueError('x', ...)".
+
+    No ``__repr__`` of the program is called. Arguments of other classes than text and numbers are shown as "...".
+    """
     values = BaseException.__dict__["args"].__get__(error)
     plain = (repr(v) if type(v) in (str, int, float, bool, NoneType) else "..." for v in values)
     return f"{type(error).__name__}({', '.join(plain)})"

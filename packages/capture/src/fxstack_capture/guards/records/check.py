@@ -57,7 +57,9 @@ class Check:
         return tuple([getattr(self, name) for name in names])
 
     def lower(self, source: Source) -> LoweredCheck:
-        """Return the native check of the value at ``source``. By default its kind is the name of the class."""
+        """Return the native check of the value at ``source``, for the guard tree. The default kind is the name of the
+        class.
+        """
         return source, type(self).__name__, self.arguments()
 
     def demand(self) -> str:
@@ -75,7 +77,7 @@ class Check:
     def describe(self, value: Any, _read: Reader) -> str:
         """Return a phrase about a value that fails the check, for example "it is a str". Messages put it after "but".
 
-        ``_read`` reads the other values of a relation.
+        ``_read`` reads the values at the other sources of a relation.
         """
         return self.failure or f"it is {short(value)}"
 

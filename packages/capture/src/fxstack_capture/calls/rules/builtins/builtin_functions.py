@@ -329,7 +329,7 @@ def _is_computed(trace: Trace, value: object) -> bool:
 
 
 def _may_select(args: Args, kwargs: Kwargs) -> bool:
-    """Whether the items of ``min`` or ``max`` may be tensors, of which the graph selects one."""
+    """Whether ``min`` or ``max`` compares tensors, of which the graph would select one."""
     if len(args) == 1 and kwargs.keys() <= {"default"}:
         (items,) = args
         if isinstance(items, torch.Tensor) or hasattr(type(items), "__next__"):

@@ -22,7 +22,7 @@ from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 
 def class_of(trace: Trace, value: Any) -> type:
-    """Return ``type(value)`` as the program sees it, not the class of the proxy."""
+    """Return ``type(value)`` that the program sees, for example ``Tensor`` for a fake tensor. Rules and ``dir`` ask."""
     if isinstance(value, torch.Tensor):
         return trace.torch.python_type(value)
     kind = type(value)
@@ -58,10 +58,11 @@ def _with_module(trace: Trace, args: Args) -> tuple[Any, ...]:
 
 
 def _note_recipe(trace: Trace, created: type, args: Args) -> None:
-    """Let the class leave the trace, if no code of the program runs when the class is made anew.
+    """Record how the class can be made anew, so that it may leave the trace.
 
-    Descriptors of slots are parts of one class, by which the values in slots are kept. Objects with a
-    ``__del__`` cannot be rebuilt, so a graph that ends must end before the class is made.
+    There is no recipe if code of the program would run when the class is made. There is none for a class with slots,
+    whose descriptors belong to one class. There is none for a class with ``__del__``: a graph must end before such a
+    class is made.
     """
     if not args[2].keys().isdisjoint(("__slots__", "__del__")):
         return

@@ -47,9 +47,9 @@ def _compiled(text: str, file: str, mode: str, flags: int) -> CodeType | None:
 
 
 def _code(trace: Trace, name: str, text: tuple[Any, ...], mode: str) -> CodeType:
-    """Compile ``text`` with the ``__future__`` flags of the current function.
+    """Return the code object of ``text``, with the ``__future__`` flags of the current function.
 
-    ``text`` is a tuple of the source text and the name of its file.
+    ``text`` is the source text and the name of its file. ``name`` is the builtin that was called, for a graph break.
     """
     if any(type(part) is not str for part in text):
         raise graph_break("side-effect-call", name)

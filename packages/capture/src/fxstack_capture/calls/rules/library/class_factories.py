@@ -55,7 +55,7 @@ def _process_class(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any
 
 
 def note_class(trace: Trace, cls: type) -> None:
-    """Register a class and its functions as made in the trace, and drop cached facts about the class."""
+    """Register a class and its functions as made in the trace, and forget what was known about the class."""
     objects = trace.objects
     objects.note_new(cls)
     for value in list(vars(cls).values()):

@@ -114,7 +114,7 @@ _KNOWN = frozenset({*sys.stdlib_module_names, "_pytest", "rich", "absl", "torch"
 
 
 def _is_of_the_program(obj: object, methods: tuple[str, ...]) -> bool:
-    """Whether an object of ``logging`` has a class of the program, or has functions in place of methods."""
+    """Whether a logger or handler has a class of the program, or functions of the program in place of ``methods``."""
     if type(obj).__module__.partition(".")[0] not in _KNOWN:
         return True
     return any(name in obj.__dict__ for name in methods)

@@ -52,7 +52,7 @@ def _draw(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> A
 
 
 def _drawn(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Draw with constant arguments: the example tells whether the result is an array."""
+    """Draw with constant arguments. A drawn array becomes an input of the graph, a drawn number a symbol."""
     draws = trace.objects.draws
     example = draws.example(fn, _GLOBAL, args, kwargs)
     if type(example) is not np.ndarray:

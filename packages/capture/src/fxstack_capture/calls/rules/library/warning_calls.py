@@ -82,9 +82,9 @@ _OUTLETS = ("filters", "showwarning", "_showwarnmsg", "_showwarnmsg_impl", "form
 
 
 def _ignored(trace: Trace, text: str, category: Any) -> bool:
-    """Whether the first filter that applies ignores the warning.
+    """Whether a filter drops a warning with this text and category. The first filter that applies decides.
 
-    Filters by module or line are not evaluated here.
+    The result is False if a filter by module or line comes first, since only the real call can evaluate it.
     """
     filters = trace.objects.load_attr(warnings, "filters")
     for action, message, kind, module, line in filters:

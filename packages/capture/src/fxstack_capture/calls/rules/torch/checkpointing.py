@@ -122,7 +122,10 @@ def _nothing_saved(*_args: object, **_kwargs: object) -> bool:
 
 
 def _policy_of(trace: Trace, context_fn: object) -> Any:
-    """Return the policy of a selective checkpoint, or None for an ordinary checkpoint."""
+    """Return the policy of a selective checkpoint, or None for an ordinary checkpoint.
+
+    ``context_fn`` is the argument of the checkpoint that makes its contexts.
+    """
     if context_fn is _checkpoint.noop_context_fn:
         return None
     with choosing(trace.torch):

@@ -76,9 +76,9 @@ def module_call(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Reques
 
 
 def _is_plain(trace: Trace, self: object) -> bool:
-    """Whether only the module's ``forward`` runs.
+    """Whether a call of the module runs its ``forward`` alone, which one guard then checks.
 
-    One guard checks this, if the trace has not read the module's hooks.
+    The result is False if the trace has already read the module's hooks.
     """
     objects = trace.objects
     state = objects.instances.get(id(self))
@@ -122,13 +122,16 @@ def _hooked(trace: Trace, self: object) -> bool:
 
 
 def first_lazy(root: Any) -> Any:
-    """Return a module under ``root`` whose first call will create its parameters, or None."""
+    """Return a module under ``root`` that creates its parameters in its first call, or None if there is none.
+
+    ``FrameCompiler`` asks before it compiles a call of a module.
+    """
     modules = root.modules() if root is not None else ()
     return next((m for m in modules if isinstance(m, LazyModuleMixin) and _WAITING in vars(m)), None)
 
 
 def while_lazy(lazy: object) -> Guard:
-    """Return the guard that holds until ``lazy`` is called. The first call removes the hook that creates the parameters."""
+    """Return the guard that holds until the module ``lazy`` is called. The first call creates its parameters."""
     return Guard(InstanceDict(pinned(lazy, type(lazy).__name__)), HasKey(_WAITING, present=True))
 
 

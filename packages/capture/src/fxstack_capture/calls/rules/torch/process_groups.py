@@ -103,7 +103,7 @@ def _is_concatenation(whole: torch.Tensor, part: torch.Tensor, size: int) -> boo
 
 
 def _operation(name: str, bound_arguments: dict[str, Any]) -> str:
-    """Return the name of the reduction for functional collectives."""
+    """Return the name of the reduction for functional collectives, for example "sum". ``name`` is the collective."""
     op = bound_arguments["op"]
     reduction = op.name if type(op) is type(torch.distributed.ReduceOp.SUM) else "PREMUL_SUM"
     _demand(name, reduction != "PREMUL_SUM")

@@ -60,7 +60,7 @@ def _make(trace: Trace, cls: Any, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _without_device(kwargs: Kwargs) -> dict[str, Any]:
-    """Return the keywords without ``device``, if the device is the CPU: these classes create tensors there."""
+    """Return the keywords without ``device`` if it is the CPU, where these classes create tensors anyway."""
     device = kwargs.get("device")
     plain = isinstance(device, (str, torch.device)) and str(device) == "cpu"
     return {name: v for name, v in kwargs.items() if name != "device" or not plain}

@@ -72,11 +72,11 @@ def _of_arrays(trace: Trace, fn: FunctionType, args: Args, kwargs: Kwargs) -> An
 
 
 def is_only_torchs_compilers(fn: FunctionType) -> bool:
-    """Whether a wrapper has an effect for torch's compiler only.
+    """Whether ``fn`` is a wrapper that matters to torch's compiler only, so that the wrapped function is called.
 
-    Such a wrapper compiles a function that the program gave to ``torch.compile``; this compiler compiles the
-    function instead. From its first use on, torch's compiler also disables itself in ``_init_group`` and in
-    the fused updates of optimizers.
+    Such a wrapper compiles a function that the program gave to ``torch.compile``; this compiler compiles the function
+    instead. From its first use on, torch's compiler also disables itself in ``_init_group`` and in the fused updates of
+    optimizers.
     """
     original = fn.__dict__.get("_torchdynamo_orig_callable")
     if not isinstance(original, FunctionType):
