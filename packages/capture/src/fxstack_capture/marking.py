@@ -111,7 +111,10 @@ def _check_parameters(original: Any, substitute: Any) -> None:
 
 
 def _each(fn: object, name: str, mark: Callable[[Any], None]) -> Any:
-    """Apply ``mark`` to ``fn``, or to each callable in the list ``fn``. Return ``fn``. ``name`` is for the TypeError."""
+    """Apply ``mark`` to ``fn``, or to each callable in the list ``fn``. Return ``fn``.
+
+    ``name`` is for the TypeError.
+    """
     for one in fn if isinstance(fn, (list, tuple)) else (fn,):
         check_callable(one, name)
         mark(one)

@@ -119,7 +119,10 @@ def by_identity(op: object, left: object, right: object) -> bool | None:
 
 
 def type_error(op: Function, left: str, right: str) -> str:
-    """Return the text of the TypeError for operands that no method accepts. ``left`` and ``right`` name their classes."""
+    """Return the text of the TypeError for operands that no method accepts.
+
+    ``left`` and ``right`` name their classes.
+    """
     symbol = SYMBOLS[_STEMS[op]]
     if _STEMS[op] in _SWAPPED:
         return f"{symbol!r} not supported between instances of {left!r} and {right!r}"
@@ -131,7 +134,7 @@ def type_error(op: Function, left: str, right: str) -> str:
 def define_methods(cls: type, functions: Mapping[str, Function], compute: Function) -> None:
     """Give ``cls`` one special method for each stem in ``functions``. The class of NumPy arrays gets its operators so.
 
-    Each method returns ``compute(self, function, operands)``, where ``operands`` are ``self`` and the method's arguments.
+    Each method returns ``compute(self, function, operands)``. ``operands`` are ``self`` and the method's arguments.
     """
     for name, function in functions.items():
         setattr(cls, f"__{name}__", _method(function, compute))

@@ -139,7 +139,10 @@ class CodeStates:
         return ShapeProfile().merged(*(ShapeProfile({s.name: s.state.history}) for s in states))
 
     def seen(self) -> ShapeProfile:
-        """Return the initial profile merged with the shapes that this process has seen. ``profile_of`` calls this method."""
+        """Return the initial profile merged with the shapes that this process has seen.
+
+        ``profile_of`` calls this method.
+        """
         return self.profile.merged(*self._of_dead_code, self.seen_in([*self._states.values()]))
 
     def clear(self) -> None:

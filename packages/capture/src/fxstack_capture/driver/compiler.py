@@ -145,14 +145,14 @@ class FrameCompiler:
         return with_fullgraph(with_changes(with_settings(self._options)))
 
     def with_backend(self, backend: Backend) -> FrameCompiler:
-        """Return a compiler with the same options, another backend and its own entries. ``Alternates`` calls this."""
+        """Return a compiler with the same options, another backend and its own entries, for ``Alternates``."""
         compiler = FrameCompiler(backend, self._options, native.Owner(), self.observer, self.records)
         compiler.root, compiler.contract, compiler.first = self.root, self.contract, self.first
         compiler.states.profile = self.states.profile
         return compiler
 
     def reset(self) -> None:
-        """Delete all compiled entries and all histories, so that the next call compiles again. ``api.reset`` calls this."""
+        """Delete all compiled entries and all histories, so that the next call compiles again (``api.reset``)."""
         self.alternates.clear()
         self.owner.clear()
         self.resumptions.clear()
@@ -434,7 +434,7 @@ class FrameCompiler:
         emitted: Emitted,
         recompilation: Recompilation | None,
     ) -> None:
-        """Record a compilation that has an entry. ``written`` is the trace, ``emitted`` the code that replaces the frame."""
+        """Record a compilation that has an entry. ``emitted`` is the code that replaces the frame."""
         self._record(
             code,
             Verdict.COMPILED if written.raised is None else Verdict.RAISES,
@@ -487,7 +487,7 @@ class FrameCompiler:
         return forward_of(self.root, self.resumptions.user_of(code))
 
     def _record(self, of: CodeType, verdict: Verdict, why: str = "", **facts: Any) -> None:
-        """Record the verdict on a frame, and pass the record to the observer. ``facts`` are fields of ``FrameRecord``."""
+        """Record the verdict on a frame, and tell the observer. ``facts`` are fields of ``FrameRecord``."""
         named = self._named(of)
         if verdict is Verdict.PLAIN:
             self.reasons.add(named, why)

@@ -143,7 +143,7 @@ def _original(module: object) -> Any:
 
 
 def _follow(wrapper: Any) -> None:
-    """Compile the method that a call of the original runs at present, for ``wrap`` and after the program replaced it."""
+    """Compile the method that a call of the original runs at present. The program may have replaced it."""
     original = wrapper._fxstack_original
     object.__setattr__(wrapper, "_fxstack_class_call", type(original).__call__)
     object.__setattr__(wrapper, "_fxstack_call", wrapper._fxstack_run(original.__call__))

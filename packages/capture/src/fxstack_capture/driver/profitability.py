@@ -170,7 +170,10 @@ class Trial:
         self.compiled, self.plain = [], []
 
     def _warn(self, why: str, remedy: str) -> None:
-        """Warn once that the callable runs in plain Python, and record the warning. ``remedy`` is the text after "fix:"."""
+        """Warn once that the callable runs in plain Python, and record the warning.
+
+        ``remedy`` is the text after "fix:".
+        """
         if self.has_warned:
             return
         self.has_warned = True

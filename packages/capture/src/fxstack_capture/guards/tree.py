@@ -82,7 +82,10 @@ class _Builder:
         return node
 
     def register(self, source: sources.Source) -> int:
-        """Return the register that holds the value of a source when relations are checked. Assign one if there is none."""
+        """Return the register that holds the value of a source when relations are checked.
+
+        Assign one if there is none.
+        """
         node = self.node(source)
         if node.register < 0:
             node.register = self.registers

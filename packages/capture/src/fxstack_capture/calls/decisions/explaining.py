@@ -179,7 +179,7 @@ def _function(rule: Any) -> Any:
 
 
 def _place(rule: Any) -> str:
-    """Return the file and first line of a rule, for example "calls/rules/builtins/classes.py:40"; "" if it is C code."""
+    """Return the file and first line of a rule, "calls/rules/builtins/classes.py:40"; "" if it is C code."""
     code = getattr(_function(rule), "__code__", None)
     if not isinstance(code, CodeType):
         return ""

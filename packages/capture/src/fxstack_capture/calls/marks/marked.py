@@ -71,7 +71,7 @@ def rule_of_mark(fn: FunctionType) -> Rule | None:
 
 
 def _rule_by_torch(fn: FunctionType) -> Rule:
-    """Return the rule of a function that the program gave to ``torch._dynamo.allow_in_graph`` or ``nonstrict_trace``."""
+    """Return the rule of a function given to ``torch._dynamo.allow_in_graph`` or ``nonstrict_trace``."""
     if torch_compat.is_told(fn, "_leaf_function_ids"):
         return _leaf_function
     is_nonstrict = torch_compat.is_told(fn, "_nonstrict_trace_callable_ids")

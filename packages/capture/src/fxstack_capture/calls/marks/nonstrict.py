@@ -65,7 +65,10 @@ def _is_module(value: object) -> bool:
 
 
 def _module(trace: Trace, fn: object, module: object) -> Any:
-    """Return the real module of an argument, and guard its identity. The function reads its tensors like a closure's."""
+    """Return the real module of an argument, and guard its identity.
+
+    The function reads its tensors like a closure's.
+    """
     objects = trace.objects
     original, source = objects.original_of(module), objects.source_of(module)
     if source is None or any(type(effect) is not Call for effect in diff(objects)):

@@ -42,7 +42,10 @@ def _real(value: object) -> Any:
 
 
 def binary(calls: Calls, op: Callable[[Any, Any], Any], left: object, right: object) -> Any:
-    """Return the result of a binary operator with a ``Scalar`` as at least one operand. ``protocol.binary`` calls this."""
+    """Return the result of a binary operator with a ``Scalar`` as at least one operand.
+
+    ``protocol.binary`` calls this.
+    """
     if isinstance(left, torch.Tensor) or isinstance(right, torch.Tensor):
         left, right = operands(op, (left, right))
         return calls.binary(op, left, right)

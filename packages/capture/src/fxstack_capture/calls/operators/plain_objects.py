@@ -32,7 +32,8 @@ def is_ours(value: object) -> bool:
 def method_call(calls: Calls, value: object, name: str, other: object) -> list[Request] | None:
     """Return the call of the method ``name`` that an operator makes on a plain object, as a list of one request.
 
-    The list is empty if the method can only return NotImplemented. The result is None if the method is not a Python function.
+    The list is empty if the method can only return NotImplemented. The result is None if the method is not a
+    Python function.
     """
     function = calls.objects.classes.lookup(type(value), name)
     if type(function) is FunctionType:

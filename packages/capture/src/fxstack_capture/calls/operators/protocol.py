@@ -85,7 +85,7 @@ _EXAMPLES = {torch.SymFloat: 1.0, torch.SymInt: 1, torch.SymBool: True, int: 1, 
 
 
 def _beside_large(calls: Calls, value: object, other: object) -> Any:
-    """Return ``value``, or its plain number if it is symbolic and torch would round the integer ``other`` to a float."""
+    """Return ``value``, or its plain number if torch would round the integer ``other`` to a float beside it."""
     rounded = type(value) is torch.SymFloat and type(other) is int and abs(other) > EXACT
     return calls.trace.torch.specialize(value) if rounded else value
 

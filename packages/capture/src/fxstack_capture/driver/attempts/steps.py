@@ -43,7 +43,7 @@ class Attempt(Generic[_Outcome]):
 
     @property
     def restarted(self) -> Plan:
-        """The plan of this attempt without its stop, for an attempt that starts again from the beginning of the frame."""
+        """The plan of this attempt without its stop, for an attempt that starts from the beginning of the frame."""
         return replace(self.plan, stop_at=None, graph_break=None)
 
     def again(self, plan: Plan) -> Attempt[Outcome]:

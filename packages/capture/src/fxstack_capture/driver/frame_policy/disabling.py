@@ -56,7 +56,7 @@ def what_is_disabled(fn: Any) -> Any:
 
 
 def disabled_code(frame: RealFrame, code: CodeType) -> CodeType:
-    """Return replacement code for the frame that runs ``code``, and everything that it calls, with the frame hook off."""
+    """Return replacement code that runs ``code``, and everything that it calls, with the frame hook off."""
     builder = Builder((*code.co_varnames, *code.co_freevars, *code.co_cellvars))
     loads = Loads(builder, frame)
     cells = [loads.expr(FreeCell(name)) for name in code.co_freevars]

@@ -165,7 +165,7 @@ def is_module_call(code: CodeType) -> bool:
 
 
 def forward_of(root: object, code: CodeType) -> CodeType:
-    """Return the code that messages name: the ``forward`` of the module ``root`` for a call of a module, else ``code``."""
+    """Return the code that messages name: ``forward`` of the module ``root`` for a call of a module, else ``code``."""
     if root is None or not is_module_call(code):
         return code
     forward: CodeType = getattr(getattr(type(root), "forward", None), "__code__", code)

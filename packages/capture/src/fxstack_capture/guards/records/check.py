@@ -34,7 +34,7 @@ class Check:
     """The name of the kind for ``guard_filter_fn``, followed by the kinds from which it derives (torch's names)."""
 
     nanoseconds: ClassVar[int] = 5
-    """The median time of the check in nanoseconds, from packages/capture/benchmarks/guards.py (docs/results/overhead.md)."""
+    """The median time of the check in nanoseconds (docs/results/overhead.md)."""
 
     is_of_frame: ClassVar[bool] = True
     """Whether a guard filter sees the name and the value of the source, as filters of torch do."""
@@ -49,7 +49,10 @@ class Check:
     """Fields that hold a tuple of objects of the program or of sources. ``weaken`` rewrites their items."""
 
     compared: ClassVar[tuple[str, ...]] = ()
-    """Fields whose numbers and texts are compared with values of the program. ``trace.late_guards.addresses`` looks for ids."""
+    """Fields whose numbers and texts are compared with values of the program.
+
+    ``trace.late_guards.addresses`` looks for ids.
+    """
 
     def arguments(self) -> tuple[object, ...]:
         """Return the arguments of the native check: by default all fields."""

@@ -54,7 +54,7 @@ class _OfAll(Relation):
         return [name, *(python_name(source.name) for source in self.others)]
 
     def _forbid(self, relation: str) -> str:
-        """Return the phrase for ``demand`` that no two of the values have ``relation``, for example "share memory with"."""
+        """Return the text for ``demand`` that no two values have ``relation``, for example "share memory with"."""
         text = f"must not {relation} {', '.join(source.name for source in self.others)}"
         if len(self.others) == 1:
             return text
