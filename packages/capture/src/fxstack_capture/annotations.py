@@ -14,6 +14,7 @@ from fxstack_capture import native
 F = TypeVar("F", bound="Callable[..., Any]")
 
 DISABLED = "_fxstack_disable"
+"""The attribute of a function that must not be compiled. Its value is the reason as text, or True."""
 
 
 def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
@@ -46,6 +47,8 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
 
 
 def _disabled_alone(fn: Callable[..., Any], reason: str | None) -> Any:
+    """Return a wrapper of ``fn`` for ``disable(recursive=False)``. The frame policy knows the wrapper by its name."""
+
     @functools.wraps(fn)
     def nonrecursive_disable_wrapper(*args: object, **kwargs: object) -> Any:
         return fn(*args, **kwargs)
@@ -70,6 +73,7 @@ def skip(fn: F) -> F:
 
 
 def check_callable(fn: object, name: str) -> None:
+    """Raise TypeError if ``fn`` is not callable. ``name`` is the public function that was called, for the message."""
     if not callable(fn):
         raise TypeError(f"{name}: expected a function or module, got {fn!r}")
 

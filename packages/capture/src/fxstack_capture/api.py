@@ -115,6 +115,7 @@ def optimize(
 
 
 def _optimize_again(arguments: dict[str, Any], fn: Callable[..., Any]) -> Any:
+    """Compile ``fn`` with the arguments of an earlier ``optimize`` call, for copies and unpickled modules."""
     return optimize(**arguments)(fn)
 
 
@@ -124,13 +125,17 @@ def _compiler(
     observer: Observer | None,
     records: list[FrameRecord] | None = None,
 ) -> FrameCompiler:
+    """Return a new compiler with its own entries, which ``reset`` knows. ``records``: see ``FrameCompiler``."""
     compiler = FrameCompiler(backend, options, native.Owner(), observer, records)
     _COMPILERS.add(compiler)
     return compiler
 
 
 def _optimized(fn: Callable[..., Any], compiler: FrameCompiler, recompile: Callable[[Any], Any]) -> Any:
-    """Return ``fn`` compiled by ``compiler``. ``recompile`` compiles a copy of ``fn`` in the same way."""
+    """Return ``fn`` compiled by ``compiler``, for ``optimize``, ``explain`` and ``sharing_entries``.
+
+    ``recompile`` compiles a copy of ``fn`` in the same way.
+    """
 
     def run(function: Callable[..., Any]) -> Any:
         entered = around(function, recompile, compiler.options)
@@ -170,7 +175,7 @@ _OF_FUNCTIONS = (
 
 
 def _name_of(compiled: object) -> str:
-    """Return the name by which ``pickle`` finds a compiled function, like any function.
+    """Return the name by which ``pickle`` and ``copy`` find a compiled function, like any function.
 
     A copy of a compiled function is the function itself.
     """
@@ -182,11 +187,11 @@ copyreg.pickle(native.Optimized, _name_of)
 
 
 def _with_frame(fn: Callable[..., Any], *, always: bool) -> Callable[..., Any]:
-    """Return a Python function that calls ``fn``, if ``fn`` has no frame that the hook compiles.
+    """Return ``fn``, or a Python function that calls ``fn`` if the hook would compile no frame of ``fn``.
 
-    Such a callable is a C function (``torch.sin``, or a partial of it), or a library function whose frame
-    runs in plain Python, for example ``torch.vmap(f)``. The calling frame traces it. ``always`` says that
-    every call must be compiled.
+    The hook compiles no frame of a C function (``torch.sin``, or a partial of it), nor of a library function that
+    runs in plain Python, for example ``torch.vmap(f)``. The returned function has a frame, and its trace includes
+    ``fn``. ``always`` says that every call must be compiled (``fullgraph``).
     """
     inner = fn.func if isinstance(fn, functools.partial) else fn
     code = first_frame_of(fn)
@@ -206,7 +211,10 @@ def _with_frame(fn: Callable[..., Any], *, always: bool) -> Callable[..., Any]:
 
 
 def _function_of(fn: Any) -> Any:
-    """Return the function whose frame the hook meets first in a call of ``fn``; for a module its ``forward``."""
+    """Return the function whose frame the hook meets first in a call of ``fn``; for a call of a module its ``forward``.
+
+    The result may be any callable if ``fn`` is no Python code.
+    """
     owner = getattr(fn, "__self__", None)
     code = getattr(getattr(fn, "__func__", None), "__code__", None)
     if isinstance(owner, torch.nn.Module) and code is not None and is_module_call(code):
@@ -217,6 +225,7 @@ def _function_of(fn: Any) -> Any:
 
 
 def _runs_plainly(fn: object) -> bool:
+    """Whether ``fn`` is a library function whose frame runs in plain Python, although nobody has disabled it."""
     return (
         isinstance(fn, FunctionType)
         and is_foreign(fn.__code__)
@@ -232,6 +241,7 @@ _WITHOUT_FRAME = (
     torch_compat.OpOverload,
     torch_compat.OpOverloadPacket,
 )
+"""The classes of callables that start no Python frame."""
 
 
 def profile_of(compiled: object) -> ShapeProfile:
@@ -248,7 +258,9 @@ def profile_of(compiled: object) -> ShapeProfile:
 
 
 def sharing_entries(compiled: object) -> Callable[[Callable[..., Any]], Any]:
-    """Return a decorator that compiles functions with the code of the function in ``compiled``.
+    """Return a decorator for functions that have the same code object as the function inside ``compiled``.
+
+    A program that wraps a function anew in each call then compiles it once.
 
     The callables share their entries with ``compiled``. The decorator does not keep ``compiled`` alive.
 
@@ -264,6 +276,7 @@ def sharing_entries(compiled: object) -> Callable[[Callable[..., Any]], Any]:
 
 
 def _compiler_of(compiled: object, caller: str) -> FrameCompiler:
+    """Return the compiler of a result of ``optimize``. ``caller`` is the public function, for the TypeError."""
     compiler = getattr(getattr(compiled, "callback", None), "__self__", None)
     if not isinstance(compiler, FrameCompiler):
         raise TypeError(f"{caller}: expected a callable that optimize returned, got {compiled!r}")

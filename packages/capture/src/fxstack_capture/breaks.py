@@ -26,22 +26,27 @@ class Reason:
     """A kind of graph break. ``what`` may contain ``{detail}``."""
 
     id: str
+    """The stable name, for example "data-dependent-branch", which is also the name of a page of ``docs/errors/``."""
     what: str
+    """The sentence about the event. It may contain ``{detail}``."""
     why: str
+    """Sentences that explain why the event ends the graph."""
     fix: str
+    """Sentences that advise the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class BreakRecord:
-    """One graph break: the reason and the user's frames (file, line, function), innermost last.
-
-    ``positions`` has for each frame where in these lines the expression is that runs.
-    """
+    """One graph break. ``explain``, errors and observers show it."""
 
     reason: Reason
+    """The kind of the graph break."""
     detail: str
+    """The phrase for ``{detail}`` in ``Reason.what``, or ""."""
     stack: tuple[tuple[str, int, str], ...] = ()
+    """The user's frames (file, line, function), innermost last."""
     positions: tuple[Position, ...] = ()
+    """For each frame of ``stack``, the position of the running expression; () if the positions are unknown."""
 
     @property
     def summary(self) -> StackSummary:
@@ -51,16 +56,18 @@ class BreakRecord:
 
     @property
     def title(self) -> str:
-        """The first line of the message."""
+        """The first line of the message, for example "[user-break] graph_break() was called by the program"."""
         return f"[{self.reason.id}] {self.reason.what.format(detail=self.detail)}"
 
     @property
     def message(self) -> str:
+        """The whole text for users: the title, why, the advice, and the program's frames."""
         where = "".join(["\n", *self.summary.format()]).rstrip()
         return f"{self.title}\nwhy: {self.reason.why}\nfix: {self.reason.fix}{where}"
 
 
 def _frame_summary(frame: tuple[str, int, str], position: Position) -> FrameSummary:
+    """Return a frame as Python's tracebacks have it, with a mark below the expression if it begins in the line."""
     file, line, name = frame
     start, end, column, end_column = position
     if start != line:
@@ -82,9 +89,12 @@ class GraphBreak(BaseException):
         self.error: Exception | None = None
         """If set, the compiled code raises this exception in its caller instead of breaking the graph."""
         self.earlier: int | None = None
-        """A step of the root frame before which the graph must end. The cause of the break comes later."""
+        """The number of the root frame's step before which the graph must end. The cause of the break comes later."""
         self.path: tuple[int, ...] = ()
-        """The break path: a step of the root frame, a step of the frame that this step calls, and so on."""
+        """The break path: for each frame from the root frame down, how many steps it has run before the break.
+
+        () if the frames cannot stop there.
+        """
         self.below_c_code = False
         """Whether the break has left a frame that C code called. Such a frame cannot be resumed."""
         self.is_argument = False
@@ -98,9 +108,9 @@ class GraphBreak(BaseException):
         """
 
     def leave(self, frame: object, step: int, *, is_linked: bool) -> None:
-        """Record that the break leaves ``frame`` at step ``step``.
+        """Record that the break leaves ``frame`` after ``step`` steps. The interpreter calls this for each frame.
 
-        ``interpreter.stopping`` explains ``is_linked``.
+        ``is_linked`` says whether a resume function can continue the frame at this step (``interpreter.stopping``).
         """
         inside = self.whole is not None
         if frame is self.whole:
@@ -271,6 +281,7 @@ _REASONS = (
 )
 
 REASONS: dict[str, Reason] = {reason.id: reason for reason in _REASONS}
+"""All reasons by their ids."""
 
 READS_DATA = frozenset({"data-dependent-number", "data-dependent-size", "data-dependent-value"})
 """The reasons of operations that read the data of tensors."""
@@ -279,7 +290,7 @@ READS_DATA = frozenset({"data-dependent-number", "data-dependent-size", "data-de
 def graph_break(
     reason_id: str, detail: str = "", stack: tuple[tuple[str, int, str], ...] = (), *, whole: object = None
 ) -> GraphBreak:
-    """Return the exception to raise for a registered reason. ``detail`` describes the present case.
+    """Return the exception to raise for a registered reason. ``detail`` is a phrase about the present case.
 
     ``whole``: the frame of a function that must run in plain Python as a whole; see ``GraphBreak.whole``.
     """
@@ -289,7 +300,7 @@ def graph_break(
 
 
 def caller(frame: Any, depth: int = sys.maxsize) -> Any:
-    """Return the interpreted frame ``depth`` calls further out than ``frame``, or the outermost frame."""
+    """Return the interpreted frame ``depth`` calls further out than ``frame``, or the outermost if there are fewer."""
     while depth > 0 and frame.back is not None:
         frame, depth = frame.back, depth - 1
     return frame

@@ -24,5 +24,5 @@ def calls_program(fn: _F) -> _F:
 
 @calls_program
 def plainly(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Make a call of the program. Return its result or raise its exception."""
+    """Call ``fn`` on behalf of the program: its result and its exception are those that the program sees."""
     return fn(*args, **kwargs)

@@ -42,8 +42,9 @@ class ComptimeVar:
     """
 
     held: Any
+    """The value as the trace holds it. It may be a deferred local."""
     source: str | None = None
-    """The source of the value as an expression; None if the traced code made the value."""
+    """The source of the value as an expression, for example "x.weight"; None if the traced code made the value."""
     enter: Callable[[DeferredLocal], Any] | None = None
     """The function that wraps a deferred local."""
 
@@ -84,6 +85,7 @@ class ComptimeVar:
         return self.value
 
     def size(self, dim: int | None = None) -> Any:
+        """Return the sizes of a tensor, or its size in dimension ``dim``."""
         return self.value.size() if dim is None else self.value.size(dim)
 
     def is_dynamic(self) -> bool:
@@ -109,6 +111,7 @@ def _is_open(value: Any) -> bool:
 
 
 _SHOWN: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+"""The class that the program sees for each class of symbolic numbers."""
 
 
 class ComptimeContext:
@@ -153,10 +156,12 @@ class ComptimeContext:
         builtins.print(shown, file=file or sys.stdout)
 
     def print_locals(self, *, file: TextIO | None = None, stacklevel: int = 0) -> None:
+        """Print the variables of a frame, one in a line."""
         for name, value in self.locals(stacklevel=stacklevel).items():
             builtins.print(f"{name} = {value}", file=file or sys.stdout)
 
     def print_value_stack(self, *, file: TextIO | None = None, stacklevel: int = 0) -> None:
+        """Print the value stack of a frame, the top last."""
         for value in self.stack(stacklevel=stacklevel):
             builtins.print(f"- {value}", file=file or sys.stdout)
 
@@ -165,6 +170,7 @@ class ComptimeContext:
         builtins.print(self.graph().python_code("self", verbose=verbose).src, file=file or sys.stdout)
 
     def print_guards(self, *, file: TextIO | None = None) -> None:
+        """Print the guards so far as Python conditions, one in a line."""
         for guard in self.guards():
             builtins.print(guard_text(guard), file=file or sys.stdout)
 
@@ -211,6 +217,9 @@ class ComptimeContext:
     # --- helpers ---------------------------------------------------------------------------------
 
     def _frame(self, stacklevel: int) -> Frame:
+        """Return the traced frame ``stacklevel`` calls further out than the present one. Raise ValueError if there is
+        none.
+        """
         interp: Any = self._trace.interp
         frame: Frame | None = interp.current_frame()
         frames: list[Frame] = []
@@ -222,6 +231,7 @@ class ComptimeContext:
         return frames[stacklevel]
 
     def _variable(self, value: object) -> ComptimeVar:
+        """Return a value of the trace with its source."""
         if type(value) is DeferredLocal:
             return ComptimeVar(value, value.source.name, self._enter)
         source = self._trace.objects.source_of(value)
@@ -230,6 +240,7 @@ class ComptimeContext:
         return ComptimeVar(value, None if source is None else source.name)
 
     def _enter(self, variable: DeferredLocal) -> Any:
+        """Wrap a deferred local, which adds its guards."""
         return self._trace.objects.enter(variable.value, variable.source)
 
 
@@ -245,7 +256,10 @@ class _Comptime:
         return fallback_fn()
 
     def print(self, value: object) -> None:
-        """See ``ComptimeContext.print``; in plain Python, print the value as torch does. The others correspond."""
+        """Print the value in plain Python, as torch does. In compiled code, ``ComptimeContext.print`` runs.
+
+        The methods below do nothing in plain Python. In compiled code, the method of the same name of the context runs.
+        """
         builtins.print(value)  # noqa: T201 - the purpose of the method
 
     def print_locals(self) -> None: ...
@@ -278,11 +292,12 @@ class _Comptime:
 
 
 def _called(trace: Trace, _fn: object, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
+    """The rule of ``comptime(fn)``: call ``fn`` with the context while tracing."""
     _run(_outside(trace, args[1]), ComptimeContext(trace))
 
 
 def _run(fn: Callable[..., Any], *args: object, **kwargs: object) -> None:
-    """Run comptime code. Its exception goes to the caller of the compiled code.
+    """Run comptime code. Its exception goes to the caller of the compiled code, as ``ComptimeError``.
 
     The traced program cannot catch this exception.
     """
@@ -296,7 +311,9 @@ def _run(fn: Callable[..., Any], *args: object, **kwargs: object) -> None:
 
 
 def _outside(trace: Trace, fn: object) -> Any:
-    """Return ``fn`` over the original objects. Comptime code sees these, not the proxies of the trace."""
+    """Return ``fn`` with the original objects in its cells. Comptime code sees these objects, not the proxies of the
+    trace.
+    """
     if not isinstance(fn, FunctionType):
         return trace.objects.original_of(fn)
     cells = tuple(trace.objects.original_of(cell) for cell in fn.__closure__ or ()) or None
@@ -306,12 +323,13 @@ def _outside(trace: Trace, fn: object) -> Any:
 
 
 def _shown_and_returned(trace: Trace, _fn: object, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+    """The rule of ``print_value_stack_and_return``."""
     _run(ComptimeContext(trace).print_value_stack)
     return args[1]
 
 
 def _short(trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Call the method of the context that has the name of ``fn``."""
+    """Call the method of the context that has the name of ``fn``: the rule of the other short forms."""
     _run(getattr(ComptimeContext(trace), fn.__name__), *args[1:], **kwargs)
 
 

@@ -95,6 +95,7 @@ def substitute_in_graph(original: object) -> Callable[[F], F]:
 
 
 def _check_parameters(original: Any, substitute: Any) -> None:
+    """Raise TypeError if the two functions have parameters of other names or kinds."""
     try:
         expected = inspect.signature(original)
     except ValueError:  # Many C functions have no signature.
@@ -110,6 +111,10 @@ def _check_parameters(original: Any, substitute: Any) -> None:
 
 
 def _each(fn: object, name: str, mark: Callable[[Any], None]) -> Any:
+    """Apply ``mark`` to ``fn``, or to each callable in the list ``fn``. Return ``fn``.
+
+    ``name`` is for the TypeError.
+    """
     for one in fn if isinstance(fn, (list, tuple)) else (fn,):
         check_callable(one, name)
         mark(one)

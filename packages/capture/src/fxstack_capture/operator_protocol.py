@@ -40,9 +40,12 @@ SYMBOLS: Mapping[str, str] = MappingProxyType(
 bytecode arguments (``NB_ADD`` and so on, then ``Py_LT`` and so on)."""
 
 _SWAPPED = MappingProxyType({"lt": "gt", "le": "ge", "eq": "eq", "ne": "ne", "gt": "lt", "ge": "le"})
+"""The comparison with exchanged operands: ``a < b`` is ``b > a``."""
 
 COMPARISON_NAMES = tuple(_SWAPPED)
+"""The stems of the six comparisons."""
 ARITHMETIC_NAMES = tuple(name for name in SYMBOLS if name not in _SWAPPED)
+"""The stems of the other binary operators."""
 
 
 def function_of(name: str) -> Function:
@@ -52,8 +55,11 @@ def function_of(name: str) -> Function:
 
 
 ARITHMETIC: tuple[Function, ...] = tuple(map(function_of, ARITHMETIC_NAMES))
+"""The functions of module ``operator`` for ``ARITHMETIC_NAMES``."""
 IN_PLACE: tuple[Function, ...] = tuple(function_of(f"i{name}") for name in ARITHMETIC_NAMES)
+"""The functions of augmented assignments (``iadd``), in the same order."""
 COMPARISONS: tuple[Function, ...] = tuple(map(function_of, COMPARISON_NAMES))
+"""The functions of comparisons."""
 
 OUT_OF_PLACE: Mapping[Function, Function] = MappingProxyType(dict(zip(IN_PLACE, ARITHMETIC, strict=True)))
 """Maps the operator of an augmented assignment to the plain operator (``iadd`` to ``add``)."""
@@ -69,6 +75,7 @@ _STEMS: Mapping[Function, str] = MappingProxyType(
         **dict(zip(IN_PLACE, ARITHMETIC_NAMES, strict=True)),
     }
 )
+"""The stem of the method's name by the function. An operator in place has the stem of the plain operator."""
 
 
 def is_binary(op: object) -> bool:
@@ -79,10 +86,11 @@ def is_binary(op: object) -> bool:
 def candidates(
     op: Function, kinds: tuple[type, type], lookup: Callable[[type, str], object]
 ) -> Iterator[tuple[int, str]]:
-    """Yield the methods that CPython calls, in order, until a method returns another value than NotImplemented.
+    """Yield the methods that CPython tries for ``op`` on operands of two classes, in order.
 
-    Each item is the index of the operand (0: left, 1: right) and the method's name. ``lookup`` finds a method on a class
-    without calling descriptors.
+    Each item is the index of the operand (0: left, 1: right) and the name of the method, for example
+    ``(1, "__radd__")``. The caller stops at the first method that does not return NotImplemented. ``lookup`` finds a
+    method on a class without calling descriptors.
     """
     stem = _STEMS[op]
     compares = stem in _SWAPPED
@@ -103,12 +111,18 @@ def candidates(
 
 
 def by_identity(op: object, left: object, right: object) -> bool | None:
-    """Return the result of ``==`` or ``!=`` by identity, if no method gives one. Return None for other operators."""
+    """Return what ``==`` or ``!=`` gives if all methods have returned NotImplemented: a comparison of identities.
+
+    Return None for other operators, which then raise TypeError.
+    """
     return (left is right) is (op is operator.eq) if op in (operator.eq, operator.ne) else None
 
 
 def type_error(op: Function, left: str, right: str) -> str:
-    """Return the text of the TypeError for operands of classes ``left`` and ``right`` that no method accepts."""
+    """Return the text of the TypeError for operands that no method accepts.
+
+    ``left`` and ``right`` name their classes.
+    """
     symbol = SYMBOLS[_STEMS[op]]
     if _STEMS[op] in _SWAPPED:
         return f"{symbol!r} not supported between instances of {left!r} and {right!r}"
@@ -118,15 +132,17 @@ def type_error(op: Function, left: str, right: str) -> str:
 
 
 def define_methods(cls: type, functions: Mapping[str, Function], compute: Function) -> None:
-    """Give ``cls`` the special methods that ``functions`` names by their stems.
+    """Give ``cls`` one special method for each stem in ``functions``. The class of NumPy arrays gets its operators so.
 
-    Each returns ``compute(self, function, operands)``, where ``operands`` are ``self`` and the method's arguments.
+    Each method returns ``compute(self, function, operands)``. ``operands`` are ``self`` and the method's arguments.
     """
     for name, function in functions.items():
         setattr(cls, f"__{name}__", _method(function, compute))
 
 
 def _method(function: Function, compute: Function) -> Function:
+    """Return the special method that computes ``function`` of ``self`` and its arguments."""
+
     def method(self: object, *others: object) -> Any:
         return compute(self, function, (self, *others))
 

@@ -50,17 +50,19 @@ class _Remembering:
 
 @dataclass(frozen=True, slots=True)
 class Source(_Remembering):
-    """Base of all sources; ``name`` is a Python-like expression for people, made of ``template``."""
+    """Base of all sources."""
 
     template: ClassVar[str] = "a {0.__class__.__name__}"
+    """The format of ``name``. Field 0 is the source."""
 
     @property
     def base(self) -> Source | None:
+        """The source from which this one reads, or None for a source that reads from the frame."""
         return None
 
     @property
     def name(self) -> str:
-        """The expression. It is computed once."""
+        """A Python-like expression for messages, for example ``self.weight``. It is computed once."""
         try:
             return self._name
         except AttributeError:
@@ -68,6 +70,7 @@ class Source(_Remembering):
             return self._name
 
     def _named(self) -> str:
+        """Compute ``name``."""
         return self.template.format(self)
 
 
@@ -79,6 +82,7 @@ class Local(Source):
     """An argument of the root frame, with its value when the frame starts."""
 
     local: str
+    """The name of the argument."""
     template = "{0.local}"
 
 
@@ -87,6 +91,7 @@ class Free(Source):
     """The content of a free variable of the root frame."""
 
     local: str
+    """The name of the variable."""
     template = "{0.local}"
 
 
@@ -95,6 +100,7 @@ class FreeCell(Source):
     """The cell object of a free variable of the root frame."""
 
     local: str
+    """The name of the variable."""
     template = "<cell {0.local}>"
 
 
@@ -113,12 +119,16 @@ class Pinned(Source):
     """
 
     value: object = field(compare=False, hash=False, repr=False)
+    """The object, or a weak reference to it in guards that an entry keeps for messages."""
     label: str
+    """The name of the object for messages."""
     key: int = 0
+    """The id of the object, which equality compares."""
     template = "{0.label}"
 
 
 def pinned(value: object, label: str) -> Pinned:
+    """Return the source of an object that is the same in every call. ``label`` is its name for messages."""
     return Pinned(value, label, id(value))
 
 
@@ -130,7 +140,9 @@ class Drawn(Source):
     """
 
     index: int
+    """The number of the call in the frame, counted from 0."""
     label: str
+    """The name of the call for messages."""
     template = "{0.label} #{0.index}"
 
 
@@ -142,9 +154,11 @@ class Step(Source):
     """A source that is reached from another source by one primitive access."""
 
     of: Source
+    """The source of the value that is read from."""
 
     @property
     def base(self) -> Source:
+        """The source ``of``."""
         return self.of
 
 
@@ -160,6 +174,7 @@ class InstanceAttr(Step):
     """An entry of the instance dictionary: ``of.__dict__[attr]``."""
 
     attr: str
+    """The name of the attribute."""
     template = "{0.of.name}.{0.attr}"
 
 
@@ -168,7 +183,9 @@ class SlotAttr(Step):
     """A ``__slots__`` member or C-level getset of ``owner``: ``owner.__dict__[attr].__get__(of)``."""
 
     owner: type
+    """The class that defines the slot."""
     attr: str
+    """The name of the slot."""
     template = "{0.of.name}.{0.attr}"
 
 
@@ -180,6 +197,7 @@ class BuiltinAttr(Step):
     """
 
     attr: str
+    """The name of the attribute."""
     template = "{0.of.name}.{0.attr}"
 
 
@@ -188,6 +206,7 @@ class ClassAttr(Step):
     """The raw value of ``attr`` (no descriptor call) along the MRO of the class ``of``."""
 
     attr: str
+    """The name of the attribute."""
     template = "{0.of.name}.{0.attr}"
 
 
@@ -203,6 +222,7 @@ class Item(Step):
     """Item ``index`` of a list, tuple or deque (or a subclass), by C-level access."""
 
     index: int
+    """The position, counted from 0."""
     template = "{0.of.name}[{0.index}]"
 
 
@@ -211,6 +231,7 @@ class ItemAt(Step):
     """The item of a list, tuple or deque whose index is the value of the source ``at``, by C-level access."""
 
     at: Source
+    """The source of the index."""
     template = "{0.of.name}[{0.at.name}]"
 
 
@@ -219,6 +240,7 @@ class Key(Step):
     """The value of a constant key in a dict (or a subclass), by C-level access."""
 
     key: object
+    """The key, for example a string or an integer."""
     template = "{0.of.name}[{0.key!r}]"
 
 
@@ -227,6 +249,7 @@ class KeyAt(Step):
     """The ``index``-th key of a dict, set or frozenset in iteration order."""
 
     index: int
+    """The position, counted from 0."""
     template = "list({0.of.name})[{0.index}]"
 
 
@@ -235,6 +258,7 @@ class ValueAt(Step):
     """The ``index``-th value of a dict in iteration order, for keys that are not constants."""
 
     index: int
+    """The position, counted from 0."""
     template = "list({0.of.name}.values())[{0.index}]"
 
 
@@ -246,6 +270,7 @@ class Upcoming(Step):
     """
 
     index: int
+    """The number of items that the iterator gives before."""
 
     def _named(self) -> str:
         return f"next({self.of.name})" if not self.index else f"next #{self.index} of {self.of.name}"
@@ -256,6 +281,7 @@ class Converted(Step):
     """``by(of)``: another form of the same value. ``by`` is a C function that runs no Python code."""
 
     by: Callable[[object], object]
+    """The C function, for example ``ContextVar.get``."""
     template = "{0.by.__name__}({0.of.name})"
 
 
@@ -267,7 +293,9 @@ class Cached(Step):
     """
 
     key: object = field(compare=False, repr=False)
+    """The key as the cache makes it of the arguments."""
     call: str
+    """The arguments as text for messages."""
     at: int
     """The address of ``key``, which equality compares. Equal keys have one key object."""
 
@@ -286,6 +314,7 @@ class Size(Step):
     """``of.size(dim)`` of a tensor."""
 
     dim: int
+    """The dimension, counted from 0."""
     template = "{0.of.name}.size({0.dim})"
 
 
@@ -294,6 +323,7 @@ class Stride(Step):
     """``of.stride(dim)`` of a tensor."""
 
     dim: int
+    """The dimension, counted from 0."""
     template = "{0.of.name}.stride({0.dim})"
 
 
@@ -312,7 +342,9 @@ class Affine(Step):
     """
 
     scale: int
+    """The factor."""
     offset: int
+    """The summand."""
 
     def _named(self) -> str:
         shifted = f"({self.of.name} - {self.offset})" if self.offset else self.of.name

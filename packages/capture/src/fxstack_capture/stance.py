@@ -33,14 +33,15 @@ class Stance:
     """The behaviour of compiled functions. ``set_stance`` documents the names."""
 
     name: str = "default"
+    """One of ``STANCES``."""
     backend: Any = None
-    """The backend that replaces the functions' own backends."""
+    """The backend that replaces the functions' own backends: a name, a callable, or None if none does."""
     is_warm: bool = False
     """``skip_guard_eval_unsafe``: no further compilation will be necessary."""
 
     @property
     def forbids_compiling(self) -> str:
-        """The name of the stance in the error; "" if the stance allows compiling."""
+        """The phrase that names the stance in the error; "" if the stance allows compiling."""
         if self.name == "fail_on_recompile":
             return "the stance 'fail_on_recompile'"
         return "a stance with skip_guard_eval_unsafe" if self.is_warm else ""
@@ -50,15 +51,19 @@ _DEFAULT: Final = Stance()
 
 
 class _State(threading.local):
+    """The stance and the changed options of one thread."""
+
     stance: Stance = _DEFAULT
+    """The stance that this thread has set, or the default."""
     changes: tuple[tuple[str, Any], ...] = ()
+    """The names and values of the changed options."""
 
 
 _STATE: Final = _State()
 
 
 def current_stance() -> Stance:
-    """Return the stance of this thread.
+    """Return the stance of this thread. The compiler asks before each compilation.
 
     If the thread has set none, return the stance that ``torch.compiler.set_stance`` has set for all threads.
     """
@@ -84,7 +89,10 @@ def with_changes(options: CaptureOptions) -> CaptureOptions:
 
 
 class _Scope:
-    """A change of the state that is already in effect. A ``with`` block or a decorated call limits it."""
+    """A change of the state that is already in effect: the result of ``set_stance`` and ``patch_options``.
+
+    A ``with`` block ends it. As a decorator, it ends at once, and ``set_again`` repeats it in each call.
+    """
 
     def __init__(
         self, before: tuple[Stance, tuple[tuple[str, Any], ...]], set_again: Callable[[], _Scope]
@@ -113,6 +121,7 @@ class _Scope:
 
 
 def _enter(stance: Stance, changes: tuple[tuple[str, Any], ...]) -> None:
+    """Put a stance and changed options into effect in this thread, and tell the native code."""
     _STATE.stance, _STATE.changes = stance, changes
     if not native.AVAILABLE:
         return
@@ -157,6 +166,7 @@ def set_stance(
 
 
 def _set(stance: Stance) -> _Scope:
+    """Set a stance again, when a decorated function is called."""
     return set_stance(stance.name, skip_guard_eval_unsafe=stance.is_warm, force_backend=stance.backend)
 
 

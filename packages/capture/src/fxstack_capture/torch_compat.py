@@ -156,6 +156,7 @@ NAMES = {
         "torch.utils._pytree": "tree_leaves tree_map tree_map_only",
     },
 }
+"""The private names by feature and by module or class. ``old=new`` binds the name ``old`` as ``new``."""
 bind(globals(), NAMES)
 
 
@@ -196,5 +197,9 @@ def is_allowed_by_torch(fn: FunctionType) -> bool:
 
 
 def is_told(fn: FunctionType, name: str) -> bool:
+    """Whether a table of torch's compiler, the attribute ``name`` of its trace rules, has ``fn``.
+
+    The result is False while torch's compiler is not loaded.
+    """
     known = getattr(sys.modules.get("torch._dynamo.trace_rules"), name, None)
     return known is not None and id(fn) in (known.function_ids or ())

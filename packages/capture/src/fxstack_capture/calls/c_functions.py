@@ -67,7 +67,9 @@ class Taken:
     """The positions and keywords of the callables among the arguments of a C function."""
 
     positions: tuple[int, ...] = ()
+    """The positions, counted from 0."""
     keywords: tuple[str, ...] = ()
+    """The names of keyword arguments."""
 
 
 # --- callables and iterables among the arguments -------------------------------------------------
@@ -82,6 +84,7 @@ _CALLBACKS: tuple[tuple[Taken, tuple[Callable[..., Any], ...]], ...] = (
     (Taken((1,), ("key",)), (itertools.groupby,)),
 )
 CALLBACKS: dict[int, Taken] = {id(fn): taken for taken, fns in _CALLBACKS for fn in fns}
+"""By the id of a C function: its arguments that it calls."""
 
 _ALL: Final = slice(None)
 _FIRST: Final = slice(1)
@@ -121,6 +124,7 @@ _PURE_BUILTINS = (
 
 
 def _pure_functions() -> list[Any]:
+    """Return the C functions with the trait ``PURE``: all of some modules, and some builtins."""
     modules = (*_PURE_MODULES, collections, _collections_abc, string, copyreg)
     found = [v for module in modules for v in vars(module).values() if type(v) is BuiltinFunctionType]
     return [fn for fn in (*found, *_PURE_BUILTINS) if fn not in _OF_OUTSIDE]
@@ -144,6 +148,7 @@ _WHOLE = ("update", "popitem", "clear", "copy", "__iter__", "__len__", "__copy__
 
 
 def _methods(classes: Iterable[type], names: Iterable[str]) -> list[Any]:
+    """Return the methods with these names that the classes define themselves."""
     return [vars(cls)[name] for cls in classes for name in names if name in vars(cls)]
 
 
@@ -204,12 +209,15 @@ _DECLARED: tuple[tuple[int, Iterable[Any]], ...] = (
     (MOVES, _MOVERS),
     (PURE, _pure_functions()),
 )
+"""The functions of each trait."""
 
 TRAITS: dict[int, int] = {}
+"""By the id of a C function: its traits, joined by ``|``."""
 for _trait, _functions in _DECLARED:
     for _function in _functions:
         TRAITS[id(_function)] = TRAITS.get(id(_function), 0) | _trait
 
 
 def traits_of(fn: object) -> int:
+    """Return the traits of ``fn`` as bits; 0 for a function without traits. Test with ``&``."""
     return TRAITS.get(id(fn), 0)

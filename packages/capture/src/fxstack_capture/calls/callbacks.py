@@ -22,7 +22,10 @@ from fxstack_capture.trace.state import Args, Calls, Kwargs, Trace
 def with_routes(
     trace: Trace, arguments: Taken, args: Args, kwargs: Kwargs
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Replace callables that the frame hook does not intercept by ``Route`` objects."""
+    """Return the arguments with ``Route`` objects in place of callables that the frame hook does not intercept.
+
+    ``arguments`` says where the callables are. ``native_run.run`` calls this before it runs C code.
+    """
     for position in arguments.positions:
         if position < len(args) and _needs_route(args[position]):
             args = (*args[:position], Route(trace.calls, args[position]), *args[position + 1 :])
@@ -33,6 +36,7 @@ def with_routes(
 
 
 def _needs_route(fn: object) -> bool:
+    """Whether a call of ``fn`` by C code would not start a Python frame that the hook intercepts."""
     if fn is None:
         return False
     inner = fn.__func__ if type(fn) is types.MethodType else fn
@@ -77,12 +81,15 @@ class Reader:
 
 
 def original_iterator(iterator: object) -> Any:
-    """Return the iterator of the program behind a reader, or the iterator itself."""
+    """Return the iterator of the program behind a reader, or ``iterator`` itself if it is no reader."""
     return iterator.iterator if type(iterator) is Reader else iterator
 
 
 def with_readers(trace: Trace, iterated: slice, args: Args) -> tuple[Any, ...]:
-    """Replace partially consumed iterators among the arguments by readers, where the trace can read them."""
+    """Return the arguments with readers in place of partially consumed iterators that the trace can read.
+
+    ``iterated`` selects the arguments over which the C code only iterates.
+    """
     consumed = trace.objects.iterators
     if not consumed or not any(id(arg) in consumed for arg in args[iterated]):
         return args

@@ -17,7 +17,7 @@ from fxstack_capture.trace.state import Args, Trace
 
 
 def finalizer_break(trace: Trace, cls: type) -> GraphBreak:
-    """Return the graph break for a new object with a ``__del__``.
+    """Return the graph break for a call of ``cls``, whose new object would have a ``__del__``.
 
     Finalizers of torch and of Python hide their effects, so their objects only end the graph.
     """
@@ -26,10 +26,10 @@ def finalizer_break(trace: Trace, cls: type) -> GraphBreak:
 
 
 def demand_unobserved(trace: Trace, args: Args) -> None:
-    """Run the outermost function in plain Python if a weak reference shows the death of an object to the program.
+    """Break the graph if a new weak reference would show the death of an object to the program.
 
-    ``args``: the object and the callback. The callbacks of Python's weak dictionaries and sets change only
-    these, so they run while tracing.
+    The outermost function then runs in plain Python. ``args`` are the object and the callback of the reference. The
+    callbacks of Python's weak dictionaries and sets change only these, so they run while tracing.
     """
     target, callback = (*args, None, None)[:2]
     user = frame = trace.interp.current_frame()
@@ -44,5 +44,5 @@ def demand_unobserved(trace: Trace, args: Args) -> None:
 
 
 def _is_of_containers(frame: Any) -> bool:
-    """Whether a frame may belong to a method of a weak dictionary or set."""
+    """Whether ``frame`` runs code of the standard library or of torch's weak containers, such as ``WeakSet.add``."""
     return bool(frame.program.library or frame.code.co_filename == TORCH + "utils/weak.py")

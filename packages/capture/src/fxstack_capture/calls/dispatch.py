@@ -28,12 +28,13 @@ from fxstack_capture.trace.rule_registry import Rule
 from fxstack_capture.trace.state import Args, Kwargs, Objects, Trace
 
 _QUANTIFIERS: Final = frozenset({id(all), id(any)})
+"""The ids of ``all`` and ``any``."""
 
 
 class CallDispatcher:
     """Decides and makes the calls of one trace. Implements ``trace.state.Calls``.
 
-    Siblings may add entries to ``rules`` before the trace starts.
+    Other modules may add entries to ``rules`` before the trace starts.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -49,6 +50,7 @@ class CallDispatcher:
 
     @property
     def objects(self) -> Objects:
+        """The object model of the trace."""
         return self.trace.objects
 
     def rule_of(self, fn: Any) -> Rule | None:
@@ -67,7 +69,7 @@ class CallDispatcher:
         return rule
 
     def decide(self, fn: object) -> tuple[Case, Rule]:
-        """Return the case of a callable without a rule by identity, and the rule that runs a call."""
+        """Return the case that holds for a callable without a rule by identity, and the function that runs the call."""
         for case in cases_of(fn):
             rule = case.find(self, fn)
             if rule is not None:
@@ -75,6 +77,7 @@ class CallDispatcher:
         raise AssertionError(f"no case holds for {fn!r}")
 
     def call(self, fn: object, args: Args, kwargs: Kwargs) -> Any:
+        """Make a call by the order of precedence, and return its result."""
         return self._call(fn, args, kwargs, resumable=False)
 
     def call_linked(self, fn: object, args: Args, kwargs: Kwargs) -> Any:
@@ -119,9 +122,13 @@ class CallDispatcher:
             return rule(trace, fn, args, kwargs)
 
     def is_interpreted(self, fn: FunctionType) -> bool:
+        """Whether a call of ``fn`` interprets its bytecode, because no rule and no other case decides it."""
         return self.rule_of(fn) is None and self.decide(fn)[0] is INTERPRETED
 
     def call_back(self, fn: object, args: Args, kwargs: Kwargs) -> Any:
+        """Make a call for C code that runs for real. Errors of the tracer must not look like errors of the program to
+        C code.
+        """
         try:
             with outside_c_code():
                 return self.call(fn, args, kwargs)
@@ -130,33 +137,45 @@ class CallDispatcher:
             raise
 
     def request(self, what: str, *operands: object) -> tuple[Any, tuple[Any, ...]] | None:
+        """Return the request that replaces the C code of a step of the interpreter, or None. ``what`` is a key of
+        ``REQUESTS``.
+        """
         return request(self, REQUESTS[what], operands)
 
     def native(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+        """Run a C function for real on objects of the trace."""
         return run(self.trace, fn, args, kwargs)
 
     def watched(self, fn: Callable[..., Any], *args: object) -> Any:
+        """Run ``fn`` for real with its Python frames interpreted and its torch calls recorded."""
         return run_intercepted(self.trace, fn, args, {})
 
     def without_effects(self, keys: Iterable[object]) -> AbstractContextManager[None]:
+        """Return a context that breaks the graph if hashing ``keys`` has a visible side effect."""
         return rehashing.without_effects(self.trace, keys)
 
     def special_method(self, obj: object, name: str) -> Any:
+        """Return the Python function of the program that implements a special method of ``obj``, or None."""
         return operators.special_method(self, obj, name)
 
     def binary(self, op: Callable[[Any, Any], Any], left: object, right: object) -> Any:
+        """Return ``op(left, right)`` of objects of the trace."""
         return operators.binary(self, op, left, right)
 
     def unary(self, op: Callable[[Any], Any], value: object) -> Any:
+        """Return ``op(value)`` of an object of the trace."""
         return operators.unary(self, op, value)
 
     def truth(self, value: object) -> bool:
+        """Return the truth of an object of the trace, or break the graph."""
         return operators.truth(self, value)
 
     def iterate(self, value: object) -> Any:
+        """Return ``iter(value)`` of an object of the trace."""
         return operators.iterate(self, value)
 
     def next(self, iterator: object) -> Any:
+        """Return the next item of an iterator of the trace. Raise StopIteration at the end."""
         return operators.advance(self, iterator)
 
     def is_leaf(self, fn: object) -> bool:

@@ -75,7 +75,7 @@ def passthrough_paths() -> Any:
 
 
 def hashes(fn: object, args: Args) -> bool:
-    """Whether a function may distinguish objects by their hashes."""
+    """Whether a call of ``fn`` with ``args`` may tell objects apart by their hashes."""
     traits = traits_of(fn)
     if traits & HASHES_KEY:
         return bool(args) and isinstance(args[0], (dict, set, frozenset))
@@ -87,11 +87,16 @@ _HOLDING = (types.SimpleNamespace,)
 
 
 def _name(fn: object) -> str:
+    """Return the phrase for messages, "a call of list.sort"."""
     return f"a call of {getattr(fn, '__qualname__', fn)}"
 
 
 def run(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Run a C function for real. The trace handles the callables, iterators and symbolic numbers among its arguments."""
+    """Run a C function for real on objects of the trace, and return its result.
+
+    Rules and the cases of ``precedence`` call this function. The trace handles the callables, iterators and symbolic
+    numbers among the arguments.
+    """
     callback_positions = CALLBACKS.get(id(fn))
     if callback_positions is not None:
         args, kwargs = callbacks.with_routes(trace, callback_positions, args, kwargs)
@@ -107,6 +112,10 @@ def run(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any
 
 @calls_program
 def _run_on(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Scan the arguments, make them ready for C code, and run ``fn``.
+
+    Lazy dictionaries are filled. Symbolic numbers are replaced if ``fn`` needs plain numbers, or if a first run fails.
+    """
     objects = trace.objects
     # The scan does not read the parts of a slice.
     if args and type(args[0]) is slice:
@@ -136,7 +145,7 @@ def _run_on(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) ->
 
 
 def _is_due_to_symbols(trace: Trace, error: Exception, watched: list[Any] | None) -> bool:
-    """Whether a run with plain numbers may give another result.
+    """Whether ``error`` may come from a symbolic number, so that a run with plain numbers may succeed.
 
     A call that has run code of the program is not repeated, unless a TypeError names a symbolic class.
     """
@@ -176,11 +185,12 @@ def _may_take(fn: object, value: object) -> bool:
 
 
 def _compares(fn: object) -> bool:
-    """Whether ``fn`` asks for equality. ``fn`` may be an object with an ``__eq__`` of its own."""
+    """Whether ``fn`` is ``==`` or ``!=``."""
     return fn is operator.eq or fn is operator.ne
 
 
 def _is_equal_to_itself_alone(cls: type) -> bool:
+    """Whether instances of ``cls`` compare by identity."""
     return all(getattr(cls, name) is getattr(object, name) for name in ("__eq__", "__ne__"))
 
 
@@ -188,14 +198,14 @@ _UPDATE = dict.update
 
 
 def _moves_values(fn: object, args: Args) -> bool:
-    """Whether ``fn`` puts values into a dictionary, below names, without a look at the values."""
+    """Whether ``fn`` is ``dict.update`` of plain dictionaries with string keys, which reads no value."""
     return fn is _UPDATE and all(type(arg) is dict and all(type(k) is str for k in arg) for arg in args)
 
 
 def _plain_numbers(
     trace: Trace, fn: object, args: Args, kwargs: Kwargs
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Replace symbolic numbers among the arguments by their values where ``fn`` needs plain numbers."""
+    """Return the arguments with plain numbers in place of symbolic numbers that ``fn`` cannot compute with."""
     traits = traits_of(fn)
     if not traits & KEEPS_SYMBOLS or (traits & INTEGERS_ONLY and _has_float(args)):
         args = specialized(trace, args)
@@ -221,11 +231,15 @@ def run_intercepted(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kw
 
 
 def _has_float(args: Args) -> bool:
+    """Whether an argument is a float, known or symbolic."""
     return any(isinstance(arg, (float, torch.SymFloat)) for arg in args)
 
 
 def specialized(trace: Trace, value: object) -> Any:
-    """Replace symbolic numbers in ``value`` by plain numbers. Mutable containers are changed in place."""
+    """Return ``value`` with plain numbers in place of symbolic numbers, and guard the numbers.
+
+    Mutable containers are changed in place.
+    """
     if type(value) is Scalar:
         return value.settle()
     if trace.torch.is_symbolic(value):

@@ -40,6 +40,7 @@ def without_effects(trace: Trace, keys: Iterable[object]) -> Iterator[None]:
 
 
 def _is_interpreted(key: object) -> bool:
+    """Whether Python code of the program hashes or compares ``key`` or a part of it."""
     if isinstance(key, tuple):
         return any(map(_is_interpreted, tuple.__iter__(key)))
     if isinstance(key, _NOT_THE_PROGRAMS):

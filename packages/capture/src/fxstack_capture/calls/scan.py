@@ -20,9 +20,12 @@ from fxstack_capture.trace.constants import IDENTITY_TYPES, IMMUTABLE_TYPES
 from fxstack_capture.trace.state import Objects, Trace
 
 TENSOR: Final = 1
+"""The flag of tensors."""
 PYTHON: Final = 2  # its use may start Python frames
 LAZY: Final = 4
+"""The flag of dictionaries that must be filled."""
 SYMBOLIC: Final = 8
+"""The flag of symbolic numbers."""
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool, Scalar)
 _SIMPLE = (IMMUTABLE_TYPES | IDENTITY_TYPES | {types.BuiltinFunctionType, slice}) - {types.FunctionType, type}
@@ -47,7 +50,7 @@ CODES: Final[Mapping[type, int]] = MappingProxyType(
 
 
 def code_of(cls: type) -> int:
-    """Return the code of a class that is not in ``CODES``.
+    """Return the code of a class that is not in ``CODES``. Each trace asks once for each class.
 
     Instances of such a class may start Python frames. Iterators and dictionary views may also hold tensors.
     """
@@ -72,8 +75,8 @@ def scan(
 ) -> int:
     """Return the flags of all objects that are reachable through builtin containers.
 
-    ``found`` gets the ``PYTHON`` objects. Without ``every``, ``found`` gets one object of each class, and all
-    opaque objects. ``keys``: if the first value is a dictionary, scan only its keys.
+    The scan appends the ``PYTHON`` objects to ``python_objects``: all with ``every``, else one object of each class
+    and all opaque objects. ``keys``: if the first value is a dictionary, scan only its keys.
     """
     if native.AVAILABLE:
         objects = trace.objects
@@ -107,6 +110,7 @@ def scan_interpreted(trace: Trace, values: tuple[Any, ...], python_objects: list
 
 
 _WALK: Final = (1 << _SHIFT) - 1
+"""The bits of a code that say how to walk."""
 _WALKS: Final[tuple[Callable[[Any], Iterable[Any]], ...]] = (
     lambda _: (),
     list.__iter__,
@@ -115,6 +119,7 @@ _WALKS: Final[tuple[Callable[[Any], Iterable[Any]], ...]] = (
     iter,
     lambda value: (value.__self__,),
 )
+"""By the walk: the function that yields the parts of a value."""
 
 
 def complete(objects: Objects, values: Iterable[Any], *, instances: bool) -> None:

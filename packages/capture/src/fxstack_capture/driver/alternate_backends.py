@@ -16,9 +16,9 @@ from fxstack_capture.stance import current_stance
 
 
 def named_backend(forced: str | Backend) -> Backend:
-    """Return the backend for the argument of ``force_backend``, if no other package resolves names.
+    """Return the backend for the argument of ``force_backend``. ``Alternates`` calls this function by default.
 
-    ``"eager"`` is the only known name.
+    ``"eager"`` is the only known name. A callable is returned unchanged.
 
     Raises:
         ValueError: another name.
@@ -33,7 +33,7 @@ def named_backend(forced: str | Backend) -> Backend:
 
 
 class Alternates:
-    """The alternate compilers of one compiler, by the forced backend."""
+    """The compilers of one compiled callable for backends that ``set_stance(force_backend=...)`` has forced."""
 
     def __init__(self) -> None:
         self.named_backend: Callable[[Any], Backend] = named_backend
@@ -41,7 +41,10 @@ class Alternates:
         """The forced backend, and its compiler or None for the compiler's own backend. Backends may be unhashable."""
 
     def of(self, compiler: Any, forced: str | Backend) -> Any:
-        """Return the alternate compiler for a forced backend, or ``compiler`` itself if it has this backend."""
+        """Return the compiler for a forced backend. ``redirected`` asks in each call; it is made in the first.
+
+        The result is ``compiler`` itself if the forced backend is its own backend.
+        """
         for known, alternate in self._compilers:
             if known is forced or (isinstance(forced, str) and known == forced):
                 return alternate or compiler
@@ -51,13 +54,14 @@ class Alternates:
         return alternate or compiler
 
     def clear(self) -> None:
+        """Forget all alternate compilers, with their entries. ``FrameCompiler.reset`` calls this method."""
         self._compilers.clear()
 
 
 def redirected(optimized: Any, /, *args: Any, **kwargs: Any) -> Any:
     """Call ``optimized(*args, **kwargs)`` with the backend that the stance forces.
 
-    ``native.Optimized`` calls this function.
+    ``native.Optimized`` calls this function in place of its own call while a stance forces a backend.
     """
     fn: Callable[..., Any] = optimized.fn
     compiler = getattr(optimized.callback, "__self__", None)

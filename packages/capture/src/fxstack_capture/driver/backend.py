@@ -32,6 +32,7 @@ from fxstack_interchange.passes import StoppedAfterPass
 from fxstack_interchange.torch_facts.torch_errors import torch_error_types
 
 Backend = Callable[[Any, list[Any]], Callable[..., Any]]
+"""A function of a graph module and its example inputs that returns a callable with the inputs of the graph."""
 
 WANTS_FAKES = "wants_fake_inputs"
 """The attribute of a backend that needs fake tensors as example inputs. Other backends get the tensors of the call."""
@@ -57,7 +58,7 @@ setattr(eager, WANTS_FAKES, True)
 
 @contextmanager
 def _inputs_for(backend: Backend, captured: CapturedCode, frame: RealFrame) -> Iterator[list[Any]]:
-    """Return the example inputs that ``backend`` expects: the tensors of the call, as torch passes them, or fakes.
+    """Yield the example inputs that ``backend`` expects: the tensors of the call, as torch passes them, or fakes.
 
     A backend that is made with torch's ``aot_autograd`` takes the fakes of real inputs, and their symbols, from
     the fake mode of torch's tracing context.
@@ -101,7 +102,10 @@ def _write_metadata(captured: CapturedCode, frame: RealFrame) -> None:
 
 
 def _original_names(names: list[str], inputs: tuple[Source, ...], frame: RealFrame) -> dict[str, str]:
-    """Return the qualified names of parameters and buffers by the names of their placeholders."""
+    """Return the qualified name of each parameter and buffer, for example ``{"l_self_weight": "weight"}``.
+
+    The keys are names of placeholders. Only inputs of a method of a module have such names.
+    """
     owner = frame.arguments.get("self")
     found: dict[int, str] = {}
     if hasattr(owner, "named_parameters") and hasattr(owner, "named_buffers"):
@@ -111,13 +115,16 @@ def _original_names(names: list[str], inputs: tuple[Source, ...], frame: RealFra
 
 
 def name_of(backend: Backend) -> str:
+    """Return the name of a backend for messages: its qualified name, or the name of its class."""
     return getattr(backend, "__qualname__", None) or type(backend).__qualname__
 
 
 def compile_graph(
     backend: Backend, captured: CapturedCode, where: str, options: CaptureOptions, frame: RealFrame
 ) -> Callable[..., Any]:
-    """Compile a captured graph. The result runs with the frame hook off.
+    """Compile a captured graph with ``backend``. ``FrameCompiler`` calls this function for each frame with a graph.
+
+    ``where`` names the function for messages. The result runs with the frame hook off.
 
     Raises BackendError, GraphBreak if the backend declines the graph, or StoppedAfterPass.
     """

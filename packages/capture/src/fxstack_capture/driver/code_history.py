@@ -25,14 +25,15 @@ class CodeState:
     """The history of one code object."""
 
     history: FrameHistory = field(default_factory=FrameHistory)
+    """The sizes and numbers that calls of the code have had."""
     without_operations: int = 0
     """Number of traces that captured no torch operation."""
     entries: int = 0
     """Number of entries that were made for the code, including removed entries."""
     number: int | None = None
-    """The first part of the ids of the code's compilations; None before the first compilation."""
+    """The first part of the ids of the code's compilations, the 3 of "3/0"; None before the first compilation."""
     compilations: int = 0
-    """The second part of the id of the next compilation."""
+    """The second part of the id of the next compilation, the 0 of "3/0"."""
     rejections: int = 0
     """Number of traces whose guards rejected the frame that was traced."""
     plain_calls: int = 0
@@ -47,9 +48,10 @@ class CodeState:
     """Whether the code has been called under the stance ``eager_then_compile``."""
 
     def may_have_changed(self) -> bool:
-        """Count a rejected trace. Return whether another thread may have changed objects during the trace.
+        """Count a trace whose guards reject its own frame. Return whether another thread may be the cause.
 
-        If so, the next call compiles again, at most ``_MAX_REJECTIONS`` times.
+        Another thread may have changed objects during the trace. The next call then compiles again, at most
+        ``_MAX_REJECTIONS`` times. Without another thread, the rejection is an error of the compiler.
         """
         self.rejections += 1
         return threading.active_count() > 1 and self.rejections <= _MAX_REJECTIONS
@@ -62,6 +64,7 @@ class EqualCodes:
     count: int = 0
     """Number of these code objects that the compiler has seen, including dead code objects."""
     alive: list[ref[CodeType]] = field(default_factory=list)
+    """Weak references to these code objects, without those that died before the last was added."""
     has_warned: bool = False
     """Whether a warning has said that the functions with this code run in plain Python."""
 
@@ -73,7 +76,9 @@ class EqualCodes:
         self.alive = [known for known in self.alive if known() is not None] + [code]
 
     def usage(self, owner: object) -> tuple[int, int]:
-        """Return the sums of ``native.usage``: uses of entries, and lost entries.
+        """Return how often entries of these code objects were used, and how many entries were lost.
+
+        ``exceeded_limit`` gets the result. ``owner`` is that of the compiler.
 
         Each code object except one counts as a lost entry, since its entries died with it.
         """
@@ -89,8 +94,11 @@ class _StateOfLiveCode:
     """A state in the table. The callback of the weak reference ``code`` removes the state."""
 
     state: CodeState
+    """The history of the code object."""
     name: str
+    """The name of the function in the profile."""
     code: ref[CodeType]
+    """A weak reference to the code object."""
 
 
 class CodeStates:
@@ -104,7 +112,7 @@ class CodeStates:
         self._of_dead_code: list[ShapeProfile] = []
 
     def of(self, code: CodeType) -> CodeState:
-        """Return the history of ``code``. The sizes in a new history come from the profile."""
+        """Return the history of ``code``. The first call for it makes a new history, with sizes from the profile."""
         entry = self._states.get(id(code))
         if entry is None:
             name, key = key_of(code), id(code)
@@ -119,16 +127,22 @@ class CodeStates:
         return self._equal.setdefault(hash(code), EqualCodes())
 
     def _forget(self, key: int) -> None:
+        """Delete the state of a dead code object, and keep its shapes for the profile. A weak reference calls this
+        method.
+        """
         entry = self._states.pop(key, None)
         if entry is not None:
             self._of_dead_code = [self.seen_in([entry]).merged(*self._of_dead_code)]
 
     def seen_in(self, states: list[_StateOfLiveCode]) -> ShapeProfile:
-        """Return a profile of the shapes in ``states``."""
+        """Return a profile of the shapes in ``states``, by the names of the functions."""
         return ShapeProfile().merged(*(ShapeProfile({s.name: s.state.history}) for s in states))
 
     def seen(self) -> ShapeProfile:
-        """Return the initial profile, merged with the shapes that this process has seen."""
+        """Return the initial profile merged with the shapes that this process has seen.
+
+        ``profile_of`` calls this method.
+        """
         return self.profile.merged(*self._of_dead_code, self.seen_in([*self._states.values()]))
 
     def clear(self) -> None:

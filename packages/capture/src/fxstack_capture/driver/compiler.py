@@ -100,7 +100,7 @@ _REPLACED = "while the program replaces functions that a compiler needs"
 
 
 class FrameCompiler:
-    """Compiles frames for one backend and one set of options."""
+    """Compiles the frames that calls of one compiled callable reach, for one backend and one set of options."""
 
     def __init__(
         self,
@@ -116,11 +116,11 @@ class FrameCompiler:
         self.owner = owner
         self.observer = observer
         self.root: Any = None
-        """The module whose calls are compiled, if it is one."""
+        """The module whose calls are compiled, or None if the compiled callable is no module."""
         self.contract: CallContract | None = None
         """The shape contract of the calls: which argument sizes are fixed and which are equal, or None."""
         self.first: CodeType | None = None
-        """The code object of the outermost frame of a call."""
+        """The code object of the outermost frame of a call, or None if the call begins in C code."""
         self.records = records
         self.programs: ProgramTable = program_table()
         self.resumptions = Resumptions(self._never_trace)
@@ -145,14 +145,14 @@ class FrameCompiler:
         return with_fullgraph(with_changes(with_settings(self._options)))
 
     def with_backend(self, backend: Backend) -> FrameCompiler:
-        """Return a compiler with the same options, another backend and its own entries."""
+        """Return a compiler with the same options, another backend and its own entries, for ``Alternates``."""
         compiler = FrameCompiler(backend, self._options, native.Owner(), self.observer, self.records)
         compiler.root, compiler.contract, compiler.first = self.root, self.contract, self.first
         compiler.states.profile = self.states.profile
         return compiler
 
     def reset(self) -> None:
-        """Delete all compiled entries and all histories, so that the next call compiles again."""
+        """Delete all compiled entries and all histories, so that the next call compiles again (``api.reset``)."""
         self.alternates.clear()
         self.owner.clear()
         self.resumptions.clear()
@@ -253,9 +253,10 @@ class FrameCompiler:
             return entry
 
     def _forbidden(self, code: CodeType, named: CodeType, why: str) -> Any:
-        """Run the frame in plain Python. Under ``fullgraph``, raise if it is the first frame of a call.
+        """Run the frame in plain Python because of ``why``, a phrase such as "while the program replaces functions".
 
-        ``named`` is the function that messages name. Without an error, this method calls no builtin.
+        Under ``fullgraph``, raise if it is the first frame of a call. ``named`` is the function that messages name.
+        Without an error, this method calls no builtin.
         """
         # Torch's exporter also replaces functions such as ``max``, and traces the operators of a plain call.
         if code is self.first and self.options.fullgraph and not is_traced_by_others():
@@ -264,7 +265,7 @@ class FrameCompiler:
         return native.RUN
 
     def _defer(self, frame: RealFrame, code: CodeType, until: Guard, why: str, *, lazy: bool) -> Any:
-        """Run the frame in plain Python until the guard ``until`` fails.
+        """Run the frame in plain Python until the guard ``until`` fails. ``why`` is the reason for reports.
 
         ``lazy``: the call creates the parameters of lazy modules, which ``fullgraph`` allows.
         """
@@ -275,7 +276,7 @@ class FrameCompiler:
         return deferred.defer(self.owner, frame, code, self.states.of(code), until)
 
     def _is_idle(self, frame: RealFrame, code: CodeType, recompilation: Recompilation) -> bool:
-        """Whether a function without tensor arguments misses repeatedly and no graph of it has tensors."""
+        """Whether a function without tensor arguments and without graphs misses its entries again and again."""
         # For example a module's ``__getattr__``, to which each call passes another name.
         if len(recompilation.failures) < _PATIENCE or self.options.fullgraph or gets_tensors(frame):
             return False
@@ -296,7 +297,7 @@ class FrameCompiler:
     def _compiled(
         self, frame: RealFrame, code: CodeType, state: CodeState, recompilation: Recompilation
     ) -> Any:
-        """Trace the frame and install the result. An error of the compiler leads to plain Python."""
+        """Trace the frame, and return what ``callback`` returns. An error of the compiler leads to plain Python."""
         started = perf_counter()
         try:
             outcome = self._write(frame, code, state)
@@ -334,6 +335,7 @@ class FrameCompiler:
     # --- tracing ---------------------------------------------------------------------------------
 
     def _write(self, frame: RealFrame, code: CodeType, state: CodeState) -> Traced:
+        """Trace the frame, and return the draft of its replacement, or the reason to run it in plain Python."""
         shared = self.options, self.programs, self.resumptions, self.contract, self._polyfilled
         report = partial(self._report, code)
         return write(FrameTracing(frame, code, state, *shared, self.owner is not None, report))
@@ -419,7 +421,7 @@ class FrameCompiler:
         return entry
 
     def _follows_a_graph(self, code: CodeType) -> bool:
-        """Whether the function of a resume function has graphs in other calls."""
+        """Whether ``code`` is a resume function of a function that has graphs with tensors. Then it is compiled."""
         # A resume function after the last iteration of a loop has no operations, but its loop has.
         user = self.resumptions.user_of(code)
         return user is not code and self.states.of(user).computes
@@ -432,7 +434,7 @@ class FrameCompiler:
         emitted: Emitted,
         recompilation: Recompilation | None,
     ) -> None:
-        """Record a compilation that has an entry."""
+        """Record a compilation that has an entry. ``emitted`` is the code that replaces the frame."""
         self._record(
             code,
             Verdict.COMPILED if written.raised is None else Verdict.RAISES,
@@ -446,20 +448,22 @@ class FrameCompiler:
         )
 
     def _plain(self, code: CodeType, state: CodeState, why: str) -> Any:
-        """Record that the frame runs in plain Python. A function that often has no operations is skipped."""
+        """Record that the frame runs in plain Python. The hook skips a function that often has no operations."""
         self._record(code, Verdict.PLAIN, why=why)
         state.without_operations += 1
         return native.SKIP if state.without_operations > _PATIENCE else native.RUN
 
     def _not_traced(self, code: CodeType, state: CodeState, plain: PlainPython) -> Any:
-        """Run a frame in plain Python whose trace ended without code. Raise under ``fullgraph``."""
+        """Run the frame in plain Python, because its trace or its backend gave up. Raise under ``fullgraph``."""
         if self.options.fullgraph:
             raise unsupported(plain.record)
         self.mistakes.warn_if_mistake(self._named(code), plain.record)
         return self._plain(code, state, plain.why)
 
     def _warn_of_limit(self, recompilation: Recompilation, exceeded: str) -> None:
-        """Warn that a recompilation limit is reached, or raise an error."""
+        """Warn once that a function has reached a recompilation limit, or raise. ``exceeded``: see
+        ``exceeded_limit``.
+        """
         raises = self.options.fail_on_recompile_limit or self.options.fullgraph
         text = limit_reached(recompilation, exceeded, raises=raises)
         if self.records is not None:
@@ -476,11 +480,14 @@ class FrameCompiler:
         return native.SKIP
 
     def _named(self, code: CodeType) -> CodeType:
-        """Return the function that messages name for a frame: for a call of a module the ``forward`` of the module."""
+        """Return the code of the user's function that messages name for a frame of ``code``.
+
+        For a resume function it is the function that is continued, for a call of a module its ``forward``.
+        """
         return forward_of(self.root, self.resumptions.user_of(code))
 
     def _record(self, of: CodeType, verdict: Verdict, why: str = "", **facts: Any) -> None:
-        """Record the verdict on a frame, and pass the record to the observer."""
+        """Record the verdict on a frame, and tell the observer. ``facts`` are fields of ``FrameRecord``."""
         named = self._named(of)
         if verdict is Verdict.PLAIN:
             self.reasons.add(named, why)

@@ -17,6 +17,7 @@ from fxstack_capture.shapes.contract import Bound, ShapeContract
 from fxstack_capture.sources import Item, Key, Local, Source
 
 Arguments = dict[str, tuple[object, "Source | None"]]
+"""The value and the source of each parameter by name. The source is None for ``*args`` and for a default."""
 
 
 class CallContract:
@@ -51,11 +52,16 @@ class CallContract:
         return self._contract.bind({name: (arguments[name], Local(name)) for name in names})
 
     def _called(self) -> tuple[FunctionType, int]:
+        """Return the Python function to which the contract applies, and the number of its arguments that are given
+        already.
+        """
         return _function_and_given(self._fn if self._module is None else self._module.forward)
 
 
 def names_of_forward(frame: RealFrame) -> dict[Source, Source]:
-    """Return the names in ``forward`` of the arguments of ``frame``, which is a call of a module.
+    """Return the parameter of ``forward`` for each argument of ``frame``, which is a call of a module.
+
+    Messages use these names: ``x`` in place of ``args[0]``. Shape options of the program use them, too.
 
     The result is empty if ``forward`` is not a Python function.
     """
@@ -69,14 +75,17 @@ def names_of_forward(frame: RealFrame) -> dict[Source, Source]:
 
 
 def renamed_arguments(frame: RealFrame, code: CodeType) -> dict[str, str]:
-    """Return the parameter names of ``forward`` for the arguments of a call of a module (``args[0]`` and so on)."""
+    """Return the names of ``names_of_forward`` as texts, for example ``{"args[0]": "x"}``; {} for any other frame."""
     return (
         {of.name: name.name for of, name in names_of_forward(frame).items()} if is_module_call(code) else {}
     )
 
 
 def _function_and_given(fn: Any) -> tuple[FunctionType, int]:
-    """Return the Python function that a call of ``fn`` reaches, and the number of arguments before the caller's arguments."""
+    """Return the Python function that a call of ``fn`` reaches, and the number of arguments that ``fn`` itself adds.
+
+    For example a bound method adds ``self``, and a partial object adds its arguments.
+    """
     given = 0
     while isinstance(fn, functools.partial):
         fn, given = fn.func, given + len(fn.args)
@@ -85,7 +94,10 @@ def _function_and_given(fn: Any) -> tuple[FunctionType, int]:
 
 
 def _of_module(frame: RealFrame, function: FunctionType, leading: int) -> Arguments:
-    """Return the arguments of ``forward`` that a call of the module passes on."""
+    """Return the arguments that a call of a module passes to ``function``, its ``forward``.
+
+    ``frame`` is the call of the module. ``leading`` is the number of parameters that do not come from the call.
+    """
     args: Any = frame.arguments["args"]
     keywords: Any = frame.arguments["kwargs"]
     rest = dict(keywords)

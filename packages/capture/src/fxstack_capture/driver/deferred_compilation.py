@@ -19,7 +19,10 @@ from fxstack_capture.torch_side.subclasses.suspended_modes import put_back
 
 
 def defer(owner: object, frame: RealFrame, code: CodeType, state: CodeState, until: Guard) -> Any:
-    """Create an entry that runs the frame in plain Python as long as ``until`` holds."""
+    """Create an entry that runs the frame in plain Python as long as ``until`` holds. ``FrameCompiler`` returns it.
+
+    For example, calls of a lazy module run in plain Python until its parameters exist.
+    """
     replacement = disabled_code(frame, code)
     if is_under_checkpoint():
         return plain_under_checkpoint(owner, code, state, replacement)
@@ -30,7 +33,7 @@ def defer(owner: object, frame: RealFrame, code: CodeType, state: CodeState, unt
 
 
 def remove_deferring_entries(code: CodeType, state: CodeState) -> None:
-    """Remove the entries that defer compilation.
+    """Remove the entries that defer compilation. Called whenever no entry has accepted a frame.
 
     Their guards have rejected this call. Its compilation must not count as a recompilation.
     """
@@ -54,7 +57,10 @@ def plain_under_checkpoint(owner: object, code: CodeType, state: CodeState, repl
 
 
 def entry_under_checkpoint(owner: object, code: CodeType, state: CodeState) -> Any:
-    """Return an entry that runs plain Python if an earlier call under a checkpoint did, else None."""
+    """Return a new entry that runs plain Python if an earlier call under a checkpoint did, else None.
+
+    ``FrameCompiler`` asks before it compiles a frame. Outside of checkpoints the result is None.
+    """
     replacement = state.plain_under_checkpoint
     if replacement is None or not is_under_checkpoint():
         return None

@@ -31,6 +31,7 @@ class DataDependentError(Unsupported, of_torch="UserError"):
 
     @property
     def message(self) -> str:
+        """The text, under the name that it has in torch's error."""
         return self.msg
 
     @property
@@ -61,7 +62,7 @@ class GuardError(RuntimeError):
 
 
 def _fix(failure: GuardFailure) -> str:
-    """Return the advice for a guard that rejects the arguments of a captured graph."""
+    """Return the text after "fix:" for a guard that rejects a call of a captured graph."""
     if failure.guard is not None and isinstance(failure.guard.check, TorchStateIs):
         return (
             "call it in the state of torch in which it was captured, or capture again in this state; a mode that only "
@@ -114,7 +115,7 @@ class TracingWarning(UserWarning):
 
 
 def unsupported(record: BreakRecord) -> Unsupported:
-    """Return the error for a graph break that the caller forbids."""
+    """Return the error for a graph break that the caller forbids, of the class that the reason has in ``_CLASSES``."""
     return _CLASSES.get(record.reason.id, Unsupported)(record)
 
 
@@ -123,13 +124,17 @@ _CLASSES: Final[dict[str, type[Unsupported]]] = {
     "operator-function": OperatorError,
     "internal-error": InternalError,
 }
+"""The class of the error by the id of the reason. All other reasons have ``Unsupported``."""
 
 
 def plain(why: str) -> Unsupported:
-    """Return the error that ``fullgraph=True`` raises instead of running a frame in plain Python."""
+    """Return the error that ``fullgraph=True`` raises instead of running a frame in plain Python.
+
+    ``why`` is the subject of the sentence "... would run in plain Python".
+    """
     return unsupported(graph_break("plain-python", why).record)
 
 
 def graph_error(error: Exception) -> Unsupported:
-    """Return the error for an internal error when the caller requested one whole graph."""
+    """Return the error for an internal error of the compiler, when the caller requested one whole graph."""
     return unsupported(graph_break("internal-error", f"{type(error).__name__}: {error}").record)

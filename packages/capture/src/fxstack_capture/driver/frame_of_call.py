@@ -11,7 +11,10 @@ from fxstack_capture.guards.accesses import RealFrame
 
 
 def function_of(fn: Any) -> tuple[FunctionType, tuple[Any, ...]]:
-    """Return the Python function that a call of ``fn`` runs, and the leading arguments that ``fn`` adds."""
+    """Return the Python function that a call of ``fn`` runs, and the leading arguments that ``fn`` adds.
+
+    For a method, the arguments are ``(self,)``. Raise TypeError if no Python function runs.
+    """
     leading: tuple[Any, ...] = ()
     for _ in range(10):
         if isinstance(fn, FunctionType):
@@ -26,7 +29,10 @@ def function_of(fn: Any) -> tuple[FunctionType, tuple[Any, ...]]:
 
 
 def frame_of_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> RealFrame:
-    """Return the frame that ``fn(*args, **kwargs)`` would start. Raise TypeError if the arguments do not fit."""
+    """Return the frame that ``fn(*args, **kwargs)`` would start, for ``capture``, ``export`` and ``explain``.
+
+    Raise TypeError if the arguments do not fit.
+    """
     function, leading = function_of(fn)
     bound = inspect.signature(function, follow_wrapped=False).bind(*leading, *args, **kwargs)
     bound.apply_defaults()
@@ -37,5 +43,5 @@ def frame_of_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
 def real_frame(
     function: FunctionType, code: CodeType, arguments: dict[str, object], cells: tuple[CellType, ...]
 ) -> RealFrame:
-    """Return the data that the frame hook passes about a frame as a record."""
+    """Return a record of what the frame hook says about a frame. ``cells`` are in the order of ``co_freevars``."""
     return RealFrame(function, arguments, dict(zip(code.co_freevars, cells, strict=True)))

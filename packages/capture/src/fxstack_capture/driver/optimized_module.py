@@ -19,6 +19,7 @@ from torch.compiler import is_dynamo_compiling
 from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
 _PREFIX = "_orig_mod."
+"""The prefix of names of parameters in files that ``torch.compile`` has saved."""
 
 
 class OptimizedModule:
@@ -27,11 +28,17 @@ class OptimizedModule:
     __slots__ = ()
 
     _fxstack_original: Any
+    """The original module."""
     _fxstack_call: Callable[..., Any]
+    """The compiled call of the original."""
     _fxstack_class_call: Callable[..., Any]
+    """The ``__call__`` of the original's class when ``_fxstack_call`` was made."""
     _fxstack_run: Callable[[Callable[..., Any]], Callable[..., Any]]
+    """The function that compiles a method of the original: the ``run`` of ``wrap``."""
     _fxstack_forward: Callable[..., Any]
+    """The compiled ``forward`` of the original."""
     _fxstack_compile: Callable[[Any], Any]
+    """The function that compiles another module in the same way: the ``recompile`` of ``wrap``."""
 
     def __init_subclass__(cls) -> None:
         """Do nothing: the ``__init_subclass__`` of the original's class must not see the wrapper class."""
@@ -95,6 +102,7 @@ class OptimizedModule:
         return self._fxstack_call(*args, **kwargs)
 
     def forward(self, *args: object, **kwargs: object) -> Any:
+        """Call the compiled ``forward`` of the original."""
         return self._fxstack_forward(*args, **kwargs)
 
     def load_state_dict(self, state_dict: dict[str, Any], *args: object, **kwargs: object) -> Any:
@@ -130,11 +138,12 @@ class OptimizedModule:
 
 
 def _original(module: object) -> Any:
+    """Return ``module``: how a wrapper is unpickled if its ``_fxstack_compile`` cannot be pickled."""
     return module
 
 
 def _follow(wrapper: Any) -> None:
-    """Compile the method that a call of the original runs at present."""
+    """Compile the method that a call of the original runs at present. The program may have replaced it."""
     original = wrapper._fxstack_original
     object.__setattr__(wrapper, "_fxstack_class_call", type(original).__call__)
     object.__setattr__(wrapper, "_fxstack_call", wrapper._fxstack_run(original.__call__))
@@ -147,9 +156,9 @@ _SLOTS = (
 
 
 def _forward_like(cls: type) -> dict[str, Any]:
-    """Return a ``forward`` with the signature and globals of the original's.
+    """Return the member ``forward`` of the wrapper class, with the signature and globals of the original's.
 
-    torch.export and FX read them.
+    torch.export and FX read them. The result is empty if the ``forward`` of ``cls`` is no Python function.
     """
     own = getattr(cls, "forward", None)
     if not isinstance(own, types.FunctionType):
@@ -166,7 +175,7 @@ def wrap(
     run: Callable[[Callable[..., Any]], Callable[..., Any]],
     recompile: Callable[[Any], Any],
 ) -> Any:
-    """Return ``module`` as a wrapper whose calls go through ``run``.
+    """Return a wrapper of ``module`` for ``optimize``. ``run`` compiles a method of the module.
 
     ``recompile`` compiles a copy of the module, or an unpickled module, in the same way.
     """

@@ -43,6 +43,7 @@ _STABLE_CALLS = 4
 
 # The Thue-Morse sequence: no period of the arguments (for example two alternating sizes) favours either side.
 _PLAIN_ROUNDS: Final = tuple(n.bit_count() % 2 == 1 for n in range(16))
+"""Whether each of 16 successive timed calls runs in plain Python."""
 
 _SLOWER: Final = 1.05
 """Ratio of medians from which a compiled call counts as slower."""
@@ -70,11 +71,12 @@ _FIRST_REST, _MAX_REST = 1_000, 64_000
 
 @dataclass(slots=True)
 class Trial:
-    """The timing of one callable: ``Optimized.trial`` of ``native``."""
+    """The timing of one callable. ``native.Optimized`` calls ``begin`` before and ``end`` after each call."""
 
     tally: Tally
     """Counters of the compiler of the callable."""
     records: list[FrameRecord] | None
+    """The list that ``explain`` shows, or None."""
     callable: Any
     """The function or module that was given to ``optimize``."""
     traced: int = -1
@@ -88,11 +90,12 @@ class Trial:
     rest: int = _FIRST_REST
     """Number of plain calls before the next measurement, if plain calls are faster."""
     has_warned: bool = False
+    """Whether the user knows that the callable runs in plain Python."""
     compiling_calls: float = 0
     """See ``_MAX_COMPILING_CALLS``."""
 
     def begin(self, optimized: Any) -> int:
-        """Return the mode of the next call: compiled, or timed (compiled or plain)."""
+        """Return the mode of the next call: ``_COMPILED``, ``_TIME_COMPILED`` or ``_TIME_PLAIN``."""
         if current_stance() != Stance():
             return _COMPILED
         if self.traced != self.tally.traced:
@@ -112,7 +115,10 @@ class Trial:
         return _TIME_PLAIN if _PLAIN_ROUNDS[turn % len(_PLAIN_ROUNDS)] else _TIME_COMPILED
 
     def end(self, optimized: Any, plain: bool, nanoseconds: int, result: object) -> None:
-        """Record the time of a call, and decide when there are enough times."""
+        """Record the time of a call, and decide when there are enough times.
+
+        ``plain`` says whether the call ran in plain Python. ``result`` is what the call returned.
+        """
         if self.traced != self.tally.traced:
             self._start_again()
             return
@@ -146,6 +152,7 @@ class Trial:
         )
 
     def _leave_compiling(self, optimized: Any) -> None:
+        """Run the next calls in plain Python, because nearly every call compiles."""
         optimized.plain_calls, self.compiling_calls = _MAX_REST, _MAX_COMPILING_CALLS - 2
         self._warn(
             f"because nearly every call compiles ({self._counts()}).",
@@ -154,14 +161,19 @@ class Trial:
         )
 
     def _counts(self) -> str:
+        """Return the number of graphs and graph breaks as text for a warning."""
         return f"graphs: {self.tally.graphs}, graph breaks: {self.tally.breaks}"
 
     def _start_again(self) -> None:
+        """Forget the times. Called after a trace, and after a decision."""
         self.traced, self.stable_calls = self.tally.traced, 0
         self.compiled, self.plain = [], []
 
     def _warn(self, why: str, remedy: str) -> None:
-        """Warn once that the callable runs in plain Python, and record the warning."""
+        """Warn once that the callable runs in plain Python, and record the warning.
+
+        ``remedy`` is the text after "fix:".
+        """
         if self.has_warned:
             return
         self.has_warned = True
@@ -179,12 +191,13 @@ class Trial:
         warn_user(text, TracingWarning)
 
     def _code(self) -> CodeType | None:
+        """Return the code of the callable's first frame, or None. A warning names its file and line."""
         called = self.callable
         return first_frame_of(called.forward if isinstance(called, torch.nn.Module) else called)
 
 
 class Trials:
-    """The callables of one compiler that are timed."""
+    """The callables of one compiler that are timed. ``optimize`` adds them, ``reset`` restarts the timing."""
 
     def __init__(self, tally: Tally, records: list[FrameRecord] | None) -> None:
         self._tally = tally
@@ -204,7 +217,9 @@ class Trials:
 
 
 def is_slower(compiled: list[int], plain: list[int]) -> bool | None:
-    """Whether compiled calls take longer; None if their median is longer and the difference may be chance.
+    """Whether compiled calls take longer than plain calls. The lists hold nanoseconds.
+
+    The result is None if the median of the compiled calls is longer, but the difference may be chance.
 
     The longest eighth of the calls does not count, because the garbage collector may have run in them.
     """
@@ -226,18 +241,20 @@ def _can_be_timed() -> bool:
 
 
 def _keep_compiled(optimized: weakref.ref[Any], _grads: object) -> None:
-    """Compile the calls of a callable again, and time no more calls: a backward runs through a result."""
+    """Compile the calls of a callable again, and time no more calls.
+
+    Autograd calls this function when a backward runs through the result of a timed call.
+    """
     wrapper = optimized()
     if wrapper is not None:
         wrapper.trial, wrapper.plain_calls = None, 0
 
 
 def _gradient_nodes(result: object, depth: int = 0) -> Iterator[Node | None]:
-    """Yield the nodes of autograd that a backward through ``result`` would begin with; None for an unknown node.
+    """Yield the nodes of autograd with which a backward through ``result`` would begin.
 
-    Objects of unknown classes and deep objects may hold tensors.
-
-    Only C code reads the result, so no method of the program runs.
+    Yield None for an object that may hold a tensor: an object of an unknown class, or one too deep in containers. Only
+    C code reads ``result``, so no method of the program runs.
     """
     if isinstance(result, torch.Tensor):
         with torch_compat.DisableTorchFunction():
@@ -259,10 +276,14 @@ _MEMBERS: Final[dict[type, Any]] = {
     set: set.__iter__,
     frozenset: frozenset.__iter__,
 }
+"""The containers that are searched for tensors, with the C function that yields their items."""
 _DEEPEST: Final = 8
+"""The greatest depth of nested containers that is searched."""
 _WITHOUT_TENSORS: Final = frozenset({type(None), bool, int, float, complex, str, bytes})
+"""The classes of values that cannot hold a tensor."""
 
 
 def _shown(times: list[int]) -> str:
+    """Return the median of times in nanoseconds as text, for example "1.5 ms"."""
     median = statistics.median(times)
     return f"{median / 1e6:.3g} ms" if median >= 1e6 else f"{median / 1e3:.3g} us"

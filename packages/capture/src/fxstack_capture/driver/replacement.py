@@ -29,38 +29,48 @@ from fxstack_interchange.passes import NothingToDo, Pass, run_passes
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The draft of a frame's replacement code, and the results of the trace."""
+    """What a successful trace of a frame leaves: the draft of the replacement code, and the guards."""
 
     draft: Draft | None
+    """The draft, or None if the trace ended with an exception of the program."""
     guards: tuple[Guard, ...]
+    """The guards that the trace has recorded, in order."""
     graph_break: BreakRecord | None = None
+    """The graph break after which the frame goes on in a resume function, or None."""
     raised: BaseException | None = None
+    """The exception of the program with which the trace ended, or None."""
 
     @property
     def error(self) -> str:
-        """The exception with which the trace ended, as text."""
+        """The exception with which the trace ended, as text; "" if it returned."""
         return "" if self.raised is None else shown(self.raised)
 
     @property
     def captured(self) -> CapturedCode | None:
+        """The captured graph, or None if there is none."""
         return None if self.draft is None else self.draft.captured
 
     @property
     def text(self) -> str:
-        """The graph as code, and the guards."""
+        """The graph as code, and the guards, for observers of passes."""
         parts = [] if self.captured is None else [show(signature_of(self.captured))]
         return "\n".join([*parts, *filter(None, [self.error]), *map(guard_text, self.guards)])
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """The replacement code of a frame while it is made."""
+    """The replacement code of a frame while the passes ``GUARDING`` and ``WRITING`` make it."""
 
     frame: RealFrame
+    """The frame that was traced."""
     code: CodeType
+    """The code that is replaced."""
     written: Written
+    """The result of the trace."""
     options: CaptureOptions
+    """The options of this compilation."""
     guards: tuple[Guard, ...]
+    """The guards that ``guard_filter_fn`` and the backend have left or added so far."""
     tree: Any = None
     """The native tree of the guards."""
     error: Exception | None = None
@@ -68,8 +78,9 @@ class Replacement:
     failure: GuardFailure | None = None
     """The guard that rejects the traced frame itself, or None."""
     graph: Callable[..., Any] | None = None
-    """The compiled graph."""
+    """The compiled graph, or None before the backend has compiled it."""
     emitted: Emitted | None = None
+    """The bytecode and its text, or None before the pass ``assemble``."""
 
     @property
     def text(self) -> str:
@@ -80,6 +91,9 @@ class Replacement:
         return "\n".join([*map(guard_text, self.guards), *filter(None, (error, rejected, code))])
 
     def with_guards(self, guards: tuple[Guard, ...]) -> Replacement:
+        """Return the replacement with these guards and their tree. Raise TypeError or ValueError if a guard has no
+        native form.
+        """
         inputs = self.written.draft and self.written.draft.inputs
         tree = compile_guards(guards, self.code, inputs.sources if inputs else ())
         return replace(self, guards=guards, tree=tree)
@@ -185,7 +199,7 @@ WRITING: Final = Pass("add_late_guards", add_late_guards), Pass("assemble", asse
 
 
 def run(passes: tuple[Pass[Replacement], ...], replacement: Replacement) -> Replacement:
-    """Run passes that make replacement code."""
+    """Run passes that make replacement code. Observers see the replacement after each pass as text."""
     return run_passes("capture", passes, replacement, attrgetter("text"))
 
 
@@ -198,4 +212,5 @@ def has_tensors(draft: Draft) -> bool:
 
 
 def gets_tensors(frame: RealFrame) -> bool:
+    """Whether an argument of the frame is a tensor."""
     return any(isinstance(value, torch.Tensor) for value in frame.arguments.values())

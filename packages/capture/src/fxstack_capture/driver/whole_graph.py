@@ -42,12 +42,19 @@ class Captured:
     """
 
     stage_graph: StageGraph
+    """The graph with its signature."""
     guards: tuple[Guard, ...]
+    """The guards of the captured call, in order."""
     inputs: tuple[Source, ...]
+    """The source of each input of the graph."""
     example_inputs: tuple[Any, ...]
+    """The fake tensor or symbolic number of each input."""
     emitted: Emitted
+    """The code around the graph, and its text."""
     function: FunctionType
+    """The function that reads the inputs from the arguments, runs the graph and replays side effects."""
     leading: tuple[Any, ...]
+    """The arguments that a call adds before its own, for example the ``self`` of a method."""
     check: Callable[[tuple[Any, ...], dict[str, Any]], None]
     """Raises an error if the graph is not valid for the arguments of a call."""
     name: str
@@ -55,10 +62,12 @@ class Captured:
 
     @property
     def graph_module(self) -> GraphModule:
+        """The graph."""
         return self.stage_graph.graph_module
 
     @property
     def signature(self) -> Any:
+        """The interchange signature of the graph: names and kinds of inputs and outputs, and symbols."""
         return self.stage_graph.signature
 
     @property
@@ -90,7 +99,10 @@ def capture_whole(
     options: CaptureOptions,
     contract: ShapeContract | None = None,
 ) -> Captured:
-    """Trace one call. Raises ``Unsupported``, ``ShapeContractError``, or the exception of the program."""
+    """Trace one call for ``capture``, or for ``export``, which passes a contract.
+
+    Raises ``Unsupported``, ``ShapeContractError``, or the exception of the program.
+    """
     _, leading = function_of(fn)
     frame = frame_of_call(fn, args, kwargs)
     function = frame.function
@@ -130,7 +142,10 @@ def capture_whole(
 
 
 class _Checking:
-    """Checks all guards of a captured graph, and its contract if it has one."""
+    """Checks all guards of a captured graph, and its contract if it has one: ``Captured.check``.
+
+    ``captured`` is the text of the inputs for the error.
+    """
 
     def __init__(
         self,
@@ -163,6 +178,7 @@ class _Checking:
             raise self._error(replace(failure, renamed=renamed))
 
     def _error(self, failure: GuardFailure) -> Exception:
+        """Return the error for a failed guard: ``ShapeContractError`` for an exported graph, else ``GuardError``."""
         if self._contract is not None:
             return ShapeContractError(
                 f"this call is not one that the graph was exported for: {failure.message}"
@@ -171,7 +187,10 @@ class _Checking:
 
 
 def _described(sources: tuple[Source, ...], examples: tuple[Any, ...], names: dict[Source, Source]) -> str:
-    """Return the first inputs of a graph in words, for example ``x: float32[3, 4], y: int64[3]``."""
+    """Return the first inputs of a graph in words, for example ``x: float32[3, 4], y: int64[3]``.
+
+    ``names`` has the sources whose names replace those of ``sources``.
+    """
     shown = [
         f"{names.get(source, source).name}: {_in_words(example)}"
         for source, example in zip(sources, examples, strict=True)
@@ -181,6 +200,7 @@ def _described(sources: tuple[Source, ...], examples: tuple[Any, ...], names: di
 
 
 def _in_words(example: object) -> str:
+    """Return one input in words, for example ``float32[3, 4]``."""
     if not isinstance(example, torch.Tensor):
         return str(example)
     sizes = ", ".join(map(str, example.shape))
@@ -188,3 +208,4 @@ def _in_words(example: object) -> str:
 
 
 _MAX_INPUTS_SHOWN = 8
+"""The number of inputs that a text names."""

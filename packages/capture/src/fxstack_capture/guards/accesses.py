@@ -19,9 +19,10 @@ from fxstack_capture.guards.weak_references import referent_of
 from fxstack_capture.sources import Source
 
 Access = tuple[str, object]
+"""The kind of a native access and its argument, for example ``("Item", 2)`` or ``("Globals", None)``."""
 
 MISSING: Any = object()
-"""The result of ``read`` if the value does not exist."""
+"""The result of ``read`` if the value does not exist. Messages and guard filters test for it."""
 
 _Base = torch_compat.TensorBase
 _mro_of = type.__dict__["__mro__"].__get__
@@ -36,12 +37,18 @@ class RealFrame:
     """The values that a frame can read when it starts."""
 
     function: FunctionType
+    """The function whose call starts the frame. Its code need not be the code that runs."""
     arguments: dict[str, object]
+    """The value of each parameter by its name. ``*args`` is one tuple, ``**kwargs`` one dictionary."""
     cells: dict[str, CellType]
+    """The cell of each free variable by its name. The cell may be empty."""
 
 
 def frame_of_call(function: FunctionType, arguments: dict[str, object]) -> RealFrame:
-    """Return the frame that a call of ``function`` starts."""
+    """Return the frame that a call of ``function`` starts. ``arguments`` maps each parameter name to a value.
+
+    Messages about a failed guard read the present values from it.
+    """
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
     return RealFrame(function, arguments, dict(cells))
 
@@ -70,7 +77,10 @@ def value_at(mapping: dict[Any, Any], index: int) -> Any:
 
 
 def item_reader(kind: type) -> Any:
-    """Return the builtin class whose ``__getitem__`` reads an item of an instance of ``kind``."""
+    """Return the builtin class (list, tuple or deque) whose ``__getitem__`` reads an item of an instance of ``kind``.
+
+    Replacement code and messages use it, so that no ``__getitem__`` of the program runs.
+    """
     for base in (list, tuple, deque):
         if issubclass(kind, base):
             return base
@@ -78,6 +88,7 @@ def item_reader(kind: type) -> Any:
 
 
 def _item(value: Any, index: int) -> Any:
+    """Return ``value[index]`` of a list, tuple or deque by C code."""
     return item_reader(type(value)).__getitem__(value, index)
 
 
@@ -85,6 +96,10 @@ def _item(value: Any, index: int) -> Any:
 
 
 def _index(names: tuple[str, ...], name: str, what: str) -> int:
+    """Return the position of ``name`` in ``names``. Native accesses name arguments and free variables by position.
+
+    ``what`` is the word for the error message: "argument" or "free variable".
+    """
     if name not in names:
         raise ValueError(f"{name!r} is no {what} of this function")
     return names.index(name)
@@ -92,21 +107,33 @@ def _index(names: tuple[str, ...], name: str, what: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A source that reads from a frame: ``native(source, code)`` and ``read(source, frame)``."""
+    """How to read a source that begins at a frame, such as an argument.
+
+    ``native(source, code)`` returns the access of the guard tree. ``read(source, frame)`` returns the value in Python.
+    """
 
     native: Callable[[Any, CodeType], Access]
+    """Called when a guard tree is built."""
     read: Callable[[Any, RealFrame], Any]
+    """Called when Python reads the value, for example for a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A source that reads from another source: ``native(source)`` and ``read(source, other value)``."""
+    """How to read a source that begins at another source, such as an item of a list.
+
+    ``native(source)`` returns the access of the guard tree. ``read(source, value)`` reads from ``value``, the value of
+    the other source.
+    """
 
     native: Callable[[Any], Access]
+    """Called when a guard tree is built."""
     read: Callable[[Any, Any], Any]
+    """Called when Python reads the value, for example for a message."""
 
 
 def _index_free(source: Any, code: CodeType) -> int:
+    """Return the position in ``co_freevars`` of the free variable that ``source`` reads."""
     return _index(code.co_freevars, source.local, "free variable")
 
 
@@ -120,6 +147,7 @@ ROOTS: dict[type, Root] = {
     sources.Globals: Root(lambda _s, _c: ("Globals", None), lambda _s, f: f.function.__globals__),
     sources.Pinned: Root(lambda s, _c: ("Pinned", s.value), lambda s, _f: referent_of(s.value)),
 }
+"""The rows of the sources that begin at a frame."""
 
 STEPS: dict[type, Step] = {
     sources.InstanceDict: Step(lambda _s: ("InstanceDict", None), lambda _s, v: instance_dict(v, "__dict__")),
@@ -146,25 +174,32 @@ STEPS: dict[type, Step] = {
     sources.StorageOffset: Step(lambda _s: ("StorageOffset", None), lambda _s, v: _Base.storage_offset(v)),
     sources.Affine: Step(lambda s: ("Affine", (s.scale, s.offset)), lambda s, v: (v - s.offset) // s.scale),
 }
+"""The rows of the sources that begin at another source."""
 
 
 def lower_root(source: Source | None, code: CodeType) -> Access:
-    """Return the native access of a source that reads from a frame of ``code``. None: torch's global state."""
+    """Return the native access of a source that begins at a frame of ``code``. The builder of the guard tree calls it.
+
+    A ``source`` of None stands for torch's global state.
+    """
     if source is None:
         return "Nothing", None
     return ROOTS[type(source)].native(source, code)
 
 
 def is_instance_key(source: Source | None, key: object) -> bool:
-    """Whether ``key`` is the name of an attribute, and ``source`` the dictionary of an instance."""
+    """Whether ``source`` is the ``__dict__`` of an instance, and ``key`` the name of an attribute in it.
+
+    The native code can then read the attribute without creating the dictionary.
+    """
     return isinstance(source, sources.InstanceDict) and type(key) is str
 
 
 def lower_step(source: Source) -> tuple[Source, Access]:
-    """Return the source from which a step reads, and the native access.
+    """Return the source at which ``source`` begins, and the native access from its value.
 
-    A string key of an instance dictionary is lowered to an instance attribute. Reading the attribute need not
-    materialise the dictionary.
+    A string key of an instance dictionary becomes an access to the attribute. Such an access need not create the
+    dictionary. The builder of the guard tree calls this function.
     """
     base = source.base
     assert base is not None
@@ -178,7 +213,10 @@ def lower_step(source: Source) -> tuple[Source, Access]:
 
 
 def follow(source: Source, frame: RealFrame, convert: Callable[[Any, Any], Any] | None = None) -> Any:
-    """Return the object at ``source`` by the same accesses as guards. ``convert`` replaces ``Converted``."""
+    """Return the object at ``source`` in ``frame`` by the same accesses as guards.
+
+    ``convert(source, value)`` is called in place of the conversion of a ``Converted`` source, if it is not None.
+    """
     path = []
     while isinstance(source, sources.Step):
         path.append(source)
@@ -195,7 +233,7 @@ def follow(source: Source, frame: RealFrame, convert: Callable[[Any, Any], Any] 
 
 
 def read(source: Source, frame: RealFrame) -> Any:
-    """Return the value at a source for a message, or ``MISSING``."""
+    """Return the value at a source for a message or a guard filter, or ``MISSING`` if any access raises."""
     try:
         return follow(source, frame)
     except Exception:

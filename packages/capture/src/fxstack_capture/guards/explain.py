@@ -18,7 +18,9 @@ from fxstack_interchange.user_warnings import belongs_to_torch
 
 # Medians of benchmarks/guards.py, in nanoseconds (docs/results/overhead.md).
 _OF_READS: Final[dict[type[Source], int]] = {Key: 25, InstanceAttr: 14, InstanceDict: 10}
+"""The time of the last access of a source in nanoseconds, by the class of the source."""
 _OTHER_READ: Final = 3
+"""The time of the last access of all other sources in nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +31,21 @@ class GuardFailure:
     """
 
     guard: Guard | None
+    """The guard, or None for a dead entry."""
     demanded: str
+    """The phrase that follows the name of the value, for example "must be of type int"."""
     found: str
+    """The phrase about the present value, for example "it is a str"."""
     renamed: Mapping[str, str] = field(default_factory=dict)
-    """The names that the program has for sources of a call of a module: of ``args[0]`` the parameter."""
+    """The parameter of ``forward`` for each source of a call of a module, for example "x" for "args[0]".
+    The dictionary is empty if the frame is no call of a module.
+    """
 
     @property
     def source_name(self) -> str:
+        """The name of the guarded value as messages show it, for example ``x`` or ``self.weight``. "" for a dead
+        entry.
+        """
         name = self.guard.source.name if self.guard is not None else ""
         for of, named in self.renamed.items():
             if re.match(re.escape(of) + r"(?!\w)", name):
@@ -53,7 +63,7 @@ class GuardFailure:
 
     @property
     def user_frame(self) -> tuple[str, int, str] | None:
-        """The file, line and function of ``user_line``."""
+        """The file, line and function of ``user_line``, or None if they are unknown."""
         stack = self.guard.stack if self.guard is not None else ()
         own = [frame for frame in stack if not belongs_to_torch(frame[0])]
         if not own and (not stack or "_call_impl" in stack[-1][2]):
@@ -62,6 +72,9 @@ class GuardFailure:
 
     @property
     def message(self) -> str:
+        """The whole failure as one line, for example "x: must be of type int, but it is a str (needed by f.py:3 in
+        f)".
+        """
         if self.guard is None:
             return "the compiled code depends on an object that no longer exists"
         where = f" (needed by {self.user_line})" if self.user_line else ""
@@ -69,7 +82,10 @@ class GuardFailure:
 
 
 def guard_condition(guard: Guard, names: Mapping[str, str]) -> str:
-    """Return a guard as a Python condition (see ``Check.condition``). ``names``: see ``GuardFailure.renamed``."""
+    """Return a guard as a Python condition, for example ``type(x) is int``. Traces and exported guards show it.
+
+    ``names`` maps names of sources to parameters of ``forward`` (see ``GuardFailure.renamed``).
+    """
     condition = guard.check.condition(python_name(guard.source.name))
     for of, named in names.items():
         condition = re.sub(rf"(?<![\w.]){re.escape(of)}(?!\w)", named, condition)
@@ -77,7 +93,7 @@ def guard_condition(guard: Guard, names: Mapping[str, str]) -> str:
 
 
 def needed_at(guard: Guard) -> str:
-    """Return the user's line that needed a guard, as ``file:line: text``, or "" if it is unknown."""
+    """Return the user's line that needed a guard, as ``file:line: text of the line``, or "" if it is unknown."""
     found = GuardFailure(guard, "", "").user_frame
     if found is None:
         return ""
@@ -86,15 +102,18 @@ def needed_at(guard: Guard) -> str:
 
 
 def guard_text(guard: Guard, names: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Return a guard as a Python condition, with the user's line that needed the guard."""
+    """Return a guard as a Python condition with a comment, ``type(x) is int  # needed at f.py:3: return x + 1``.
+
+    Debugging output prints it. ``names``: see ``guard_condition``.
+    """
     where = needed_at(guard)
     return guard_condition(guard, names) + (f"  # needed at {where}" if where else "")
 
 
 def estimated_nanoseconds(guard: Guard) -> int:
-    """Return the estimated time of a check and of the last access that reads what it checks.
+    """Return the estimated time of the check of a guard, with the last access to the checked value.
 
-    Earlier accesses of the path are shared with other guards.
+    Accesses before the last are shared with other guards. Traces show the estimate of each guard.
     """
     return guard.check.nanoseconds + _OF_READS.get(type(guard.source), _OTHER_READ)
 
@@ -102,7 +121,7 @@ def estimated_nanoseconds(guard: Guard) -> int:
 def first_failure(tree: Any, func: FunctionType, local_values: Mapping[str, object]) -> GuardFailure | None:
     """Return the failing guard of a tree for a call with these arguments, or None if all guards hold.
 
-    ``local_values`` is the dictionary that the compile callback receives.
+    Reports about recompilations call this function. ``local_values`` maps each parameter of ``func`` to a value.
     """
     arguments = tuple(local_values[name] for name in argument_names(func.__code__))
     index = tree.failing(func, arguments)
@@ -116,6 +135,7 @@ def first_failure(tree: Any, func: FunctionType, local_values: Mapping[str, obje
 
 
 def _found(guard: Guard, frame: RealFrame) -> str:
+    """Return the phrase about the present value at the source of a guard that fails (``GuardFailure.found``)."""
     value = read(guard.source, frame)
     if value is MISSING:
         return "it does not exist"

@@ -21,6 +21,7 @@ from fxstack_capture.guards.records import Guard
 from fxstack_capture.sources import Globals, Pinned, Source
 
 GuardFilter = Callable[[Sequence["GuardFilterEntry"]], Sequence[bool]]
+"""A function of the program: gets the entries of all guards, and returns True for each guard to keep."""
 
 # Limits: a filter sees more guards than a filter of torch, with torch's kinds. Some kinds of torch do not
 # occur.
@@ -28,19 +29,19 @@ GuardFilter = Callable[[Sequence["GuardFilterEntry"]], Sequence[bool]]
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a guarded value was found.
-
-    ``module_class`` is the class of the ``nn.Module`` that is or holds the value.
-    """
+    """Where a guarded value was found: ``entry.orig_guard.source`` of a filter, with the methods of torch's sources."""
 
     name: str
+    """The name of the source, for example ``self.weight``, or "" if the guard is not about a value of the frame."""
     module_class: type | None
+    """The class of the closest ``nn.Module`` that is or holds the value, or None if no module does."""
 
     def is_unspecialized_nn_module(self) -> bool:
+        """Whether the value is a module, or was read from a module. Filters call this method, as in torch."""
         return self.module_class is not None
 
     def is_unspecialized_builtin_nn_module(self) -> bool:
-        """Whether the closest module is a module of torch, such as ``torch.nn.Linear``."""
+        """Whether the closest module has a class of torch, such as ``torch.nn.Linear``. Filters call this method."""
         return self.module_class is not None and self.module_class.__module__.startswith("torch.nn")
 
 
@@ -49,42 +50,52 @@ class OriginalGuard:
     """The guard ``record`` itself, and the attributes that filters for ``torch.compile`` read."""
 
     name: str
+    """The same as ``GuardFilterEntry.name``."""
     source: Origin
+    """Where the value was found."""
     record: Guard
+    """The guard itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuardFilterEntry:
-    """One guard, for a filter.
-
-    ``value`` is the value at ``name`` during the trace, if ``has_value`` is true.
-    """
+    """One guard, as a filter sees it. The attributes have the names and meanings of torch's entries."""
 
     name: str
+    """The name of the guarded value, for example ``self.weight``, or "" for guards on sizes and on torch's state."""
     has_value: bool
+    """Whether ``value`` is known. It is not known for guards on sizes and on torch's state."""
     value: Any = field(repr=False)
+    """The value at ``name`` during the trace, or ``MISSING`` if ``has_value`` is false."""
     guard_type: str
+    """Torch's name for the kind of the guard, for example "TENSOR_MATCH"."""
     derived_guard_types: tuple[str, ...]
+    """Torch's names for the kinds from which the kind derives."""
     is_global: bool
+    """Whether the value is read through a global name or an imported module."""
     orig_guard: OriginalGuard = field(repr=False)
+    """The guard, with the attributes of torch's own guards."""
 
 
 class _Origins:
-    """The values of a frame at sources. The module class of a source is looked up once."""
+    """The values and module classes that the entries of one filter call need. Each source is looked up once."""
 
     def __init__(self, frame: RealFrame) -> None:
         self._frame = frame
         self._modules: dict[Source, type | None] = {}
 
     def value(self, source: Source) -> Any:
+        """Return the value at ``source`` in the frame, or ``MISSING``."""
         return read(source, self._frame)
 
     def module_class(self, source: Source) -> type | None:
+        """Return the class of the closest module that is or holds the value at ``source``, or None."""
         if source not in self._modules:
             self._modules[source] = self._closest(source)
         return self._modules[source]
 
     def _closest(self, source: Source) -> type | None:
+        """Find the class for ``module_class``: that of the value, or else of the source at which ``source`` begins."""
         value = self.value(source)
         if isinstance(value, torch.nn.Module):
             return type(value)
@@ -92,6 +103,7 @@ class _Origins:
 
 
 def _is_global(source: Source) -> bool:
+    """Whether the path of ``source`` begins at the globals of the frame, or at a fixed module or dictionary."""
     while source.base is not None:
         source = source.base
     if isinstance(source, Pinned):
@@ -100,6 +112,7 @@ def _is_global(source: Source) -> bool:
 
 
 def _entry(guard: Guard, origins: _Origins) -> GuardFilterEntry:
+    """Return what a filter sees of one guard."""
     source, check = guard.source, guard.check
     is_of_frame = check.is_of_frame
     value = origins.value(source) if is_of_frame else MISSING
@@ -118,7 +131,7 @@ def _entry(guard: Guard, origins: _Origins) -> GuardFilterEntry:
 
 
 def filter_entries(guards: tuple[Guard, ...], frame: RealFrame) -> list[GuardFilterEntry]:
-    """Return what a filter gets: an entry for each guard."""
+    """Return an entry for each guard, in order: the argument of a filter, and of the option ``guard_export_fn``."""
     origins = _Origins(frame)
     return [_entry(guard, origins) for guard in guards]
 
@@ -126,7 +139,7 @@ def filter_entries(guards: tuple[Guard, ...], frame: RealFrame) -> list[GuardFil
 def apply_filter(guards: tuple[Guard, ...], keep: GuardFilter | None, frame: RealFrame) -> tuple[Guard, ...]:
     """Return the guards that ``keep`` selects, in order. If ``keep`` is None, return all guards.
 
-    Exceptions of ``keep`` are not caught.
+    Called before the guards of a trace become a tree. Exceptions of ``keep`` are not caught.
 
     Raises:
         TypeError: ``keep`` does not return one bool for each guard.

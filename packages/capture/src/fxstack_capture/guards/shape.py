@@ -12,7 +12,9 @@ from sympy.logic import boolalg
 from fxstack_capture.torch_compat import sympy_functions as torch_functions
 
 Instruction = tuple[str, Any]
+"""The name of an operation, and its operand: a register, a constant, or 0 if it has none."""
 Registers = "Mapping[sympy.Symbol, int]"
+"""The register of each symbol. A guard loads the value at the source of the symbol into the register."""
 
 
 class FloatFunction(sympy.Function):
@@ -61,6 +63,7 @@ _UNARY = {
     "sqrt": (torch_functions.OpaqueUnaryFn_sqrt,),
     "log2": (torch_functions.OpaqueUnaryFn_log2,),
 }
+"""The operations of one argument, with the sympy functions that each computes."""
 _BINARY = {
     "floordiv": (torch_functions.FloorDiv,),
     "mod": (sympy.Mod, torch_functions.Mod, torch_functions.PythonMod),
@@ -77,6 +80,7 @@ _BINARY = {
     "lt": (sympy.StrictLessThan,),
     "le": (sympy.LessThan,),
 }
+"""The operations of two arguments, with the sympy functions that each computes."""
 _FOLDED = {
     "add": (sympy.Add,),
     "max": (sympy.Max, torch_functions.Max),
@@ -86,9 +90,12 @@ _FOLDED = {
     "bitand": (torch_functions.BitwiseFn_bitwise_and,),
     "bitor": (torch_functions.BitwiseFn_bitwise_or,),
 }
+"""The operations of two arguments that compute sympy functions of any number of arguments."""
 
 
 def _in_order(operation: str) -> Callable[[Any, Any], Iterator[Instruction]]:
+    """Return a rule that emits all arguments and then ``operation`` once."""
+
     def emit(expr: sympy.Expr, registers: object) -> Iterator[Instruction]:
         for argument in expr.args:
             yield from _emit(argument, registers)
@@ -98,6 +105,8 @@ def _in_order(operation: str) -> Callable[[Any, Any], Iterator[Instruction]]:
 
 
 def _folded(operation: str) -> Callable[[Any, Any], Iterator[Instruction]]:
+    """Return a rule for a sympy function of many arguments. ``operation`` combines the result so far with the next."""
+
     def emit(expr: sympy.Expr, registers: object) -> Iterator[Instruction]:
         for position, argument in enumerate(expr.args):
             yield from _emit(argument, registers)
@@ -108,6 +117,8 @@ def _folded(operation: str) -> Callable[[Any, Any], Iterator[Instruction]]:
 
 
 def _swapped(operation: str) -> Callable[[Any, Any], Iterator[Instruction]]:
+    """Return a rule that emits ``operation`` on the two arguments in reverse order: ``a > b`` is ``b < a``."""
+
     def emit(expr: sympy.Expr, registers: dict[str, int]) -> Iterator[Instruction]:
         yield from _emit(expr.args[1], registers)
         yield from _emit(expr.args[0], registers)
@@ -128,6 +139,7 @@ def _mul(expr: sympy.Expr, registers: dict[str, int]) -> Iterator[Instruction]:
 
 
 def _product(factors: tuple[Any, ...], registers: object) -> Iterator[Instruction]:
+    """Emit the product of ``factors``."""
     for position, factor in enumerate(factors):
         yield from _emit(factor, registers)
         if position:
@@ -135,6 +147,7 @@ def _product(factors: tuple[Any, ...], registers: object) -> Iterator[Instructio
 
 
 def _pow(expr: sympy.Expr, registers: object) -> Iterator[Instruction]:
+    """Emit a power. The exponent 1/2 is a square root."""
     base, exponent = expr.args
     yield from _emit(base, registers)
     if exponent == sympy.Rational(1, 2):
@@ -153,6 +166,7 @@ def _float_sub(expr: sympy.Expr, registers: dict[str, int]) -> Iterator[Instruct
 
 
 def _modular_indexing(expr: sympy.Expr, registers: object) -> Iterator[Instruction]:
+    """Emit ``(base // divisor) % modulus``."""
     base, divisor, modulus = expr.args
     yield from _emit(base, registers)
     yield from _emit(divisor, registers)
@@ -162,6 +176,7 @@ def _modular_indexing(expr: sympy.Expr, registers: object) -> Iterator[Instructi
 
 
 def _trunc_to_float(expr: sympy.Expr, registers: dict[str, int]) -> Iterator[Instruction]:
+    """Emit a float without its fraction, as a float."""
     yield from _emit(expr.args[0], registers)
     yield "trunc", 0
     yield "tofloat", 0
@@ -178,6 +193,7 @@ def _xor(expr: sympy.Expr, registers: dict[str, int]) -> Iterator[Instruction]:
 
 
 def _rational(expr: sympy.Expr, _registers: Any) -> Iterator[Instruction]:
+    """Emit an integer, or a fraction as a division."""
     yield "int", int(expr.p)
     if expr.q != 1:
         yield "int", int(expr.q)
@@ -205,9 +221,11 @@ _RULES: dict[type, Callable[[Any, Any], Iterator[Instruction]]] = {
     boolalg.BooleanTrue: lambda _expr, _registers: iter([("int", 1)]),
     boolalg.BooleanFalse: lambda _expr, _registers: iter([("int", 0)]),
 }
+"""The rule for each sympy class: a function of the expression and the registers that yields instructions."""
 
 
 def _emit(expr: sympy.Expr, registers: Any) -> Iterator[Instruction]:
+    """Emit any expression. Raise ValueError for a sympy class without a rule."""
     if isinstance(expr, sympy.Symbol):
         yield "load", registers[expr]
     elif isinstance(expr, sympy.Rational):
@@ -222,10 +240,12 @@ def _emit(expr: sympy.Expr, registers: Any) -> Iterator[Instruction]:
 
 
 def shape_program(expr: sympy.Basic, registers: Mapping[sympy.Symbol, int]) -> tuple[Instruction, ...]:
-    """Return the postfix program of ``expr``. The program loads each symbol from its register.
+    """Return the postfix program of ``expr``. ``ShapeHolds`` calls this function when a guard tree is made.
+
+    The program loads each symbol from its register.
 
     Raises:
-        ValueError: the expression has a function without a native form. The message names the function.
-        KeyError: a symbol has no register.
+    ValueError: the expression has a function without a native form. The message names the function.
+    KeyError: a symbol has no register.
     """
     return tuple(_emit(expr, registers))

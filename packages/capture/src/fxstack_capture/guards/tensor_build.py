@@ -41,6 +41,7 @@ out=$1 target=$2; shift 2
 if command -v nice >/dev/null; then set -- nice -n 19 "$@"; fi
 "$@" -o "$out" && mv -f -- "$out" "$target"
 """
+"""The shell program that compiles to ``$1`` at low priority and renames the result to ``$2``."""
 _ABANDONED = 3600.0
 """The age in seconds at which a temporary file counts as left behind by a killed compiler."""
 _PAUSE = 0.05
@@ -57,7 +58,9 @@ class BuildPlan:
     """One compilation: the command up to the output file, and the path of the result."""
 
     command: tuple[str, ...]
+    """The compiler and its arguments, without ``-o`` and the output file."""
     target: Path
+    """The file of the result in the cache directory. Its name has a hash of the command, the sources and torch."""
 
 
 def cache_directory() -> Path:
@@ -78,7 +81,7 @@ def find_compiler() -> str | None:
 
 
 def make_plan(compiler: str, directory: Path) -> BuildPlan:
-    """Return the compilation for this torch and this Python."""
+    """Return the compilation for this torch and this Python, whose result goes to ``directory``."""
     torch_root = Path(torch.__file__).parent
     library = torch_root / "lib"
     command = (
@@ -97,7 +100,7 @@ def make_plan(compiler: str, directory: Path) -> BuildPlan:
 
 
 def load(path: Path) -> object:
-    """Return the capsule with the functions of a compiled module."""
+    """Import the extension module at ``path``, and return its capsule of C functions for ``native.use_tensors``."""
     loader = importlib.machinery.ExtensionFileLoader(_MODULE, str(path))
     spec = importlib.util.spec_from_file_location(_MODULE, path, loader=loader)
     assert spec is not None
@@ -107,6 +110,7 @@ def load(path: Path) -> object:
 
 
 def _build_command(plan: BuildPlan, output: str) -> list[str]:
+    """Return the command that compiles to ``output``, by way of ``_SCRIPT`` if there is a shell."""
     shell = shutil.which("sh")
     if shell is None:
         return [*plan.command, "-o", output]
@@ -150,7 +154,10 @@ def _sweep(directory: Path) -> None:
 
 
 class TensorChecks:
-    """The compiled checks of this process. ``poll`` advances the build and switches to the checks once."""
+    """The build of the compiled checks. ``compile_guards`` calls ``poll`` for each tree, which never waits.
+
+    ``poll`` starts the build, watches it, and switches the native code to the checks when they are ready.
+    """
 
     def __init__(self, directory: Path | None = None) -> None:
         self.compiled = False
@@ -184,6 +191,10 @@ class TensorChecks:
         return self.compiled
 
     def _step(self) -> None:
+        """Take the next step of the build that is possible now: plan, start, watch, or use the result.
+
+        Set ``why_not`` if there is no C++ compiler. ``poll`` calls this method under its lock.
+        """
         if self._plan is None:
             compiler = find_compiler()
             if compiler is None:
@@ -225,13 +236,17 @@ class TensorChecks:
         )
 
     def _close(self) -> None:
-        """Wait until a running step has ended."""
+        """Wait at the end of the process until a running step has ended, and allow no further step."""
         # A thread that calls torch while the interpreter finalises makes the process abort.
         if self._polling.acquire(timeout=_LAST_STEP):
             self.why_not = self.why_not or "the process ends"
             self._polling.release()
 
     def _finished(self, plan: BuildPlan) -> bool:
+        """Whether the compiler process has ended. Then move its output to the target, if the process has not done so.
+
+        Raise RuntimeError with the compiler's messages if it failed.
+        """
         assert self._process is not None
         assert self._output is not None
         if self._process.poll() is None:
@@ -246,6 +261,7 @@ class TensorChecks:
         return True
 
     def _use(self, plan: BuildPlan) -> None:
+        """Load the compiled checks, and use them if they agree with torch. Else go back to the slow way and raise."""
         capsule = load(plan.target)
         prepare_tensors(capsule)
         if not agrees_with_torch():

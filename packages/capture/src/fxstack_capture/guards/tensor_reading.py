@@ -20,7 +20,10 @@ from fxstack_interchange.format.literals import TORCH_LITERALS
 
 
 def prepare_tensors(capsule: object = None) -> None:
-    """Tell the native code the tensor class. With a capsule, read tensors through the compiled checks."""
+    """Tell the native code how to read tensors: through the checks in ``capsule``, or in the slow way if it is None.
+
+    Called at import without a capsule, and by ``TensorChecks`` with the capsule of the compiled checks.
+    """
     quiet = torch_compat.DisableTorchFunction
     native.use_tensors(torch_compat.TensorBase, torch_compat.dispatch_keys, quiet, capsule)
 
@@ -44,10 +47,12 @@ def _tree(root: str, check: TensorIs | TorchStateIs) -> Any:
 
 
 def _holds(check: TensorIs, value: object) -> bool:
+    """Whether the native code finds that ``check`` holds for ``value``."""
     return bool(_tree("Local", check).failing(_subject, (value,)) < 0)
 
 
 def _samples() -> Iterator[torch.Tensor]:
+    """Yield tensors for the self-test: views, other dtypes, an empty tensor, parameters, and a conjugated tensor."""
     base = torch.zeros(2, 3, 4)
     yield base
     yield base.transpose(0, 2)
@@ -62,10 +67,12 @@ def _samples() -> Iterator[torch.Tensor]:
 
 
 def _full_facts(tensor: torch.Tensor) -> TensorIs:
+    """Return all facts of a tensor, with ``storage_offset`` and ``is_leaf``."""
     return replace(tensor_facts(tensor), storage_offset=tensor.storage_offset(), is_leaf=tensor.is_leaf)
 
 
 def _spoiled(facts: TensorIs) -> Iterator[TensorIs]:
+    """Yield copies of the facts with one wrong fact each. The check of a copy must fail."""
     yield replace(facts, requires_grad=not facts.requires_grad)
     yield replace(facts, is_leaf=not facts.is_leaf)
     yield replace(facts, dtype=torch.float64)
@@ -80,6 +87,7 @@ def _spoiled(facts: TensorIs) -> Iterator[TensorIs]:
 
 
 def _tensors_agree() -> bool:
+    """Whether the native check accepts each sample with its own facts, and rejects it with any wrong fact."""
     with torch.inference_mode(mode=False), torch.enable_grad():
         samples = tuple(_samples())
     for tensor in samples:
@@ -100,8 +108,5 @@ def _state_agrees() -> bool:
 
 
 def agrees_with_torch() -> bool:
-    """Whether the checks read tensors and torch's state correctly.
-
-    Some samples must pass, others must fail.
-    """
+    """Whether the native code reads tensors and torch's state correctly. ``TensorChecks`` calls this self-test once."""
     return _tensors_agree() and _state_agrees()

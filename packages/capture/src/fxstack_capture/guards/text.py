@@ -45,7 +45,10 @@ def literal(value: object) -> str:
 
 
 def readable_name(name: str) -> str:
-    """Return the name of a source with words for arguments that have no name in the program."""
+    """Return the name of a source for a message, with words for an argument that has no name in the program.
+
+    For example "the next item of a value of an expression or loop".
+    """
     return _HIDDEN.sub(_UNNAMED, _ITERATED.sub(f"the next item of {_UNNAMED}", name))
 
 

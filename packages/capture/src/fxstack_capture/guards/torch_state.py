@@ -15,6 +15,7 @@ import torch
 from fxstack_capture import native, torch_compat
 
 _DEVICES = ("cpu", "cuda")
+"""The device types whose autocast state guards check."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,17 +23,22 @@ class Getter:
     """One piece of state: its name for messages, and the C function (with arguments) that reads it."""
 
     name: str
+    """The name for messages, for example "grad mode"."""
     function: Callable[..., Any]
+    """The C function."""
     args: tuple[object, ...] = ()
+    """The arguments of the function."""
     by_class: bool = False
     """Whether the guard compares only the class of the getter's result."""
 
     def read(self) -> Any:
+        """Return the present value, or its class if ``by_class`` is true."""
         value = self.function(*self.args)
         return type(value) if self.by_class else value
 
 
 def _autocast_getters(device: str) -> tuple[Getter, ...]:
+    """Return the getters of the autocast state of a device type."""
     return (
         Getter(f"autocast on {device}", torch.is_autocast_enabled, (device,)),
         Getter(f"autocast dtype on {device}", torch.get_autocast_dtype, (device,)),
@@ -70,10 +76,11 @@ if native.AVAILABLE:
 
 
 function_mode_at = torch_compat.get_function_stack_at
-"""Maps an index to the torch-function mode at the index. Index 0 is the outermost mode."""
+"""The function of torch that returns the torch-function mode at an index. Index 0 is the outermost mode."""
 
 
 def _function_modes() -> tuple[object, ...]:
+    """Return the active torch-function modes, outermost first."""
     return tuple(function_mode_at(i) for i in range(torch_compat.len_torch_function_stack()))
 
 
@@ -85,7 +92,9 @@ class TorchState:
     """
 
     values: tuple[Any, ...]
+    """The results of ``GETTERS`` in order."""
     function_modes: tuple[object, ...] = ()
+    """The torch-function modes, outermost first."""
 
     def value_of(self, name: str) -> Any:
         """Return the value of the getter called ``name``. Raises KeyError."""
@@ -96,7 +105,7 @@ class TorchState:
 
 
 def snapshot() -> TorchState:
-    """Return the present state of the calling thread."""
+    """Return the present state of the calling thread. Called at the start of a trace, and for messages."""
     return TorchState(tuple(getter.read() for getter in GETTERS), _function_modes())
 
 

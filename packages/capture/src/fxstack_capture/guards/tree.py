@@ -25,13 +25,18 @@ _first = itemgetter(0)
 
 @dataclass(slots=True)
 class _Node:
-    """One source under construction. ``register`` is -1 until a relation reads the value."""
+    """One source under construction: its access, the checks of its value, and the sources that begin at it."""
 
     access: tuple[str, object]
+    """The kind and the argument of the native access."""
     guard: int
+    """The index of the first guard that needs the node. This guard has failed if the access fails."""
     register: int = -1
+    """The register that receives the value, or -1 if no relation and no input reads it."""
     checks: list[tuple[int, str, int, tuple[object, ...]]] = field(default_factory=list)
+    """The cost, the native kind, the index of the guard and the arguments of each check."""
     children: list[_Node] = field(default_factory=list)
+    """The nodes that read from the value of this node."""
 
 
 class _Builder:
@@ -47,16 +52,14 @@ class _Builder:
         self.guard = 0
 
     def node(self, source: sources.Source | None) -> _Node:
-        """Return the node of a source.
-
-        A new node is made with its prefixes. None is the node of global state.
-        """
+        """Return the node of a source, or of torch's global state for None. Make missing nodes on the path to it."""
         node = self.nodes.get(source)
         if node is None:
             node = self.nodes[source] = self._make(source)
         return node
 
     def _make(self, source: sources.Source | None) -> _Node:
+        """Make the node of a source, and attach it to the node at which the source begins, or to the roots."""
         if source is None or source.base is None:
             node = _Node(lower_root(source, self.code), self.guard)
             self.roots.append(node)
@@ -69,14 +72,20 @@ class _Builder:
         return node
 
     def _item_at(self, source: sources.ItemAt) -> _Node:
-        """Make a root that reads two registers. The root follows all nodes that fill registers."""
+        """Make the node of an item whose index is read from another source.
+
+        The node is a root that reads two registers. It comes after all nodes that fill registers.
+        """
         registers = self.register(source.of), self.register(source.at)
         node = _Node(("ItemAt", registers), self.guard)
         self.late.append(node)
         return node
 
     def register(self, source: sources.Source) -> int:
-        """Return the register that holds the value of a source when relations are checked."""
+        """Return the register that holds the value of a source when relations are checked.
+
+        Assign one if there is none.
+        """
         node = self.node(source)
         if node.register < 0:
             node.register = self.registers
@@ -84,6 +93,7 @@ class _Builder:
         return node.register
 
     def add(self, index: int, guard: Guard) -> None:
+        """Add the check or the relation of the guard with number ``index``. Its nodes are made if they are missing."""
         self.guard = index
         check = guard.check
         if isinstance(check, Relation):

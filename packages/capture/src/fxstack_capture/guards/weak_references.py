@@ -35,12 +35,12 @@ class WeakReference:
 
 
 def referent_of(value: object) -> Any:
-    """Return the object of a ``WeakReference``. Return any other value itself."""
+    """Return the object of a ``WeakReference``, None if it no longer exists. Return any other value itself."""
     return value.object if isinstance(value, WeakReference) else value
 
 
 def weak_form(value: object) -> Any:
-    """Return ``value`` in a weak reference if ``value`` supports weak references.
+    """Return a ``WeakReference`` to ``value``, or ``value`` itself if it supports none.
 
     Classes of C code live as long as the process, so that they need no weak reference.
     """
@@ -70,6 +70,7 @@ class WeakSources:
         return result
 
     def _rewrite(self, source: Source) -> Source:
+        """Return ``source`` with weak references in place of its objects, or ``source`` itself if it holds none."""
         if isinstance(source, sources.Pinned):
             return dataclasses.replace(source, value=weak_form(source.value))
         if not isinstance(source, sources.Step):

@@ -25,7 +25,7 @@ _object_init = object.__init__
 
 
 def construct(trace: Trace, cls: type, args: Args, kwargs: Kwargs, *, resumable: bool = False) -> Any:
-    """Do what ``type.__call__`` does.
+    """Make an instance of ``cls``, as ``type.__call__`` does.
 
     With ``resumable``, the graph may break inside of an interpreted ``__init__`` (see ``dispatch``).
     """
@@ -66,7 +66,7 @@ def construct(trace: Trace, cls: type, args: Args, kwargs: Kwargs, *, resumable:
 
 
 def _native_new(calls: Calls, cls: type, new: Any, args: Args, kwargs: Kwargs) -> Any:
-    """Call a ``__new__`` written in C: record it, or run it for real if its type is pure."""
+    """Call ``new``, a ``__new__`` written in C: record it, run it for real if its type is pure, or break the graph."""
     if calls.is_leaf(new):
         return calls.call(new, (cls, *args), kwargs)
     if not policy.is_pure_type(new.__self__):

@@ -29,6 +29,7 @@ _FACTS = (
     (KEEPS_SYMBOLS, "keeps symbolic numbers"),
     (MOVES, "only moves items"),
 )
+"""The traits that the answer names, with its words."""
 
 
 class UnknownNameError(Exception):
@@ -40,6 +41,7 @@ class Decider:
     """A rule or a case that holds for a callable."""
 
     name: str
+    """The name of the row, for example "pure C function"."""
     does: str
     """Sentence about the effect of a call: the text of the case, or the first paragraph of the rule's docstring."""
     place: str
@@ -51,9 +53,11 @@ class Explanation:
     """The answer for one callable."""
 
     name: str
+    """The name that was asked for."""
     kind: str
     """Class of the callable."""
     decided_by: Decider
+    """The rule or case that a trace asks first."""
     hidden: tuple[Decider, ...]
     """Later rules and cases that also hold for the callable, and that a trace does not ask."""
     facts: tuple[str, ...]
@@ -76,6 +80,7 @@ class Explanation:
 
 
 def _line(decider: Decider) -> str:
+    """Return the name and the place of a rule or case for the text."""
     return f"{decider.name}, {decider.place}"
 
 
@@ -88,6 +93,7 @@ class _Untraced:
 
     @staticmethod
     def is_leaf(fn: object) -> bool:
+        """Whether a trace would record calls of ``fn``, as ``Calls.is_leaf`` says."""
         return bool(leaves.is_operator(fn)) or table.has_rule(fn)
 
 
@@ -112,6 +118,9 @@ def resolve(name: str) -> object:
 
 
 def _module(path: str, part: str, others: tuple[str, ...] | list[str]) -> Any:
+    """Import the module with the dotted name ``path``. Raise UnknownNameError with the names in ``others`` like
+    ``part``.
+    """
     try:
         return importlib.import_module(path)
     except (ImportError, ValueError) as error:  # ValueError: a part of the name is empty
@@ -170,6 +179,7 @@ def _function(rule: Any) -> Any:
 
 
 def _place(rule: Any) -> str:
+    """Return the file and first line of a rule, "calls/rules/builtins/classes.py:40"; "" if it is C code."""
     code = getattr(_function(rule), "__code__", None)
     if not isinstance(code, CodeType):
         return ""

@@ -41,10 +41,12 @@ _SAMPLES: tuple[Any, ...] = (
     *map(iter, (collections.deque(), collections.OrderedDict())),
 )
 _ITERATORS = tuple(map(type, _SAMPLES))
+"""The classes of iterators over builtin containers."""
 _STRUCTURES = tuple(value for value in vars(torch.return_types).values() if isinstance(value, type))
 """Tuples with named fields that torch's operators return, and that programs create, too."""
 _DICTIONARIES: tuple[Any, ...] = ({}, collections.OrderedDict())
 _VIEWS = tuple(type(view) for d in _DICTIONARIES for view in (d.keys(), d.values(), d.items()))
+"""The classes of ``keys()``, ``values()`` and ``items()`` of dictionaries."""
 
 PURE_TYPES: frozenset[type] = frozenset(
     {
@@ -74,6 +76,7 @@ IMPURE_METHODS: frozenset[object] = frozenset(
         type.__dict__["__subclasses__"],
     }
 )
+"""Methods of pure types that read other objects or the clock."""
 
 _SIDE_EFFECT_MODULES = frozenset(
     (
@@ -94,6 +97,7 @@ _SIDE_EFFECT_MODULES = frozenset(
         *("_random", "marshal", "_pickle", "faulthandler", "atexit", "_warnings", "_contextvars", "_asyncio"),
     )
 )
+"""Modules of C functions with effects outside of the program."""
 _SIDE_EFFECT_BUILTINS = frozenset(
     {"print", "open", "input", "breakpoint", "exec", "eval", "compile", "__import__"}
 )
@@ -110,11 +114,12 @@ def is_pure_method(descriptor: Any) -> bool:
 
 
 def is_pure_type(cls: type) -> bool:
+    """Whether the constructor and the methods of a C type may run for real."""
     return cls in PURE_TYPES
 
 
 def has_side_effect(fn: object) -> bool:
-    """Whether compiled code is known to have side effects.
+    """Whether C code is known to have side effects, such as ``print`` or a function of ``time``.
 
     The result only selects the message of the graph break.
     """

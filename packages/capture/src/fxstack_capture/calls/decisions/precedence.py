@@ -50,6 +50,7 @@ class Case:
     """One row of the order of precedence."""
 
     name: str
+    """The name in the answers of ``rule`` on the command line."""
     kinds: tuple[type, ...]
     """Classes of the callables that the case is about: ``type`` for all classes, ``object`` for instances."""
     find: Callable[[Any, Any], Rule | None]
@@ -69,10 +70,12 @@ class Case:
 
 
 def _record(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Record the call as a node of the graph, or call the tracer's rule for it."""
     return trace.torch.call(fn, args, kwargs)
 
 
 def _refuse(_trace: Trace, fn: Callable[..., Any], _args: Args, _kwargs: Kwargs) -> Any:
+    """Break the graph at a call of C code that may have effects outside of its arguments."""
     name = getattr(fn, "__qualname__", None) or repr(fn)
     module = getattr(fn, "__module__", None)
     label = f"{module}.{name}" if module and module != "builtins" else name
@@ -80,10 +83,12 @@ def _refuse(_trace: Trace, fn: Callable[..., Any], _args: Args, _kwargs: Kwargs)
 
 
 def _interpret(trace: Trace, fn: types.FunctionType, args: Args, kwargs: Kwargs) -> Any:
+    """Interpret the bytecode of the function."""
     return trace.interp.call_function(fn, args, kwargs)
 
 
 def _tracer_rule(calls: Calls, fn: Any) -> Rule | None:
+    """Return the tracer's own rule of a function, if the tracer takes calls of it."""
     rule = table.rule_of(fn)
     return rule if rule is not None and calls.is_leaf(fn) else None
 
@@ -95,10 +100,12 @@ def _inner(fn: Any) -> object:
 
 
 def _forward_bound(_trace: Trace, fn: types.MethodType, args: Args, kwargs: Kwargs) -> Request:
+    """Forward the call of a bound method to its function."""
     return fn.__func__, (fn.__self__, *args), kwargs
 
 
 def _forward_partial(_trace: Trace, fn: functools.partial[Any], args: Args, kwargs: Kwargs) -> Request:
+    """Forward the call of a partial object to its function."""
     return fn.func, (*fn.args, *args), {**fn.keywords, **kwargs}
 
 
@@ -106,6 +113,7 @@ def _forward_partial(_trace: Trace, fn: functools.partial[Any], args: Args, kwar
 
 
 def _pure_function(_calls: Calls, fn: Any) -> Rule | None:
+    """Return the rule that runs a pure C function that is not a method."""
     is_free = fn.__self__ is None or isinstance(fn.__self__, types.ModuleType)
     return run if is_free and policy.is_pure_function(fn) else None
 
@@ -124,6 +132,7 @@ def _method_behind(fn: Any) -> Any:
 
 
 def _descriptor(cls: type, name: str) -> Any:
+    """Return the C method ``name`` that ``cls`` has or inherits, for example ``str.join``, or None."""
     # This read of ``__mro__`` bypasses ``__getattribute__`` of a metaclass.
     for base in type.__dict__["__mro__"].__get__(cls):
         found = base.__dict__.get(name)
@@ -133,15 +142,18 @@ def _descriptor(cls: type, name: str) -> Any:
 
 
 def _bound_method(_calls: Calls, fn: Any) -> Rule | None:
+    """Return the rule for a bound C method, such as ``[].append``: call the method of its class."""
     method = _method_behind(fn)
     return None if method is None else partial(_forward_method, method)
 
 
 def _forward_method(method: Any, _trace: Trace, fn: Any, args: Args, kwargs: Kwargs) -> Request:
+    """Forward the call of a bound C method to ``method`` of its class."""
     return method, (fn.__self__, *args), kwargs
 
 
 def _constructor(_calls: Calls, fn: Any) -> Rule | None:
+    """Return the rule for the ``__new__`` of a C class."""
     return _new if fn.__name__ == "__new__" and isinstance(_owner(fn), type) else None
 
 
@@ -174,15 +186,18 @@ def _class_method(calls: Calls, fn: Any) -> Rule | None:
 
 
 def _run_on_class(method: Any, trace: Trace, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """Run ``method``, a class method of a C type, on the class of the call."""
     # It may call the program's ``__new__``. A run that fails for a symbol is repeated, with its effects.
     return run(trace, method, (fn.__self__, *specialized(trace, args)), kwargs)
 
 
 def _record_on_class(method: Any, trace: Trace, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """Record ``method``, a class method of a tensor class, on the class of the call."""
     return _record(trace, method, (fn.__self__, *args), kwargs)
 
 
 def _pure_method(_calls: Calls, fn: Any) -> Rule | None:
+    """Return the rule for a method of a pure C type."""
     return _run_method if policy.is_pure_method(fn) else None
 
 
@@ -204,20 +219,24 @@ def _run_method(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs
 
 
 def _slot_of_tensor(_calls: Calls, fn: Any) -> Rule | None:
+    """Return the rule for a slot of a tensor, or for an accessor such as ``torch.Tensor.T.__get__``."""
     if isinstance(fn.__self__, torch.Tensor):
         return _record
     return _call_accessor if is_accessor(fn) else None
 
 
 def _call_accessor(trace: Trace, fn: Callable[..., Any], args: Args, _kwargs: Kwargs) -> Any:
+    """Read or write an attribute through the accessor that a C class defines."""
     return trace.torch.accessed(fn, args)
 
 
 def _slot_behind(fn: Any) -> Any:
+    """Return the slot of the class that ``fn`` has bound to an object, such as ``list.__len__``."""
     return fn.__objclass__.__dict__[fn.__name__]
 
 
 def _forward_slot(_trace: Trace, fn: Any, args: Args, kwargs: Kwargs) -> Request:
+    """Forward the call of a bound slot to the slot of its class."""
     return _slot_behind(fn), (fn.__self__, *args), kwargs
 
 
@@ -235,6 +254,7 @@ def _by_metaclass(calls: Calls, cls: type) -> Rule | None:
 
 
 def _forward_call(method: Any, _trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Request:
+    """Forward the call of an object to ``method``, the ``__call__`` of its class."""
     return method, (fn, *args), kwargs
 
 
@@ -262,6 +282,7 @@ def _call_object(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwarg
 
 
 _REFERENT = weakref.ref.__dict__["__call__"]
+"""The ``__call__`` of weak references."""
 
 # --- the order --------------------------------------------------------------------------------------
 
@@ -283,14 +304,17 @@ _DESCRIPTOR: Final = (
 _SLOT: Final = (types.MethodWrapperType,)
 _BOUND: Final = (types.MethodType, functools.partial)
 _KINDS: Final = (*_FUNCTION, *_BOUND, *_BUILTIN, *_DESCRIPTOR, *_SLOT, *RULES.classes)
+"""The classes of callables that have rows of their own."""
 _NATIVELY: Final = "runs for real: it reads and changes nothing but its arguments"
 
 
 def _source(name: str, source: Callable[[], Mapping[int, Rule]]) -> Case:
+    """Return the row for one source of rules by identity."""
     return Case(name, (*_KINDS, type, object), lambda _calls, fn: source().get(id(fn)))
 
 
 def _always(rule: Rule) -> Callable[[Any, Any], Rule]:
+    """Return a ``find`` that holds for all callables of the row's kinds."""
     return lambda _calls, _fn: rule
 
 
@@ -301,6 +325,7 @@ CLASS: Final = Case(
     "class", (type,), _always(classes.construct), "calls __new__ and __init__ as type.__call__ does"
 )
 _LEAVES: Final = (*_FUNCTION, *_BUILTIN, *_DESCRIPTOR, type, object)
+"""The kinds of callables that the tracer may record."""
 
 PRECEDENCE: Final = (
     *(_source(*row) for row in SOURCES),

@@ -28,6 +28,7 @@ _COMPILER_MODULES = (
     "fxstack_capture.marking",
     "fxstack_capture.stance",
 )
+"""The beginnings of the names of modules of compilers."""
 _TRACED = frozenset(
     {
         "torch._dynamo._trace_wrapped_higher_order_op",
@@ -51,7 +52,10 @@ in them, call the next three. The others patch settings, which the next graph he
 
 
 def rule_of_mark(fn: FunctionType) -> Rule | None:
-    """Return the rule that a mark of ``fn`` demands, or None if ``fn`` has no mark and is no function of a compiler."""
+    """Return the rule that a mark of ``fn`` demands, or the rule of functions of a compiler.
+
+    Return None if ``fn`` has no mark and is no function of a compiler. The row "marked" of ``precedence`` asks.
+    """
     attributes = fn.__dict__
     if attributes:
         for name, rule in _MARKS.items():
@@ -67,7 +71,7 @@ def rule_of_mark(fn: FunctionType) -> Rule | None:
 
 
 def _rule_by_torch(fn: FunctionType) -> Rule:
-    """Return the rule of a function that the program passed to ``torch._dynamo.allow_in_graph`` or its siblings."""
+    """Return the rule of a function given to ``torch._dynamo.allow_in_graph`` or ``nonstrict_trace``."""
     if torch_compat.is_told(fn, "_leaf_function_ids"):
         return _leaf_function
     is_nonstrict = torch_compat.is_told(fn, "_nonstrict_trace_callable_ids")
@@ -75,20 +79,24 @@ def _rule_by_torch(fn: FunctionType) -> Rule:
 
 
 def _leaf_function(_trace: Trace, fn: Callable[..., Any], _args: Args, _kwargs: Kwargs) -> Any:
+    """Break the graph at a function that the program marked with ``torch._dynamo.decorators.leaf_function``."""
     raise graph_break("disabled", f"{fn.__qualname__}, a leaf function,")
 
 
 def _of_compiler(_trace: Trace, fn: Callable[..., Any], _args: Args, _kwargs: Kwargs) -> Any:
+    """Break the graph at a function of a compiler."""
     raise graph_break("disabled", f"{fn.__qualname__}, a function of a compiler,")
 
 
 def _disabled(_trace: Trace, fn: FunctionType, _args: Args, _kwargs: Kwargs) -> Any:
+    """Break the graph at a function that ``disable`` marked. The reason that the program gave is in the message."""
     reason = fn.__dict__.get("_torchdynamo_disable_msg") or fn.__dict__.get("_fxstack_disable")
     detail = f"{fn.__qualname__} ({reason})" if isinstance(reason, str) else fn.__qualname__
     raise graph_break("disabled", detail)
 
 
 def _forbidden(trace: Trace, fn: FunctionType, args: Args, kwargs: Kwargs) -> Any:
+    """Break the graph at a function that the program forbids in compiled code, which is an error."""
     # Torch forbids some functions of its compiler, whose calls run between graphs here.
     is_of_compiler = (fn.__module__ or "").startswith(_COMPILER_MODULES)
     return ending_the_graph("disabled" if is_of_compiler else "forbidden")(trace, fn, args, kwargs)

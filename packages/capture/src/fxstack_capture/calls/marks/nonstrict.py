@@ -26,6 +26,7 @@ from fxstack_capture.trace.rule_registry import Rule
 from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 _CONTEXTS = (str, int, float, type, type(None))
+"""The classes of plain values in contexts of pytrees."""
 
 
 def as_operations(fn: Callable[..., Any]) -> Rule:
@@ -59,11 +60,15 @@ _IS_REAL = "Please convert all Tensors to FakeTensors"
 
 
 def _is_module(value: object) -> bool:
+    """Whether an argument is a module, which the function gets as it is."""
     return isinstance(value, torch.nn.Module)
 
 
 def _module(trace: Trace, fn: object, module: object) -> Any:
-    """Return the real module of an argument, and guard its identity. Its tensors are read like tensors of a closure."""
+    """Return the real module of an argument, and guard its identity.
+
+    The function reads its tensors like a closure's.
+    """
     objects = trace.objects
     original, source = objects.original_of(module), objects.source_of(module)
     if source is None or any(type(effect) is not Call for effect in diff(objects)):
@@ -87,7 +92,7 @@ class _Replacing(TorchFunctionMode):
 def _read_from_outside(
     trace: Trace, body: Callable[..., Any], leaves: list[Any]
 ) -> dict[torch.Tensor, torch.Tensor]:
-    """Return the tensors that the function reads from its closure or a module, with their fakes.
+    """Return the fakes of the tensors that ``body`` reads from its closure or a module, by tensor.
 
     The function runs once on fake tensors to find these tensors. The result is empty if the run wrote to an
     argument.
@@ -115,7 +120,7 @@ def _read_from_outside(
 
 
 def _with_tensors(body: Callable[..., Any], tensors: list[torch.Tensor]) -> Callable[..., Any]:
-    """Return ``body`` with additional leading arguments, which replace ``tensors`` in its torch calls."""
+    """Return a function that gets ``tensors`` as its first arguments, and uses these in the torch calls of ``body``."""
 
     def on_leaves(*leaves: object) -> Any:
         instead = {id(tensor): leaf for tensor, leaf in zip(tensors, leaves, strict=False)}
@@ -127,6 +132,7 @@ def _with_tensors(body: Callable[..., Any], tensors: list[torch.Tensor]) -> Call
 
 
 def _refusal(fn: object, argument_text: str) -> BaseException:
+    """Return the graph break for an argument that cannot be flattened. ``argument_text`` describes the argument."""
     text = f"{label_of(fn)}, marked with nonstrict_trace, with {argument_text} (register its class with torch.utils._pytree)"
     return graph_break("unsupported-call", text)
 
@@ -147,6 +153,7 @@ def _real_spec(trace: Trace, fn: object, spec: object) -> Any:
 
 
 def _is_plain_context(context: Any) -> bool:
+    """Whether the context of a tree holds plain values alone, in lists and tuples."""
     if type(context) in (list, tuple):
         return all(map(_is_plain_context, context))
     return isinstance(context, _CONTEXTS)
@@ -155,7 +162,10 @@ def _is_plain_context(context: Any) -> bool:
 def _on_leaves(
     fn: Callable[..., Any], spec: object, modules: Mapping[int, torch.nn.Module]
 ) -> Callable[..., Any]:
-    """Return a function of the flat arguments that calls ``fn`` with the arguments rebuilt by ``spec``."""
+    """Return a function of the flat arguments that calls ``fn`` with the arguments rebuilt by ``spec``.
+
+    ``modules`` has the modules among the flat arguments by position.
+    """
 
     def on_leaves(*leaves: object) -> Any:
         arguments = [modules.get(i, leaf) for i, leaf in enumerate(leaves)]

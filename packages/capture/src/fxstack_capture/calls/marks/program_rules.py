@@ -25,10 +25,11 @@ from fxstack_capture.trace.state import Args, Kwargs, Objects, Trace
 
 # Registrations outlive every compiler, like registrations of torch.library. ``reset`` does not delete them.
 _RULES: Final[dict[int, tuple[object, Rule]]] = {}
+"""By the id of the callable: the callable and its rule."""
 
 
 def register(fn: object, rule: Rule) -> None:
-    """Register ``rule`` for calls of ``fn``."""
+    """Register ``rule`` for calls of ``fn``. The functions of ``marking`` call this, for example ``allow_in_graph``."""
     _RULES[id(fn)] = (fn, rule)
 
 
@@ -38,6 +39,7 @@ def registered_rules() -> Mapping[int, Rule]:
 
 
 def label_of(fn: object) -> str:
+    """Return the name of a callable for messages."""
     return getattr(fn, "__qualname__", None) or repr(fn)
 
 
@@ -58,10 +60,13 @@ class _Opened:
     """A dataclass instance as its class and its fields, which a graph node can hold."""
 
     cls: type
+    """The class of the instance."""
     fields: dict[str, Any]
+    """The fields by name, taken apart like the instance."""
 
 
 def _has_instances(opened: object) -> bool:
+    """Whether a structure that ``_open`` returned holds a dataclass instance."""
     parts = (
         opened.values() if isinstance(opened, dict) else opened if isinstance(opened, (list, tuple)) else ()
     )
@@ -69,6 +74,7 @@ def _has_instances(opened: object) -> bool:
 
 
 def _is_frozen(value: object) -> bool:
+    """Whether ``value`` is an instance of a frozen dataclass."""
     parameters = getattr(type(value), "__dataclass_params__", None)
     return parameters is not None and parameters.frozen
 
@@ -105,6 +111,8 @@ def _close(opened: Any, leaves: Iterator[Any]) -> Any:
 
 
 def _on_fields(fn: Callable[..., Any], opened: Any) -> Callable[..., Any]:
+    """Return a function of the leaves that rebuilds the arguments from ``opened`` and calls ``fn``."""
+
     def on_fields(*leaves: object) -> Any:
         args, kwargs = _close(opened, iter(leaves))
         return fn(*args, **kwargs)
@@ -114,7 +122,10 @@ def _on_fields(fn: Callable[..., Any], opened: Any) -> Callable[..., Any]:
 
 
 def ending_the_graph(reason: str) -> Rule:
-    """Return the rule that breaks the graph at the call. The call runs in plain Python between two graphs."""
+    """Return the rule that breaks the graph at the call. The call runs in plain Python between two graphs.
+
+    ``reason`` is the id of a reason in ``breaks``, for example "disallowed".
+    """
 
     def rule(_trace: Trace, fn: object, _args: Args, _kwargs: Kwargs) -> Any:
         raise graph_break(reason, label_of(fn))
@@ -132,10 +143,10 @@ def traced_as(substitute: object) -> Rule:
 
 
 def call_once(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Call ``fn`` for real while tracing, and treat its result as a constant.
+    """Call ``fn`` for real while tracing, and treat its result as a constant: the rule of ``assume_constant_result``.
 
-    A real call would not see values of the graph or side effects that are replayed at the end of the frame.
-    If the arguments contain such values, or such side effects exist, ``fn`` is traced like any function.
+    A real call does not see values of the graph, nor side effects that are replayed at the end of the frame. If the
+    arguments contain such values, or such side effects exist, ``fn`` is traced like any function.
     """
     objects = trace.objects
     objects.recreated.pin((*args, *kwargs.values()))
@@ -152,6 +163,10 @@ def call_once(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) 
 
 
 def _traced(trace: Trace, fn: object, args: Args, kwargs: Kwargs, circumstance: str) -> Any:
+    """Trace a function whose result is assumed constant, or break the graph if it is no Python function.
+
+    ``circumstance`` is the phrase for the message that says why it cannot be called for real.
+    """
     if type(fn) is FunctionType:
         return trace.interp.call_function(fn, args, kwargs)
     detail = f"{label_of(fn)}, whose result is assumed constant, {circumstance}"
@@ -166,16 +181,17 @@ def _is_from_outside(objects: Objects, value: object) -> bool:
 
 
 _PLAIN: Final = frozenset({int, float, complex, bool, str, bytes, type(None)})
+"""The classes of constants."""
 
 
 # --- settings of torch's compiler ---------------------------------------------------------------------
 
 
 def rules_by_torch() -> dict[int, Rule]:
-    """Return the rules that the program gave to torch's compiler, if that is loaded, by the id of their callable.
+    """Return the rules that the program gave to torch's compiler, by the id of their callable.
 
-    ``torch._dynamo.disallow_in_graph`` and ``torch.compiler.substitute_in_graph`` leave no mark on a callable, which may
-    be one of C.
+    ``torch._dynamo.disallow_in_graph`` and ``torch.compiler.substitute_in_graph`` leave no mark on a callable, since it
+    may be a C function. The result is empty while torch's compiler is not loaded.
     """
     rules = dict(_substituted())
     disallowed = getattr(sys.modules.get("torch._dynamo.trace_rules"), "_disallowed_callable_ids", None)
@@ -186,6 +202,7 @@ def rules_by_torch() -> dict[int, Rule]:
 
 
 def _disallowed(_trace: Trace, _fn: object, _args: Args, _kwargs: Kwargs) -> Any:
+    """Break the graph at a function that the program gave to ``torch._dynamo.disallow_in_graph``."""
     raise graph_break("disallowed", "a function that the program disallowed")
 
 
@@ -207,13 +224,18 @@ def _substituted() -> Iterator[tuple[int, Rule]]:
 
 
 def with_options(rules: Mapping[int, Rule], options: CaptureOptions) -> dict[int, Rule]:
-    """Return ``rules``, by the id of the callable, with those of ``reorderable_functions`` and ``ignored_functions``."""
+    """Return ``rules`` with the rules for the options ``reorderable_functions`` and ``ignored_functions``.
+
+    The keys are ids of callables. Each dispatcher calls this when its trace begins.
+    """
     reordered = _added(rules, options.reorderable_functions, _call_after_graph)
     return _added(reordered, options.ignored_functions, _ignore)
 
 
 def _added(rules: Mapping[int, Rule], functions: Iterable[Any], rule: Rule) -> dict[int, Rule]:
-    """Return ``rules`` with ``rule`` for each function. For a bound method, the rule holds for its object alone."""
+    """Return ``rules`` with ``rule`` for each function. For a bound method, the rule holds for the method's object
+    alone.
+    """
     added = dict(rules)
     for fn in functions:
         if type(fn) is MethodType:
@@ -241,4 +263,5 @@ def _ignore(_trace: Trace, _fn: object, _args: Args, _kwargs: Kwargs) -> None:
 
 
 def _call_after_graph(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> None:
+    """Make the call when the graph has run, in order with other side effects."""
     trace.objects.deferred.append(Call(pinned(fn, label_of(fn)), args, dict(kwargs)))

@@ -42,7 +42,10 @@ def _real(value: object) -> Any:
 
 
 def binary(calls: Calls, op: Callable[[Any, Any], Any], left: object, right: object) -> Any:
-    """Apply an operator with a ``Scalar`` on one side."""
+    """Return the result of a binary operator with a ``Scalar`` as at least one operand.
+
+    ``protocol.binary`` calls this.
+    """
     if isinstance(left, torch.Tensor) or isinstance(right, torch.Tensor):
         left, right = operands(op, (left, right))
         return calls.binary(op, left, right)
@@ -55,6 +58,6 @@ def binary(calls: Calls, op: Callable[[Any, Any], Any], left: object, right: obj
 
 
 def unary(calls: Calls, op: Callable[[Any], Any], value: Scalar) -> Any:
-    """Apply a unary operator to a ``Scalar``."""
+    """Return the result of a unary operator on a ``Scalar``. ``protocol.unary`` calls this."""
     result = negative(value) if op is operator.neg else NotImplemented
     return calls.unary(op, value.settle()) if result is NotImplemented else result

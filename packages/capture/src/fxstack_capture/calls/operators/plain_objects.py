@@ -14,7 +14,10 @@ from fxstack_capture.trace.state import Calls, Request
 
 
 def is_plain_object(value: object) -> bool:
-    """Whether the class and all its bases are written in Python, and are no classes of tensors or symbolic numbers."""
+    """Whether the class of ``value`` is written in Python with all its bases.
+
+    Classes of tensors and of symbolic numbers do not count.
+    """
     cls = type(value)
     if isinstance(value, torch.Tensor) or symbolic_number(value) or hasattr(cls, "__torch_function__"):
         return False
@@ -22,14 +25,15 @@ def is_plain_object(value: object) -> bool:
 
 
 def is_ours(value: object) -> bool:
-    """Whether the class belongs to fxstack (generators, proxies)."""
+    """Whether the class of ``value`` belongs to fxstack, as those of generators and proxies do."""
     return type(value).__module__.startswith("fxstack_capture.")
 
 
 def method_call(calls: Calls, value: object, name: str, other: object) -> list[Request] | None:
-    """Return the call of a plain object's method for an operator; empty if the method can only return NotImplemented.
+    """Return the call of the method ``name`` that an operator makes on a plain object, as a list of one request.
 
-    The result is None if the method is not a Python function.
+    The list is empty if the method can only return NotImplemented. The result is None if the method is not a
+    Python function.
     """
     function = calls.objects.classes.lookup(type(value), name)
     if type(function) is FunctionType:

@@ -46,7 +46,10 @@ _RELATIONS = _COMPARISONS | {operator.lt, operator.le, operator.gt, operator.ge}
 
 @calls_program
 def binary(calls: Calls, op: Callable[[Any, Any], Any], left: object, right: object) -> Any:
-    """Apply a binary function of module ``operator`` to objects of the trace."""
+    """Return ``op(left, right)`` of objects of the trace, for a function ``op`` of module ``operator``.
+
+    The interpreter calls this for operators in the bytecode. Methods of the program are interpreted.
+    """
     kind, other = type(left), type(right)
     if kind in _PLAIN and other in _PLAIN:
         return op(left, right)
@@ -78,10 +81,11 @@ _BITWISE = frozenset(
     | {operator.ilshift, operator.irshift, operator.iand, operator.ior, operator.ixor}
 )
 _EXAMPLES = {torch.SymFloat: 1.0, torch.SymInt: 1, torch.SymBool: True, int: 1, float: 1.0, bool: True}
+"""A number of each class, for an operator that only raises."""
 
 
 def _beside_large(calls: Calls, value: object, other: object) -> Any:
-    """Specialise a symbolic float if the other operand is an integer that torch would round to a float."""
+    """Return ``value``, or its plain number if torch would round the integer ``other`` to a float beside it."""
     rounded = type(value) is torch.SymFloat and type(other) is int and abs(other) > EXACT
     return calls.trace.torch.specialize(value) if rounded else value
 
@@ -91,6 +95,7 @@ _FORMATTING = frozenset({operator.mod, operator.imod})
 
 
 def _is_index(op: Callable[[Any, Any], Any], left: object) -> bool:
+    """Whether the operation is ``tensor[array]``, which torch does."""
     return op is operator.getitem and isinstance(left, torch.Tensor)
 
 
@@ -129,6 +134,7 @@ def _getitem(calls: Calls, left: Any, right: Any) -> Any:
 
 @calls_program
 def _class_getitem(calls: Calls, cls: Any, key: Any) -> Any:
+    """Compute ``cls[key]`` of a class: by its metaclass, or by its ``__class_getitem__``."""
     meta = calls.objects.classes.lookup(type(cls), "__getitem__")
     if meta is not ABSENT:
         return calls.call(meta, (cls, key), {})
@@ -168,15 +174,17 @@ def _contains(calls: Calls, container: Any, item: object) -> Any:
 
 
 def _any_tensor_inside(container: Any, item: object) -> bool:
+    """Whether ``item`` or an item of a list or tuple is a tensor, so that ``in`` compares tensors."""
     if type(container) not in (list, tuple):
         return False
     return isinstance(item, torch.Tensor) or any(isinstance(x, torch.Tensor) for x in container)
 
 
 def _has_few_integers(calls: Calls, container: Any) -> bool:
-    """Whether the keys of a dictionary or set are compared with a symbolic number one by one.
+    """Whether ``in`` compares a symbolic number with the keys of ``container`` one by one: they are few integers.
 
-    Its hash would need a guard for the value of the number, so that the graph would serve this number only.
+    A look-up by the hash of the number would need a guard for its value, so that the graph would serve this value
+    only.
     """
     if getattr(type(container), "__contains__", None) not in _HASHED:
         return False
@@ -185,6 +193,7 @@ def _has_few_integers(calls: Calls, container: Any) -> bool:
 
 
 _HASHED = (dict.__contains__, set.__contains__, frozenset.__contains__)
+"""The methods of ``in`` that look up a hash."""
 _FEW = 16
 """Largest number of keys to compare one by one. Each comparison adds a guard; with more keys one graph per number is
 cheaper."""
@@ -198,7 +207,10 @@ def _contains_by_comparing(calls: Calls, container: Any, item: object) -> bool:
 
 
 def special_method(calls: Calls, obj: object, name: str) -> Any:
-    """Return ``user_method``, or None for a tensor or an array: ``tensor_methods`` and ``numpy_side`` handle these."""
+    """Return the Python function of a special method of ``obj``, or None.
+
+    The result is None for a tensor or an array, since ``tensor_methods`` and ``numpy_side`` handle these.
+    """
     return None if isinstance(obj, (torch.Tensor, Array)) else user_method(calls, obj, name)
 
 
@@ -215,6 +227,7 @@ _SPECIAL: dict[Callable[..., Any], Callable[[Calls, Any, Any], Any]] = {
     operator.getitem: _getitem,
     operator.contains: _contains,
 }
+"""The operators with functions of their own."""
 
 
 # --- one operand ---------------------------------------------------------------------------------
@@ -222,7 +235,7 @@ _SPECIAL: dict[Callable[..., Any], Callable[[Calls, Any, Any], Any]] = {
 
 @calls_program
 def unary(calls: Calls, op: Callable[[Any], Any], value: object) -> Any:
-    """Apply a unary function of module ``operator`` to an object of the trace."""
+    """Return ``op(value)`` of an object of the trace, for a function ``op`` of module ``operator``."""
     if type(value) in _PLAIN:
         return op(value)
     if type(value) is Scalar and op not in (operator.not_, operator.truth):

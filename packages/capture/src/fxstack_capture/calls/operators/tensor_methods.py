@@ -60,7 +60,10 @@ def binary(calls: Calls, op: Callable[[Any, Any], Any], left: object, right: obj
 def _torch_serves(
     calls: Calls, op: object, operands: tuple[Any, Any], order: tuple[tuple[int, str], ...]
 ) -> bool:
-    """Whether torch's method comes first, or no user's class defines a method."""
+    """Whether torch computes the operator: its method comes first, or no user's class defines a method.
+
+    ``order`` is the result of ``candidates``.
+    """
     users = (method(calls, operands[index], name) is not None for index, name in order)
     if op in OUT_OF_PLACE and isinstance(operands[0], torch.Tensor):
         return not next(users)
@@ -68,15 +71,20 @@ def _torch_serves(
 
 
 def _kind(value: object) -> type:
+    """Return the class of an operand as the program sees it."""
     return shown_class(value) or (torch.Tensor if isinstance(value, torch.Tensor) else type(value))
 
 
 def _attribute(cls: type, name: str) -> object:
+    """Return the attribute ``name`` of ``cls``, or None: the ``lookup`` of ``candidates``."""
     return getattr(cls, name, None)
 
 
 def _attempt(calls: Calls, value: object, name: str, other: object) -> Any:
-    """Return the result of one operand's method. Torch's methods return NotImplemented for a plain object."""
+    """Return the result of the method ``name`` of the operand ``value`` for the operand ``other``.
+
+    The result is NotImplemented if torch's method would return it for a plain object.
+    """
     if isinstance(value, torch.Tensor):
         function = method(calls, value, name)
         if function is None and is_plain_object(other):

@@ -25,10 +25,11 @@ from fxstack_capture.trace.lazy_dict import ABSENT
 from fxstack_capture.trace.state import Calls, Request
 
 Maker = Callable[..., Request | None]
+"""A function that returns the request for the operands of one kind of step, or None if C code does the work."""
 
 
 def attribute(calls: Calls, obj: object, name: str) -> Request | None:
-    """Return the request for ``obj.name``."""
+    """Return the request for ``obj.name``, or None if reading it calls no function of the program."""
     objects = calls.objects
     if not _has_attributes(obj):
         return None
@@ -72,7 +73,10 @@ def _from_class(calls: Calls, obj: object, name: str) -> Request | None:
 
 
 def _own(calls: Calls, obj: object, name: str) -> Any:
-    """Return the value in the instance dictionary, or any value other than ABSENT if the dictionary is not known."""
+    """Return the value of ``name`` in the instance dictionary of ``obj``, or ABSENT.
+
+    If the dictionary is not known, the result is not ABSENT, so that no request is made.
+    """
     state = calls.objects.instances.get(id(obj))
     if state is not None:
         return state.get(name)
@@ -95,7 +99,11 @@ def delete(calls: Calls, obj: object, name: str) -> Request | None:
 def _to_descriptor(
     calls: Calls, obj: object, name: str, names: tuple[str, str, str], value: tuple[Any, ...]
 ) -> Request | None:
-    """Return the request to store or delete an attribute through a hook of the class or a descriptor."""
+    """Return the request to store or delete an attribute through a hook of the class or a descriptor.
+
+    ``names`` are the hook of the class, the accessor of a property and the method of a descriptor, for example
+    ``("__setattr__", "fset", "__set__")``. ``value`` is () for a deletion.
+    """
     hook, accessor, descriptor_hook = names
     if not _has_attributes(obj):
         return None

@@ -18,29 +18,35 @@ Group = Any
 
 
 def _resolved(group: Group) -> Group:
+    """Return the group itself, or the default group for None."""
     return distributed.distributed_c10d._get_default_group() if group is None else group
 
 
 def all_reduce(group: Group, tensor: torch.Tensor, op: str) -> None:
+    """Reduce ``tensor`` over the group into itself. ``op`` is the name of the reduction, for example "sum"."""
     tensor.copy_(distributed._functional_collectives.all_reduce(tensor, op, _resolved(group)))
 
 
 def broadcast(group: Group, tensor: torch.Tensor, root: int) -> None:
+    """Copy the tensor of the member with the rank ``root`` in the group into ``tensor`` of every member."""
     tensor.copy_(distributed._functional_collectives.broadcast(tensor, root, _resolved(group)))
 
 
 def all_gather(group: Group, output: torch.Tensor, tensor: torch.Tensor) -> None:
+    """Write the tensors of all members into ``output``, one after the other."""
     gathered = distributed._functional_collectives.all_gather_tensor(tensor, 0, _resolved(group))
     output.copy_(gathered)
 
 
 def all_gather_list(group: Group, outputs: list[torch.Tensor], tensor: torch.Tensor) -> None:
+    """Write the tensor of each member into one tensor of ``outputs``."""
     gathered = distributed._functional_collectives.all_gather_tensor(tensor.reshape(-1), 0, _resolved(group))
     for output, row in zip(outputs, gathered.view(len(outputs), -1).unbind(), strict=True):
         output.copy_(row.view(output.shape))
 
 
 def reduce_scatter(group: Group, output: torch.Tensor, tensor: torch.Tensor, op: str) -> None:
+    """Reduce ``tensor`` over the group, and write this member's part into ``output``."""
     reduced = distributed._functional_collectives.reduce_scatter_tensor(tensor, op, 0, _resolved(group))
     output.copy_(reduced)
 
@@ -48,6 +54,9 @@ def reduce_scatter(group: Group, output: torch.Tensor, tensor: torch.Tensor, op:
 def all_to_all(
     group: Group, output: torch.Tensor, tensor: torch.Tensor, given: list[int], taken: list[int]
 ) -> None:
+    """Exchange parts with all members. ``given`` and ``taken`` are the sizes of the parts of ``output`` and
+    ``tensor``.
+    """
     output.copy_(
         distributed._functional_collectives.all_to_all_single(tensor, given, taken, _resolved(group))
     )

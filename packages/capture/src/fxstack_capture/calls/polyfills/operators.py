@@ -59,6 +59,7 @@ _NUMBERS = frozenset({int, float, complex, bool, type(None), torch.SymInt, torch
 
 
 def _name(value: object) -> str:
+    """Return the name of the class of an operand in a TypeError of CPython."""
     if isinstance(value, torch.Tensor):
         return "Tensor"
     return (
@@ -78,6 +79,7 @@ def _contains(calls: Calls, container: object, item: object) -> Request | None:
 
 
 def unary(calls: Calls, op: Any, value: object) -> Request | None:
+    """Return the request for a unary function of module ``operator``."""
     name = UNARY.get(op)
     return None if name is None else method_of(calls, value, name)
 
@@ -94,6 +96,7 @@ def truth(calls: Calls, value: object) -> Request | None:
 
 
 def _has(calls: Calls, value: object, name: str) -> bool:
+    """Whether the class of ``value`` defines the special method ``name``."""
     return calls.objects.classes.lookup(type(value), name) is not ABSENT
 
 

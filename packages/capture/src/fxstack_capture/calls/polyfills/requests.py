@@ -42,13 +42,14 @@ def _for_callable(calls: Calls, fn: object, args: Args, kwargs: Kwargs) -> Reque
 
 
 def _bound(calls: Calls, fn: Any, args: Args) -> Request | None:
+    """Return the request for a bound C method: ``list.extend`` with an iterator of the program."""
     if fn.__name__ == "extend" and type(fn.__self__) is list and len(args) == 1:
         return (polyfill.extend, (fn.__self__, *args)) if calls_back(calls, args[0]) else None
     return None
 
 
 def _construction(calls: Calls, cls: type, args: object, kwargs: object) -> Request | None:
-    """Return the request for a call of a class with a Python ``__new__``."""
+    """Return the request for a call of a class with a Python ``__new__``, or None for any other class."""
     if type(cls) is not type or has_finalizer(cls) or policy.is_pure_type(cls) or calls.is_leaf(cls):
         return None
     raw = plan_of(calls.objects, cls, "__new__")[0]
@@ -58,7 +59,7 @@ def _construction(calls: Calls, cls: type, args: object, kwargs: object) -> Requ
 
 
 def _text(calls: Calls, value: object, names: tuple[str, ...]) -> Request | None:
-    """Return the request for ``str`` or ``repr``, by the first of the special methods that the class overrides."""
+    """Return the request for ``str`` or ``repr``. ``names`` are the special methods, the first choice first."""
     for name in names:
         inner = calls.objects.classes.lookup(type(value), name)
         if type(inner) is types.FunctionType and special(calls, value, name) is inner:
@@ -81,16 +82,19 @@ def formatting(calls: Calls, value: object, spec: object = "") -> Request | None
 
 
 def _length(calls: Calls, value: object) -> Request | None:
+    """Return the request for ``len(value)``."""
     method = special(calls, value, "__len__")
     return None if method is None else (polyfill.length, (method, value))
 
 
 def _next(calls: Calls, iterator: object, *default: object) -> Request | None:
+    """Return the request for ``next(iterator)``, with a default or without."""
     inner = advance(calls, iterator)
     return (polyfill.next_or, (*inner, *default)) if inner is not None and default else inner
 
 
 def _getattr(calls: Calls, obj: object, name: object, *default: object) -> Request | None:
+    """Return the request for ``getattr(obj, name)``, with a default or without."""
     inner = attribute(calls, obj, name) if type(name) is str else None
     if inner is None or not default:
         return inner
@@ -98,11 +102,14 @@ def _getattr(calls: Calls, obj: object, name: object, *default: object) -> Reque
 
 
 def _hasattr(calls: Calls, obj: object, name: object) -> Request | None:
+    """Return the request for ``hasattr(obj, name)``."""
     inner = type(name) is str and attribute(calls, obj, name) is not None
     return (polyfill.has_attribute, (obj, name)) if inner else None
 
 
 def _storing(request_access: Any) -> Maker:
+    """Return the maker for ``setattr`` or ``delattr``. ``request_access`` makes the request of the statement."""
+
     def make(calls: Calls, obj: object, name: str, *value: Any) -> Request | None:
         inner = request_access(calls, obj, name, *value) if type(name) is str else None
         return None if inner is None else (polyfill.discard_result, inner)
@@ -124,6 +131,7 @@ def _over(fn: object) -> Maker:
 
 
 def _sum(calls: Calls, iterable: Iterable[Any], *args: object, **kwargs: object) -> Request | None:
+    """Return the request for ``sum``, if an item is a plain object or iterating calls the program."""
     values = (iterable, *args, *kwargs.values())
     has_objects = type(iterable) in (list, tuple) and any(map(is_plain_object, iterable))
     return (polyfill.sum_of, values) if has_objects or calls_back(calls, iterable) else None
@@ -147,6 +155,7 @@ def _truths(fn: Callable[..., Any]) -> Maker:
 
 
 def _sorted(calls: Calls, iterable: object, *, key: object = None, reverse: object = False) -> Request | None:
+    """Return the request for ``sorted``, if the key or iterating calls the program."""
     if not is_python(key) and not calls_back(calls, iterable):
         return None
     return polyfill.sorted_items, (iterable, key, reverse)
@@ -174,10 +183,12 @@ def _extremum(fn: Callable[..., Any], better: Callable[..., Any]) -> Maker:
 
 
 def _reduce(calls: Calls, fn: object, iterable: object, *initial: object) -> Request | None:
+    """Return the request for ``functools.reduce``, if its function is one of the program."""
     return (polyfill.reduce_items, (fn, iterable, *initial)) if is_python(fn) else None
 
 
 def _of_operator(request: Maker, op: object) -> Maker:
+    """Return the maker for the function ``op`` of module ``operator``."""
     return lambda calls, *operands: request(calls, op, *operands)
 
 
@@ -207,6 +218,7 @@ _TABLE: tuple[tuple[Any, Maker, int, int, frozenset[str]], ...] = (
     *((op, _of_operator(binary, op), 2, 2, _NONE) for op in (*ARITHMETIC, *COMPARISONS, *IN_PLACE)),
     *((op, _of_operator(unary, op), 1, 1, _NONE) for op in UNARY),
 )
+"""The function, its maker, the least and largest number of positional arguments, and the keywords."""
 
 _MAKERS = {id(fn): (maker, least, most, names) for fn, maker, least, most, names in _TABLE}
 """By the id of the function: the maker, the least and largest number of positional arguments, and the keywords."""
@@ -224,11 +236,11 @@ REQUESTS: dict[str, Maker] = {
     "iterate": iterate,
     "advance": advance,
 }
-"""Makers of requests by the kind of the interpreter's step."""
+"""Makers of requests by the kind of the interpreter's step, which ``CallDispatcher.request`` gets as a word."""
 
 
 def request(calls: Calls, maker: Maker, operands: tuple[Any, ...]) -> Request | None:
-    """Call ``maker`` for the operands.
+    """Return the request that ``maker`` makes for the operands, or None.
 
     An exception is an error of the tracer, not of the program, and breaks the graph.
     """
@@ -240,5 +252,5 @@ def request(calls: Calls, maker: Maker, operands: tuple[Any, ...]) -> Request | 
 
 
 def of_call(calls: Calls, fn: object, args: Args, kwargs: object) -> Request | None:
-    """Return the request for a call of C code."""
+    """Return the request that takes the place of a call of C code, or None if the C code can run."""
     return request(calls, _for_callable, (fn, args, kwargs))

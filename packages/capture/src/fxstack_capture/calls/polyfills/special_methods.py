@@ -22,11 +22,13 @@ def special(calls: Calls, obj: object, name: str) -> Any:
 
 
 def method_of(calls: Calls, value: object, name: str, *args: object) -> Request | None:
+    """Return the request that calls the special method ``name`` of ``value``, or None if the program defines none."""
     method = special(calls, value, name)
     return None if method is None else (method, (value, *args))
 
 
 def iterate(calls: Calls, value: object) -> Request | None:
+    """Return the request for ``iter(value)``."""
     method = special(calls, value, "__iter__")
     return None if method is None else (polyfill.iterator_of, (method, value))
 

@@ -46,7 +46,10 @@ def new_trace(
     history: FrameHistory | None,
     contract: Bound | None = None,
 ) -> Trace:
-    """Return an empty trace with its object model, dispatcher, tracer and interpreter."""
+    """Return an empty trace with its object model, dispatcher, tracer and interpreter. Each attempt has a new trace.
+
+    ``history`` holds the sizes of earlier calls, by which sizes become symbolic.
+    """
     nothing: Any = None  # the parts need the trace
     trace = Trace(options, GuardSet(), nothing, nothing, nothing, nothing, contract=contract)
     trace.objects = ObjectModel(trace)
@@ -62,9 +65,10 @@ def attempt(
     finish: Callable[[RootOutcome], _Result],
     stop_at: tuple[int, ...] | None = None,
 ) -> _Result | Ended:
-    """Trace ``frame``. Return ``finish(outcome)``, or the reason why the trace has no outcome.
+    """Trace ``frame`` to its end. Return ``finish(end)``, or a record of why the trace stopped early.
 
-    ``finish`` is called while the trace exists. Torch's global state is restored at the end.
+    ``stop_at`` is the break path at which the trace stops, or None. ``finish`` is called while the trace exists,
+    with how the root frame ended. Torch's global state is restored at the end.
     """
     arguments = {name: DeferredLocal(value, Local(name)) for name, value in frame.arguments.items()}
     try:
@@ -87,7 +91,7 @@ def attempt(
 def drafted(
     trace: Trace, frame: RealFrame, code: CodeType, resumptions: Resumptions, end: RootOutcome
 ) -> Written:
-    """Write the draft of the replacement of a frame whose trace has ended."""
+    """Write the draft of the replacement of a frame. ``attempt`` calls this function with the ``end`` of its trace."""
     draft: Draft | None = None
     raised: BaseException | None = None
     match end:

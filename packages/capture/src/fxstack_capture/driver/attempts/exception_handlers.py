@@ -33,7 +33,11 @@ _PLAIN = (IndexError, RuntimeError)
 def passing(
     calls: dict[Blocks, tuple[int, int]], frame: RealFrame, new_trace: Callable[[], Trace]
 ) -> frozenset[Blocks]:
-    """Return the blocks that let errors of their first and their last call through without acting on them."""
+    """Return the blocks that let errors of their first and their last call through without acting on them.
+
+    An attempt that ended with ``HandlerSees`` asks. ``calls`` has the numbers of the first and last call in each
+    ``try`` block. Each question traces the frame once more.
+    """
     return frozenset(
         blocks
         for blocks, (first, last) in calls.items()
@@ -43,14 +47,17 @@ def passing(
 
 
 def _passes(number: int, kind: type[Exception], frame: RealFrame, trace: Trace) -> bool:
-    """Whether an error of the call with this number leaves the frame, and the handlers only undo side effects."""
+    """Whether an error of the class ``kind``, raised by the call with this number, leaves the frame.
+
+    The handlers of the program may undo side effects, and do nothing else.
+    """
     trial = _Trial(number, kind("an operator refuses the data of its tensors"), frame, trace)
     trace.call_raises = trial.next_call
     return attempt(frame, trace, trial.passes) is True
 
 
 class _Trial:
-    """One trace in which a call raises an error."""
+    """One trace in which the call with a given number raises ``error``, and the handlers of the program run."""
 
     def __init__(self, number: int, error: Exception, frame: RealFrame, trace: Trace) -> None:
         self._left = number
@@ -61,6 +68,10 @@ class _Trial:
         self._recorded = 0, 0, 0
 
     def next_call(self) -> BaseException | None:
+        """Return the error that the next call of the graph raises, or None. The trace asks before each call.
+
+        The state of the program is recorded together with the error.
+        """
         self._left -= 1
         if self._left:
             return None
@@ -68,6 +79,9 @@ class _Trial:
         return self._error
 
     def passes(self, end: RootOutcome) -> bool:
+        """Whether the error has left the frame and its handlers did nothing more. ``attempt`` calls this method at
+        the end.
+        """
         return isinstance(end, Raised) and self.is_unchanged(end.exception)
 
     def is_unchanged(self, error: BaseException) -> bool:
@@ -86,7 +100,7 @@ class _Trial:
 
 
 def _restores(record: Effect, frame: RealFrame) -> bool:
-    """Whether a write stores the present value, for example an attribute that the handler sets to its default."""
+    """Whether a write of the handler only restores the value that an attribute had when the frame started."""
     if not isinstance(record, DictSet) or type(record.key) is not str:
         return False
     return dict.get(resolve(record.target, frame), record.key, record) is record.value

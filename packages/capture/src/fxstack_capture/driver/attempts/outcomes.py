@@ -28,9 +28,10 @@ class NotTraced:
 
 @dataclass(frozen=True, slots=True)
 class AssumptionRefused:
-    """Checks of the program (``several``: more than one) were assumed to pass, and the graph cannot be undone."""
+    """A check of the program was assumed to pass, and may fail when it is too late to undo the graph."""
 
     several: bool
+    """Whether the trace assumed more than one check."""
     text = "an assumed check may fail, and the graph cannot be retracted"
 
 
@@ -39,6 +40,7 @@ class HandlerSees:
     """A handler of the program may see an error of a graph that cannot be retracted; see ``HandledError``."""
 
     calls: dict[Blocks, tuple[int, int]]
+    """The numbers of the first and the last call of the graph in each block with a handler."""
     text = "a handler may see an error of the graph, which cannot be retracted"
 
 
@@ -47,7 +49,9 @@ class CannotRebuild:
     """Replacement code cannot make an object that leaves the graph; see ``CannotRebuildError``."""
 
     text: str
+    """The phrase that names the object, for example "class New, which was created in the compiled code"."""
     made_at: int | None
+    """The number of steps that the root frame had run when it made the object, or None if this is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +59,19 @@ class CannotResume:
     """No resume function can continue the frame from its stop."""
 
     text: str
+    """The reason as a clause: "the frame has run no instruction since the last graph break"."""
 
 
 @dataclass(frozen=True, slots=True)
 class Breaks:
-    """The graph breaks."""
+    """The graph breaks. The subclasses say what the driver does then."""
 
     record: BreakRecord
+    """The reason and the place."""
 
     @property
     def text(self) -> str:
+        """The outcome as text for observers of passes."""
         return self.record.message
 
 
@@ -73,6 +80,7 @@ class NeedsLaterHooks(Breaks):
     """The replacement code must register hooks on tensors after the graph has run; see ``LaterHooks``."""
 
     numbers: frozenset[int]
+    """The numbers of the hooks in the order of their registration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +93,17 @@ class BreaksAt(Breaks):
     """The graph breaks; see ``GraphBreak``."""
 
     path: tuple[int, ...]
+    """The break path, for example (12, 3); see ``GraphBreak.path``."""
     is_error: bool
+    """Whether the program declared graph breaks at this point an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Raises(Breaks):
-    """Compiled code is to raise an error in its caller; see ``GraphBreak.error``."""
+    """Compiled code cannot go on: the call of the compiled function raises ``error``; see ``GraphBreak.error``."""
 
     error: Exception
+    """The exception that the caller gets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +111,7 @@ class PlainUntil(Breaks):
     """The frame runs in plain Python, with all calls in it, as long as a guard holds."""
 
     until: Guard
+    """The guard. When it fails, the frame is compiled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +119,7 @@ class PlainPython(Breaks):
     """The frame runs in plain Python."""
 
     why: str
+    """The reason as text. It may say more than the message of the record."""
 
     @property
     def text(self) -> str:
@@ -114,21 +127,21 @@ class PlainPython(Breaks):
 
 
 Traced = Written | PlainUntil | PlainPython
-"""The outcomes after which no attempt follows. ``Raises`` is raised."""
+"""The outcomes that ``steps.write`` returns: no attempt follows on them."""
 
 Ended = AssumptionRefused | HandlerSees | CannotRebuild | CannotResume | Breaks
-"""The outcomes of an attempt without a result."""
+"""The outcomes of an attempt that an exception has ended."""
 
 Outcome = NotTraced | Ended | Written
 
 UNWINDING: Final = RecursionError, RefusedError, CannotRebuildError, CannotResumeError, GraphBreak
-"""The exceptions by which an attempt ends without a result."""
+"""The exceptions that unwind the interpreter and end an attempt. ``outcome_of`` turns each into an outcome."""
 
 
 def outcome_of(
     reason: RecursionError | RefusedError | CannotRebuildError | CannotResumeError | GraphBreak, trace: Trace
 ) -> Ended:
-    """Return the outcome of an attempt that an exception has ended."""
+    """Return the outcome of an attempt that the exception ``reason`` has ended. ``attempt`` calls this function."""
     match reason:
         case RecursionError():
             deep = graph_break("inline-limit", "objects that hold each other very deeply").record

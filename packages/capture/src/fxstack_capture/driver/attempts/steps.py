@@ -35,12 +35,15 @@ class Attempt(Generic[_Outcome]):
     """An attempt that has ended."""
 
     tracing: FrameTracing
+    """The frame, and what all attempts to trace it share."""
     plan: Plan
+    """The plan that the attempt followed."""
     outcome: _Outcome
+    """How the attempt ended. The class of the outcome selects the next step."""
 
     @property
     def restarted(self) -> Plan:
-        """The plan of the last attempt, without a stop."""
+        """The plan of this attempt without its stop, for an attempt that starts from the beginning of the frame."""
         return replace(self.plan, stop_at=None, graph_break=None)
 
     def again(self, plan: Plan) -> Attempt[Outcome]:
@@ -53,11 +56,18 @@ class Attempt(Generic[_Outcome]):
         return Attempt(self.tracing, plan, self.tracing.attempt(plan))
 
     def plain(self, record: BreakRecord, why: str = "") -> Attempt[Outcome]:
-        """Give up: the frame runs in plain Python."""
+        """Return the last attempt with an outcome that gives up: the frame runs in plain Python.
+
+        ``why`` is the reason for users. By default it is the message of ``record``.
+        """
         return Attempt(self.tracing, self.plan, PlainPython(record, why or record.message))
 
     def stopped_at(self, path: tuple[int, ...], record: BreakRecord, *, is_error: bool) -> Attempt[Outcome]:
-        """Trace to the end of ``path``, or to the call of the caller if no path leads there."""
+        """Trace the frame again up to the step at the end of the break path ``path``.
+
+        An empty path means that the trace cannot stop at the step. Then it stops at the call of the function that
+        contains the step. If that is impossible, too, the frame runs in plain Python, or the graph break is raised.
+        """
         plan = replace(self.plan, is_error=is_error)
         if not path and self.stopped_in_a_call:
             return self.again(replace(plan, stop_at=(plan.stop_at or ())[:-1]))
@@ -205,7 +215,10 @@ STEPS: Final[dict[type, Pass[Attempt[Any]]]] = {
 
 
 def write(tracing: FrameTracing) -> Traced:
-    """Trace a frame, and write the draft of its replacement."""
+    """Trace a frame in as many attempts as needed, and return the last outcome. ``FrameCompiler`` calls this function.
+
+    The outcome is the draft of the replacement, or says that the frame runs in plain Python.
+    """
     plan = Plan(polyfills=tracing.user in tracing.polyfilled)
     last: Attempt[Outcome] = Attempt(tracing, plan, NotTraced())
     while (step := STEPS.get(type(last.outcome))) is not None:

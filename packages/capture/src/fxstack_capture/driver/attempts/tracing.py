@@ -43,20 +43,28 @@ class Plan(TracePlan):
 
 @dataclass(frozen=True, slots=True)
 class FrameTracing:
-    """Traces a frame with given options. ``report`` is called for each graph break and may raise."""
+    """What all attempts to trace one frame share. ``FrameCompiler`` makes one for each frame that it compiles."""
 
     frame: RealFrame
+    """The values that the frame starts with."""
     code: CodeType
+    """The code that runs: the function's own code, or a resume function."""
     state: CodeState
+    """The history of ``code``."""
     options: CaptureOptions
+    """The options of this compilation."""
     programs: ProgramTable
+    """The decoded bytecode of all functions, shared by all traces of a compiler."""
     resumptions: Resumptions
+    """The resume functions of the compiler."""
     contract: CallContract | None
+    """The shape contract of the calls, or None."""
     polyfilled: set[int]
     """Ids of the program's code objects in which a graph has broken below C code; the tracing adds to them."""
     for_entry: bool
     """Whether the replacement becomes an entry of the frame hook."""
     report: Callable[..., None]
+    """Is called with the record of each graph break and ``is_error``. It raises if graph breaks are forbidden."""
 
     @property
     def user(self) -> int:
@@ -71,7 +79,10 @@ class FrameTracing:
         return replace(outcome, graph_break=plan.graph_break) if isinstance(outcome, Written) else outcome
 
     def passing(self, plan: Plan, calls: dict[Blocks, tuple[int, int]]) -> frozenset[Blocks]:
-        """Return the blocks of the program that do not act on errors of these calls."""
+        """Return the ``try`` blocks of the program that do not act on errors of these calls.
+
+        ``calls``: see ``HandlerSees``.
+        """
         return passing(calls, self.frame, partial(self._new_trace, replace(plan, unseen=None)))
 
     def _new_trace(self, plan: Plan) -> Trace:

@@ -29,7 +29,7 @@ _WARNED: set[str] = set()
 
 
 def are_replaced() -> bool:
-    """Whether the program has replaced a builtin that the compiler calls.
+    """Whether the program has replaced a builtin that the compiler calls. ``FrameCompiler.callback`` asks first.
 
     This function calls nothing that the program could have replaced.
     """
@@ -40,7 +40,10 @@ def are_replaced() -> bool:
 
 
 def replaced_in_libraries() -> str | None:
-    """Return the name of a tensor method, or of ``weakref.ref``, that the program or a package has replaced, else None."""
+    """Return the name of what the program or a package has replaced, for example "torch.Tensor.add", or None.
+
+    Only ``weakref.ref`` and methods of tensors count.
+    """
     if weakref.ref is not _REFERENCE:
         return "weakref.ref"
     method = replaced_method()
@@ -48,7 +51,7 @@ def replaced_in_libraries() -> str | None:
 
 
 def warn_once(name: str) -> None:
-    """Warn that functions stay uncompiled while ``name`` is replaced. Each name causes one warning."""
+    """Warn that functions stay uncompiled while ``name`` is replaced. Each name causes one warning a process."""
     if name in _WARNED:
         return
     _WARNED.add(name)

@@ -17,10 +17,11 @@ from fxstack_capture.options import CaptureOptions
 from fxstack_interchange.torch_facts.compiled_autograd import MODULE
 
 _INPUTS: Final = ["inputs", "sizes", "scalars", "hooks", "packed_data"]
+"""The names of the inputs of a graph that torch's compiled autograd has made."""
 
 
 def is_backward_pass(fn: object) -> bool:
-    """Whether ``fn`` is a graph that torch's compiled autograd has made."""
+    """Whether ``fn`` is the graph of a backward pass, made by torch's compiled autograd and given to ``optimize``."""
     if not isinstance(fn, torch.fx.GraphModule):
         return False
     return [node.target for node in fn.graph.find_nodes(op="placeholder")] == _INPUTS
@@ -29,10 +30,10 @@ def is_backward_pass(fn: object) -> bool:
 def around(
     fn: Callable[..., Any], recompile: Callable[[Any], Any], options: CaptureOptions
 ) -> Callable[..., Any]:
-    """Return ``fn`` with each call under compiled autograd. ``recompile`` compiles the graphs of backward
-    passes.
+    """Return a function that calls ``fn`` under compiled autograd. ``optimize`` wraps each callable in it.
 
-    Return ``fn`` unchanged if the option ``compiled_autograd`` is off.
+    ``recompile`` compiles the graphs of backward passes. Return ``fn`` unchanged if the option
+    ``compiled_autograd`` is off.
     """
     if not options.compiled_autograd:
         return fn
@@ -51,9 +52,9 @@ def around(
 
 
 def with_callbacks(backward_pass: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``backward_pass`` with the callbacks that its hooks queue run at its end, also after a graph break.
+    """Return a function that runs ``backward_pass``, and then the callbacks that its hooks have queued.
 
-    Without a graph break the graph contains them, and none is left.
+    Without a graph break the graph itself runs the callbacks, and none is left.
     """
 
     def call(*args: object, **kwargs: object) -> Any:
@@ -70,15 +71,18 @@ def with_callbacks(backward_pass: Callable[..., Any]) -> Callable[..., Any]:
 
 @disable
 def run_callbacks(outer: int) -> None:
+    """Run the callbacks after the first ``outer`` callbacks of the queue, the last first."""
     while len(CALLBACKS) > outer:
         CALLBACKS.pop(outer)()
 
 
 @disable
 def enter(mode: Any) -> None:
+    """Enter a mode outside of compiled code."""
     mode.__enter__()
 
 
 @disable
 def leave(mode: Any) -> None:
+    """Leave a mode outside of compiled code."""
     mode.__exit__(None, None, None)

@@ -18,9 +18,10 @@ _reported: set[str] = set()
 
 
 def is_debugged(trace_function: Any = None) -> bool:
-    """Whether frames run in plain Python because of ``trace_function``. The first such frame causes a warning.
+    """Whether frames run in plain Python because of a debugger. The frame hook calls this function.
 
-    None as ``trace_function`` means a tool of ``sys.monitoring``. The frame hook calls this function.
+    ``trace_function`` is the function of ``sys.settrace``, or None for a tool of ``sys.monitoring``. The first debugger
+    causes a warning.
     """
     owner = getattr(trace_function, "__self__", trace_function)
     module = getattr(owner, "__module__", None) or type(owner).__module__
@@ -45,7 +46,7 @@ def _stops_in_generated_code(debugger: object) -> bool:
 
 
 def is_on() -> bool:
-    """Whether a debugger is on in this thread."""
+    """Whether a debugger is on in this thread. ``FirstCall`` asks, because frames then run in plain Python."""
     monitoring = getattr(sys, "monitoring", None)
     tool = None if monitoring is None else monitoring.get_tool(monitoring.DEBUGGER_ID)
     function = sys.gettrace()

@@ -28,7 +28,10 @@ _IMPORT = vars(importlib)["_bootstrap"]._find_and_load.__code__
 
 
 def is_disabled(function: FunctionType) -> bool:
-    """Whether ``function`` imports or compiles, or ``torch.compiler.disable`` (or a library) marked it."""
+    """Whether ``function`` is part of an import or of torch's compiler, or ``torch.compiler.disable`` marked it.
+
+    Its frame then runs in plain Python with everything that it calls.
+    """
     if function.__code__ is _IMPORT or function.__code__.co_filename.startswith(_TORCHS_COMPILER):
         return True
     return bool(function.__dict__ and function.__dict__.get("_torchdynamo_disable"))
@@ -47,13 +50,13 @@ def is_skipping(code: CodeType | None) -> bool:
 def what_is_disabled(fn: Any) -> Any:
     """Return the function inside a ``disable(recursive=False)`` wrapper, or ``fn`` if it is no such wrapper.
 
-    If the user compiles the wrapper itself, the function inside is compiled.
+    ``optimize`` calls this function. If the user compiles the wrapper itself, the function inside is compiled.
     """
     return fn.__wrapped__ if is_skipping(getattr(fn, "__code__", None)) else fn
 
 
 def disabled_code(frame: RealFrame, code: CodeType) -> CodeType:
-    """Return replacement code that runs ``code``, and all its calls, with every mode off."""
+    """Return replacement code that runs ``code``, and everything that it calls, with the frame hook off."""
     builder = Builder((*code.co_varnames, *code.co_freevars, *code.co_cellvars))
     loads = Loads(builder, frame)
     cells = [loads.expr(FreeCell(name)) for name in code.co_freevars]

@@ -26,7 +26,10 @@ def demand_compiled(function: FunctionType) -> None:
 
 
 def first_frame_of(fn: object) -> CodeType | None:
-    """Return the code object with which a call of ``fn`` begins, or None if the call begins in C code."""
+    """Return the code object of the first frame of a call of ``fn``, or None if the call begins in C code.
+
+    ``FrameCompiler.first`` keeps it, to tell this frame from the frames of callees.
+    """
     while isinstance(fn, (functools.partial, MethodType)):
         fn = fn.func if isinstance(fn, functools.partial) else fn.__func__
     if not isinstance(fn, FunctionType):
@@ -36,7 +39,7 @@ def first_frame_of(fn: object) -> CodeType | None:
 
 
 def runs_later(code: CodeType) -> bool:
-    """Whether the body of a function runs after its call and is not compiled: a generator or a coroutine."""
+    """Whether ``code`` is that of a generator or a coroutine, whose body runs after the call and is not compiled."""
     return bool(code.co_flags & _LATER)
 
 

@@ -31,6 +31,7 @@ _OWN = str(Path(__file__).parents[2]) + "/"
 
 
 def _directory_of(package: str) -> tuple[str, ...]:
+    """Return the folders of an installed package, each with a final slash; () if it is not installed."""
     spec = find_spec(package)
     folders = None if spec is None else spec.submodule_search_locations
     return tuple(f"{folder}/" for folder in folders or ())
@@ -63,7 +64,7 @@ _OF_NAMED_TUPLES = collections.namedtuple("_", "item").__new__.__code__.co_names
 
 
 def is_foreign(code: CodeType) -> bool:
-    """Whether frames of this code always run in plain Python."""
+    """Whether frames of this code always run in plain Python. ``FrameCompiler.callback`` asks for each new frame."""
     if code.co_name in _COMPREHENSIONS or code.co_name in _OVERRIDES:
         return True
     file = code.co_filename
@@ -104,7 +105,9 @@ def has_foreign_modes() -> bool:
 
 
 def foreign_state(arguments: dict[str, object]) -> str | None:
-    """Return why a graph would differ from plain Python under the program's present state, None if it would not.
+    """Return why the program's present state keeps a frame from being compiled, or None if it does not.
+
+    The reason is a clause such as "it is called under saved-tensor hooks that were entered inside".
 
     Saved-tensor hooks that the program enters inside of a compiled call expect the tensors that eager saves:
     a checkpoint replaces them, by position, by the tensors that a recomputation in eager saves. A graph saves
@@ -150,6 +153,7 @@ _KEYS_BEFORE_DISPATCH = (
     torch_compat.TorchDispatchModeKey.FUNCTIONAL,
 )
 _FX_TRACE = torch.fx.Tracer.trace.__code__
+"""The code of ``torch.fx.Tracer.trace``, which is on the stack while FX traces."""
 
 
 def is_module_call(code: CodeType) -> bool:
@@ -161,7 +165,7 @@ def is_module_call(code: CodeType) -> bool:
 
 
 def forward_of(root: object, code: CodeType) -> CodeType:
-    """Return the code of the program that messages name: ``forward`` of ``root`` for a call of a module."""
+    """Return the code that messages name: ``forward`` of the module ``root`` for a call of a module, else ``code``."""
     if root is None or not is_module_call(code):
         return code
     forward: CodeType = getattr(getattr(type(root), "forward", None), "__code__", code)
@@ -169,3 +173,4 @@ def forward_of(root: object, code: CodeType) -> CodeType:
 
 
 _MODULE_CALLS = frozenset({torch_compat.wrapped_module_call.__code__, torch_compat.module_call.__code__})
+"""The code objects of the two functions that a call of a module runs before ``forward``."""

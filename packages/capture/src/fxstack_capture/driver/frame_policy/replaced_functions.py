@@ -38,6 +38,7 @@ _STANDARD = frozenset(
 
 
 def _named_in(place: Path) -> Iterator[str]:
+    """Yield the directories that the ``.pth`` files of the directory ``place`` add to ``sys.path``."""
     for file in sorted(place.glob("*.pth")):
         for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
             name = line.strip()
@@ -46,10 +47,12 @@ def _named_in(place: Path) -> Iterator[str]:
 
 
 def _is_installed_into(place: Path) -> bool:
+    """Whether a directory of ``sys.path`` holds installed packages."""
     return any(any(place.glob(pattern)) for pattern in ("*.dist-info", "*.pth"))
 
 
 def _installed() -> frozenset[str]:
+    """Return the directories of installed packages for ``_INSTALLED``."""
     paths = (sysconfig.get_path(name) for name in ("purelib", "platlib"))
     listed = (path for path in sys.path if _is_installed_into(Path(path)))
     places = {*site.getsitepackages(), site.getusersitepackages(), *paths, *listed}
@@ -104,6 +107,10 @@ def _is_foreign(value: object) -> bool:
 
 
 def _replaced_in(place: str, namespace: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
+    """Yield the name, the namespace and the key of each mock or program function in a module and in its classes.
+
+    ``place`` is the dotted name of the module or class, ``namespace`` its dictionary.
+    """
     for name, value in list(namespace.items()):
         if _is_foreign(value):
             yield f"{place}.{name}", namespace, name
@@ -112,12 +119,14 @@ def _replaced_in(place: str, namespace: Mapping[str, Any]) -> Iterator[tuple[str
 
 
 def _replaced() -> Iterator[tuple[str, Any, str]]:
+    """Yield the name (for example "os.path.join"), the namespace and the key of each replaced library function."""
     for name, module in list(sys.modules.items()):
         if _is_standard(name) and name != _MOCKS:
             yield from _replaced_in(name, getattr(module, "__dict__", {}))
 
 
 def _is_of_main(value: object) -> bool:
+    """Whether ``value`` is a mock, or a function of the program's main module."""
     return type(value) is not FunctionType or value.__globals__.get("__name__") == "__main__"
 
 
@@ -126,7 +135,7 @@ _REPLACED_BY_OTHERS = {
     for _, namespace, name in _replaced()
     if not _is_of_main(namespace[name])
 }
-"""The functions that other packages had replaced when this package was imported."""
+"""The replaced functions at the import of this package, which do not count, by the id of the namespace and the key."""
 
 
 class ReplacedFunctions:
@@ -136,12 +145,15 @@ class ReplacedFunctions:
         self._in_place: list[tuple[Mapping[str, Any], str, Any]] = []
 
     def are_there(self) -> bool:
-        """Whether one of these functions is still in place. Then the next frame runs in plain Python."""
+        """Whether one of these functions is still in place, so that frames run in plain Python. Each frame asks."""
         self._in_place = [entry for entry in self._in_place if entry[0].get(entry[1]) is entry[2]]
         return bool(self._in_place)
 
     def explain(self, error: BackendError) -> bool:
-        """Find replaced functions after ``error``. If there are any, warn and return True."""
+        """Find replaced functions after a backend has raised ``error``. If there are any, warn and return True.
+
+        ``FrameCompiler`` then runs the frame in plain Python. Otherwise it raises the error.
+        """
         replaced = [
             (where, namespace, name)
             for where, namespace, name in _replaced()

@@ -20,11 +20,15 @@ from fxstack_capture.driver.reports.records import Observer
 from fxstack_capture.torch_compat import CompileContext, CompileId, compile_context
 
 _NUMBERS: Final = count()
+"""The first parts of ids that no code has yet."""
 
 
 @contextmanager
 def compilation(observer: Observer | None, code: CodeType, state: CodeState) -> Iterator[None]:
-    """Give the compilation inside the block an id, and call the observer's and torch's callbacks around it."""
+    """Give the compilation inside the block an id, and call the observer's and torch's callbacks around it.
+
+    ``code`` is the function that the observer gets.
+    """
     if state.number is None:
         state.number = next(_NUMBERS)
     around = CompileContext.current_compile_id()  # that of a backward pass, under compiled autograd
@@ -43,18 +47,24 @@ def compilation(observer: Observer | None, code: CodeType, state: CodeState) -> 
 
 @contextmanager
 def compiled_later(context: object) -> Iterator[None]:
-    """Compile a backward graph under ``context``, the compile context of the compilation that deferred it."""
+    """Compile a backward graph inside the block, when the program first runs the backward.
+
+    ``context`` is the compile context of the forward, which ``present_compilation`` returned.
+    """
     with compile_context(context), _callbacks_of_torch("LAZY_BACKWARD"):
         yield
 
 
 def present_compilation() -> Any:
-    """Return torch's compile context, or None if nothing is compiled."""
+    """Return torch's compile context for a later ``compiled_later``, or None if nothing is being compiled."""
     return CompileContext.try_get()
 
 
 def _callbacks_of_torch(trigger: str) -> AbstractContextManager[object]:
-    """Call the functions that the program gave to torch's ``on_compile_start`` and ``on_compile_end``."""
+    """Return a context that calls the functions given to torch's ``on_compile_start`` and ``on_compile_end``.
+
+    ``trigger`` is a name in torch's ``CallbackTrigger``: "DYNAMO" or "LAZY_BACKWARD".
+    """
     module = sys.modules.get("torch._dynamo.callback")
     handler = getattr(module, "callback_handler", None)
     if module is None or handler is None or not (handler.start_callbacks or handler.end_callbacks):

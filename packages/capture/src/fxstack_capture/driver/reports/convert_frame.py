@@ -24,12 +24,18 @@ class _Frame:
     """The attributes of a frame object that hooks read. The replaced frame has not started."""
 
     f_code: CodeType
+    """The code that is replaced."""
     f_globals: Mapping[str, Any]
+    """The globals of the function."""
     f_locals: Mapping[str, Any]
+    """The arguments by name."""
 
 
 def through_hooks(emitted: Emitted, code: CodeType, frame: RealFrame) -> Emitted:
-    """Return ``emitted`` with the code that the hooks return in place of its code."""
+    """Return ``emitted`` with the code that the hooks return in place of its code. The pass ``assemble`` calls this.
+
+    ``code`` is the code that is replaced. Without hooks, return ``emitted`` itself.
+    """
     hooks = getattr(sys.modules.get(MODULE), "_bytecode_hooks", None)
     if not hooks:
         return emitted
@@ -53,11 +59,15 @@ def _compile(
     hooks: list[Callable[[CodeType, CodeType], CodeType | None]],
     frame: _Frame,  # noqa: ARG001 - hooks look for it
 ) -> CodeType:
-    """Call the hooks. The names of this function and of its variable ``frame`` are what depyf looks for."""
+    """Return the code that the hooks make of ``replacement``.
+
+    depyf looks for the name of this function and for its variable ``frame``.
+    """
     for hook in hooks:
         replacement = hook(code, replacement) or replacement
     return replacement
 
 
 def _arguments(code: CodeType) -> int:
+    """Return the number of variables of ``code`` that are arguments, ``*args`` and ``**kwargs`` included."""
     return code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)

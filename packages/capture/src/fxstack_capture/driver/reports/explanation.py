@@ -17,6 +17,7 @@ class Explanation:
     """All frames that the compiler traced in one call, in order. ``repr`` and ``str`` fit on a screen."""
 
     frames: tuple[FrameRecord, ...]
+    """The records, one for each frame."""
 
     @property
     def graphs(self) -> tuple[Any, ...]:
@@ -25,29 +26,34 @@ class Explanation:
 
     @property
     def breaks(self) -> tuple[BreakRecord, ...]:
+        """The graph breaks of all frames, in order."""
         return tuple(frame.graph_break for frame in self.frames if frame.graph_break is not None)
 
     @property
     def guards(self) -> tuple[Guard, ...]:
+        """The guards of all frames, in order."""
         return tuple(guard for frame in self.frames for guard in frame.guards)
 
     @property
     def operators(self) -> int:
-        """Calls in all graphs."""
+        """The number of calls in all graphs."""
         return sum(len(_calls(graph)) for graph in self.graphs)
 
     # The names that torch's explanations have, for programs that read them.
 
     @property
     def graph_count(self) -> int:
+        """The number of graphs, by torch's name."""
         return len(self.graphs)
 
     @property
     def graph_break_count(self) -> int:
+        """The number of graph breaks, by torch's name."""
         return len(self.breaks)
 
     @property
     def op_count(self) -> int:
+        """The same as ``operators``, by torch's name."""
         return self.operators
 
     @property
@@ -57,13 +63,16 @@ class Explanation:
 
     @property
     def out_guards(self) -> tuple[Guard, ...]:
+        """The same as ``guards``, by torch's name."""
         return self.guards
 
     @property
     def break_reasons(self) -> list[BreakReason]:
+        """The graph breaks in the form that torch's explanations have."""
         return [BreakReason(record.message, record.stack) for record in self.breaks]
 
     def _head(self) -> str:
+        """Return the counts of graphs, operators, graph breaks and guards in one line."""
         return (
             f"{len(self.graphs)} graph(s) with {self.operators} operator(s),"
             f" {len(self.breaks)} graph break(s), {len(self.guards)} guard(s)"
@@ -97,18 +106,24 @@ class BreakReason:
     """A graph break as torch's explanations have it. ``user_stack`` has the program's frames, innermost last."""
 
     reason: str
+    """The whole message of the graph break."""
     user_stack: tuple[tuple[str, int, str], ...]
+    """The program's frames (file, line, function), innermost last."""
     graph_break: bool = True
+    """True, as in torch for graph breaks."""
 
 
 def _calls(graph: Any) -> list[Any]:
+    """Return the nodes of a graph module that are calls."""
     return [node for node in graph.graph.nodes if node.op in ("call_function", "call_method", "call_module")]
 
 
 _MOST_FRAMES = 12
+"""The number of frames that ``repr`` of an explanation shows."""
 
 
 def _verdict(frame: FrameRecord) -> str:
+    """Return the function, its place and the verdict on its frame in one line."""
     return f'{frame.name} (File "{frame.file}", line {frame.line}): {frame.verdict}'
 
 
@@ -129,4 +144,5 @@ def _frame(frame: FrameRecord) -> str:
 
 
 def _indented(text: str, by: int = 2) -> str:
+    """Return ``text`` with ``by`` spaces before each line."""
     return "\n".join(" " * by + line for line in text.splitlines())

@@ -17,13 +17,15 @@ from fxstack_capture.torch_compat import Source as TorchSource
 
 
 class ExportedSource(TorchSource):
-    """A place of the program in the form that torch's guards have."""
+    """The source of a guard as a source of torch, which tools for torch read."""
 
     def __init__(self, name: str, guard_source: GuardSource) -> None:
         self.__dict__.update(name=name, guard_source=guard_source)
 
     name: str
+    """The name of the guarded value, for example ``self.weight``."""
     guard_source: GuardSource
+    """Torch's kind of the source, for example ``GuardSource.LOCAL``."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ExportedSource) and vars(self) == vars(other)
@@ -34,7 +36,7 @@ class ExportedSource(TorchSource):
 
 @cache
 def _creator(kind: str) -> Callable[..., NoReturn]:
-    """Return a function whose name is the kind of a guard. In torch such a function builds the check."""
+    """Return the function that torch's record takes for the kind of a guard. Tools read its name, which is ``kind``."""
 
     def create(_builder: object, _guard: object) -> NoReturn:
         raise NotImplementedError(f"fxstack checks guards of kind {kind} itself")
@@ -44,7 +46,10 @@ def _creator(kind: str) -> Callable[..., NoReturn]:
 
 
 def exported(guards: Iterable[Guard], frame: RealFrame) -> GuardsSet:
-    """Return torch's records of ``guards``, each with its kind, condition, object and the user's lines."""
+    """Return torch's records of ``guards``: the argument of ``guard_export_fn``, which gets them for each entry.
+
+    Each record has the kind, the condition as Python, a weak reference to the value, and the user's lines.
+    """
     exported_guards = GuardsSet()
     for entry in filter_entries(tuple(guards), frame):
         record = entry.orig_guard.record
@@ -60,7 +65,7 @@ def exported(guards: Iterable[Guard], frame: RealFrame) -> GuardsSet:
 
 
 def _place(entry: GuardFilterEntry) -> GuardSource:
-    """Return torch's name for the kind of a source."""
+    """Return torch's kind of the source of a guard, for example ``GuardSource.LOCAL_UNSPECIALIZED_NN_MODULE``."""
     origin = entry.orig_guard.source
     of_module = "_UNSPECIALIZED_NN_MODULE" if origin.is_unspecialized_nn_module() else ""
     if origin.is_unspecialized_builtin_nn_module():

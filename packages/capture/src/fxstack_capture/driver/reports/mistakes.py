@@ -23,6 +23,7 @@ class Mistakes:
     """
 
     said: set[str] = field(default_factory=set)
+    """The texts of the errors that were reported."""
 
     def warn(self, code: CodeType, error: str) -> None:
         """Warn that tracing a function of the program failed with ``error``, so that it runs in plain Python."""
@@ -43,7 +44,10 @@ class Mistakes:
             _warn(code, f"{error}\nsuppress_errors is set, so {code.co_qualname} runs in plain Python.")
 
     def warn_if_mistake(self, code: CodeType, record: BreakRecord) -> None:
-        """Warn if an internal error of the compiler broke the graph, or a limitation of the backend."""
+        """Warn if the user can do something about a graph break: an internal error, or a limit of the backend.
+
+        ``FrameCompiler`` calls this for each graph break. ``code`` is the function that the warning names.
+        """
         if record.reason.id == "internal-error":
             self.warn(code, record.detail)
             return
@@ -62,12 +66,17 @@ class UnconfirmedError:
     """
 
     code: CodeType
+    """The code of the frame, which the warning names."""
     error: str
+    """The exception with which the trace ended, as text."""
     fatal: bool
+    """Whether a call raises an error, because the caller requested one whole graph."""
     mistakes: Mistakes
+    """The reports of the compiler, which warn once."""
     note: Callable[[str], None]
+    """Is called with the text, for the record of the frame."""
     entry: Any = None
-    """The native entry that runs the frame."""
+    """The native entry that runs the frame, or None before ``entered``."""
 
     def entered(self, entry: object) -> Any:
         """Set the native entry that runs the frame, and return it."""

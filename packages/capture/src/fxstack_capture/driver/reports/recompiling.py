@@ -26,12 +26,16 @@ LOG: Final = logging.getLogger("fxstack_capture.recompiles")
 
 @dataclass(frozen=True, slots=True)
 class Recompilation:
-    """One compilation of a function that has entries. ``failures`` holds one failed guard for each entry."""
+    """The state of a function whose frame no entry accepts. ``failures`` holds one failed guard for each entry."""
 
     name: str
+    """The qualified name of the function."""
     file: str
+    """Its file."""
     line: int
+    """Its first line."""
     failures: tuple[GuardFailure, ...]
+    """The failed guards, one for each entry. () if the function has no entry yet."""
     same_state: int = 0
     """Number of these entries whose recorded torch state (grad mode, autocast) equals the state of this call."""
 
@@ -46,7 +50,9 @@ class GuardFail(NamedTuple):
     """The argument of the option ``guard_fail_fn``, as in torch."""
 
     reason: str
+    """The message of the failed guard."""
     orig_code: CodeType
+    """The code of the frame, before its replacement."""
 
 
 def notify(observer: object, event: str, *facts: object) -> None:
@@ -56,7 +62,10 @@ def notify(observer: object, event: str, *facts: object) -> None:
 
 
 def announce(recompilation: Recompilation, code: CodeType, options: CaptureOptions, observer: object) -> None:
-    """Report that ``code`` is compiled again, and the reasons."""
+    """Report that ``code`` is compiled again, and the reasons. ``FrameCompiler`` calls this before it traces.
+
+    Raise RecompileError if the option ``error_on_recompile`` is set.
+    """
     LOG.info("%s", recompilation.message)
     notify(observer, "on_recompile", recompilation)
     if options.guard_fail_fn is not None:
@@ -67,7 +76,10 @@ def announce(recompilation: Recompilation, code: CodeType, options: CaptureOptio
 
 
 def refusal(recompilation: Recompilation, stance: str) -> RecompileError:
-    """Return the error for a call that needs a compilation under a stance that forbids compiling."""
+    """Return the error for a call that needs a compilation under a stance that forbids compiling.
+
+    ``stance`` is the phrase for the message, ``Stance.forbids_compiling``.
+    """
     reasons = "\n".join(f"  {failure.message}" for failure in recompilation.failures)
     return RecompileError(
         f"{recompilation.name} ({recompilation.file}:{recompilation.line}) would have to be compiled under {stance}:\n"
@@ -79,7 +91,7 @@ def refusal(recompilation: Recompilation, stance: str) -> RecompileError:
 def fitting_entry(
     frame: RealFrame, named: CodeType, code: CodeType, owner: object
 ) -> tuple[Any, Recompilation]:
-    """Return an entry whose guards hold, or None, and the reasons why the other entries do not fit.
+    """Return an entry whose guards hold for ``frame``, or None, and a record of why the other entries do not fit.
 
     ``named`` is the function that messages name. An entry fits if another thread has compiled it since the
     hook checked the entries.
@@ -102,7 +114,7 @@ def fitting_entry(
 
 
 def _has_state(tree: Any, now: TorchState) -> bool:
-    """Whether the torch state of an entry is the present state, or the entry has no guard on the state."""
+    """Whether the torch state that an entry demands equals ``now``, or the entry demands none."""
     checks = [guard.check for guard in tree.meta]
     states = [check.state for check in checks if isinstance(check, TorchStateIs)]
     return not any(isinstance(s, TorchState) and difference(s, now) for s in states)
@@ -115,7 +127,7 @@ _WORTHWHILE_USES = 100
 def exceeded_limit(
     recompilation: Recompilation, compiled: int, usage: tuple[int, int], options: CaptureOptions
 ) -> str | None:
-    """Return a text for ``limit_reached`` if a limit forbids another compilation, else None.
+    """Return which limit forbids another compilation, for example "was compiled 8 times (recompile_limit)", or None.
 
     ``compiled`` is the number of compilations of the code, ``usage`` the result of ``EqualCodes.usage``.
     """
@@ -132,7 +144,10 @@ def exceeded_limit(
 
 
 def limit_reached(recompilation: Recompilation, exceeded: str, *, raises: bool) -> str:
-    """Warn that a function is not compiled any more, or raise RecompileLimitError. Return the text."""
+    """Warn that a function is not compiled any more, or raise RecompileLimitError if ``raises`` is true.
+
+    ``exceeded`` is the result of ``exceeded_limit``. Return the text of the warning for the record of the frame.
+    """
     text = f"{recompilation.name} ({recompilation.file}:{recompilation.line}) {exceeded}"
     reasons = "".join(f"\n  {failure.message}" for failure in recompilation.failures)
     why = f"\nwhy: no entry fits this call:{reasons}" if reasons else ""

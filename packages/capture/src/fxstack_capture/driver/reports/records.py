@@ -16,7 +16,7 @@ from fxstack_capture.trace.records import CapturedCode
 
 
 def place_of(code: CodeType) -> str:
-    """Return the text by which messages and profiles name a function: its name, file and first line."""
+    """Return the text by which messages and profiles name a function, for example "f (model.py:12)"."""
     return place_text(code.co_qualname, code.co_filename, code.co_firstlineno)
 
 
@@ -38,19 +38,28 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FrameRecord:
-    """One compilation. ``graph`` is None if no torch operation was captured."""
+    """One frame that was traced, and the result. ``explain`` shows it, and observers get it (``on_frame``)."""
 
     name: str
+    """The qualified name of the function that the user wrote."""
     file: str
+    """Its file."""
     line: int
+    """Its first line."""
     verdict: Verdict
+    """What became of the frame."""
     why: str = ""
+    """Why the frame runs in plain Python or raises; "" if it was compiled."""
     captured: CapturedCode | None = field(default=None, repr=False)
+    """The captured graph, or None if no torch operation was captured."""
     guards: tuple[Guard, ...] = field(default=(), repr=False)
+    """The guards of the entry; () if there is none."""
     names: Mapping[str, str] = field(default_factory=dict, repr=False)
     """See ``GuardFailure.renamed``."""
     graph_break: BreakRecord | None = None
+    """The graph break that ended the graph, or None."""
     emitted: Emitted | None = field(default=None, repr=False)
+    """The replacement code, or None if the frame runs in plain Python."""
     recompilation: Recompilation | None = None
     """Why the entries that existed did not fit; None for the first compilation."""
     resumed: bool = False
@@ -58,16 +67,17 @@ class FrameRecord:
 
     @property
     def place(self) -> str:
-        """Return the function, with its file and line."""
+        """The function with its file and line, for example "f (model.py:12)"."""
         return place_text(self.name, self.file, self.line)
 
     @property
     def code(self) -> str:
-        """The replacement code as Python-like text."""
+        """The replacement code as Python-like text; "" if there is none."""
         return "" if self.emitted is None else self.emitted.text
 
     @property
     def graph(self) -> Any:
+        """The captured graph module, or None."""
         return None if self.captured is None else self.captured.graph_module
 
 
@@ -85,9 +95,10 @@ class Tally:
 
 @dataclass(slots=True)
 class Reasons:
-    """The first reasons why frames ran in plain Python. ``FirstCall`` reports them if no graph is made."""
+    """The first reasons why frames ran in plain Python. ``FirstCall`` reports them if the first call makes no graph."""
 
     texts: list[str] = field(default_factory=list)
+    """One text for each function and reason, for example "f (model.py:12): no torch operation was captured"."""
     is_deferred: bool = False
     """Whether compilation was deferred to a later call."""
 
@@ -100,6 +111,7 @@ class Reasons:
 
 
 _MAX_REASONS = 5
+"""The number of reasons that are kept."""
 
 
 class Observer(Protocol):
@@ -121,7 +133,10 @@ class Observer(Protocol):
 
 
 def shown(error: BaseException) -> str:
-    """Return an exception of the program as text, without calling the program's ``__repr__``."""
+    """Return an exception of the program as text, for example "ValueError('x', ...)".
+
+    No ``__repr__`` of the program is called. Arguments of other classes than text and numbers are shown as "...".
+    """
     values = BaseException.__dict__["args"].__get__(error)
     plain = (repr(v) if type(v) in (str, int, float, bool, NoneType) else "..." for v in values)
     return f"{type(error).__name__}({', '.join(plain)})"

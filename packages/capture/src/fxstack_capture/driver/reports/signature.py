@@ -23,10 +23,14 @@ from fxstack_interchange import (
 )
 
 _TABLES = {"_parameters": InputKind.PARAMETER, "_buffers": InputKind.BUFFER}
+"""The kind of an input that is read from one of these dictionaries of a module."""
 
 
 def signature_of(captured: CapturedCode) -> StageGraph:
-    """Return a captured graph with its signature: names, kinds and sources of inputs, outputs and symbols."""
+    """Return a captured graph with its signature: names, kinds and sources of inputs, outputs and symbols.
+
+    ``capture`` and ``export`` return it, and observers of passes print it.
+    """
     graph = captured.graph_module.graph
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     (output,) = (node for node in graph.nodes if node.op == "output")
@@ -42,7 +46,10 @@ def signature_of(captured: CapturedCode) -> StageGraph:
 
 
 def _kind_of(source: s.Source, value: object) -> tuple[InputKind, str | None]:
-    """Return the kind of an input, and its qualified name or symbol."""
+    """Return the kind of an input, and its target.
+
+    The target is the qualified name of a parameter or buffer, the expression of a symbol, or None for other inputs.
+    """
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return InputKind.SYMBOL, str(value.node.expr)
     if isinstance(source, s.Key) and isinstance(source.of, s.InstanceAttr):

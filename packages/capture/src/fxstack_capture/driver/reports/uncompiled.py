@@ -22,9 +22,13 @@ class Uncompiled(UserWarning):
 
 @dataclass(slots=True)
 class FirstCall:
-    """Watches a callable until one of its calls has returned: ``Optimized.trial`` of ``native``."""
+    """Watches a callable until one of its calls has returned.
+
+    ``native.Optimized`` calls ``begin`` before and ``end`` after each call, as for ``profitability.Trial``.
+    """
 
     compiler: FrameCompiler
+    """The compiler of the callable, which counts the graphs."""
     callable: Any
     """The function or module that was given to ``optimize``."""
     then: Any = None
@@ -60,7 +64,7 @@ class FirstCall:
 
 
 def name_of(fn: Any) -> str:
-    """Return the name of a callable for messages: of a module its class."""
+    """Return the name of a callable for messages, for example "module Linear" or "Linear.forward"."""
     if isinstance(fn, torch.nn.Module):
         return f"module {type(fn).__qualname__}"
     owner = getattr(fn, "__self__", None)

@@ -66,12 +66,16 @@ def _copy(value: object) -> Any:
 
 
 def _output_names(graph: GraphModule) -> list[str]:
+    """Return the names of the nodes that a graph returns, and the ``repr`` of other outputs."""
     (output,) = (node for node in graph.graph.nodes if node.op == "output")
     return [getattr(value, "name", repr(value)) for value in output.args[0]]
 
 
 def difference(expected: object, actual: object) -> str | None:
-    """Return the difference in words, or None."""
+    """Return the difference as a phrase that follows the name of an output, or None if there is none.
+
+    For example "is torch.float64, should be torch.float32".
+    """
     if not isinstance(expected, torch.Tensor):
         return None if expected == actual else f"is {actual!r}, should be {expected!r}"
     if not isinstance(actual, torch.Tensor):

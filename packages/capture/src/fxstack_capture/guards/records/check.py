@@ -11,7 +11,7 @@ from fxstack_capture.guards.weak_references import WeakSources
 from fxstack_capture.sources import Source
 
 Reader = Callable[[Source], Any]
-"""Reads the value at a source for a message."""
+"""A function that returns the present value at a source, for a message. The result may be ``accesses.MISSING``."""
 
 LoweredCheck = tuple["Source | None", str, tuple[object, ...]]
 """The source of the native check (None: torch's global state), the name of the native kind, and its arguments."""
@@ -28,13 +28,13 @@ class Check:
     """
 
     cost: ClassVar[int]
-    """The relative time of the native check. A node runs its cheap checks before its expensive checks."""
+    """The time of the native check relative to other kinds, from 1 to 60. Cheap checks of a value run first."""
 
     kinds: ClassVar[tuple[str, ...]]
     """The name of the kind for ``guard_filter_fn``, followed by the kinds from which it derives (torch's names)."""
 
     nanoseconds: ClassVar[int] = 5
-    """The median time of the check in packages/capture/benchmarks/guards.py (docs/results/overhead.md)."""
+    """The median time of the check in nanoseconds (docs/results/overhead.md)."""
 
     is_of_frame: ClassVar[bool] = True
     """Whether a guard filter sees the name and the value of the source, as filters of torch do."""
@@ -49,7 +49,10 @@ class Check:
     """Fields that hold a tuple of objects of the program or of sources. ``weaken`` rewrites their items."""
 
     compared: ClassVar[tuple[str, ...]] = ()
-    """Fields whose numbers and texts the check compares with values of the program, which may be addresses."""
+    """Fields whose numbers and texts are compared with values of the program.
+
+    ``trace.late_guards.addresses`` looks for ids.
+    """
 
     def arguments(self) -> tuple[object, ...]:
         """Return the arguments of the native check: by default all fields."""
@@ -57,7 +60,9 @@ class Check:
         return tuple([getattr(self, name) for name in names])
 
     def lower(self, source: Source) -> LoweredCheck:
-        """Return the native check of the value at ``source``. By default its kind is the name of the class."""
+        """Return the native check of the value at ``source``, for the guard tree. The default kind is the name of the
+        class.
+        """
         return source, type(self).__name__, self.arguments()
 
     def demand(self) -> str:
@@ -73,7 +78,10 @@ class Check:
         raise NotImplementedError
 
     def describe(self, value: Any, _read: Reader) -> str:
-        """Return a text of a value that fails the check. ``_read`` reads the other values of a relation."""
+        """Return a phrase about a value that fails the check, for example "it is a str". Messages put it after "but".
+
+        ``_read`` reads the values at the other sources of a relation.
+        """
         return self.failure or f"it is {short(value)}"
 
     def weaken(self, weak: WeakSources) -> Check:
@@ -103,11 +111,14 @@ class Relation(Check):
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """One check on one source. ``stack`` holds the user's frames (file, line, function), innermost last."""
+    """One check on one source: the unit that the trace records, that filters drop, and that messages name."""
 
     source: Source
+    """The place of the value."""
     check: Check
+    """The condition on the value."""
     stack: tuple[tuple[str, int, str], ...] = field(default=(), compare=False)
+    """The user's frames (file, line, function) that caused the guard, innermost last. () if they are unknown."""
 
     def weaken(self, weak: WeakSources) -> Guard:
         """Return the guard as an entry keeps it for messages (see ``Check.weaken``)."""
@@ -125,6 +136,10 @@ class GuardSet:
         self._guards: dict[tuple[Source, Check], Guard] = {}
 
     def add(self, source: Source, check: Check, stack: tuple[tuple[str, int, str], ...] = ()) -> None:
+        """Add a guard, unless the set has the same check of the same source. ``Trace.guard`` calls this method.
+
+        ``stack``: see ``Guard``.
+        """
         self._guards.setdefault((source, check), Guard(source, check, stack))
 
     def __iter__(self) -> Iterator[Guard]:

@@ -19,6 +19,7 @@ _MAX_NAMES = 8
 
 
 def _attribute(value: object) -> str:
+    """Return the text of an attribute's value for a message: "missing" or a short ``repr``."""
     return "missing" if value is NOT_FOUND else short(value)
 
 
@@ -31,8 +32,11 @@ class ClassUnchanged(Check):
     """
 
     names: tuple[str, ...]
+    """The names of the attributes that the program has read from the class."""
     values: tuple[object, ...] = field(compare=False, repr=False)
+    """The value of each name during the trace, in the order of ``names``."""
     mro: tuple[type, ...] = ()
+    """The class and its bases during the trace, or () if the bases do not matter."""
 
     cost = 6
     kinds = ("CLASS_MATCH",)
@@ -79,8 +83,11 @@ class SubclassIs(Check):
     """
 
     cls: type = field(compare=False)
+    """The abstract class."""
     key: int
+    """The id of ``cls``. Records compare it in place of ``cls``, whose metaclass may define ``__eq__``."""
     answer: bool
+    """The answer during the trace."""
 
     cost = 3
     kinds = ("CLASS_MATCH",)

@@ -16,6 +16,7 @@ class LengthIs(Check):
     """C-level length of a list, tuple, dict, set, frozenset, deque or a subclass."""
 
     length: int
+    """The demanded number of items."""
 
     cost = 2
     kinds = ("SEQUENCE_LENGTH",)
@@ -43,7 +44,9 @@ class KeysAre(Check):
     """
 
     keys: tuple[object, ...]
+    """The demanded keys."""
     ordered: bool = True
+    """Whether the order of the keys matters."""
 
     cost = 20
     kinds = ("DICT_KEYS_MATCH",)
@@ -52,6 +55,7 @@ class KeysAre(Check):
     weak_tuples = ("keys",)
 
     def _identity(self) -> tuple[object, ...]:
+        """Return what two records compare: the order flag, and for each key its type, and its value or id."""
         plain = ((type(key), key if type(key) in _PLAIN_KEYS else id(key)) for key in self.keys)
         return self.ordered, *plain
 
@@ -74,6 +78,7 @@ class KeysAre(Check):
 
 
 _PLAIN_KEYS = frozenset({str, int})
+"""The classes of keys that are compared by value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +86,9 @@ class HasKey(Check):
     """Whether a constant key is in a dictionary or set (C-level access)."""
 
     key: object
+    """The constant key."""
     present: bool
+    """Whether the key must exist; if false, it must not exist."""
 
     cost = 5
     kinds = ("DICT_CONTAINS",)
@@ -105,13 +112,15 @@ class HasKey(Check):
 
 @dataclass(frozen=True, slots=True)
 class MembersAre(Check):
-    """No key of an instance dictionary is in ``absent``, and the values of ``empty`` are empty dicts.
+    """An instance dictionary has none of the keys ``absent``, and an empty dict under each of the keys ``empty``.
 
     The record combines the guards that every call of a module without hooks needs.
     """
 
     absent: tuple[str, ...]
+    """Keys that must not exist."""
     empty: tuple[str, ...]
+    """Keys whose values must be empty dictionaries."""
 
     cost = 10
     kinds = ("EMPTY_NN_MODULE_HOOKS_DICT", "DICT_CONTAINS")

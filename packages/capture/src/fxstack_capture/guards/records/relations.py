@@ -20,6 +20,7 @@ class SameObject(Relation):
     """The guarded value is the same object as the object at ``other``."""
 
     other: Source
+    """The source of the other object."""
 
     cost = 1
     kinds = ("DUPLICATE_INPUT",)
@@ -41,6 +42,7 @@ class _OfAll(Relation):
     """A relation of the guarded value and of the values at ``others``, all to each other."""
 
     others: tuple[Source, ...]
+    """The sources of the other values."""
 
     weak_tuples = ("others",)
 
@@ -48,10 +50,11 @@ class _OfAll(Relation):
         return (tuple(map(register, (source, *self.others))),)
 
     def _names(self, name: str) -> list[str]:
+        """Return the Python names of the values: ``name`` for the guarded value, then those of ``others``."""
         return [name, *(python_name(source.name) for source in self.others)]
 
     def _forbid(self, relation: str) -> str:
-        """Return the demand that ``relation`` holds between no two of the values."""
+        """Return the text for ``demand`` that no two values have ``relation``, for example "share memory with"."""
         text = f"must not {relation} {', '.join(source.name for source in self.others)}"
         if len(self.others) == 1:
             return text
@@ -111,12 +114,16 @@ class SharesStorage(_OfAll):
 class ShapeHolds(Relation):
     """A boolean sympy expression over integer (or float) symbols. Each symbol is read from its source.
 
-    The guard's own source is the source of the first symbol. ``text`` is the expression in the user's names.
+    The guard's own source is the source of the first symbol. ``text`` is the expression in the names of the
+    program, for example "x.size(0) > 1".
     """
 
     expr: sympy.Basic
+    """The expression, for example ``s0 > 1``."""
     symbols: tuple[tuple[sympy.Symbol, Source], ...]
+    """Each symbol of the expression, and its source."""
     text: str
+    """The expression for messages, in the names of the program."""
 
     cost = 5
     kinds = ("SHAPE_ENV",)

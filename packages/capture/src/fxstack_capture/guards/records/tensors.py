@@ -15,23 +15,30 @@ from fxstack_capture.guards.torch_state import GETTERS, TorchState, difference, 
 from fxstack_capture.sources import Source
 
 _Numbers = tuple[int | None, ...]
+"""Sizes or strides of a tensor. None stands for a number that is not demanded."""
 
 
 def _shown(numbers: _Numbers | None) -> str:
-    """Return the text of sizes or strides, with ``*`` for a number that is not demanded."""
+    """Return the text of sizes or strides for a message, for example "(2, *)": ``*`` is a number that is not
+    demanded.
+    """
     if numbers is None:
         return "any"
     return "(" + ", ".join("*" if number is None else str(number) for number in numbers) + ")"
 
 
 def _demanded(demanded: _Numbers | None, numbers: _Numbers | None) -> _Numbers | None:
-    """Return ``numbers``, with None for the dimensions that are not demanded."""
+    """Return the present ``numbers`` with None in the dimensions that ``demanded`` leaves open.
+
+    Then a message shows no change in a dimension that the guard does not check.
+    """
     if demanded is None or numbers is None or len(demanded) != len(numbers):
         return None if demanded is None else numbers
     return tuple(None if old is None else new for old, new in zip(demanded, numbers, strict=True))
 
 
 def _each(method: str, numbers: Iterable[int | None]) -> list[str]:
+    """Return the conditions on single dimensions, for example ``x.size(1) == 3``. Skip the numbers that are None."""
     return [f"{method}({dim}) == {number}" for dim, number in enumerate(numbers) if number is not None]
 
 
@@ -45,15 +52,25 @@ class TensorIs(Check):
     """
 
     cls: type
+    """The exact Python class."""
     keyset: int
+    """The dispatch key set as a number."""
     dtype: object
+    """A ``torch.dtype``."""
     device: object
+    """A ``torch.device``."""
     layout: object
+    """A ``torch.layout``."""
     requires_grad: bool
+    """The demanded answer of ``tensor.requires_grad``."""
     sizes: _Numbers
+    """The demanded sizes. None stands for a dynamic size."""
     strides: _Numbers | None
+    """The demanded strides with None for dynamic strides. None if any strides will do."""
     storage_offset: int | None = None
+    """The demanded offset in elements, or None if any offset will do."""
     is_leaf: bool | None = None
+    """The demanded answer of ``tensor.is_leaf``, or None if it does not matter."""
 
     cost = 10
     kinds = ("TENSOR_MATCH",)
@@ -61,6 +78,7 @@ class TensorIs(Check):
     weak_fields = ("cls",)
 
     def _texts(self) -> dict[str, str]:
+        """Return the facts as texts by name, for the comparison in ``describe``."""
         return {
             "class": short(self.cls),
             "dtype": str(self.dtype),
@@ -134,6 +152,7 @@ def tensor_facts(tensor: torch.Tensor) -> TensorIs:
 
 
 def _marks(names: tuple[str, ...], dims: tuple[Any, ...]) -> str:
+    """Return the text of the marked dimensions by mark, for example "_dynamo_dynamic_indices [0]", or "none"."""
     shown = [f"{name} {sorted(marked)}" for name, marked in zip(names, dims, strict=True) if marked]
     return ", ".join(shown) or "none"
 
@@ -146,7 +165,9 @@ class MarksWithin(Check):
     """
 
     names: tuple[str, ...]
+    """The names of the attributes that ``mark_dynamic`` and similar functions set."""
     dims: tuple[frozenset[int], ...]
+    """For each name, the dimensions that may be marked."""
 
     cost = 11
     kinds = ("TENSOR_MATCH", "DIMENSION_MARKING")
@@ -171,6 +192,7 @@ class TorchStateIs(Check):
     """Torch's global state: grad mode, inference mode, autocast, defaults, modes and so on."""
 
     state: TorchState
+    """The state when the trace started."""
 
     cost = 5
     kinds = ("GLOBAL_STATE",)

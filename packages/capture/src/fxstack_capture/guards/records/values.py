@@ -16,6 +16,7 @@ class TypeIs(Check):
     """``type(value) is cls``."""
 
     cls: type
+    """The exact class."""
 
     cost = 1
     kinds = ("TYPE_MATCH",)
@@ -62,7 +63,9 @@ class IdentityIs(Check):
     """
 
     obj: object = field(compare=False)
+    """The demanded object."""
     key: int
+    """The id of ``obj``. Records compare it in place of ``obj``, whose ``__eq__`` may be the program's."""
     weak: bool = False
 
     cost = 1
@@ -97,6 +100,7 @@ class Equals(Check):
     """
 
     value: object
+    """The demanded value."""
 
     cost = 2
     kinds = ("CONSTANT_MATCH", "EQUALS_MATCH")
@@ -143,7 +147,9 @@ class SlotUnset(Check):
     """The ``__slots__`` member ``owner.__dict__[attr]`` of the object is unset."""
 
     owner: type
+    """The class that defines the slot."""
     attr: str
+    """The name of the slot."""
 
     cost = 2
     kinds = ("HASATTR",)

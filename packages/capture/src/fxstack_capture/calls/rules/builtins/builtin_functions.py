@@ -34,12 +34,14 @@ RULES.add(run_plainly, callable)
 
 @RULES.rule(id)
 def _id(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Return the id of an object. If it leaves the graph, it is computed again from the real object."""
     number = plainly(id, args, kwargs)
     return trace.objects.addresses.number(id, args[0], number)
 
 
 @RULES.rule(hash)
 def _hash(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Return the hash of an object. A hash that is an address is computed again if it leaves the graph."""
     if len(args) == 1 and isinstance(args[0], torch.Tensor):
         method = tensor_methods.method(trace.calls, args[0], "__hash__")
         if method is not None:
@@ -53,6 +55,7 @@ def _hash(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> A
 
 @RULES.rule(torch.Tensor.__hash__)
 def _tensor_hash(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Return the hash of a tensor, which is its id, by the rule of ``id``."""
     return trace.objects.addresses.number(hash, args[0], id(args[0]))
 
 
@@ -60,6 +63,10 @@ def _tensor_hash(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _name_argument(value: object, prefix: str) -> str:
+    """Return ``value`` if it is a string, the name of an attribute. Else raise the TypeError of CPython.
+
+    ``prefix`` begins the text of the error.
+    """
     if not isinstance(value, str):
         raise TypeError(f"{prefix}attribute name must be string, not '{type(value).__name__}'")
     return value
@@ -67,6 +74,7 @@ def _name_argument(value: object, prefix: str) -> str:
 
 @RULES.unpacked(getattr, count=(2, 3))
 def _getattr(trace: Trace, obj: object, name: object, *default: object) -> Any:
+    """Return an attribute of a proxy, or the default if it has none."""
     attribute = _name_argument(name, "")
     if not default:
         return trace.objects.load_attr(obj, attribute)
@@ -79,6 +87,7 @@ def _getattr(trace: Trace, obj: object, name: object, *default: object) -> Any:
 
 @RULES.unpacked(hasattr, count=(2, 2))
 def _hasattr(trace: Trace, obj: object, name: object) -> bool:
+    """Return whether a proxy has an attribute."""
     try:
         trace.objects.load_attr(obj, _name_argument(name, ""))
     except AttributeError as missing:
@@ -89,11 +98,13 @@ def _hasattr(trace: Trace, obj: object, name: object) -> bool:
 
 @RULES.unpacked(setattr, count=(3, 3))
 def _setattr(trace: Trace, obj: object, name: object, value: object) -> None:
+    """Set an attribute of a proxy."""
     trace.objects.store_attr(obj, _name_argument(name, ""), value)
 
 
 @RULES.unpacked(delattr, count=(2, 2))
 def _delattr(trace: Trace, obj: object, name: object) -> None:
+    """Delete an attribute of a proxy."""
     trace.objects.delete_attr(obj, _name_argument(name, ""))
 
 
@@ -102,6 +113,7 @@ def _delattr(trace: Trace, obj: object, name: object) -> None:
 
 @RULES.unpacked(bool, count=(1, 1))
 def _bool(trace: Trace, value: object) -> Any:
+    """Return the truth of a value, or a symbolic truth that the graph computes."""
     try:
         return trace.interp.truth_of_result(value)
     except GraphBreak:
@@ -113,6 +125,7 @@ def _bool(trace: Trace, value: object) -> Any:
 
 @RULES.unpacked(len, count=(1, 1))
 def _len(trace: Trace, value: Any) -> Any:
+    """Return the length of a value, which is symbolic for a tensor with a symbolic size."""
     state = trace.objects.lazy.get(id(value))
     if state is not None:
         return state.length()
@@ -126,10 +139,12 @@ def _len(trace: Trace, value: Any) -> Any:
 
 
 _CONTAINERS = frozenset({list, tuple, torch.Size, dict, set, frozenset, str, bytes, range})
+"""The builtin containers, whose length and items C code reads."""
 
 
 @RULES.rule(iter)
 def _iter(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Return an iterator over objects of the trace."""
     if len(args) == 1 and not kwargs:
         return trace.calls.iterate(args[0])
     return run(trace, fn, args, kwargs)
@@ -137,6 +152,7 @@ def _iter(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> A
 
 @RULES.unpacked(next, count=(1, 2))
 def _next(trace: Trace, iterator: object, *default: object) -> Any:
+    """Return the next item of an iterator, or the default at its end."""
     try:
         return trace.calls.next(iterator)
     except StopIteration as end:
@@ -149,6 +165,7 @@ def _next(trace: Trace, iterator: object, *default: object) -> Any:
 @RULES.unpacked(operator.setitem, count=(3, 3))
 @calls_program
 def _setitem(trace: Trace, target: Any, key: object, value: object) -> Any:
+    """Store an item in a container, a tensor or an array."""
     args = target, key, value
     if type(target) is list and type(key) is int:
         return operator.setitem(target, key, value)
@@ -166,6 +183,7 @@ def _setitem(trace: Trace, target: Any, key: object, value: object) -> Any:
 
 @RULES.rule(operator.delitem)
 def _delitem(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Delete an item of a container."""
     if args and type(args[0]) is dict:
         return trace.calls.call(dict.__delitem__, args, kwargs)
     return run(trace, fn, args, kwargs)
@@ -176,6 +194,7 @@ def _delitem(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -
 
 @RULES.rule(int, float, complex)
 def _convert(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Convert a value to a number. A symbolic number stays symbolic."""
     if len(args) == 1 and not kwargs:
         value = args[0]
         if isinstance(value, torch.Tensor):
@@ -206,6 +225,7 @@ def _read_frame(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs
 
 
 def _vars(trace: Trace, args: Args, kwargs: Kwargs) -> Any:
+    """Return the ``__dict__`` of a proxy."""
     if len(args) != 1 or kwargs:
         return plainly(vars, args, kwargs)
     try:
@@ -220,12 +240,14 @@ RULES.add(_read_frame, *FRAME_RULES)
 
 @RULES.rule(globals)
 def _globals(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Return the namespace of the calling function."""
     frame = trace.interp.current_frame()
     return trace.objects.namespace(frame.globals).proxy
 
 
 @RULES.unpacked(super, count=(0, 2))
 def _super(trace: Trace, *args: Any) -> Any:
+    """Return the super object, with the arguments of the calling method if the call has none."""
     args = args or super_arguments(trace.interp.current_frame())
     try:
         return super(*args)
@@ -279,6 +301,7 @@ RULES.add(_iterate, *_ITERATED)
 
 @RULES.rule(set.pop)
 def _set_pop(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Remove an item of a set. Break the graph for a set of objects, whose order may differ in each call."""
     if args and id(args[0]) in trace.objects.set_orders:
         raise graph_break("unsupported-object", "pop() of a set of objects")
     return run(trace, fn, args, kwargs)
@@ -286,6 +309,7 @@ def _set_pop(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -
 
 @RULES.rule(min, max)
 def _extremum(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Return the least or greatest value, which the graph selects if values are tensors or symbolic numbers."""
     orders = trace.objects.set_orders
     if trace.options.fullgraph and _may_select(args, kwargs):
         items = args[0] if len(args) == 1 else args
@@ -300,11 +324,12 @@ def _extremum(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) 
 
 
 def _is_computed(trace: Trace, value: object) -> bool:
+    """Whether the graph computes ``value``."""
     return isinstance(value, torch.Tensor) or trace.torch.is_symbolic(value)
 
 
 def _may_select(args: Args, kwargs: Kwargs) -> bool:
-    """Whether the items of ``min`` or ``max`` may be tensors, of which the graph selects one."""
+    """Whether ``min`` or ``max`` compares tensors, of which the graph would select one."""
     if len(args) == 1 and kwargs.keys() <= {"default"}:
         (items,) = args
         if isinstance(items, torch.Tensor) or hasattr(type(items), "__next__"):

@@ -22,7 +22,7 @@ from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 
 def class_of(trace: Trace, value: Any) -> type:
-    """Return ``type(value)`` as the program sees it, not the class of the proxy."""
+    """Return ``type(value)`` that the program sees, for example ``Tensor`` for a fake tensor. Rules and ``dir`` ask."""
     if isinstance(value, torch.Tensor):
         return trace.torch.python_type(value)
     kind = type(value)
@@ -33,6 +33,7 @@ def class_of(trace: Trace, value: Any) -> type:
 
 @RULES.rule(type)
 def _type(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Return the class that the program sees, or create a class."""
     if len(args) == 1 and not kwargs:
         return class_of(trace, args[0])
     if len(args) == 3:
@@ -57,10 +58,11 @@ def _with_module(trace: Trace, args: Args) -> tuple[Any, ...]:
 
 
 def _note_recipe(trace: Trace, created: type, args: Args) -> None:
-    """Let the class leave the trace, if no code of the program runs when the class is made anew.
+    """Record how the class can be made anew, so that it may leave the trace.
 
-    Descriptors of slots are parts of one class, by which the values in slots are kept. Objects with a
-    ``__del__`` cannot be rebuilt, so a graph that ends must end before the class is made.
+    There is no recipe if code of the program would run when the class is made. There is none for a class with slots,
+    whose descriptors belong to one class. There is none for a class with ``__del__``: a graph must end before such a
+    class is made.
     """
     if not args[2].keys().isdisjoint(("__slots__", "__del__")):
         return
@@ -71,11 +73,12 @@ def _note_recipe(trace: Trace, created: type, args: Args) -> None:
 
 
 def _is_made_anew(value: object) -> bool:
+    """Whether a value in the namespace of a class can be made again with the class."""
     return is_constant_key(value) or (type(value) is types.FunctionType and value.__closure__ is None)
 
 
 def make_class(trace: Trace, meta: type, args: Args, kwargs: Kwargs) -> type:
-    """Create a class of the program.
+    """Create a class of the program with the metaclass ``meta``. ``args`` are name, bases and namespace.
 
     The namespace already belongs to the trace. Hooks of the class are interpreted.
     """
@@ -84,7 +87,7 @@ def make_class(trace: Trace, meta: type, args: Args, kwargs: Kwargs) -> type:
 
 
 def new_class(trace: Trace, maker: Callable[..., Any], args: Args, kwargs: Kwargs) -> type:
-    """Call ``maker(..., namespace)``.
+    """Call ``maker(..., namespace)``, which creates a class, and record the class as new.
 
     Hooks such as ``__set_name__`` get the class before this function returns. The class therefore carries a
     mark until the class is complete.
@@ -113,6 +116,7 @@ def _type_new(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> type:
 
 @RULES.unpacked(isinstance, count=(2, 2))
 def _isinstance(trace: Trace, value: Any, classes: Any) -> Any:
+    """Return whether an object is an instance, by the class that the program sees."""
     if type(value) is Scalar:
         value = value.example  # the result depends on the class alone
     shown = trace.torch.python_type(value) if isinstance(value, torch.Tensor) else type(value)
@@ -200,6 +204,7 @@ def _instance_check(trace: Trace, cls: object) -> Any:
 
 @RULES.rule(type.__instancecheck__)
 def _plain_instance_check(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Return whether an object is an instance without its metaclass, by the class that the program sees."""
     if len(args) == 2 and isinstance(args[1], torch.Tensor) and isinstance(args[0], type):
         shown = trace.torch.python_type(args[1])
         return type.__subclasscheck__(args[0], shown)
@@ -207,12 +212,14 @@ def _plain_instance_check(trace: Trace, _fn: object, args: Args, kwargs: Kwargs)
 
 
 def _note_bases(trace: Trace, cls: object) -> None:
+    """Guard the bases of a class, on which the answer depends."""
     if isinstance(cls, type):
         trace.objects.classes.note_bases(cls)
 
 
 @RULES.rule(issubclass)
 def _issubclass(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Return whether a class is a subclass, and guard its bases."""
     if args:
         _note_bases(trace, args[0])
     return run(trace, issubclass, args, kwargs)

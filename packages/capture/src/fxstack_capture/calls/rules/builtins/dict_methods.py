@@ -28,11 +28,13 @@ def _on_dict(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -
 
 
 def _get(state: LazyDict, key: object, default: object = None) -> Any:
+    """Read a key, or return the default."""
     value = state.get(key)
     return default if value is ABSENT else value
 
 
 def _getitem(state: LazyDict, key: object) -> Any:
+    """Read a key, or raise KeyError."""
     value = state.get(key)
     if value is ABSENT:
         raise KeyError(key)
@@ -40,15 +42,18 @@ def _getitem(state: LazyDict, key: object) -> Any:
 
 
 def _contains(state: LazyDict, key: object) -> bool:
+    """Whether the dictionary has the key."""
     return state.get(key) is not ABSENT
 
 
 def _delitem(state: LazyDict, key: object) -> None:
+    """Remove a key, or raise KeyError."""
     if not state.remove(key):
         raise KeyError(key)
 
 
 def _setdefault(state: LazyDict, key: object, default: object = None) -> Any:
+    """Read a key, and store the default first if it is missing."""
     value = state.get(key)
     if value is ABSENT:
         state.put(key, default)
@@ -57,6 +62,7 @@ def _setdefault(state: LazyDict, key: object, default: object = None) -> Any:
 
 
 def _pop(state: LazyDict, key: object, *default: object) -> Any:
+    """Remove a key and return its value, or the default."""
     value = state.get(key)
     if value is ABSENT:
         if default:

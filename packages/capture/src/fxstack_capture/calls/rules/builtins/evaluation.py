@@ -28,13 +28,18 @@ from fxstack_interchange.bytecode import Kind, opcodes_of
 _FUTURE: Final = functools.reduce(
     operator.or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 )
+"""All flags of ``__future__`` in ``co_flags``."""
 _BINDING: Final = opcodes_of(Kind.BINDS_NAME)
+"""The names of opcodes that bind a name."""
 
 
 @functools.lru_cache(1024)
 @calls_program
 def _compiled(text: str, file: str, mode: str, flags: int) -> CodeType | None:
-    """Return the code object, or None if compiling the text warns. Raise the exceptions of ``compile``."""
+    """Return the code object of ``text``, or None if compiling the text warns. Raise the exceptions of ``compile``.
+
+    ``mode`` is "eval", "exec" or "single".
+    """
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         code: CodeType = compile(text, file, mode, flags, dont_inherit=True)
@@ -42,9 +47,9 @@ def _compiled(text: str, file: str, mode: str, flags: int) -> CodeType | None:
 
 
 def _code(trace: Trace, name: str, text: tuple[Any, ...], mode: str) -> CodeType:
-    """Compile ``text`` with the ``__future__`` flags of the current function.
+    """Return the code object of ``text``, with the ``__future__`` flags of the current function.
 
-    ``text`` is a tuple of the source text and the name of its file.
+    ``text`` is the source text and the name of its file. ``name`` is the builtin that was called, for a graph break.
     """
     if any(type(part) is not str for part in text):
         raise graph_break("side-effect-call", name)
@@ -57,6 +62,7 @@ def _code(trace: Trace, name: str, text: tuple[Any, ...], mode: str) -> CodeType
 
 @RULES.rule(compile)
 def _compile(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Compile constant text to a code object."""
     if len(args) != 3 or kwargs or args[2] not in ("eval", "exec", "single"):
         raise graph_break("side-effect-call", "compile")
     return _code(trace, "compile", args[:2], args[2])
@@ -64,6 +70,7 @@ def _compile(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
 
 @RULES.rule(eval, exec)
 def _run_in_scope(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Interpret constant text or a code object in the scope of the calling function."""
     name = fn.__name__
     if len(args) != 1 or kwargs:
         raise graph_break("side-effect-call", name)

@@ -56,6 +56,7 @@ def _init_of(trace: Trace, fn: object) -> Any:
 
 
 def _is_inert(value: object) -> bool:
+    """Whether a default value is the same object in each call, so that a signature may hold it."""
     kind = type(value)
     return kind in IMMUTABLE_TYPES or kind in IDENTITY_TYPES or is_constant_key(value)
 
@@ -95,6 +96,7 @@ def _register(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
 
 @RULES.rule(_abc._abc_instancecheck)
 def _is_instance(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Return whether an object is an instance of an abstract class, and guard the answer."""
     answer = run(trace, fn, args, kwargs)
     cls, value = args
     shown = trace.objects.load_attr(value, "__class__")  # the ``__class__`` of a proxy may be another class
@@ -105,6 +107,7 @@ def _is_instance(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwarg
 
 @RULES.rule(_abc._abc_subclasscheck)
 def _is_subclass(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Return whether a class is a subclass of an abstract class, and guard the answer."""
     answer = run(trace, fn, args, kwargs)
     cls, kind = args
     note_answers(trace.objects, kind, cls)

@@ -41,6 +41,7 @@ def listed_names(trace: Trace, obj: object) -> Any:
 
 @RULES.rule(_OF_CLASS)
 def _names_of_class(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> list[str]:
+    """Return the names of the attributes of a class, and guard them."""
     if len(args) != 1 or kwargs or not isinstance(args[0], type):
         result: list[str] = run(trace, _OF_CLASS, args, kwargs)
         return result
@@ -58,6 +59,7 @@ def _names_of_class(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> li
 
 @RULES.rule(_OF_OBJECT)
 def _names_of_object(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> list[str]:
+    """Return the names of the attributes of an object and of its class, and guard them."""
     if len(args) != 1 or kwargs:
         result: list[str] = run(trace, _OF_OBJECT, args, kwargs)
         return result
@@ -74,6 +76,7 @@ def _names_of_object(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> l
 
 
 def _own_names(trace: Trace, obj: object) -> set[str]:
+    """Return the names in the instance dictionary of ``obj``."""
     objects = trace.objects
     if dict_descriptor(type(obj)) is None:
         return set()
@@ -83,6 +86,7 @@ def _own_names(trace: Trace, obj: object) -> set[str]:
 
 @RULES.rule(_OF_MODULE)
 def _names_of_module(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Return the names in a module, or what its ``__dir__`` returns."""
     if len(args) != 1 or kwargs or type(args[0]) is not types.ModuleType:
         raise graph_break("unsupported-call", "dir of a module of a class of its own")
     state = trace.objects.namespace(_NAMESPACE.__get__(args[0]))

@@ -24,6 +24,7 @@ _SUBCLASSES: Any = type.__dict__["__subclasses__"]
 
 @RULES.rule(object.__getattribute__)
 def _getattribute(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Read an attribute of a proxy by the generic protocol."""
     if len(args) != 2 or kwargs or type(args[1]) is not str:
         return run(trace, fn, args, kwargs)
     if isinstance(args[0], type):
@@ -35,6 +36,7 @@ def _getattribute(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwar
 
 @RULES.unpacked(object.__setattr__, count=(3, 3))
 def _setattr(trace: Trace, obj: object, name: object, value: object) -> Any:
+    """Set an attribute of a proxy by the generic protocol."""
     if type(name) is not str or isinstance(obj, type):
         return plainly(object.__setattr__, (obj, name, value), {})
     return stores.generic_store(trace.objects, obj, name, value)
@@ -42,6 +44,7 @@ def _setattr(trace: Trace, obj: object, name: object, value: object) -> Any:
 
 @RULES.unpacked(object.__delattr__, count=(2, 2))
 def _delattr(trace: Trace, obj: object, name: object) -> Any:
+    """Delete an attribute of a proxy by the generic protocol."""
     if type(name) is not str or isinstance(obj, type):
         return plainly(object.__delattr__, (obj, name), {})
     return stores.generic_store(trace.objects, obj, name, ABSENT)
@@ -49,6 +52,7 @@ def _delattr(trace: Trace, obj: object, name: object) -> Any:
 
 @RULES.unpacked(type.__getattribute__, count=(2, 2))
 def _type_getattribute(trace: Trace, cls: Any, name: object) -> Any:
+    """Read an attribute of a class by the generic protocol."""
     if type(name) is not str:
         return plainly(type.__getattribute__, (cls, name), {})
     return loaders.generic_load_class(trace.objects, cls, name)
@@ -56,6 +60,7 @@ def _type_getattribute(trace: Trace, cls: Any, name: object) -> Any:
 
 @RULES.unpacked(type.__setattr__, count=(3, 3))
 def _type_setattr(trace: Trace, cls: Any, name: object, value: object) -> Any:
+    """Set an attribute of a class by the generic protocol."""
     if type(name) is not str:
         return plainly(type.__setattr__, (cls, name, value), {})
     return stores.generic_store(trace.objects, cls, name, value)
@@ -63,6 +68,7 @@ def _type_setattr(trace: Trace, cls: Any, name: object, value: object) -> Any:
 
 @RULES.rule(type.__call__)
 def _type_call(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Make an instance: call ``__new__`` and ``__init__``."""
     return construct(trace, args[0], args[1:], kwargs)
 
 
@@ -82,6 +88,7 @@ def _subclasses(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
 
 @RULES.rule(object.__reduce_ex__, object.__reduce__, object.__getstate__)
 def _state(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Return the state of an object for ``copy`` and ``pickle``, after its attributes are filled."""
     if args:
         trace.objects.expand(args[0])
     return run(trace, fn, args, kwargs)

@@ -25,10 +25,12 @@ from fxstack_capture.trace.state import Args, Kwargs, Trace
 from fxstack_interchange.format.symbols import SYMBOLIC
 
 _STREAM_MODULES = frozenset({"io", "_io", "_pytest.capture", "ipykernel.iostream"})
+"""The modules of streams whose writes the program cannot observe."""
 
 
 @RULES.rule(print)
 def _print(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
+    """Make the text now, and write it after the graph has run."""
     file = kwargs.get("file")
     if type(file) is io.StringIO and not trace.objects.is_preexisting(file):
         args = tuple([concrete(trace, value) for value in args])

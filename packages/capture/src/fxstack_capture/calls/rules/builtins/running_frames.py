@@ -25,6 +25,7 @@ _NAMES_ONLY = frozenset(("collections", "enum", "typing", "logging", "warnings",
 
 @RULES.rule(sys._getframe)
 def _get_frame(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Break the graph: the function whose frame is read runs in plain Python as a whole."""
     frame = trace.interp.current_frame()
     whole = None
     if not frame.program.library:
@@ -60,7 +61,7 @@ _DEBUGGING = frozenset({"set_trace", "settrace", "breakpoint"})
 
 
 def is_debugger(fn: FunctionType) -> bool:
-    """Whether a function calls a debugger, which follows the frame of the caller from here on."""
+    """Whether ``fn`` is a function such as ``pdb.set_trace``, which calls a debugger for the frame of its caller."""
     return fn.__name__ in _DEBUGGING and not str(fn.__module__).endswith(".comptime")
 
 

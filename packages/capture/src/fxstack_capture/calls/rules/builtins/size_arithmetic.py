@@ -27,6 +27,7 @@ OF_NUMBERS = (
 
 @RULES.rule(*(getattr(math, name) for name in OF_NUMBERS))
 def _function_of_number(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Compute a function of a symbolic number as another symbol of the graph."""
     if not kwargs and len(args) == 1 and trace.torch.is_symbolic(args[0]):
         result = trace.torch.function_of(fn, args[0])
         if result is not None:
@@ -51,6 +52,7 @@ def _power(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> 
 
 @RULES.rule(torch.Size.numel)
 def _numel(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Multiply the sizes, which may be symbolic."""
     if kwargs or len(args) != 1 or not isinstance(args[0], torch.Size):
         return run(trace, fn, args, kwargs)
     return math.prod(args[0])
@@ -58,6 +60,7 @@ def _numel(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> 
 
 @RULES.rule(operator.index)
 def _index(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Return a symbolic integer unchanged."""
     if not kwargs and len(args) == 1 and isinstance(args[0], torch.SymInt):
         return args[0]
     return run(trace, fn, args, kwargs)

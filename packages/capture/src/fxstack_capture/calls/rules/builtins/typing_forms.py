@@ -20,6 +20,7 @@ _PLAIN = (str, int, types.NoneType, types.EllipsisType)
 # All subscriptions of forms that ``typing`` caches share this code.
 @RULES.rule(typing.Optional.__class__.__getitem__.__code__)
 def _subscribe(trace: Trace, fn: types.FunctionType, args: Args, kwargs: Kwargs) -> Any:
+    """Make the form while tracing, as a constant."""
     objects = trace.objects
     if kwargs or not all(_is_constant(objects, arg) for arg in args):
         return trace.interp.call_function(fn, args, kwargs)
@@ -28,6 +29,7 @@ def _subscribe(trace: Trace, fn: types.FunctionType, args: Args, kwargs: Kwargs)
 
 
 def _real(objects: Any, value: Any) -> Any:
+    """Return an argument of a form with the objects of the program in place of proxies."""
     if type(value) in (tuple, list):
         return type(value)(_real(objects, item) for item in value)
     return objects.original_of(value)

@@ -57,13 +57,17 @@ class _Entry:
     """A call ``fn(*args, **kwargs)``, with the source of its result in the cache of ``fn``."""
 
     fn: Any
+    """The ``functools.lru_cache`` wrapper."""
     args: Args
+    """The arguments as the trace has them."""
     kwargs: Kwargs
+    """The keyword arguments as the trace has them."""
     source: Cached
+    """The place of the result in the cache."""
 
     @property
     def missing(self) -> Guard:
-        """Return the guard that holds as long as the cache does not hold the result."""
+        """The guard that holds as long as the cache does not hold the result."""
         return Guard(self.source, IdentityIs(native.NOT_CACHED, id(native.NOT_CACHED)))
 
 
@@ -89,10 +93,10 @@ def _call_cached(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwarg
 
 
 def _hash(calls: Calls, values: tuple[Any, ...]) -> None:
-    """Hash the arguments, because the real cache hashes its key before it calls the function.
+    """Hash the arguments of a call that is not cached, as the real cache would before it calls the function.
 
-    Hashing runs ``__hash__`` methods of the program or raises TypeError. Tensors and symbolic numbers are
-    skipped, so that no size is specialised.
+    Hashing runs ``__hash__`` methods of the program, or raises TypeError. Tensors and symbolic numbers are skipped, so
+    that no size is specialised.
     """
     for value in values:
         if type(value) in (tuple, torch.Size):
@@ -129,7 +133,10 @@ def _missed(calls: Calls, entry: _Entry) -> Any:
 
 
 def _deferral(trace: Trace, entry: _Entry) -> GraphBreak:
-    """Return the graph break of a miss. The frame is deferred until the cache holds the result."""
+    """Return the graph break of a miss whose result cannot be cached after the graph.
+
+    The frame runs in plain Python until the cache holds the result, if the frame may be deferred.
+    """
     name = entry.fn.__qualname__
     reason_to_end = graph_break("side-effect-call", f"{name}, whose cache does not hold the result,")
     if trace.may_defer:
@@ -186,7 +193,7 @@ def _pin(calls: Calls, value: object) -> None:
 
 
 def _is_lasting(calls: Calls, value: object) -> bool:
-    """Whether ``value`` is from outside, or is immutable and equals every other value made in its place."""
+    """Whether a cache may hold ``value``: an object from outside, or a constant that equals any other in its place."""
     if calls.objects.is_preexisting(value) or type(value) in IMMUTABLE_TYPES:
         return True
     if type(value) in (tuple, frozenset):
@@ -195,4 +202,5 @@ def _is_lasting(calls: Calls, value: object) -> bool:
 
 
 def _short(value: object) -> str:
+    """Return a key as text for the name of a source."""
     return repr(value) if is_constant_key(value) else f"<{type(value).__name__}>"

@@ -36,6 +36,7 @@ def _namedtuple(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> type:
 
 
 def _is_names(value: object) -> bool:
+    """Whether an argument is a constant or a list of names."""
     return is_constant_key(value) or (type(value) is list and all(type(v) is str for v in value))
 
 
@@ -54,7 +55,7 @@ def _process_class(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any
 
 
 def note_class(trace: Trace, cls: type) -> None:
-    """Register a class and its functions as made in the trace, and drop cached facts about the class."""
+    """Register a class and its functions as made in the trace, and forget what was known about the class."""
     objects = trace.objects
     objects.note_new(cls)
     for value in list(vars(cls).values()):

@@ -36,6 +36,7 @@ def _new(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> ContextVar[An
 @RULES.unpacked(_GET, count=(1, 2))
 @calls_program
 def _get(trace: Trace, var: ContextVar[Any], *default: object) -> Any:
+    """Return the value that the trace has set, or the value of the context of the call."""
     value = _written(trace).get(var, DEFERRED)
     if value is not DEFERRED:
         return value
@@ -49,6 +50,7 @@ def _get(trace: Trace, var: ContextVar[Any], *default: object) -> Any:
 
 
 def _has_no_default(var: ContextVar[Any]) -> bool:
+    """Whether reading an unset variable raises LookupError."""
     try:
         var.get()
     except LookupError:
@@ -58,6 +60,7 @@ def _has_no_default(var: ContextVar[Any]) -> bool:
 
 @RULES.rule(ContextVar.__dict__["set"])
 def _set(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Token[Any]:
+    """Set the variable in the trace, and return a token that only the trace can use."""
     var, value = args
     written = _written(trace)
     before = written.get(var, DEFERRED)
@@ -68,6 +71,7 @@ def _set(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Token[Any]:
 
 
 def _is_set(trace: Trace, var: ContextVar[Any]) -> bool:
+    """Whether the variable has a value, set in the trace or in the context."""
     return _written(trace).get(var, DEFERRED) is not DEFERRED or var in copy_context()
 
 
@@ -80,6 +84,7 @@ def _token(var: ContextVar[Any], before: object) -> Token[Any]:
 
 @RULES.rule(ContextVar.__dict__["reset"])
 def _reset(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
+    """Set the variable in the trace to its value before a ``set`` of the trace."""
     var, token = args
     tokens = trace.objects.tokens
     if id(token) not in tokens or token.var is not var:
@@ -88,5 +93,6 @@ def _reset(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
 
 
 def _written(trace: Trace) -> dict[ContextVar[Any], Any]:
+    """Return the values that the trace has set, by variable."""
     written: dict[ContextVar[Any], Any] = trace.objects.context
     return written

@@ -26,6 +26,7 @@ _search: Any = vars(importlib.util)["_find_spec"]
 
 @RULES.rule(_search)
 def _find(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Search for a module now, and guard where the search looks."""
     name, *path = args
     if kwargs or len(path) != 1:
         return trace.interp.call_function(_search, args, kwargs)
@@ -38,6 +39,7 @@ def _find(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
 
 @RULES.rule(importlib.metadata.version)
 def _version(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Read the version of a package now, and guard where the search looks."""
     _read(trace, "meta_path")
     _read(trace, "path")
     return plainly(importlib.metadata.version, args, kwargs)
@@ -45,6 +47,7 @@ def _version(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
 
 @RULES.rule(shutil.which)
 def _which(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Search for a program now, and guard the path of the environment."""
     if not all(map(is_value, (*args, *kwargs.values()))):
         return trace.interp.call_function(shutil.which, args, kwargs)
     environment = trace.objects.enter(os.environ, pinned(os.environ, "os.environ"))

@@ -54,6 +54,7 @@ def _get_logger(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
 
 @RULES.rule(logging.Logger._log)
 def _log(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
+    """Log after the graph has run, or break the graph if the program could observe the time."""
     if trace.calls.truth(trace.calls.call(_is_heard_by_the_program, (args[0],), {})):
         raise graph_break("side-effect-call", "a log record for a handler or filter of the program's own")
     if len(args) > _EXC_INFO or kwargs.get("exc_info") or kwargs.get("stack_info"):
@@ -67,7 +68,10 @@ def _log(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
 
 
 def _caller(trace: Trace, level: object) -> tuple[str, int, str] | None:
-    """Return the file, line and function that a record names (``Logger.findCaller``), or None if the frame is not traced."""
+    """Return the file, line and function that a record names, or None if their frame is not traced.
+
+    ``level`` is the ``stacklevel`` of the call, as for ``Logger.findCaller``.
+    """
     frame: Any = trace.interp.current_frame()
     # ``logging`` looks for a caller only if ``_srcfile`` is set.
     while frame is not None and type(level) is int and vars(logging)["_srcfile"]:
@@ -97,7 +101,7 @@ def _write(
     *,
     extra: dict[str, Any] | None,
 ) -> None:
-    """Log as ``Logger._log`` does when it is called at ``place``."""
+    """Log as ``Logger._log`` does when it is called at ``position`` (file, line, function)."""
     file, line, function = position
     record = logger.makeRecord(logger.name, level, file, line, message, args, None, function, extra, None)
     logger.handle(record)
@@ -110,7 +114,7 @@ _KNOWN = frozenset({*sys.stdlib_module_names, "_pytest", "rich", "absl", "torch"
 
 
 def _is_of_the_program(obj: object, methods: tuple[str, ...]) -> bool:
-    """Whether an object of ``logging`` has a class of the program, or has functions in place of methods."""
+    """Whether a logger or handler has a class of the program, or functions of the program in place of ``methods``."""
     if type(obj).__module__.partition(".")[0] not in _KNOWN:
         return True
     return any(name in obj.__dict__ for name in methods)
@@ -144,6 +148,7 @@ def defer(trace: Trace, fn: object, args: Args, kwargs: Kwargs) -> None:
 
 
 def _is_plain(value: Any) -> bool:
+    """Whether an argument of a record is plain data, whose text cannot change until it is written."""
     kind = type(value)
     if kind is tuple:
         return all(map(_is_plain, value))

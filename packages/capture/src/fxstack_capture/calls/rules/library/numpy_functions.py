@@ -32,6 +32,7 @@ _TAKE_TENSORS = (np.array, np.asarray, np.ascontiguousarray)
 
 
 def _call_on_arrays(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Record a NumPy function as torch operators on the tensors of arrays."""
     if fn in _TAKE_TENSORS and args and isinstance(args[0], torch.Tensor):
         args = (trace.torch.call(torch.Tensor.numpy, args[:1], {}), *args[1:])
     return trace.torch.arrays.call(fn, args, kwargs)

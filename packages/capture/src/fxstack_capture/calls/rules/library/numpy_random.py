@@ -52,7 +52,7 @@ def _draw(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> A
 
 
 def _drawn(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Draw with constant arguments: the example tells whether the result is an array."""
+    """Draw with constant arguments. A drawn array becomes an input of the graph, a drawn number a symbol."""
     draws = trace.objects.draws
     example = draws.example(fn, _GLOBAL, args, kwargs)
     if type(example) is not np.ndarray:
@@ -68,16 +68,19 @@ def _drawn(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> 
 
 
 def _source() -> Source:
+    """Return the source of NumPy's own generator."""
     return pinned(_GLOBAL, "numpy.random")
 
 
 def _named(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function with the name of ``fn`` that draws an array as a tensor."""
     drawn = partial(_as_tensor, fn)
     drawn.__name__ = fn.__name__  # type: ignore[attr-defined]
     return drawn
 
 
 def _as_tensor(fn: Callable[..., Any], *args: object, **kwargs: object) -> torch.Tensor:
+    """Draw an array with ``fn``, and return it as a tensor."""
     return torch.from_numpy(fn(*args, **kwargs))
 
 
@@ -93,6 +96,7 @@ def _constant(trace: Trace, fn: Callable[..., Any], value: Any) -> Any:
 
 
 def _refusal(fn: Callable[..., Any]) -> GraphBreak:
+    """Return the graph break for a draw that cannot be captured."""
     return graph_break("unsupported-call", f"numpy.random.{fn.__name__}")
 
 
@@ -100,6 +104,7 @@ def _refusal(fn: Callable[..., Any]) -> GraphBreak:
 
 
 def _length(trace: Trace, fn: Callable[..., Any], array: Array) -> int:
+    """Return the number of rows of ``array``, as a constant with a guard."""
     if array.example.ndim == 0:
         raise _refusal(fn)
     length: int = trace.torch.specialize(array.tensor.shape[0])
@@ -120,6 +125,7 @@ def _picked(trace: Trace, fn: Callable[..., Any], arguments: list[Any], kwargs: 
 
 @RULES.rule(_STATE.shuffle)
 def _shuffle(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
+    """Permute the rows of an array: the order is drawn before the graph, and the graph applies it."""
     generator, *arguments = args
     fn = _STATE.permutation
     if generator is not _GLOBAL or kwargs or len(arguments) != 1 or type(arguments[0]) is not Array:

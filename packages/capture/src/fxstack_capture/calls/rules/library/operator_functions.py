@@ -20,16 +20,19 @@ from fxstack_capture.trace.state import Args, Kwargs, Trace
     *(operator.getitem, operator.contains, operator.concat, operator.iconcat),
 )
 def _binary(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Apply a binary operator."""
     return plainly(fn, args, kwargs) if kwargs or len(args) != 2 else trace.calls.binary(fn, *args)
 
 
 @RULES.rule(*UNARY, operator.not_, operator.truth)
 def _unary(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Apply a unary operator."""
     return plainly(fn, args, kwargs) if kwargs or len(args) != 1 else trace.calls.unary(fn, args[0])
 
 
 @RULES.instances(operator.attrgetter)
 def _attrgetter(trace: Trace, getter: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Read the attributes that the getter names."""
     if len(args) != 1 or kwargs:
         return getter(*args, **kwargs)
     names = getter.__reduce__()[1]
@@ -38,6 +41,7 @@ def _attrgetter(trace: Trace, getter: Callable[..., Any], args: Args, kwargs: Kw
 
 
 def _dotted(trace: Trace, obj: object, name: str) -> Any:
+    """Return ``obj.a.b`` for the name "a.b"."""
     for part in name.split("."):
         obj = trace.objects.load_attr(obj, part)
     return obj
@@ -45,6 +49,7 @@ def _dotted(trace: Trace, obj: object, name: str) -> Any:
 
 @RULES.instances(operator.itemgetter)
 def _itemgetter(trace: Trace, getter: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Read the items that the getter names."""
     if len(args) != 1 or kwargs:
         return getter(*args, **kwargs)
     keys = getter.__reduce__()[1]
@@ -54,6 +59,7 @@ def _itemgetter(trace: Trace, getter: Callable[..., Any], args: Args, kwargs: Kw
 
 @RULES.instances(operator.methodcaller)
 def _methodcaller(trace: Trace, caller: Any, args: Args, kwargs: Kwargs) -> Any:
+    """Call the method that the caller names."""
     if len(args) != 1 or kwargs:
         return caller(*args, **kwargs)
     cls, parts = caller.__reduce__()

@@ -24,13 +24,17 @@ from fxstack_capture.trace.state import Args, Kwargs, Objects, Trace
 
 
 _LARGEST = 1 << 61
+"""The bound of numbers that symbols can hold."""
 _FROM_NUMBERS = (
     *("random", "getrandbits", "randint", "randrange", "uniform", "triangular", "betavariate"),
     *("expovariate", "gammavariate", "gauss", "normalvariate", "lognormvariate", "seed"),
     *("vonmisesvariate", "paretovariate", "weibullvariate", "binomialvariate"),
 )
+"""Methods whose arguments are numbers."""
 _FROM_POPULATIONS = ("choice", "choices", "sample", "shuffle")
+"""Methods that choose from a sequence."""
 _REFUSED = ("randbytes", "getstate", "setstate")
+"""Methods that end the graph."""
 
 
 def _draw(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
@@ -71,6 +75,7 @@ def shuffle_copy(generator: random.Random, items: tuple[float, ...]) -> list[flo
 
 
 def _refusal(fn: Callable[..., Any]) -> Any:
+    """Return the graph break for a draw that cannot be captured."""
     return graph_break("unsupported-call", f"random.{fn.__name__}")
 
 
@@ -93,6 +98,7 @@ def _plain(trace: Trace, fn: Callable[..., Any], value: Any) -> Any:
 
 
 def _fits(number: float) -> bool:
+    """Whether a symbol can hold the number."""
     return type(number) is float or -_LARGEST < number < _LARGEST
 
 

@@ -19,6 +19,7 @@ _COMPILE: Any = vars(re)["_compile"]
 @RULES.rule(_COMPILE)
 @calls_program
 def _compile(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Compile a constant pattern while tracing."""
     if kwargs or len(args) != 2 or not _is_plain(*args):
         return trace.interp.call_function(_COMPILE, args, kwargs)
     return _COMPILE(*args)

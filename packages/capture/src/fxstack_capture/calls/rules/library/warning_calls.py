@@ -22,6 +22,7 @@ from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 @RULES.rule(warnings.warn)
 def _warn(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
+    """Emit the warning after the graph has run, or drop it if a filter ignores it."""
     message = args[0] if args else kwargs.get("message")
     category = args[1] if len(args) > 1 else kwargs.get("category")
     if isinstance(message, Warning):
@@ -77,12 +78,13 @@ def _demand_undisturbed(trace: Trace, category: Any) -> None:
 
 
 _OUTLETS = ("filters", "showwarning", "_showwarnmsg", "_showwarnmsg_impl", "formatwarning")
+"""The parts of ``warnings`` that a program may replace."""
 
 
 def _ignored(trace: Trace, text: str, category: Any) -> bool:
-    """Whether the first filter that applies ignores the warning.
+    """Whether a filter drops a warning with this text and category. The first filter that applies decides.
 
-    Filters by module or line are not evaluated here.
+    The result is False if a filter by module or line comes first, since only the real call can evaluate it.
     """
     filters = trace.objects.load_attr(warnings, "filters")
     for action, message, kind, module, line in filters:

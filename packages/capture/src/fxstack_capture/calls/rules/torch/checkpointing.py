@@ -30,6 +30,7 @@ from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 
 TAG = "must_recompute"
+"""The value of the ``recompute`` tag."""
 
 _SIGNATURE = inspect.signature(_checkpoint.checkpoint)
 
@@ -51,7 +52,7 @@ def checkpoint(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs)
 
 
 def _inline(trace: Trace, args: Args, kwargs: Kwargs) -> Any:
-    """Call the function of a checkpoint, and tag its nodes for recomputation."""
+    """Call the function of a checkpoint, the first of ``args``, and tag its nodes for recomputation."""
     function, *inputs = args
     passed = {name: value for name, value in kwargs.items() if name not in _OWN}
     policy = _policy_of(trace, kwargs.get("context_fn", _checkpoint.noop_context_fn))
@@ -81,6 +82,7 @@ def _default_warning() -> str | None:
 _DEFAULT_WARNING = _default_warning()
 
 _OWN = {name for name, p in _SIGNATURE.parameters.items() if p.kind is p.KEYWORD_ONLY}
+"""The keywords that the checkpoint takes itself; all others go to the function."""
 _OWN |= {"preserve_rng_state", "use_reentrant", "context_fn", "determinism_check", "debug"}
 
 
@@ -93,6 +95,7 @@ class Chosen:
 
 @RULES.rule(_checkpoint.create_selective_checkpoint_contexts)
 def _selective(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Return contexts that tag the nodes of a checkpoint by their policy."""
     (wanted,) = args[:1] or (kwargs.get("policy_fn_or_list"),)
     operators = wanted if isinstance(wanted, list) else []
     is_policy = isinstance(wanted, list) or callable(wanted)
@@ -114,11 +117,15 @@ def _is_listed(
 
 
 def _nothing_saved(*_args: object, **_kwargs: object) -> bool:
+    """The policy of an ordinary checkpoint: recompute every node."""
     return False
 
 
 def _policy_of(trace: Trace, context_fn: object) -> Any:
-    """Return the policy of a selective checkpoint, or None for an ordinary checkpoint."""
+    """Return the policy of a selective checkpoint, or None for an ordinary checkpoint.
+
+    ``context_fn`` is the argument of the checkpoint that makes its contexts.
+    """
     if context_fn is _checkpoint.noop_context_fn:
         return None
     with choosing(trace.torch):

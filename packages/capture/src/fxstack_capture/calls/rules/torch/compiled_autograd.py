@@ -87,6 +87,7 @@ def _queue_callback(trace: Trace, _fn: object, args: Args, _kwargs: Kwargs) -> N
 
 @RULES.unpacked(f"{_FUNCTIONS}:FakeCompiledAutogradEngine._exec_final_callbacks_stub")
 def _run_callbacks(trace: Trace) -> None:
+    """Run the callbacks that hooks have queued, at the end of the backward pass."""
     trace.interp.call_function(_run_all, (_queue(trace),), {})
 
 
@@ -97,4 +98,5 @@ def _run_all(queued: list[Callable[[], object]]) -> None:
 
 
 def _queue(trace: Trace) -> Any:
+    """Return ``CALLBACKS`` as a list of the trace."""
     return trace.objects.enter(CALLBACKS, pinned(CALLBACKS, "callbacks"))

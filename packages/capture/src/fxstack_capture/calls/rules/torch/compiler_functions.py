@@ -33,21 +33,25 @@ from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 @RULES.rule(break_by_program, "torch._dynamo.decorators:graph_break")
 def _graph_break(_trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> NoReturn:
+    """Break the graph, as the program requests."""
     raise graph_break("user-break", _by_program(*args, **kwargs))
 
 
 @RULES.rule(skip_frame, "torch._dynamo.decorators:skip_frame")
 def _skip_frame(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> NoReturn:
+    """Break the graph, and run the calling function in plain Python."""
     by = _by_program(*args, **kwargs)
     raise graph_break("user-skip", by, whole=trace.interp.current_frame())
 
 
 def _by_program(msg: object = "") -> str:
+    """Return the phrase for the message of the break. ``msg`` is the reason that the program gave."""
     return f"by the program: {msg}" if msg else "by the program"
 
 
 @RULES.rule(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)
 def _is_compiling(trace: Trace, _fn: object, _args: Args, _kwargs: Kwargs) -> bool:
+    """Return True, except to modules of torch that would compute something else."""
     caller = trace.interp.current_frame().globals
     return caller.get("__name__") not in _COMPUTE_OTHERWISE
 
@@ -58,11 +62,13 @@ _COMPUTE_OTHERWISE = frozenset({"torch.optim.sgd", "torch.nn.modules.transformer
 
 @RULES.rule(is_compiling, "torch._dynamo.external_utils:is_compiling")
 def _yes(_trace: Trace, _fn: object, _args: Args, _kwargs: Kwargs) -> bool:
+    """Return True."""
     return True
 
 
 @RULES.rule(torch.compiler.is_exporting)
 def _is_exporting(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> bool:
+    """Return whether ``export`` captures the graph."""
     return trace.exporting
 
 
@@ -74,11 +80,13 @@ def _is_exporting(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> bool
     torch_compat.is_tracing,
 )
 def _no(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> bool:
+    """Return False."""
     return False
 
 
 @RULES.rule(typing.cast)
 def _cast(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Return the value unchanged."""
     return args[1]
 
 
@@ -199,10 +207,12 @@ def _decorator(model: object) -> Any:
 
 @RULES.rule(_decorator)
 def _decorated(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Return the decorated function unchanged, because the trace inlines it."""
     return _inlined(args[0] if args else kwargs.get("model"))
 
 
 def _inlined(model: object) -> Any:
+    """Return ``model``, the argument of ``compile``, if it is a function. Break the graph for a module."""
     if type(model) not in (FunctionType, MethodType):
         raise graph_break("disabled", f"compile of a {type(model).__qualname__}, in compiled code,")
     return model
@@ -224,6 +234,7 @@ def _scripted(trace: Trace, fn: Any, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _converted(value: object, kind: str) -> Any:
+    """Return an argument of a TorchScript function as the type ``kind`` of its parameter, for example "float"."""
     return value * 1.0 if kind == "float" and isinstance(value, (int, torch.SymInt)) else value
 
 

@@ -35,6 +35,7 @@ def _inline(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _call_compiled(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Call the function that torch would compile first."""
     function, inputs, *named = args
     return trace.calls.call(function, inputs, *(named or [kwargs.get("kwargs") or {}]))
 

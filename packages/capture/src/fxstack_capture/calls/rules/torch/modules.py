@@ -34,6 +34,7 @@ _GLOBAL_HOOKS = (
 )
 _OWN_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
 _HOOK_TABLES = frozenset({dict, OrderedDict})
+"""The classes of the dictionaries that hold hooks."""
 _ABSENT = ("_compiled_call_impl", "forward")
 """Attributes of the class that an instance may shadow in its ``__dict__``. The fast path needs them absent."""
 _NAMESPACE = vars(_module)
@@ -43,6 +44,7 @@ _CALL_CODE = _CALL_IMPL.__code__
 
 @RULES.rule(torch.nn.Module.__getattr__)
 def module_getattr(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Read a parameter, buffer or submodule of a module."""
     self, name = args
     objects = trace.objects
     state = objects.instances.get(id(self))
@@ -74,9 +76,9 @@ def module_call(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Reques
 
 
 def _is_plain(trace: Trace, self: object) -> bool:
-    """Whether only the module's ``forward`` runs.
+    """Whether a call of the module runs its ``forward`` alone, which one guard then checks.
 
-    One guard checks this, if the trace has not read the module's hooks.
+    The result is False if the trace has already read the module's hooks.
     """
     objects = trace.objects
     state = objects.instances.get(id(self))
@@ -114,22 +116,27 @@ def _globally_hooked(trace: Trace) -> bool:
 
 
 def _hooked(trace: Trace, self: object) -> bool:
+    """Whether the module has hooks, or there are hooks for all modules."""
     load, truth = trace.objects.load_attr, trace.calls.truth
     return _globally_hooked(trace) or any(truth(load(self, name)) for name in _OWN_HOOKS)
 
 
 def first_lazy(root: Any) -> Any:
-    """Return a module under ``root`` whose first call will create its parameters, or None."""
+    """Return a module under ``root`` that creates its parameters in its first call, or None if there is none.
+
+    ``FrameCompiler`` asks before it compiles a call of a module.
+    """
     modules = root.modules() if root is not None else ()
     return next((m for m in modules if isinstance(m, LazyModuleMixin) and _WAITING in vars(m)), None)
 
 
 def while_lazy(lazy: object) -> Guard:
-    """Return the guard that holds until ``lazy`` is called. The first call removes the hook that creates the parameters."""
+    """Return the guard that holds until the module ``lazy`` is called. The first call creates its parameters."""
     return Guard(InstanceDict(pinned(lazy, type(lazy).__name__)), HasKey(_WAITING, present=True))
 
 
 _WAITING = "_initialize_hook"
+"""The attribute of a lazy module that has no parameters yet."""
 
 
 @RULES.rule(LazyModuleMixin._infer_parameters)
@@ -145,6 +152,7 @@ def _infer_parameters(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: 
 
 @RULES.rule(torch_compat.get_tracing_state)
 def _no_tracing_state(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
+    # TorchScript does not trace.
     return None
 
 
@@ -162,6 +170,7 @@ _IDS = itertools.count(1 << 40)
 
 @RULES.rule(RemovableHandle.__init__)
 def _make_handle(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
+    """Make the handle of a hook, with an id that no other handle has."""
     trace.interp.call_function(_init_handle, (next(_IDS), *args), kwargs)
 
 

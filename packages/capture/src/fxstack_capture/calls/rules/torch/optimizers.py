@@ -26,6 +26,7 @@ from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 
 def _step(trace: Trace, fn: FunctionType, args: Args, kwargs: Kwargs) -> Any:
+    """Call the step that torch has wrapped, under the gradient mode of the optimizer."""
     inner = trace.objects.load_attr(fn, "__wrapped__")
     return trace.interp.call_function(_with_grad_mode, (inner, *args), kwargs)
 
@@ -53,11 +54,13 @@ def _get_value(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
 
 @RULES.rule(torch_compat.stack_if_compiling)
 def _stack(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Return the tensors unstacked, as in plain Python."""
     return args[0]
 
 
 @RULES.rule(inspect.unwrap(torch.optim.LBFGS.step).__code__)
 def _end_graph(_trace: Trace, fn: FunctionType, _args: Args, _kwargs: Kwargs) -> NoReturn:
+    """Break the graph: the step runs in plain Python."""
     raise graph_break("data-dependent-branch", f"{fn.__qualname__}, which is decided by data throughout,")
 
 
@@ -71,6 +74,7 @@ def _codes(module: ModuleType) -> Iterator[CodeType]:
 
 
 def _with_inner(code: CodeType) -> Iterator[CodeType]:
+    """Yield ``code`` and the code of all functions in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

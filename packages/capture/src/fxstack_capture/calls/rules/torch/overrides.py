@@ -18,6 +18,7 @@ _LEVELS: dict[Any, Level] = {
     torch_compat.DisableTorchFunctionSubclass: Level.CLASSES_OFF,
     torch_compat.DisableTorchFunction: Level.ALL_OFF,
 }
+"""What each class of regions disables."""
 
 
 def _enter(trace: Trace, fn: Any, args: Args, _kwargs: Kwargs) -> None:
@@ -26,6 +27,7 @@ def _enter(trace: Trace, fn: Any, args: Args, _kwargs: Kwargs) -> None:
 
 
 def _leave(trace: Trace, _fn: object, args: Args, _kwargs: Kwargs) -> None:
+    """Leave a region."""
     trace.torch.overrides.leave(args[0])
 
 
@@ -49,9 +51,11 @@ def _device_enter(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
 
 @RULES.rule(torch.device.__exit__)
 def _device_exit(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
+    """Pop the device's mode from the trace's stack."""
     trace.calls.call(POP, (), {})
 
 
 @RULES.rule(torch.Tensor.__torch_function__.__func__)
 def _default(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Call the function without the ``__torch_function__`` of the class."""
     return trace.torch.overrides.default(*args, **kwargs)

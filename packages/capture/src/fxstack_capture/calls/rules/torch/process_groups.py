@@ -25,7 +25,9 @@ from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 _MODULE = "torch.distributed.distributed_c10d"
 _METHODS = ("rank", "size", "name")
+"""Methods of groups whose results never change."""
 _PROPERTIES = ("group_name",)
+"""Properties of groups that never change."""
 
 
 @RULES.rule(f"{_MODULE}:_exception_logger.<locals>.wrapper", f"{_MODULE}:_time_logger.<locals>.wrapper")
@@ -55,6 +57,7 @@ def _collective(trace: Trace, fn: FunctionType, args: Args, kwargs: Kwargs) -> A
 
 
 def _refusal(name: str) -> GraphBreak:
+    """Return the graph break for a collective that cannot be a functional one."""
     return graph_break("unsupported-call", f"torch.distributed.{name}")
 
 
@@ -68,6 +71,7 @@ def _demand_member(name: str, bound_arguments: dict[str, Any]) -> None:
 
 
 def _demand(name: str, *facts: Any) -> None:
+    """Break the graph at the collective ``name`` unless all facts are true."""
     if not all(facts):
         raise _refusal(name)
 
@@ -88,6 +92,7 @@ def _plain(trace: Trace, *tensors: Any) -> bool:
 
 
 def _size(bound_arguments: dict[str, Any]) -> int:
+    """Return the number of members of the group."""
     return len(torch.distributed.get_process_group_ranks(bound_arguments["group"]))
 
 
@@ -98,7 +103,7 @@ def _is_concatenation(whole: torch.Tensor, part: torch.Tensor, size: int) -> boo
 
 
 def _operation(name: str, bound_arguments: dict[str, Any]) -> str:
-    """Return the name of the reduction for functional collectives."""
+    """Return the name of the reduction for functional collectives, for example "sum". ``name`` is the collective."""
     op = bound_arguments["op"]
     reduction = op.name if type(op) is type(torch.distributed.ReduceOp.SUM) else "PREMUL_SUM"
     _demand(name, reduction != "PREMUL_SUM")
@@ -110,12 +115,14 @@ Prepared = tuple[Callable[..., None], tuple[Any, ...]]
 
 
 def _all_reduce(trace: Trace, bound_arguments: dict[str, Any]) -> Prepared:
+    """Check the arguments of ``all_reduce``."""
     tensor = bound_arguments["tensor"]
     _demand("all_reduce", _plain(trace, tensor))
     return collectives.all_reduce, (tensor, _operation("all_reduce", bound_arguments))
 
 
 def _broadcast(trace: Trace, bound_arguments: dict[str, Any]) -> Prepared:
+    """Check the arguments of ``broadcast``. The operand is the rank of the sender in the group."""
     tensor, root, of_group = (
         bound_arguments["tensor"],
         bound_arguments["src"],
@@ -128,6 +135,7 @@ def _broadcast(trace: Trace, bound_arguments: dict[str, Any]) -> Prepared:
 
 
 def _gather(trace: Trace, bound_arguments: dict[str, Any]) -> Prepared:
+    """Check the arguments of a gather into one tensor."""
     output, tensor = bound_arguments["output_tensor"], bound_arguments["input_tensor"]
     _demand("all_gather", _plain(trace, output, tensor))
     _demand("all_gather", _is_concatenation(output, tensor, _size(bound_arguments)))
@@ -135,6 +143,7 @@ def _gather(trace: Trace, bound_arguments: dict[str, Any]) -> Prepared:
 
 
 def _gather_list(trace: Trace, bound_arguments: dict[str, Any]) -> Prepared:
+    """Check the arguments of a gather into a list of tensors."""
     outputs, tensor = bound_arguments["tensor_list"], bound_arguments["tensor"]
     _demand("all_gather", type(outputs) is list, _plain(trace, tensor, *outputs))
     _demand("all_gather", len(outputs) == _size(bound_arguments))
@@ -143,6 +152,7 @@ def _gather_list(trace: Trace, bound_arguments: dict[str, Any]) -> Prepared:
 
 
 def _reduce_scatter(trace: Trace, bound_arguments: dict[str, Any]) -> Prepared:
+    """Check the arguments of a reduction whose parts go to the members."""
     output, tensor = bound_arguments["output"], bound_arguments["input"]
     _demand("reduce_scatter", _plain(trace, output, tensor))
     _demand("reduce_scatter", _is_concatenation(tensor, output, _size(bound_arguments)))
@@ -150,6 +160,7 @@ def _reduce_scatter(trace: Trace, bound_arguments: dict[str, Any]) -> Prepared:
 
 
 def _all_to_all(trace: Trace, bound_arguments: dict[str, Any]) -> Prepared:
+    """Check the arguments of ``all_to_all_single``. The operands have the sizes of the parts."""
     output, tensor, size = bound_arguments["output"], bound_arguments["input"], _size(bound_arguments)
     _demand("all_to_all_single", _plain(trace, output, tensor), output.dim() > 0, tensor.dim() > 0)
     splits = [
@@ -175,6 +186,7 @@ _FUNCTIONAL: dict[str, Callable[[Trace, dict[str, Any]], Prepared]] = {
 
 
 def _facts() -> list[BuiltinFunctionType]:
+    """Return the C functions that read the constant properties of a group."""
     group = torch.distributed.ProcessGroup
     methods = [vars(group)[name].__func__ for name in _METHODS]
     getters = [vars(group)[name].fget for name in _PROPERTIES]

@@ -32,10 +32,12 @@ _CLASSES: dict[Any, torch.dtype | None] = {
     torch.ByteTensor: torch.uint8,
     torch.BoolTensor: torch.bool,
 }
+"""The dtype that each class makes. For ``torch.Tensor`` it is the default dtype."""
 
 
 @RULES.rule(*_CLASSES)
 def _make(trace: Trace, cls: Any, args: Args, kwargs: Kwargs) -> Any:
+    """Make a tensor of sizes or of data, as the class does."""
     fixed = _CLASSES[cls]
     dtype = torch.get_default_dtype() if fixed is None else fixed
     options = {"dtype": dtype, "device": "cpu"}
@@ -58,7 +60,7 @@ def _make(trace: Trace, cls: Any, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _without_device(kwargs: Kwargs) -> dict[str, Any]:
-    """Return the keywords without ``device``, if the device is the CPU: these classes create tensors there."""
+    """Return the keywords without ``device`` if it is the CPU, where these classes create tensors anyway."""
     device = kwargs.get("device")
     plain = isinstance(device, (str, torch.device)) and str(device) == "cpu"
     return {name: v for name, v in kwargs.items() if name != "device" or not plain}
@@ -66,6 +68,7 @@ def _without_device(kwargs: Kwargs) -> dict[str, Any]:
 
 @calls_program
 def _alias(trace: Trace, cls: type, data: torch.Tensor, fixed: torch.dtype | None) -> Any:
+    """Make an alias of a tensor on the CPU. ``fixed`` is the dtype that the class demands, or None."""
     python_type = trace.torch.python_type(data)
     if python_type not in (torch.Tensor, torch.nn.Parameter) or data.device.type != "cpu":
         raise graph_break("unsupported-call", f"{cls.__name__} of a {python_type.__name__}")
@@ -75,6 +78,7 @@ def _alias(trace: Trace, cls: type, data: torch.Tensor, fixed: torch.dtype | Non
 
 
 def _is_size(number: object) -> bool:
+    """Whether an argument is a size."""
     return type(number) is int or isinstance(number, torch.SymInt)
 
 
@@ -85,6 +89,7 @@ def _is_data(data: object, dtype: torch.dtype) -> bool:
 
 
 def _holds_only(data: Any, kinds: tuple[type, ...]) -> bool:
+    """Whether ``data`` is a nested sequence of values of these classes."""
     if type(data) in (list, tuple):
         return all(_holds_only(item, kinds) for item in data)
     return type(data) in kinds
@@ -94,6 +99,7 @@ _KINDS: dict[torch.dtype, tuple[type, ...]] = {
     torch.bool: (bool, int),
     **dict.fromkeys((torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8), (int, torch.SymInt)),
 }
+"""The classes of numbers that become each dtype without a change. Other dtypes take all numbers."""
 
 
 @RULES.rule(nn.Parameter)

@@ -36,6 +36,7 @@ RULES.add(run_plainly, vmap.lazy_load_decompositions, torch_compat.maybe_load_de
 
 @RULES.rule(torch_compat.functorch_gradients)
 def _grad(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Interpret a replacement of torch's function, which would load torch's compiler."""
     return trace.interp.call_function(_gradients, args, kwargs)
 
 

@@ -21,6 +21,7 @@ from fxstack_capture.trace.strictness import error_on_graph_break
 
 
 def _wrapped(trace: Trace, fn: FunctionType, args: Args, kwargs: Kwargs) -> Any:
+    """Call the function that torch has wrapped."""
     return trace.calls.call(trace.objects.load_attr(fn, "__wrapped__"), args, kwargs)
 
 
@@ -58,6 +59,7 @@ def _managed(trace: Trace, fn: FunctionType, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _with_strictness(is_error: bool, function: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call ``function`` under ``error_on_graph_break``. The interpreter runs this function."""
     with error_on_graph_break(is_error):
         return function(*args, **kwargs)
 
@@ -70,11 +72,11 @@ def _of_arrays(trace: Trace, fn: FunctionType, args: Args, kwargs: Kwargs) -> An
 
 
 def is_only_torchs_compilers(fn: FunctionType) -> bool:
-    """Whether a wrapper has an effect for torch's compiler only.
+    """Whether ``fn`` is a wrapper that matters to torch's compiler only, so that the wrapped function is called.
 
-    Such a wrapper compiles a function that the program gave to ``torch.compile``; this compiler compiles the
-    function instead. From its first use on, torch's compiler also disables itself in ``_init_group`` and in
-    the fused updates of optimizers.
+    Such a wrapper compiles a function that the program gave to ``torch.compile``; this compiler compiles the function
+    instead. From its first use on, torch's compiler also disables itself in ``_init_group`` and in the fused updates of
+    optimizers.
     """
     original = fn.__dict__.get("_torchdynamo_orig_callable")
     if not isinstance(original, FunctionType):
@@ -89,4 +91,5 @@ _COMPILED_BY = str(Path(torch.__file__).parent / "_dynamo" / "eval_frame.py")
 
 
 def call_original(trace: Trace, fn: FunctionType, args: Args, kwargs: Kwargs) -> Any:
+    """Call the function that torch's compiler has wrapped."""
     return trace.calls.call(fn.__dict__["_torchdynamo_orig_callable"], args, kwargs)
