@@ -85,6 +85,7 @@ def _select_views(results: Sequence[Any], source: Node, dim: int = 0) -> Iterato
 
 
 def _slice_views(results: Sequence[Any], source: Node, _sizes: object, dim: int = 0) -> Iterator[View]:
+    """Yield for each part of a split the slice of ``source`` that makes the same view (``_sizes`` is unused)."""
     start = 0
     for result in results:
         end = start + result.shape[dim]

@@ -75,6 +75,10 @@ def check_leaves(info: GraphInfo) -> None:
 
 
 def _is_leaf(value: torch.Tensor, input_ids: Collection[int]) -> bool:
+    """Whether an output is a leaf that the graph made, by ``requires_grad_()`` on a new tensor.
+
+    ``input_ids``: the ids of the graph's inputs.
+    """
     # A view of a tensor with a gradient reports the ``grad_fn`` and ``requires_grad`` of that tensor.
     owner = root_of(value) if root_of(value).requires_grad else value
     return owner.requires_grad and grad_fn_of(owner) is None and id(owner) not in input_ids
@@ -221,6 +225,7 @@ class _OutputClassifier:
 
 
 def _own_gradient_error() -> UnsupportedGraphError:
+    """Return the error about an output that shares memory with another tensor, but has its own gradient."""
     return UnsupportedGraphError(
         "an output shares memory with another tensor but has a gradient of its own",
         why="it comes from .data, detach() or a view under no_grad, and was changed with gradients on",

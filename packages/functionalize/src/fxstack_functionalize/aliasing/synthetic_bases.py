@@ -167,6 +167,10 @@ def _check_group(captured: Captured, group: Group) -> None:
 
 
 def _shared_memory_error(captured: Captured, group: Group, reason: str) -> UnsupportedGraphError:
+    """Return the error about inputs of ``group`` for which no common base can be made.
+
+    ``reason``: the error's ``why``.
+    """
     names = ", ".join(repr(captured.inputs[index].name) for index in group)
     return UnsupportedGraphError(
         f"inputs {names} share memory, and one of them is changed in place",

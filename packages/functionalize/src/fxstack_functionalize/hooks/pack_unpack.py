@@ -86,6 +86,10 @@ class HookPair:
         examples = [node.meta["val"] for node in packed.results]
 
         def call(inputs: Sequence[Any]) -> Any:
+            """Call the unpack hook with the packed value, rebuilt from ``inputs``.
+
+            Check the tensor that the hook returns.
+            """
             remaining = iter(inputs)
             leaves = [next(remaining) if isinstance(x, Node) else x for x in packed.leaves]
             return _check_unpacked(self.unpack(pytree.tree_unflatten(leaves, packed.spec)), saved)
@@ -146,6 +150,11 @@ def _finish_trace(session: Session, result: object) -> TracedHook:
 
 
 def _node_of_leaf(session: Session, leaf: object) -> Any:
+    """Return the node that computes a leaf of the packed value.
+
+    A leaf that is neither tensor nor symbol is returned as it is. Raise NotTraceableError for a tensor from outside
+    of the hook.
+    """
     if isinstance(leaf, torch.Tensor):
         if not session.engine.is_functional(leaf):
             raise NotTraceableError("it returns a tensor that is not made from its argument")

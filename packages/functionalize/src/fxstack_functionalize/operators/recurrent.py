@@ -55,6 +55,7 @@ def _low_precision(args: Sequence[Any]) -> torch.dtype | None:
 
 @contextmanager
 def _without_mkldnn() -> Iterator[None]:
+    """Turn oneDNN off in a ``with`` block, so that torch computes a layer by the operators of its steps."""
     enabled = torch_compat.get_mkldnn_enabled()
     torch_compat.set_mkldnn_enabled(False)
     try:

@@ -137,6 +137,10 @@ class _DisjointMemory:
 
 
 def _versions(arguments: Sequence[Any]) -> dict[int, int]:
+    """Return the version counters of the wrappers among the arguments, by position.
+
+    A comparison of two such results finds changed arguments.
+    """
     return {
         position: argument._version
         for position, argument in enumerate(arguments)

@@ -111,6 +111,7 @@ class AtenTracer(PythonKeyTracer):
         self.in_backward = True
 
     def create_node(self, *args: object, **kwargs: object) -> Node:
+        """Create a node with the metadata of the captured node that is being traced."""
         node: Node = super().create_node(*args, **kwargs)
         if node.op not in {"placeholder", "output"}:
             self._attribute(node)
@@ -123,6 +124,7 @@ class AtenTracer(PythonKeyTracer):
         return node
 
     def _attribute(self, node: Node) -> None:
+        """Give a new node its metadata, and list it if it belongs to the backward."""
         if self.in_backward:
             self.backward_nodes.append(node)
         node.meta.update(self.origin())

@@ -162,6 +162,7 @@ def _origins_of(graph: Graph, numbers: Mapping[Node, int], finals: Mapping[Node,
         origins_by_end.setdefault(last_write, []).append(origin)
 
     def through(node: Node) -> Reach:
+        """Return the origins that a reader of ``node`` reaches. An origin at its last write is its own only origin."""
         if node in final:
             return frozenset({final[node]})
         return reached[node].union(*(written.get(key, frozenset()) for key in _storages(node)))

@@ -280,6 +280,7 @@ def _over_level(level: int) -> tuple[Change, Change]:
     """Return the functions that unwrap and wrap ``level``, the innermost, of ``torch.func.vmap``."""
 
     def split(g: torch.Tensor) -> Any:
+        """Return the members of a batched gradient, or a gradient that is not batched at this level as it is."""
         if not _is_batched(g) or _functorch.maybe_get_level(g) != level:
             return g
         return _functorch.get_unwrapped(g).unbind(_functorch.maybe_get_bdim(g))

@@ -49,6 +49,7 @@ def write_back(shell: Shell) -> WriteBack | None:
         return None
 
     def write(args: Sequence[Any], flat: Sequence[Any]) -> None:
+        """Copy new values from the flat results into the arguments. Give version counters the values of eager."""
         for number, position, visible in copies:
             with torch.set_grad_enabled(visible):
                 args[position].copy_(flat[number])
@@ -116,6 +117,7 @@ def relayout_inputs(shell: Shell) -> Callable[[Sequence[Any]], None] | None:
     ]
 
     def relayout(args: Sequence[Any]) -> None:
+        """Repeat the changes of sizes and strides on the arguments of a call, as the generated wrapper asks."""
         values = fill(args)  # all sizes, before the first change
         for (index, step), (arguments, keywords) in zip(steps, values, strict=True):
             with torch.set_grad_enabled(step.grad_mode):

@@ -123,6 +123,7 @@ def alias_maker(captured: Captured, *members: AliasInfo) -> Callable[..., Any]:
         return first.with_detachment(lambda base: views.apply_view_meta_sequence(base, sequence))
 
     def make_all(base: torch.Tensor, step_args: Sequence[tuple[Any, ...]]) -> tuple[torch.Tensor, ...]:
+        """Return all members from one call of the split that makes them."""
         viewed = apply_steps(base, kinds[:-1], step_args[:-1])
         results = SPLITS[kinds[-1]](viewed, *step_args[-1][OPERANDS:])
         return tuple([results[_number(member)] for member in members])
@@ -198,6 +199,7 @@ class _Aliases:
 
 
 def _item(number: int, output: OutputInfo, namespace: dict[str, Any]) -> str:
+    """Return the Python expression for an output in the generated wrapper. A constant is put into ``namespace``."""
     if output.source is OutputSource.CONSTANT:
         namespace[f"constant_{number}"] = output.constant
         return f"constant_{number}"
