@@ -163,6 +163,7 @@ def have_other_dtypes(result: Any, dtypes: Dtypes) -> bool:
 
 
 def _is_checkable_cached(func: object) -> bool:
+    """Return ``_is_checkable`` from a cache, because it is asked at each call of a trace."""
     is_checkable = _CHECKABLE.get(func)
     if is_checkable is None:
         is_checkable = _CHECKABLE[func] = _is_checkable(func)
@@ -195,6 +196,7 @@ def _takes_generator(func: OpOverload) -> bool:
 
 
 def _checks_sizes(func: OpOverload) -> bool:
+    """Whether eager's error of an operator may depend on sizes, so that the shapes belong to the cache's key."""
     name = func._opname.removesuffix("_")
     if name in _CHECKS_SIZES:
         return True
@@ -236,12 +238,16 @@ def _shape_class(tensor: Tensor) -> tuple[str, ...]:
 
 
 def _kind(size: int | torch.SymInt, stride: int | torch.SymInt) -> str:
+    """Return the class of a dimension, which decides about eager's checks: ``one``, ``empty``, ``expanded`` or
+    ``some``.
+    """
     if type(size) is int and size <= 1:
         return "one" if size else "empty"
     return "expanded" if type(stride) is int and stride == 0 else "some"
 
 
 def _run_on_zeros(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Answer:
+    """Run an operator on zeros of small sizes. If this fails, and the operands are small, run it on the real sizes."""
     answer = None
     if func._opname not in _TRUSTS_SIZES:
         answer = _call(func, args, kwargs, _SmallSizes().size)
@@ -292,6 +298,7 @@ ZEROS = torch.ops.aten.zeros.default
 
 
 def _replica(value: object, size: Callable[[Any], int]) -> Any:
+    """Return ``value`` with tensors of zeros. Sizes of dimensions come from ``size``."""
     if isinstance(value, Tensor):
         sizes = [size(n) for n in value.shape]
         kinds = _shape_class(value)
@@ -320,6 +327,7 @@ class _SmallSizes:
         self._small_sizes: dict[Any, int] = {}
 
     def size(self, size: int | torch.SymInt) -> int:
+        """Return a small size for a dimension. Equal sizes and equal symbols get equal small sizes."""
         if type(size) is int and size <= 2:
             return size
         identity = size.node.expr if isinstance(size, torch.SymInt) else size

@@ -124,6 +124,7 @@ def _overridden(config: ModuleType, entries: Mapping[str, Any]) -> dict[str, Any
 
 @cache
 def _context_variables(module: str) -> dict[ContextVar[Any], str]:
+    """Return the context variables of a config module of torch, each with the name of its setting."""
     entries = sys.modules[module]._config.items()
     found = ((getattr(entry, "user_override", None), name) for name, entry in entries)
     return {variable: name for variable, name in found if isinstance(variable, ContextVar)}

@@ -131,6 +131,10 @@ def bytes_allowed(choices: tuple[Choice, ...], fraction_or_bytes: float | None) 
 
 
 def _choice_within_time(facts: JointFacts, choices: tuple[Choice, ...], options: PartitionOptions) -> Choice:
+    """Return the last choice whose recomputation fits ``options.time_overhead``, else the first.
+
+    ``choices``: from the least recomputation to the most.
+    """
     bound = options.time_overhead or 0.0
     step = WorkModel(facts.graph, options).seconds(facts.nodes[:-1])
     allowed = bound * step

@@ -74,6 +74,10 @@ def _candidate_limit(graph: IndexGraph) -> int:
 
 
 def _try_checkpoints(search: Search, networks: tuple[PricedNetwork, ...], rates: tuple[float, ...]) -> None:
+    """Offer cuts to ``search`` in which the values between equal pieces of the forward cost nothing to save.
+
+    Equal sets of such values are tried once. ``rates``: prices of a recomputed second, in bytes.
+    """
     seen = set()
     segments = Segments(search.graph)
     for count in PIECES:

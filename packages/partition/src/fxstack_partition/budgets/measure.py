@@ -84,6 +84,7 @@ class Measured:
         return value
 
     def _sample(self, target: OpOverload[..., Any], args: object, kwargs: object) -> Sample | None:
+        """Run an operator on real tensors. Return the lowest seconds of all runs; None if the operator raises."""
         try:
             with torch.no_grad(), torch.random.fork_rng():
                 arguments = [_real(part) for part in (args, kwargs)]
@@ -124,6 +125,7 @@ def _real(value: Any) -> Any:
 
 
 def _timed(target: OpOverload[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+    """Run an operator once, and return the seconds that it took."""
     start = time.perf_counter()
     target(*args, **kwargs)
     return time.perf_counter() - start

@@ -137,6 +137,10 @@ class IndexGraph:
         return storages
 
     def _touched(self) -> list[tuple[int, ...]]:
+        """Return for each node the storages that it allocates or reads.
+
+        Only these can change the live bytes. Storages of 0 bytes are left out.
+        """
         sizes, copy_storages = self.sizes, self.copy_storages
         # Storages of 0 bytes (inputs) never change the live bytes.
         filled = [tuple([s for s in storages if sizes[s]]) for storages in self.occupied]

@@ -115,11 +115,13 @@ class _Builder:
         self.edges[start, end] = None
 
     def add_edge(self, start: int, end: int, capacity: int) -> None:
+        """Add an edge that a cut can cross at the price ``capacity``."""
         # An edge that cannot be cut stays so: the other capacity adds nothing to infinity.
         before = self.edges.get((start, end), 0)
         self.edges[start, end] = None if before is None else before + capacity
 
     def finish(self, decisions: dict[Node, Decision]) -> Network:
+        """Return the network, with ``cuttable`` and ``charged`` by the index of their edges."""
         edges = tuple([Edge(start, end, capacity) for (start, end), capacity in self.edges.items()])
         cuttable, charged = (
             {index: nodes[ends] for index, ends in enumerate(self.edges) if ends in nodes} if nodes else {}

@@ -151,6 +151,7 @@ def complete_plan(graph: IndexGraph, saved: Iterable[int], savable: Collection[N
 
 
 def _check_saved(graph: IndexGraph, index: int) -> None:
+    """Raise PartitionError if the value at ``index`` cannot be saved: it needs a tangent, or is a tuple."""
     node = graph.nodes[index]
     if graph.backward[index]:
         msg = f"{node.name!r} cannot be saved: it depends on a tangent, so the forward lacks it"
@@ -187,6 +188,7 @@ def backward_closure(graph: IndexGraph, saved: dict[int, None]) -> bytearray:
 
 
 def _explain_missing(graph: IndexGraph, index: int, needed: bytearray) -> str:
+    """Return the message about a node that the backward needs, but that is neither saved nor allowed to run again."""
     node, kind = graph.nodes[index], graph.facts.kinds[graph.nodes[index]]
     users = [repr(graph.nodes[u].name) for u in graph.users[index] if needed[u]]
     user = users[0] if users else "a gradient"

@@ -195,6 +195,7 @@ def _nodes(stage: StageGraph) -> tuple[Node, ...]:
 
 
 def _by_kind(stage: StageGraph) -> dict[OutputKind, list[Node]]:
+    """Return the nodes that a stage returns, by the kind of the output."""
     outputs: dict[OutputKind, list[Node]] = {}
     values = _nodes(stage)[-1].args[0]
     for value, spec in zip(
@@ -231,6 +232,7 @@ def _add_backward(table: StorageTable, partition: Partition, backward: tuple[Nod
 
 
 def _tangents(table: StorageTable, stage: StageGraph, nodes: tuple[Node, ...]) -> set[int]:
+    """Return the storages of a backward's tangents. They are in memory when the backward starts."""
     placeholders = [node for node in nodes if node.op == "placeholder"]
     pairs = zip(placeholders, stage.signature.inputs, strict=True)
     return {s for node, spec in pairs if spec.kind is InputKind.TANGENT for s in table.occupied[node]}
@@ -243,6 +245,10 @@ def _steps(table: StorageTable, nodes: tuple[Node, ...]) -> list[tuple[tuple[int
 def _moments(
     nodes: tuple[Node, ...], stage: str, alive: list[int], options: PartitionOptions
 ) -> list[Moment]:
+    """Return the live bytes at each operator of a stage.
+
+    ``alive``: the bytes without the operator's own scratch memory.
+    """
     operators = [node for node in nodes[:-1] if node.op not in _INPUT_OPS]
     return [
         Moment(node.name, stage, size + _inside(node, options))

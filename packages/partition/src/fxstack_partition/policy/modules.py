@@ -25,6 +25,8 @@ def by_module(tags: Mapping[str, str]) -> Callable[[Node], str | None]:
     """
 
     def policy(node: Node) -> str | None:
+        """Return the tag for the innermost module around ``node`` whose name matches a pattern; None if none matches.
+        """
         for names in reversed(modules_around(node)):
             for name in names:
                 for pattern, tag in tags.items():

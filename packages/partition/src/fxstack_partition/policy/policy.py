@@ -121,6 +121,7 @@ _UNSAVABLE_NOTE = "is not a tensor or a number, so it cannot be handed to the ba
 
 
 def _unsavable(node: Node, _facts: JointFacts, _options: PartitionOptions) -> Verdict | None:
+    """Recompute a node whose value is neither a tensor nor a symbol. The rule ``unsavable`` calls this function."""
     value = node.meta.get("val")
     can_be_saved = isinstance(value, torch.Tensor | tuple | list) or is_symbolic_value(value)
     return Verdict.RECOMPUTE if "val" in node.meta and not can_be_saved else None

@@ -58,6 +58,7 @@ def type_name(value: object) -> str:
 
 
 def _text(value: object, *_table: object) -> str:
+    """Return ``value`` if it is a text. Raise LoadError for any other value."""
     if not isinstance(value, str):
         raise LoadError(f"expected text, found {value!r:.100}")
     return value
@@ -80,6 +81,7 @@ def _read_sources(record: Any, _table: SymbolTable) -> list[tuple[str, str]]:
 
 
 def _write_tag(tag: object) -> str:
+    """Return the recompute tag in lower case, for example ``must_save``. Raise SaveError for an unknown tag."""
     text = str(getattr(tag, "name", tag)).lower()
     if text not in RECOMPUTE_TAGS:
         raise SaveError(f"recompute tag {tag!r} is not one of {', '.join(RECOMPUTE_TAGS)}")
@@ -87,6 +89,7 @@ def _write_tag(tag: object) -> str:
 
 
 def _read_tag(record: object, _table: SymbolTable) -> str:
+    """Return a recompute tag of a file. Raise LoadError for an unknown tag."""
     if record not in RECOMPUTE_TAGS:
         raise LoadError(f"unknown recompute tag {record!r:.100}")
     return str(record)
@@ -107,6 +110,7 @@ def _write_bindings(bindings: Any) -> list[Any]:
 
 
 def _write_step(step: object) -> list[Any]:
+    """Return the record of one step on the path to an unbacked symbol, for example of an index into a result."""
     if type(step) not in _STEPS:
         raise SaveError(f"the path step {step!r} of an unbacked symbol has no form in the format")
     kind, attribute = _STEPS[type(step)]
