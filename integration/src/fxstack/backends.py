@@ -123,6 +123,7 @@ def resolve_backend(backend: str | Backend | None, options: CompileOptions, log:
 
 
 def _by_name(name: str, options: CompileOptions, log: CompileLog) -> Backend:
+    """Return fxstack's backend ``name``, or one that another package registered. The time of the latter is measured."""
     if name in _OURS:
         return _OURS[name](options, log)
     return _measure_time(_load_foreign(name), log)
@@ -170,6 +171,8 @@ def _registry_of_torch() -> Any:
 
 
 def _measure_time(backend: Backend, log: CompileLog) -> Backend:
+    """Return ``backend`` with the time of each call added to the log, under the stage ``backend``."""
+
     def counted(graph_module: Any, example_inputs: Any) -> Callable[..., Any]:
         with log.measure("backend", log.next_graph()):
             return backend(graph_module, example_inputs)
@@ -181,6 +184,7 @@ def _check_results(backend: Backend, log: CompileLog) -> Backend:
     """Return ``backend``, which compares its graphs with eager if ``fxstack minify`` or a setting asks for it."""
 
     def checked(graph_module: Any, example_inputs: Any) -> Callable[..., Any]:
+        """Compile a graph with a check of its results, if the minifier or a repro request asks for one."""
         check = CHECKS[0] if CHECKS else None
         if check is None and (request := repro_request()) is not None:
             from fxstack.minify.requested import RequestedCheck  # noqa: PLC0415 - few programs need it
@@ -196,6 +200,7 @@ def _check_results(backend: Backend, log: CompileLog) -> Backend:
 
 
 def _copy_name(wrapper: Any, backend: Backend) -> Backend:
+    """Give a wrapper the name of ``backend``, and its mark for backends that take fake tensors."""
     source = backend if hasattr(backend, "__qualname__") else type(backend)
     wrapper.__name__, wrapper.__qualname__ = source.__name__, source.__qualname__
     setattr(wrapper, WANTS_FAKES, getattr(backend, WANTS_FAKES, False))

@@ -60,6 +60,7 @@ class ProgramStore:
     """Gets for each graph from disk whether it may run twice."""
 
     def read(self, key: str) -> Any:
+        """Return the stored document of a program; None if there is none. The log notes which."""
         document = self.cache.read(key)
         self.log.on_stored(self.number, found=document is not None)
         return document

@@ -164,6 +164,7 @@ class CompileLog:
 
     @contextmanager
     def measure(self, stage: str, graph: int) -> Iterator[None]:
+        """Add the time of the ``with`` block to ``stage`` of the graph, even if the block raises."""
         start = time.perf_counter()
         try:
             yield
@@ -171,6 +172,7 @@ class CompileLog:
             self.add_time(stage, graph, time.perf_counter() - start)
 
     def add_time(self, stage: str, graph: int, seconds: float) -> None:
+        """Record seconds of a stage, and tell the listeners."""
         spent = StageTime(stage, graph, seconds)
         with self._lock:
             self.times.append(spent)
@@ -182,6 +184,7 @@ class CompileLog:
         return self.captured.get(graph, self.newest)
 
     def keep(self, graph: int, stage_graph: StageGraph) -> None:
+        """Tell the listeners of a stage graph, and keep it for ``graphs``."""
         for listener in LISTENERS:
             listener.on_stage_graph(self.captured_of(graph), stage_graph)
         with self._lock:
@@ -202,6 +205,7 @@ class CompileLog:
     # the observer interface of capture
 
     def on_start(self, code: CodeType) -> None:
+        """Warn of torch settings without effect, and tell the listeners that capture begins with a frame."""
         for module in (INDUCTOR, FUNCTORCH):  # capture warns of the settings that it follows
             warn_of_ignored(code, module)
         for listener in LISTENERS:
@@ -215,11 +219,13 @@ class CompileLog:
         self._traced = seconds  # its graph gets a number after this
 
     def _add_traced(self) -> None:
+        """Record the seconds of the trace that has just ended, now that its graph has a number."""
         if self._traced is not None:
             seconds, self._traced = self._traced, None
             self.add_time("capture", self._count, seconds)
 
     def on_stored(self, graph: int, *, found: bool) -> None:
+        """Tell the listeners of a look-up in the cache on disk. Record the graph if it was found."""
         for listener in LISTENERS:
             listener.on_stored(self.captured_of(graph), found=found)
         if found:
@@ -231,12 +237,14 @@ class CompileLog:
         return len(self.from_disk)
 
     def on_captured(self, place: str, code: CapturedCode) -> None:
+        """Give a captured graph its number, and tell the listeners."""
         self.newest = Captured(next(_NUMBERS), place)  # one thread traces at a time
         for listener in LISTENERS:
             listener.on_captured(self.newest, code)
         self._add_traced()
 
     def on_partition(self, graph: int, parts: Partition) -> None:
+        """Keep the partition of a graph, and tell the listeners."""
         with self._lock:
             self.partitions.append((graph, parts))
         for listener in LISTENERS:
@@ -271,6 +279,7 @@ class CompileLog:
             listener.on_frame(record)
 
     def on_break(self, record: BreakRecord) -> None:
+        """Keep the record of a graph break, and tell the listeners."""
         for listener in LISTENERS:
             listener.on_break(record)
         with self._lock:

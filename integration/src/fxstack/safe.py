@@ -80,11 +80,14 @@ class Trial:
         return results
 
     def _serves_eager(self, position: int) -> bool:
+        """Whether the call at ``position`` runs in eager: half of the warm-up, then as the pattern of the graph says.
+        """
         if position < WARM_UP:
             return position >= WARM_UP // 2
         return bool((position - WARM_UP) >> (self.number % PATTERNS) & 1)
 
     def _finish_period(self, now: float) -> None:
+        """Add the time since the last call to what that call ran, eager or compiled."""
         if self._last is not None:
             in_eager, start, counts = self._last
             self._add(in_eager, now - start, counts)

@@ -201,6 +201,7 @@ def list_mode_options(mode: str | None = None) -> dict[str, Any]:
 
 
 def _unknown(kind: str, name: object, known: Iterable[object]) -> str:
+    """Return the message about an unknown name, with the nearest known name. ``kind``: for example ``option``."""
     close = difflib.get_close_matches(str(name), map(str, known), n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     return f"fxstack.compile: unknown {kind} {name!r}.{hint} Known: {', '.join(sorted(map(str, known)))}."

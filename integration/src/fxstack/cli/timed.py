@@ -61,6 +61,7 @@ class Clock:
 
     @staticmethod
     def now() -> float:
+        """Return the seconds of a monotonic clock, after work on the GPU has ended."""
         if torch.cuda.is_initialized():
             torch.cuda.synchronize()
         return time.perf_counter()
@@ -69,6 +70,7 @@ class Clock:
         """Return ``compiler`` with results whose calls are measured."""
 
         def compile(model: Any = None, **options: Any) -> Any:
+            """Compile as ``compiler`` does. The clock times each call of the result."""
             if model is None:
                 return functools.partial(compile, **options)
             compiled = compiler(model, **options)
@@ -128,6 +130,11 @@ def user_line(error: BaseException) -> str:
 
 
 def main() -> None:
+    """Run a program with a clock, and write the seconds, the memory and the error as JSON.
+
+    ``sys.argv`` has the system, the file for the result, the program and its arguments. ``fxstack bench`` starts
+    this module in a process.
+    """
     system, result, target, *arguments = sys.argv[1:]
     clock = Clock()
     failure: dict[str, str] = {}

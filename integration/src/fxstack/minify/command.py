@@ -121,6 +121,10 @@ class Minifier:
         """Run the program in a child that compares graphs; return the counts, the failure and the way in which the child ends."""
 
         def run(_send: Send) -> dict[str, Any]:
+            """Run the program in a child process with a check of each graph.
+
+            Return what the check found, and how the program ended.
+            """
             check = Check(folder, only)
             os.environ["FXSTACK_RAISE_FAILURES"] = "1"
             CHECKS.append(check)

@@ -131,6 +131,7 @@ class Trials:
         self.count += 1
 
         def run(send: Any) -> Any:
+            """Run a case in a child process, in eager first and then as a script. Return the failure and the script."""
             expected = observe(case.graph.forward, case)
             limit = tolerance(case, expected)
             bounds = limit, limit * scale([value for _, value in expected])

@@ -116,6 +116,7 @@ class Figures:
         return lines
 
     def _memory(self) -> list[str]:
+        """Return the sentence about saved and recomputed tensors; nothing if no graph was partitioned."""
         cuts = self.session.of(records.Cut)
         if not cuts:
             return []

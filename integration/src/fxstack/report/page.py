@@ -85,6 +85,7 @@ def render_index(sessions: Sequence[Session], pages: Sequence[str]) -> str:
 
 
 def _template(name: str) -> jinja2.Template:
+    """Return a template of the package. A name that the template uses but nobody gives is an error."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("fxstack"),
         autoescape=True,

@@ -26,6 +26,7 @@ class Counts:
             self.add(body)
 
     def add(self, body: records.Body) -> None:
+        """Count one record of a trace."""
         match body:
             case records.Frame(verdict="plain"):
                 self.plain[body.place] = body.why

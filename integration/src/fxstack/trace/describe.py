@@ -151,6 +151,7 @@ def _operations(graph_module: GraphModule) -> tuple[records.Operation, ...]:
 
 
 def _operation(node: Node) -> records.Operation:
+    """Return the record of a node, with the bytes of its value."""
     value = node.meta.get("val")
     size = sum(map(_bytes, value if isinstance(value, tuple | list) else (value,)))
     return records.Operation(node.name, target_text(node.target), value_text(value), size, stack_of(node))

@@ -66,6 +66,7 @@ class TraceWriter:
         return is_first
 
     def _opened(self, folder: str) -> TextIO:
+        """Return the open trace of this process in ``folder``. A new one begins with a description of the process."""
         key = folder, os.getpid()
         if key not in self._files:
             Path(folder).mkdir(parents=True, exist_ok=True)

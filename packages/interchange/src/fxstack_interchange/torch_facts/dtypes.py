@@ -196,7 +196,7 @@ def _takes_generator(func: OpOverload) -> bool:
 
 
 def _checks_sizes(func: OpOverload) -> bool:
-    """Whether eager's error of an operator may depend on sizes, so that the shapes belong to the cache's key."""
+    """Whether eager's kernel checks that the sizes of its arguments fit, so that small sizes cannot crash it."""
     name = func._opname.removesuffix("_")
     if name in _CHECKS_SIZES:
         return True
@@ -238,9 +238,7 @@ def _shape_class(tensor: Tensor) -> tuple[str, ...]:
 
 
 def _kind(size: int | torch.SymInt, stride: int | torch.SymInt) -> str:
-    """Return the class of a dimension, which decides about eager's checks: ``one``, ``empty``, ``expanded`` or
-    ``some``.
-    """
+    """Return the kind of a dimension: ``one``, ``empty``, ``expanded`` or ``some`` (several elements)."""
     if type(size) is int and size <= 1:
         return "one" if size else "empty"
     return "expanded" if type(stride) is int and stride == 0 else "some"

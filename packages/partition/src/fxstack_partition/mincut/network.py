@@ -5,8 +5,9 @@ Every node of the joint graph that the backward could use is an edge whose capac
 Nodes on the source side are computed in the forward, nodes on the sink side are recomputed in the backward. A
 cut edge is a saved value.
 
-A node that cannot be cut is one vertex, and a node that is never recomputed starts at the source. Only nodes
-with a path to the backward take part, so the network is about as large as the joint graph's forward.
+A node that can be cut is an edge between two vertices, any other is one vertex. A node that is never recomputed
+has the source as its start. Only nodes with a path to the backward take part, so the network is about as large as
+the joint graph's forward.
 """
 
 from __future__ import annotations

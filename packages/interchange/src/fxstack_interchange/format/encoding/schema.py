@@ -40,9 +40,10 @@ def _fail(where: str, problem: str) -> LoadError:
 
 
 def _check(value: Any, schema: dict[str, Any], root: dict[str, Any], where: str) -> None:
-    """Raise the error about the first place where ``value`` does not fit ``schema``.
+    """Raise LoadError at the first place where ``value`` does not fit ``schema``.
 
-    ``where``: the path to the value, for example ``$.nodes[3]``. ``root``: the schema that has the definitions.
+    ``where``: the path to the value, for example ``document.stage``. ``root``: the whole schema, which has the
+    definitions that ``$ref`` names.
     """
     if "$ref" in schema:
         name = schema["$ref"].removeprefix("#/$defs/")
