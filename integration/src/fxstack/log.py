@@ -139,7 +139,10 @@ class CompileLog:
         )
 
     def next_graph(self) -> int:
-        """Return a number for the graph that a backend has just got, and tell the listeners."""
+        """Return a number for the graph that a backend has just got, and tell the listeners.
+
+        The first graph of a log has number 0.
+        """
         for listener in LISTENERS:
             listener.on_backend()
         with self._lock:
@@ -172,7 +175,7 @@ class CompileLog:
             self.add_time(stage, graph, time.perf_counter() - start)
 
     def add_time(self, stage: str, graph: int, seconds: float) -> None:
-        """Record seconds of a stage, and tell the listeners."""
+        """Record seconds of a stage, and tell the listeners. ``graph``: a number of ``next_graph``."""
         spent = StageTime(stage, graph, seconds)
         with self._lock:
             self.times.append(spent)
@@ -219,7 +222,10 @@ class CompileLog:
         self._traced = seconds  # its graph gets a number after this
 
     def _add_traced(self) -> None:
-        """Record the seconds of the trace that has just ended, now that its graph has a number."""
+        """Record the seconds of the trace that ended last (``on_trace``).
+
+        Called at the next event of its graph or frame.
+        """
         if self._traced is not None:
             seconds, self._traced = self._traced, None
             self.add_time("capture", self._count, seconds)
@@ -237,7 +243,10 @@ class CompileLog:
         return len(self.from_disk)
 
     def on_captured(self, place: str, code: CapturedCode) -> None:
-        """Give a captured graph its number, and tell the listeners."""
+        """Give a captured graph its number in the process, and tell the listeners.
+
+        Capture calls this before the backend.
+        """
         self.newest = Captured(next(_NUMBERS), place)  # one thread traces at a time
         for listener in LISTENERS:
             listener.on_captured(self.newest, code)

@@ -80,8 +80,7 @@ class Trial:
         return results
 
     def _serves_eager(self, position: int) -> bool:
-        """Whether the call at ``position`` runs in eager: half of the warm-up, then as the pattern of the graph says.
-        """
+        """Whether call number ``position`` runs in eager: half of the warm-up, then by the pattern of the graph."""
         if position < WARM_UP:
             return position >= WARM_UP // 2
         return bool((position - WARM_UP) >> (self.number % PATTERNS) & 1)

@@ -102,7 +102,7 @@ def unknown_names(place: str, text: str) -> list[str]:
 
 
 def _nearest(name: str) -> str:
-    """Return the hint after an unknown name in ``FXSTACK_LOG``: the nearest known name."""
+    """Return the hint for an unknown name in ``FXSTACK_DEBUG``: the nearest known artefacts or passes."""
     if AFTER in name:
         return nearest_text(name, [f"{p.stage}{AFTER}{p.name}" for p in all_passes()], "fxstack passes")
     return nearest_text(name, [*BY_NAME, ALL], "fxstack artefacts")

@@ -26,7 +26,9 @@ def unless_torchs_own(entrance: _F) -> _F:
 
     @functools.wraps(entrance)
     def function(*args: object, **kwargs: object) -> Any:
-        """Call fxstack's entrance; for a call from torch's own code, and for calls inside of it, call torch's original.
+        """Call fxstack's entrance.
+
+        A call from torch's own code, and each call inside of it, goes to torch's original.
         """
         original = _ORIGINALS.get(entrance.__name__)
         if original is None or not (_INSIDE.get() or _belongs_to_torch(sys._getframe(1).f_globals)):

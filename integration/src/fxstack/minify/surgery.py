@@ -121,7 +121,7 @@ def node_values(case: Case) -> dict[str, Any]:
     by_name: dict[str, Any] = {}
 
     class Recording(Interpreter):
-        """Runs a graph and copies the value of each call."""
+        """Runs a graph and keeps a copy of the value of each call in ``by_name``."""
 
         def run_node(self, n: Node) -> Any:
             value = super().run_node(n)
@@ -211,7 +211,10 @@ def _resize(case: Case, size: int, new: int) -> Case:
         return new if type(value) is int and value == size else value
 
     def cut(value: Any) -> Any:
-        """Return a tensor with each dimension of the old size cut to the new size. Other values go to ``fewer``."""
+        """Return a tensor with ``new`` elements in each dimension of ``size``.
+
+        A number is changed as ``fewer`` does.
+        """
         if not isinstance(value, torch.Tensor) or size not in value.shape:
             return fewer(value)
         part = value.detach()[tuple(slice(new) if n == size else slice(None) for n in value.shape)]

@@ -110,7 +110,10 @@ class _Flame:
         self.seconds[path] += seconds
 
     def draw(self, parent: tuple[str, ...], start: float, scale: float) -> None:
-        """Add the bars below ``parent``, from ``start``. ``scale``: pixels for a second."""
+        """Add the bars of the paths below ``parent`` (``()`` for all stages), from pixel ``start``.
+
+        ``scale``: pixels for a second.
+        """
         room = self.seconds[parent] if parent else float("inf")
         measured = sum(self.seconds[path] for path in self.below[parent])
         scale *= min(1.0, room / measured) if measured else 1.0  # passes are timed inside of their stage

@@ -145,10 +145,6 @@ def aot(
         return use_generator(compile_graph(pure_module, inputs, options=pure_options))
 
     def trace_graph() -> Traced:
-        """Trace the graph and verify the stage graph.
-
-        A stored program calls this later, if it needs the graph again.
-        """
         traced = trace(captured, request, decompositions)
         if options.verify:
             verify(traced.stage_graph)

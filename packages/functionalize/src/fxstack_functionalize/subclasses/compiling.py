@@ -281,14 +281,8 @@ def _function(
     constant = set(range(len(graph.outputs))) - set(graph.differentiable)
 
     class Compiled(torch.autograd.Function):
-        """The node of a training graph over wrapper subclasses.
-
-        Its forward and backward call the compiled plain graphs.
-        """
-
         @staticmethod
         def forward(ctx: Any, *args: Any) -> Any:
-            """Run the compiled forward on the plain tensors, rebuild the outputs and save tensors for the backward."""
             plain_arguments = flatten_all(graph.inputs, args)
             strides, numbers, ctx.gradients, ctx.tangents = sizes(plain_arguments)
             flat = check_results(forward(plain_arguments), expected, FORWARD)
