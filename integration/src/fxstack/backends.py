@@ -130,7 +130,10 @@ def _by_name(name: str, options: CompileOptions, log: CompileLog) -> Backend:
 
 
 def is_own(backend: str | Backend | None) -> bool:
-    """Return whether a backend belongs to this project, so that it takes ``mode`` and ``options`` from ``compile``."""
+    """Return whether a backend belongs to this project, so that it takes ``mode`` and ``options``.
+
+    ``torch.compile`` of the drop-in passes the options of another backend to that backend itself.
+    """
     chosen = get_default_backend() if backend is None else backend
     return isinstance(chosen, str) and chosen in _OURS
 
@@ -145,7 +148,7 @@ def with_arguments(backend: str | Backend | None, arguments: dict[str, Any]) -> 
 
 
 def _load_foreign(name: str) -> Backend:
-    """Return the backend of another project."""
+    """Return the backend ``name`` of another project. Raise UnknownBackendError if there is none."""
     if name in _REGISTERED:
         return _REGISTERED[name]
     loaders = [entry.load for entry in entry_points(group=TORCH_GROUP) if entry.name == name]

@@ -65,10 +65,10 @@ class Listener:
         """A backend of fxstack got a captured graph."""
 
     def on_stored(self, captured: Captured, *, found: bool) -> None:
-        """A program was looked up on disk."""
+        """A program was looked up on disk. ``found``: whether it was there, so that no stage runs for this graph."""
 
     def on_stage_graph(self, captured: Captured, graph: StageGraph) -> None:
-        """A stage has made a graph."""
+        """A stage has made a graph: a joint graph, or one graph of a partition."""
 
     def on_partition(self, captured: Captured, parts: Partition) -> None:
         """A joint graph was cut into forward and backward."""
@@ -82,7 +82,7 @@ class Listener:
         """
 
     def on_time(self, captured: Captured, time: StageTime) -> None:
-        """A stage has worked on a graph."""
+        """A stage has worked on a graph. Called once for each stage and graph, after the work."""
 
 
 LISTENERS: list[Listener] = []
@@ -183,7 +183,9 @@ class CompileLog:
             listener.on_time(self.captured_of(graph), spent)
 
     def captured_of(self, graph: int) -> Captured:
-        """Return the captured graph with a number of this log."""
+        """Return the captured graph with the number ``graph`` of ``next_graph``; the newest graph if the log has no
+        such number.
+        """
         return self.captured.get(graph, self.newest)
 
     def keep(self, graph: int, stage_graph: StageGraph) -> None:
@@ -194,7 +196,10 @@ class CompileLog:
             self._graphs.append((graph, stage_graph))
 
     def keep_later(self, remake: Callable[[], object]) -> None:
-        """Keep ``remake``, which makes the graphs of a program from disk, until somebody reads ``graphs``."""
+        """Keep ``remake`` until somebody reads ``graphs``.
+
+        ``remake`` makes the graphs of a program from disk, by ``keep``.
+        """
         with self._lock:
             self._later.append(remake)
 
@@ -295,5 +300,5 @@ class CompileLog:
             self.breaks.append(record)
 
     def seconds(self, stage: str) -> float:
-        """Return the total seconds of one stage over all graphs."""
+        """Return the total seconds of one stage, for example ``inductor``, over all graphs."""
         return sum(t.seconds for t in self.times if t.stage == stage)

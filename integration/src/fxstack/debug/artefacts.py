@@ -143,7 +143,7 @@ def _folder_of_run(root: str, process: int) -> str:
 
 
 def tell(text: str) -> None:
-    """Write to stderr, unless the program has closed or removed it."""
+    """Write a text to stderr. Do nothing if the program has closed or removed stderr."""
     with suppress(AttributeError, OSError, ValueError):
         sys.stderr.write(text)
 

@@ -148,7 +148,10 @@ def _strides(tensor: torch.Tensor) -> tuple[int, ...]:
 
 
 def scale(values: Sequence[object]) -> float:
-    """Return the largest absolute value of finite elements, at least 1."""
+    """Return the largest absolute value of finite elements, at least 1.
+
+    It turns a relative tolerance into an absolute one.
+    """
     largest = 1.0
     for value in values:
         if (

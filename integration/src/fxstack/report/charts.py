@@ -104,7 +104,7 @@ class _Flame:
         self.parts: list[str] = []
 
     def add(self, path: tuple[str, ...], seconds: float) -> None:
-        """Add the seconds of a path, for example ``("partition", "min_cut")``."""
+        """Add the seconds of a path, for example ``("step (train.py:31)", "graph 1", "partition", "min_cut")``."""
         if path not in self.seconds:
             self.below[path[:-1]].append(path)
         self.seconds[path] += seconds

@@ -128,5 +128,5 @@ class Figures:
 
 
 def is_product(step: records.Step) -> bool:
-    """Return whether a step is a matrix product of a library or a kernel that computes one."""
+    """Return whether a step computes a matrix product, by a library or by a kernel of fxstack."""
     return any(origin.rpartition(".")[2].rstrip("_0123456789") in PRODUCTS for origin in step.origins)

@@ -61,10 +61,10 @@ def clear_new_leaves(
 
 
 def check_leaves(info: GraphInfo) -> None:
-    """Refuse a graph whose only leaves are new: autograd calls a custom function's backward only for inputs.
+    """Raise UnsupportedGraphError if no input requires a gradient.
 
-    Raises:
-        UnsupportedGraphError: if no input requires a gradient.
+    Called for a training graph: its only leaves would be new, and autograd calls a custom function's backward only
+    for inputs.
     """
     if not info.grad_inputs:
         raise UnsupportedGraphError(
@@ -108,7 +108,10 @@ def analyze(session: Session, outputs: Sequence[Any], *, replay_views: bool) -> 
 
 
 def _input_info(session: Session, spec: CapturedInput, traced: TracedInput) -> InputInfo:
-    """Return the record of one input. Restart the trace if a view gained a history but is no view in the trace."""
+    """Return the record of one input.
+
+    Restart the trace with ``keep_views`` if a view gained a history but is no view in the trace.
+    """
     name = spec.name
     if traced.inner is None:
         return InputInfo(name, is_tensor=False)
@@ -135,7 +138,10 @@ def _input_info(session: Session, spec: CapturedInput, traced: TracedInput) -> I
 
 
 def _merge_if_aliased(session: Session, infos: Sequence[InputInfo]) -> None:
-    """Restart the trace with merged inputs if a changed input shares memory with others or has a new size."""
+    """Restart the trace with merged inputs if a changed input shares memory with others.
+
+    Also for an input of a new size.
+    """
     if any(spec.members is not None for spec in session.captured.inputs):
         return
     changed = {index for index, info in enumerate(infos) if info.mutates_data}

@@ -42,7 +42,10 @@ class TracedHook:
     spec: pytree.TreeSpec
 
     def splice(self, into: Graph, inputs: Sequence[Node], recompute: str | None = None) -> list[Node]:
-        """Copy the hook's nodes into another graph at its insertion point, tagged with ``recompute``."""
+        """Copy the hook's nodes into another graph at its insertion point.
+
+        Return the copies of ``results``. ``recompute``: the tag of the copies, for example ``must_recompute``.
+        """
         env: dict[Node, Node] = dict(zip(self.graph.find_nodes(op="placeholder"), inputs, strict=True))
         for node in self.graph.nodes:
             if node not in env and node.op != "output":

@@ -227,7 +227,7 @@ def hook_saved(state: HookedStep) -> HookedStep | NothingToDo:
 
 
 def text(state: HookedStep) -> str:
-    """Return the joint graph as text, once it is cut both graphs."""
+    """Return the state after a pass as text, for debug output: the joint graph, or both graphs once it is cut."""
     if state.parts is None:
         return show(state.joint)
     return f"{show(state.parts.forward)}\n{show(state.parts.backward)}"

@@ -78,6 +78,8 @@ class _StepsMode(TorchFunctionMode):
 
 
 def steps_in_module(module: torch.nn.Module) -> AbstractContextManager[Any]:
-    """Return the context for a call of ``module``: a mode only for LSTMs, as a mode changes other paths."""
+    """Return the context for a call of ``module``: ``_StepsMode`` if it has an LSTM, because a mode changes other
+    paths.
+    """
     recurrent = any(isinstance(submodule, torch.nn.LSTM) for submodule in module.modules())
     return _StepsMode() if recurrent else nullcontext()

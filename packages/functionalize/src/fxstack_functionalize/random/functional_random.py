@@ -111,7 +111,7 @@ def use_generator(compiled: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def is_random(stage: StageGraph) -> bool:
-    """Whether a graph draws from the CPU generator."""
+    """Whether a graph draws from the CPU generator. ``aot`` asks this with the option ``functional_random``."""
     return any(
         _is_draw(node.target, node.args, node.kwargs, node.meta.get("val"))
         for node in stage.graph_module.graph.nodes
@@ -120,7 +120,7 @@ def is_random(stage: StageGraph) -> bool:
 
 
 def state_input(graph: Graph) -> int | None:
-    """Return the number of the generator state input; None if the graph has none."""
+    """Return the position of the placeholder for the generator's state; None if the graph has none."""
     begins = [node.args[0] for node in graph.nodes if node.target is BEGIN]
     return graph.find_nodes(op="placeholder").index(begins[0]) if begins else None
 

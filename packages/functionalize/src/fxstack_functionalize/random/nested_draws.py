@@ -29,7 +29,10 @@ _OPERATORS = torch.ops.higher_order
 
 
 def has_nested_draws(root: torch.nn.Module) -> bool:
-    """Whether a nested graph of ``root`` draws random numbers."""
+    """Whether a nested graph of ``root`` draws random numbers.
+
+    The trace of a backward then restarts with ``equal_draws``.
+    """
     return any(
         torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
         for module in root.modules()

@@ -54,7 +54,7 @@ class TrainingPlan:
 
 
 def plan_training(traced: Traced, partition: Partition) -> TrainingPlan:
-    """Return the plan of ``traced`` and its partition."""
+    """Return the plan of a training step. Made once per partition, before the graphs are compiled."""
     info = traced.info
     forward, backward = partition.forward.signature, partition.backward.signature
     tensors, symbols = _saved_layout(partition, info.output_count)

@@ -46,7 +46,10 @@ class TensorMap:
         self._entries[id(tensor)] = (tensor, proxy)
 
     def set_later(self, tensor: torch.Tensor, make: partial[Any]) -> None:
-        """Set a function that makes the proxy of ``tensor`` on demand."""
+        """Set a function that makes the proxy of ``tensor`` when ``get`` asks for it first.
+
+        For views that are recorded only if used.
+        """
         self._entries[id(tensor)] = (tensor, make)
 
     def __contains__(self, tensor: torch.Tensor) -> bool:
@@ -130,7 +133,9 @@ class AtenTracer(PythonKeyTracer):
         node.meta.update(self.origin())
 
     def origin(self) -> dict[str, Any]:
-        """Return the metadata of an operator that is recorded now."""
+        """Return the metadata of a node that is recorded now: of the captured node that runs, or of its forward node in
+        the backward.
+        """
         return self._backward_origin() if self.in_backward else self._origin
 
     def add_item(self, node: Node, index: int) -> Node:

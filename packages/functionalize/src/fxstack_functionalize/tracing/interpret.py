@@ -134,7 +134,7 @@ class CapturedRun:
 
 
 def _forget_values(engine: Engine, args: object) -> None:
-    """Clear the known values of ``args``, operands of a nested graph: each round of a loop has others."""
+    """Clear the known values of ``args``, operands of a nested graph, because each round of a loop has other values."""
     for value in pytree.tree_leaves(args):
         if isinstance(value, torch.Tensor):
             fake = current_value(engine, value) if engine.is_functional(value) else value

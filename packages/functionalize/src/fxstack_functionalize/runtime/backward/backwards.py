@@ -274,7 +274,7 @@ class Backwards:
 
     @property
     def none(self) -> tuple[None, ...]:
-        """The gradients of all inputs if no output has a gradient."""
+        """The gradients of all inputs, all None, for a call in which no output has a gradient."""
         return (None,) * len(self._shell.info.inputs)
 
     def add(self, variant: Variant, load: Callable[[], Compiled]) -> None:

@@ -203,10 +203,9 @@ def _make_reader(plan: Sequence[KeptTensor]) -> Callable[[Any, Sequence[torch.Te
 
 
 def check_saved(ctx: Any) -> None:
-    """Check the tensors that autograd does not keep.
+    """Raise RuntimeError if a tensor that autograd does not keep was freed by a backward, or changed in place.
 
-    Raises:
-        RuntimeError: if an earlier backward freed one of them, or one was changed in place.
+    Called when compiled autograd asks for the node's key, because it does not call the node's backward.
     """
     held = getattr(ctx, "held", None)
     if getattr(ctx, "kept", ()) is None or (held is not None and held.done):

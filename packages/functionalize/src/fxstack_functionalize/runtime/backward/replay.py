@@ -231,7 +231,10 @@ def _picker(positions: Sequence[int]) -> Pick:
 
 
 def as_interpreter(graph_module: GraphModule) -> Callable[..., Any]:
-    """Return ``graph_module`` as an eager function whose autograd nodes record the lines of its nodes."""
+    """Return ``graph_module`` as an eager function whose autograd nodes record the lines of its nodes.
+
+    For anomaly mode, whose errors show these lines.
+    """
 
     def call(*args: object) -> Any:
         with preserve_node_meta():

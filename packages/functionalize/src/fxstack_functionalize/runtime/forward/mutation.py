@@ -85,12 +85,12 @@ def raise_version(tensor: torch.Tensor, by: int) -> None:
 
 
 def relaid_inputs(shell: Shell) -> list[int]:
-    """Return the inputs whose metadata the graph changes in place."""
+    """Return the positions of the inputs whose size, strides or history the graph changes in place."""
     return [index for index, info_of_input in enumerate(shell.info.inputs) if info_of_input.relayouts]
 
 
 def new_leaves(shell: Shell) -> list[int]:
-    """Return the inputs that become leaves by ``requires_grad_()`` calls in the graph."""
+    """Return the positions of the inputs that become leaves by ``requires_grad_()`` calls in the graph."""
     return [
         index
         for index in relaid_inputs(shell)

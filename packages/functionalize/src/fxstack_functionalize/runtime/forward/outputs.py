@@ -64,7 +64,7 @@ class FirstCall:
 
 
 def same_layout(tensor: torch.Tensor | None, strides: tuple[int, ...]) -> bool:
-    """Whether the strides agree in all dimensions of size other than 1."""
+    """Whether ``tensor`` has ``strides`` in all dimensions of a size other than 1. Else ``with_strides`` copies it."""
     if tensor is None:  # undefined result of an operator whose fake kernel promises a tensor
         return True
     tensor_strides = tensor.stride()
@@ -81,7 +81,9 @@ def with_strides(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor
 
 
 def group_by_call(aliases: Sequence[AliasInfo]) -> dict[int, tuple[int, ...]]:
-    """Return, for each alias that one operator call makes together with others, the numbers of all these aliases."""
+    """Return for each alias that one operator call makes together with others (``unbind``) the numbers of all these
+    aliases.
+    """
     calls: list[dict[int, int]] = []
     latest: dict[Hashable, dict[int, int]] = {}
     for number_of_alias, alias in enumerate(aliases):
@@ -210,5 +212,5 @@ _ITEMS = {OutputSource.VALUE: "flat[{}]", OutputSource.INPUT: "args[{}]", Output
 
 
 def is_flat_tuple(spec: pytree.TreeSpec) -> bool:
-    """Whether the outputs are one tuple without further nesting."""
+    """Whether the outputs are one tuple without further nesting, so that the wrapper needs no pytree call."""
     return spec.type is tuple and all(child.is_leaf() for child in spec.children())
