@@ -183,9 +183,7 @@ class CompileLog:
             listener.on_time(self.captured_of(graph), spent)
 
     def captured_of(self, graph: int) -> Captured:
-        """Return the captured graph with the number ``graph`` of ``next_graph``; the newest graph if the log has no
-        such number.
-        """
+        """Return the captured graph with this number (``next_graph``); the newest graph for an unknown number."""
         return self.captured.get(graph, self.newest)
 
     def keep(self, graph: int, stage_graph: StageGraph) -> None:

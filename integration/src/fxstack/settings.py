@@ -144,7 +144,10 @@ def _sort_by_stage(options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def stages_of(option: str) -> list[str]:
-    """Return the names of the stages that have an option of this name."""
+    """Return the names of the stages that have an option of this name.
+
+    Several names mean that the option is ambiguous.
+    """
     if option == _PARTITIONER:
         return ["partition"]
     return [stage for stage, names in OPTIONS.items() if option in names]

@@ -98,7 +98,10 @@ def _template(name: str) -> jinja2.Template:
 
 
 def _keys(stacks: Iterable[Sequence[records.Line]]) -> str:
-    """Return the lines of stacks as words, by which the page joins source, operations and kernels."""
+    """Return the lines of stacks as words, separated by spaces.
+
+    The page joins source, operations and kernels by these words.
+    """
     return " ".join({f"{line.file}:{line.line}": None for stack in stacks for line in stack})
 
 

@@ -152,7 +152,7 @@ def _graph_metrics(graph_module: GraphModule) -> Metrics:
 
 
 def sizes_of(graph_module: GraphModule) -> dict[str, list[int | str]]:
-    """Return the sizes of the tensors of a graph by node; a symbolic size is text."""
+    """Return the sizes of the tensors of a graph by node name, for example ``{"x": [3, "s0"]}``."""
     values = {
         node.name: node.meta.get("example_value", node.meta.get("val")) for node in graph_module.graph.nodes
     }

@@ -115,7 +115,7 @@ def _write_metrics(metrics: Metrics, seconds: Seconds) -> None:
 
 
 def _event(name: str, seconds: float) -> None:
-    """Write an event of the timeline that ends now, in the format of Chromium."""
+    """Write an event of the timeline that ends now and took ``seconds``, in the trace format of Chromium."""
     event = {
         "name": name,
         "ph": "X",

@@ -163,7 +163,9 @@ def stack_of(node: Node) -> tuple[records.Line, ...]:
 
 
 def _bytes(value: object) -> int:
-    """Return the bytes of a tensor with symbols at their hints; 0 for other values, and for sizes from data."""
+    """Return the bytes of a tensor, with the hint of each symbol; 0 for a value that is no tensor, and for a size from
+    data.
+    """
     if not isinstance(value, torch.Tensor):
         return 0
     sizes = [size.node.hint if isinstance(size, torch.SymInt) else size for size in value.shape]
@@ -196,6 +198,6 @@ def alternatives_of(captured: Captured, joint: StageGraph) -> records.Alternativ
 
 
 def stacks_of(origins: Iterable[str], nodes: Mapping[str, Node]) -> tuple[tuple[records.Line, ...], ...]:
-    """Return the stacks of some nodes, each once."""
+    """Return the stacks of the nodes that ``origins`` names, each stack once, for the record of a kernel."""
     stacks = dict.fromkeys(stack_of(nodes[name]) for name in origins if name in nodes)
     return tuple(stack for stack in stacks if stack)

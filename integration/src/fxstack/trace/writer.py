@@ -80,5 +80,5 @@ class TraceWriter:
 
     @property
     def seconds(self) -> float:
-        """Return the seconds since the writer was made."""
+        """Return the seconds since the writer was made. Each event gets them as its time."""
         return self._clock() - self._start

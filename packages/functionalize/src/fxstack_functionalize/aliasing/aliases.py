@@ -71,8 +71,9 @@ class AliasPlan:
                     self._owners[storage_key(traced.argument)] = traced.argument
 
     def has_owner(self, tensor: torch.Tensor) -> bool:
-        """Return whether an input or a flat output owns the memory of ``tensor``, so that the caller can make
-        ``tensor`` from it.
+        """Return whether the memory of ``tensor`` belongs to an input or a flat output.
+
+        The caller can then make ``tensor``.
         """
         return storage_key(tensor) in self._owners
 

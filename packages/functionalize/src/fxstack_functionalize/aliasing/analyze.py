@@ -61,10 +61,9 @@ def clear_new_leaves(
 
 
 def check_leaves(info: GraphInfo) -> None:
-    """Raise UnsupportedGraphError if no input requires a gradient.
+    """Raise UnsupportedGraphError if a training graph has no input with a gradient.
 
-    Called for a training graph: its only leaves would be new, and autograd calls a custom function's backward only
-    for inputs.
+    All its leaves are new then, and autograd calls a custom function's backward only for inputs.
     """
     if not info.grad_inputs:
         raise UnsupportedGraphError(

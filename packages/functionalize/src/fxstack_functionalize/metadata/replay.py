@@ -125,7 +125,7 @@ def _step_of(meta: Any) -> Step:
     # replayed. _unsafe_view only views a fresh copy that the program cannot reach otherwise, so its arguments
     # can be left out. Two records of resize_ cannot be compared, so each gets a unique object as its
     # arguments.
-    """Return (class, arguments) of one of torch's view records, in the form that a file can hold."""
+    """Return (class, arguments) of one of torch's view records."""
     if isinstance(meta, RESIZE_VIEW):
         return type(meta), (object(),)
     return type(meta), () if isinstance(meta, UNSAFE_VIEW) else meta.as_tuple()

@@ -78,8 +78,9 @@ class _StepsMode(TorchFunctionMode):
 
 
 def steps_in_module(module: torch.nn.Module) -> AbstractContextManager[Any]:
-    """Return the context for a call of ``module``: ``_StepsMode`` if it has an LSTM, because a mode changes other
-    paths.
+    """Return the context for a call of ``module``: ``_StepsMode`` only if it has an LSTM.
+
+    A mode changes other paths.
     """
     recurrent = any(isinstance(submodule, torch.nn.LSTM) for submodule in module.modules())
     return _StepsMode() if recurrent else nullcontext()

@@ -133,9 +133,7 @@ class AtenTracer(PythonKeyTracer):
         node.meta.update(self.origin())
 
     def origin(self) -> dict[str, Any]:
-        """Return the metadata of a node that is recorded now: of the captured node that runs, or of its forward node in
-        the backward.
-        """
+        """Return the metadata for a node that is recorded now. In the backward it is that of the forward node."""
         return self._backward_origin() if self.in_backward else self._origin
 
     def add_item(self, node: Node, index: int) -> Node:

@@ -160,8 +160,9 @@ def hint_of(number: int | torch.SymInt) -> int:
 
 
 def _bindings(captured: Captured) -> dict[sympy.Symbol, tuple[int, int | None]]:
-    """Return for each symbol (input number, dimension) where its value is found; dimension None for an input that is a
-    number.
+    """Return for each symbol the place of its value: (input number, dimension).
+
+    The dimension is None for an input that is a number.
     """
     bindings: dict[sympy.Symbol, tuple[int, int | None]] = {}
     for index, spec in enumerate(captured.inputs):

@@ -39,7 +39,7 @@ _SHORT.maxlevel = 2
 
 
 def first_lines(text: str) -> str:
-    """Return ``text``, or its first lines and the number of omitted lines. For ``__str__``."""
+    """Return ``text``, or its first lines and the number of omitted lines. ``__str__`` of long records calls it."""
     lines = text.splitlines()
     if len(lines) <= MAX_LINES:
         return text
@@ -74,7 +74,7 @@ def _whole(
 
 
 def show_graph(graph: Graph) -> str:
-    """Return a graph without signature as text. The graph may be unfinished."""
+    """Return a graph without signature as text. The graph may be unfinished: a pass may still add nodes."""
     return "\n".join(_body(graph, (), (), "")) + "\n"
 
 

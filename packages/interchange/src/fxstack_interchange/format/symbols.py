@@ -40,7 +40,7 @@ def _hints(shape_env: object) -> dict[sympy.Symbol, Any]:
 
 
 def _number(value: object) -> int | float | None:
-    """Return an exact JSON number; None for values without an exact JSON number (infinities)."""
+    """Return a number that JSON holds exactly; None for an infinity, which means no bound."""
     if value is None or value in (int_oo, -int_oo, sympy.oo, -sympy.oo):
         return None
     if isinstance(value, sympy.Integer | int):

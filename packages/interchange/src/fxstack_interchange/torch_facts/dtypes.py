@@ -110,7 +110,7 @@ def eager_dtypes(func: object, args: Sequence[Any], kwargs: dict[str, Any]) -> D
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether ``eager_dtypes`` raised ``error``."""
+    """Whether ``eager_dtypes`` raised ``error``. Capture asks this about an error of a call on fake tensors."""
     return _REFUSAL_MARK in error.__dict__
 
 

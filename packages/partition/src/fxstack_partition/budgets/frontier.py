@@ -179,7 +179,9 @@ def _try_neighbours(search: Search, network: Network) -> None:
 
 
 def _choices_by_gaps(search: Search) -> list[Choice]:
-    """Return the best choices in order of the gaps beside them, widest first, then the product choices."""
+    """Return the choices whose neighbours are tried: the best choices, widest gap beside them first, then the product
+    choices.
+    """
     gaps = sorted(pairwise(search.best), key=_area_of_gap)
     ordered = dict.fromkeys(choice.saved for gap in gaps for choice in gap)
     by_saved = {choice.saved: choice for choice in search.best}

@@ -99,7 +99,10 @@ def narrow_dtype(node: Node) -> torch.dtype | None:
 
 
 def _dense(value: torch.Tensor) -> bool:
-    """Whether conversions to other dtypes and back keep the strides: contiguous in some dimension order."""
+    """Whether a value is contiguous in some dimension order.
+
+    A conversion to another dtype and back then keeps its strides.
+    """
     if value.layout is not torch.strided:
         return False
     expected: Any = 1

@@ -169,7 +169,7 @@ def written_arguments(node: Node) -> tuple[Node, ...]:
 
 @_cached_by_identity
 def _written_positions(op: OpOverload[..., Any]) -> tuple[tuple[int, str], ...]:
-    """Return the positions and names of the arguments that an operator updates."""
+    """Return (position, name) of each argument that an operator updates, by its schema and ``_HIDDEN_WRITES``."""
     hidden = _HIDDEN_WRITES.get(base_name(op), ())
     return tuple(
         (index, argument.name)
@@ -255,6 +255,9 @@ def kind_of(node: Node) -> OpKind:
 
 
 def _results(node: Node) -> tuple[Node, ...]:
-    """Return the ``getitem`` nodes of ``node`` if only they read it, else ``node`` itself."""
+    """Return the ``getitem`` nodes of ``node`` if only they read it, else ``node`` itself.
+
+    The result of ``node`` is unused if none of them has users.
+    """
     items = tuple(user for user in node.users if user.target is operator.getitem)
     return items if len(items) == len(node.users) and items else (node,)

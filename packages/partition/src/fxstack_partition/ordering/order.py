@@ -258,7 +258,10 @@ def best_order(graph: IndexGraph, plan: Plan, stop_at: int = 0) -> tuple[list[in
 
 
 def _drawn(graph: IndexGraph, program_order: Iterable[int]) -> list[int] | None:
-    """Return the random nodes among ``program_order``; None if the stage must keep the program's order."""
+    """Return the random nodes among ``program_order``, whose order must stay.
+
+    None if the stage must keep the program's order.
+    """
     kinds, nodes = graph.facts.kinds, graph.nodes
     if any(kinds[nodes[index]] in _FIXED for index in program_order):
         return None

@@ -82,7 +82,7 @@ class Plan:
 
 
 def closure(graph: IndexGraph, roots: Iterable[int], marked: bytes = b"") -> bytearray:
-    """Return 1 for each node that is marked in ``marked``, is a root, or is an ancestor of a marked node."""
+    """Return 1 for each root, for each node that is 1 in ``marked``, and for all ancestors of these nodes."""
     marks = bytearray(marked or graph.count)
     for root in roots:
         marks[root] = 1

@@ -81,8 +81,9 @@ def with_strides(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor
 
 
 def group_by_call(aliases: Sequence[AliasInfo]) -> dict[int, tuple[int, ...]]:
-    """Return for each alias that one operator call makes together with others (``unbind``) the numbers of all these
-    aliases.
+    """Return a map from an alias to all aliases that the same operator call makes, by number.
+
+    Only for calls with several aliases, for example ``unbind``.
     """
     calls: list[dict[int, int]] = []
     latest: dict[Hashable, dict[int, int]] = {}

@@ -49,7 +49,10 @@ def decode_meta(record: dict[str, Any], table: SymbolTable) -> dict[str, Any]:
 
 
 def type_name(value: object) -> str:
-    """Return the qualified name of a class or function. Return a string unchanged."""
+    """Return the qualified name of a class or function, for example ``torch.nn.modules.linear.Linear``.
+
+    Return a string unchanged.
+    """
     if isinstance(value, str):
         return value
     module = getattr(value, "__module__", None)

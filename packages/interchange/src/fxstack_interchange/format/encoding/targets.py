@@ -217,7 +217,10 @@ def _higher_order(name: str, unknown: LoadError) -> Callable[..., Any]:
 
 @cache
 def _table() -> dict[str, Callable[..., Any]]:
-    """Return every allowed function by name. The table depends only on the installed torch."""
+    """Return every function that files may name, by name, for example ``torch.add``.
+
+    It depends only on the installed torch.
+    """
     table: dict[str, Callable[..., Any]] = {}
     tensor_functions = set(dir(torch_compat.VariableFunctions))
     overridable = torch.overrides.get_overridable_functions()

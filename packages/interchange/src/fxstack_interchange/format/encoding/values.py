@@ -72,7 +72,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def size_text(size: Any) -> int | str:
-    """Return a size as a number, or as the text of its expression."""
+    """Return a size in the form that files hold: an integer, or a text in the notation of ``expressions.to_text``."""
     if isinstance(size, torch.SymInt):
         expr = size.node.expr
         return int(expr) if expr.is_Integer else to_text(expr)
