@@ -54,6 +54,7 @@ class ProgramStore:
 
     cache: ProgramCache
     salt: str
+    """A text of all facts outside of the graph on which programs depend (``Store.salt``)."""
     log: CompileLog
     number: int
     repeats: list[bool]

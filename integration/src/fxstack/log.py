@@ -33,6 +33,7 @@ class Captured:
 
     number: int
     place: str
+    """For example ``step (/home/me/train.py:31)``."""
 
 
 NOT_CAPTURED = Captured(0, "a function")
@@ -96,6 +97,7 @@ class StageTime:
     """The seconds that one stage spent on one captured graph. ``graph`` is the graph's number in order of capture."""
 
     stage: str
+    """``capture``, ``functionalize``, ``partition``, ``inductor`` or ``backend``."""
     graph: int
     seconds: float
 
@@ -116,13 +118,17 @@ class CompileLog:
     captured: dict[int, Captured] = field(default_factory=dict)
     """The captured graphs, by their numbers in this log."""
     partitions: list[tuple[int, Partition]] = field(default_factory=list)
+    """The number of the captured graph in this log, and its partition."""
     programs: list[tuple[int, str, GraphModule, Lowered | LoweredTriton]] = field(default_factory=list)
     """Graphs that inductor has compiled, with role (``forward``, ``backward``, ``inference``) and generated code."""
     _graphs: list[tuple[int, StageGraph]] = field(default_factory=list)
+    """The number of the captured graph in this log, and a stage graph."""
     newest: Captured = NOT_CAPTURED
     """The graph that was captured last."""
     _later: list[Callable[[], object]] = field(default_factory=list)
+    """Functions that make the graphs of programs from disk when ``graphs`` is read."""
     _count: int = 0
+    """The number of graphs that have a number."""
     _traced: float | None = None
     """The seconds of a trace whose graph has no number yet."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)

@@ -34,8 +34,11 @@ class Clock:
     """Seconds at which compiled calls begin and end, and at which optimizers have stepped."""
 
     calls: list[tuple[float, float]] = field(default_factory=list)
+    """(begin, end) of each outermost call of something compiled."""
     updates: list[float] = field(default_factory=list)
+    """The times at which an optimizer's step ended."""
     _depth: int = 0
+    """The number of timed calls that run now, one inside of the other."""
 
     def seconds(self) -> list[float]:
         """Return the seconds of each step. The first step includes compilation."""

@@ -34,6 +34,7 @@ class PassRecord:
     name: str
     sentence: str
     example: str
+    """The lines of the ``>>>`` example with its changes."""
     file: str
     line: int
 

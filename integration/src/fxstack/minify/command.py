@@ -37,6 +37,7 @@ class Verdict:
 
     status: int
     summary: str
+    """One sentence for people."""
     graphs: int = 0
     calls: int = 0
     failure: str = ""
@@ -45,6 +46,7 @@ class Verdict:
     operations: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     script: str = ""
+    """The path of the written script; "" if none was written."""
     stderr: list[str] = field(default_factory=list)
     """The last lines of a program that fails in plain eager."""
 

@@ -59,6 +59,7 @@ class ProgramReduction:
     tree: ast.Module = field(init=False)
     failure: Failure | None = None
     _end: float = field(default_factory=lambda: time.monotonic() + SECONDS)
+    """The time of ``time.monotonic`` after which no statement is removed."""
 
     def __post_init__(self) -> None:
         self.tree = ast.parse(Path(self.argv[0]).read_text(encoding="utf-8"))

@@ -35,7 +35,9 @@ class Ended:
 
     value: Any
     signal: str
+    """The name of the signal, for example ``SIGSEGV``; "" if no signal ended the child."""
     hung: bool
+    """Whether the child was killed because its time was over."""
     status: int
 
 

@@ -39,7 +39,9 @@ class Part:
     cuts: list[records.Cut]
     passes: list[records.PassRun]
     memory: Markup
+    """The chart of the memory."""
     pareto: Markup
+    """The chart of other partitioners."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,9 +163,7 @@ def stack_of(node: Node) -> tuple[records.Line, ...]:
 
 
 def _bytes(value: object) -> int:
-    """Return the bytes of a tensor, with the hint of each symbol; 0 for a value that is no tensor, and for a size from
-    data.
-    """
+    """Return the bytes of a tensor, with the hint of each symbol; 0 for other values and for sizes from data."""
     if not isinstance(value, torch.Tensor):
         return 0
     sizes = [size.node.hint if isinstance(size, torch.SymInt) else size for size in value.shape]

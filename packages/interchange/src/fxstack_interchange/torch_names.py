@@ -36,7 +36,9 @@ class Absent(type):
     """A class that represents a name that torch does not have. Its attributes are ``Absent`` too."""
 
     path: str
+    """The dotted path of the missing name in torch."""
     feature: str
+    """The feature of fxstack that needs the name, for the error."""
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__") and name not in _READ_AT_IMPORT:

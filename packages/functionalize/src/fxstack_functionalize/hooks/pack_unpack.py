@@ -40,6 +40,7 @@ class TracedHook:
     results: tuple[Node, ...]
     leaves: tuple[Any, ...]
     spec: pytree.TreeSpec
+    """The structure in which ``leaves`` form the hook's result."""
 
     def splice(self, into: Graph, inputs: Sequence[Node], recompute: str | None = None) -> list[Node]:
         """Copy the hook's nodes into another graph at its insertion point.
@@ -63,6 +64,7 @@ class HookPair:
     unpack: Callable[[Any], Any]
     fake_mode: FakeTensorMode
     table: Decompositions
+    """The decompositions with which the hooks are traced, by operator."""
 
     def trace_pack(self, saved: torch.Tensor, parameters: frozenset[int]) -> TracedHook:
         """Trace ``pack`` on an example of a saved tensor. ``parameters``: from ``parameter_memory``.

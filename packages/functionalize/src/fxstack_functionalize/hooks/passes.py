@@ -29,6 +29,7 @@ class _Packed:
     """One saved tensor with its traced hooks."""
 
     saved: Node
+    """The node whose value is saved."""
     pack: TracedHook
     unpack: TracedHook
 
@@ -169,7 +170,9 @@ class HookedStep:
     pair: HookPair
     early: bool
     cut: Callable[[StageGraph], Partition]
+    """The partitioner."""
     parts: Partition | None = None
+    """None before ``cut_joint``."""
 
     @property
     def partition(self) -> Partition:

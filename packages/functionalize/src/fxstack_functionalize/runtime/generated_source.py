@@ -19,8 +19,10 @@ class Source:
     """Generated statements, and the objects that the statements name."""
 
     names: dict[str, Any] = field(default_factory=dict)
+    """The objects that the statements name, by name."""
     lines: list[str] = field(default_factory=list)
     depth: int = 1
+    """The number of indentations of the next statement."""
 
     def add(self, line: str, **names: Any) -> None:
         self.lines.append("    " * self.depth + line)

@@ -25,6 +25,7 @@ class TangentPlan:
     """A tangent input of the backward graph: its flat output, and its layout."""
 
     position: int
+    """The number of the flat output whose gradient it is."""
     example: Example
 
 
@@ -33,7 +34,9 @@ class TrainingPlan:
     """The facts about a forward and backward that are equal in all calls."""
 
     forward_results: int
+    """The number of results of the forward graph."""
     backward_results: int
+    """The number of results of the backward graph."""
     tensors: range
     """Positions of the forward results that are saved tensors. ``symbols``: positions of the saved symbols."""
     symbols: range

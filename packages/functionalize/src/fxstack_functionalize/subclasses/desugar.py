@@ -47,6 +47,7 @@ class Desugared:
     outputs: tuple[Layout, ...] = ()
     sources: tuple[int | None, ...] = ()
     spec: Any = None
+    """The nesting of the outputs."""
     differentiable: tuple[int, ...] = ()
     writes: dict[int, int] = field(default_factory=dict)
     """For each wrapper among the inputs that operators write to: how many writes its version counts."""

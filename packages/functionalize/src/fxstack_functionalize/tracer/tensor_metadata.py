@@ -24,6 +24,7 @@ class TensorMeta:
     shape: tuple[Any, ...]
     strides: tuple[Any, ...]
     contiguous: bool
+    """Whether the strides are those of a contiguous tensor."""
 
     layout = torch.strided
 

@@ -34,6 +34,7 @@ class FlatSlot:
 
     value: Any
     mutated_input: int | None = None
+    """The number of the input whose new value this is; None for another output."""
     node: Any = None
     tangent: Node | None = None
     alias: tuple[AliasSource, int] | None = None

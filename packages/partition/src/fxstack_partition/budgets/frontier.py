@@ -179,9 +179,7 @@ def _try_neighbours(search: Search, network: Network) -> None:
 
 
 def _choices_by_gaps(search: Search) -> list[Choice]:
-    """Return the choices whose neighbours are tried: the best choices, widest gap beside them first, then the product
-    choices.
-    """
+    """Return the choices whose neighbours are tried: those beside the widest gaps first, product choices last."""
     gaps = sorted(pairwise(search.best), key=_area_of_gap)
     ordered = dict.fromkeys(choice.saved for gap in gaps for choice in gap)
     by_saved = {choice.saved: choice for choice in search.best}

@@ -62,9 +62,7 @@ class Measured:
         return 0 if sample is None else sample.scratch
 
     def measure(self, node: Node) -> Sample | None:
-        """Return the measurement of a node's operator, from the cache if an equal call was measured; None if it cannot
-        run alone.
-        """
+        """Return the measurement of a node's operator; None if it cannot run alone. Equal calls are measured once."""
         if not isinstance(node.target, OpOverload) or kind_of(node) in _UNMEASURED_KINDS:
             return None
         args, kwargs = map_arg((node.args, node.kwargs), lambda n: self._concrete(n.meta.get("val")))

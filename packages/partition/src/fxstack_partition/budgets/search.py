@@ -33,6 +33,7 @@ class Choice:
 
     label: str
     saved: tuple[int, ...]
+    """Indices of the saved nodes in the ``IndexGraph``."""
     peak: int
     seconds: float
     products: int
@@ -47,8 +48,7 @@ class Choice:
 
     @property
     def reasons(self) -> tuple[tuple[str, str], ...]:
-        """Return (node name, "rule: reason") for each node about which a rule decided, for the partition's explanation.
-        """
+        """Return (node name, "rule: reason") for each node about which a rule decided (``Network.reasons``)."""
         return self.network.reasons
 
 

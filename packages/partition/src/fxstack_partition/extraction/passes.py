@@ -53,8 +53,11 @@ class Cutting:
     facts: JointFacts | None = None
     network: Network | None = None
     saved: tuple[Node, ...] | None = None
+    """The nodes that the cut saves; None before ``cut_network``."""
     reasons: tuple[tuple[str, str], ...] = ()
+    """(node name, "rule: reason") for each node about which a rule decided."""
     planned: Planned | None = None
+    """None before ``plan_backward``."""
     forward: StageGraph | None = None
     saved_values: tuple[SavedValue, ...] = ()
     result: Partition | None = None

@@ -223,9 +223,7 @@ class IndexGraph:
 
     @cached_property
     def backward_roots(self) -> tuple[int, ...]:
-        """Return the nodes that every backward runs, whatever is saved: gradients, and random draws and side effects of
-        the backward.
-        """
+        """Return the nodes that every backward runs: gradients, and the backward's random draws and side effects."""
         kinds, nodes = self.facts.kinds, self.nodes
         observable = [
             p for p in range(self.count) if self.backward[p] and kinds[nodes[p]] in _OBSERVABLE_KINDS
@@ -239,8 +237,9 @@ class IndexGraph:
 
     @cached_property
     def symbols(self) -> tuple[tuple[str, ...], ...]:
-        """Return for each node the names of the symbols in its value; an empty tuple if no node of the graph has
-        symbols.
+        """Return for each node the names of the symbols in its value.
+
+        Return an empty tuple if the graph has no symbols.
         """
         names = tuple(free_symbols(node.meta.get("val")) for node in self.nodes)
         return names if any(names) else ()

@@ -30,6 +30,7 @@ class Plan:
 
     saved_values: tuple[int, ...]
     sizes: tuple[SizeOf, ...]
+    """The sizes of inputs that the backward needs as symbols."""
     needed: bytearray
     replayed: tuple[int, ...]
     narrowed: tuple[int, ...]

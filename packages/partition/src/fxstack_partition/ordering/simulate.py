@@ -65,7 +65,9 @@ class Moment:
     """One operator of the step, and the bytes alive while it runs."""
 
     name: str
+    """The name of the operator's node."""
     stage: str
+    """``forward`` or ``backward``."""
     bytes: int
 
 

@@ -42,6 +42,7 @@ class Owner:
     """The user output for a flat output: the same tensor, or (``base``) a view of it."""
 
     output: int
+    """The number of the user output."""
     base: bool
 
 

@@ -83,6 +83,7 @@ class KeptTensor:
     """
 
     expression: str
+    """Python text in the generated forward, for example ``args[0]``."""
     by_autograd: bool
     guard: str | None = None
 

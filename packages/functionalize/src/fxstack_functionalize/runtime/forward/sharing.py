@@ -96,10 +96,12 @@ class _Group:
     """Inputs that are views of one base: their offsets, and its length, in elements of ``size`` bytes."""
 
     members: tuple[int, ...]
+    """Numbers of the inputs."""
     offsets: tuple[Any, ...]
     length: Any
     size: int
     root: _Root | None
+    """The common root of the members; None if the base is a flat storage."""
 
     def is_as_traced(
         self, args: Sequence[Any], offsets: Sequence[int], elements: int, others: Sequence[Span]

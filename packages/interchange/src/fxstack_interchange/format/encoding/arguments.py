@@ -27,7 +27,9 @@ class Reading:
     """The inputs of a decoder: the nodes decoded so far, and the symbols."""
 
     nodes: Mapping[str, Node]
+    """The nodes by name."""
     table: SymbolTable | None
+    """None where the file may have no symbolic numbers."""
 
     @property
     def symbols(self) -> SymbolTable:

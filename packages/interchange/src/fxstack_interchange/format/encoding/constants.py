@@ -26,7 +26,9 @@ class ConstantWriter:
     """Collects the constants of one file. A tensor that occurs twice is stored once."""
 
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The record of each constant in the document, by key."""
     windows: dict[str, torch.Tensor] = field(default_factory=dict)
+    """The memory of each constant, by key."""
     _seen: dict[int, tuple[str, torch.Tensor]] = field(default_factory=dict)
 
     def add(self, tensor: torch.Tensor) -> str:
