@@ -80,6 +80,7 @@ def _initial_state(tracer: AtenTracer) -> dict[str, Any]:
 
 
 def _select_views(results: Sequence[Any], source: Node, dim: int = 0) -> Iterator[View]:
+    """Yield for each result of ``unbind`` the ``select`` that makes the same view."""
     for index, _ in enumerate(results):
         yield torch.ops.aten.select.int, (source, dim, index)
 

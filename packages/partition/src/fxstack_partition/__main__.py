@@ -23,6 +23,7 @@ from fxstack_partition.report.plots import plot_pareto, plot_timeline
 
 
 def _budget(text: str) -> float | int:
+    """Return a budget of the command line: a fraction if the text has a point (``0.5``), else bytes."""
     return float(text) if "." in text else int(text)
 
 

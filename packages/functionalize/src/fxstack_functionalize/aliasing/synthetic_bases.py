@@ -63,6 +63,7 @@ def groups_to_merge(captured: Captured, changed: set[int], relaid: set[int]) -> 
 
 
 def _storage_of(captured: Captured, index: int) -> int:
+    """Return the identity of the storage of an input."""
     return int(captured.inputs[index].fake.untyped_storage()._cdata)
 
 

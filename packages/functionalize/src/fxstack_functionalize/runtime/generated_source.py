@@ -25,6 +25,7 @@ class Source:
     """The number of indentations of the next statement."""
 
     def add(self, line: str, **names: Any) -> None:
+        """Add a statement at the present depth. ``names``: objects that it names."""
         self.lines.append("    " * self.depth + line)
         self.names.update(names)
 

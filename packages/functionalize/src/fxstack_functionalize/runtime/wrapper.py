@@ -286,6 +286,7 @@ class _Training:
         return apply
 
     def _guard_count(self) -> int:
+        """Return the number of guards on symbolic sizes so far. A rise shows that compiling needed a guard."""
         shapes = self._mode.shape_env
         return 0 if shapes is None else len(shapes.guards)
 

@@ -100,6 +100,7 @@ class Search:
         return sum(self.graph.sizes[s] for s in plan.saved_storages(self.graph)), self._spent(plan)
 
     def _spent(self, plan: Plan) -> float:
+        """Return the seconds of the nodes that both stages run under ``plan``."""
         seconds = self.seconds
         return sum(seconds[index] for index in plan.repeated(self.graph))
 

@@ -109,10 +109,12 @@ class _Builder:
         self.charged: dict[tuple[int, int], Node] = {}
 
     def add_vertex(self, name: str) -> int:
+        """Add a vertex, and return its number."""
         self.names.append(name)
         return len(self.names) - 1
 
     def add_uncuttable(self, start: int, end: int) -> None:
+        """Add an edge that no cut may cross."""
         self.edges[start, end] = None
 
     def add_edge(self, start: int, end: int, capacity: int) -> None:

@@ -88,6 +88,7 @@ _ROUND_BITS = 29
 
 
 def _reaches_sink(edges: Any) -> bool:
+    """Whether a path of edges with remaining capacity leads from the source to the sink."""
     edges.eliminate_zeros()
     return SINK in scipy("sparse.csgraph").breadth_first_order(edges, SOURCE, return_predecessors=False)
 

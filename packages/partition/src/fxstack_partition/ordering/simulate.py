@@ -186,6 +186,7 @@ def _timeline_of_runtime(memory: _Memory, partition: Partition, options: Partiti
 
 
 def _inside(node: Node | None, options: PartitionOptions) -> int:
+    """Return the bytes that a node's operator uses beyond its results (``options.scratch``); 0 if unknown."""
     return options.scratch(node) if options.scratch is not None and node is not None else 0
 
 
@@ -241,6 +242,8 @@ def _tangents(table: StorageTable, stage: StageGraph, nodes: tuple[Node, ...]) -
 
 
 def _steps(table: StorageTable, nodes: tuple[Node, ...]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Return for each operator of a stage the storages that it allocates and those that it reads, for ``alive_bytes``.
+    """
     return [(table.allocated[n], table.reads(n)) for n in nodes[:-1] if n.op not in _INPUT_OPS]
 
 

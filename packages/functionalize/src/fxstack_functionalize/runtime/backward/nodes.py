@@ -189,6 +189,7 @@ def _traceable_backward(
 
 
 def _read_held(ctx: Any, _saved: Sequence[torch.Tensor]) -> list[Any]:
+    """Return the saved tensors of a node that keeps them in ``ctx.held``."""
     return [*ctx.held.tensors]
 
 

@@ -150,6 +150,7 @@ def _state_of(node: Any) -> Any:
 
 
 def _no_gradients(node: Any, _missing: Sequence[bool]) -> Traceable:
+    """Return the traceable backward of an input node: no gradients, because the result nodes return them."""
     nothing = (None,) * (len(node.group.inputs) + 2)
     return lambda *_arguments: nothing
 

@@ -122,6 +122,7 @@ class Replay:
         return Again(pytree.tree_leaves(outputs), [args[index] for index in self._wanted])
 
     def _whole(self, owned: Mapping[str, Any], args: Sequence[Any]) -> Any:
+        """Run the whole captured graph with the tensors ``owned`` in place of its own."""
         with torch_compat.reparametrize_module(self._graph, owned):
             return (as_interpreter(self._graph) if torch.is_anomaly_enabled() else self._graph)(*args)
 

@@ -102,6 +102,7 @@ def group_by_call(aliases: Sequence[AliasInfo]) -> dict[int, tuple[int, ...]]:
 
 
 def _number(alias: AliasInfo) -> int:
+    """Return which of the results of one call (``unbind``) the alias is."""
     number: int = alias.steps[-1][1][NUMBER]
     return number
 

@@ -94,6 +94,7 @@ def _check_members(members: list[zipfile.ZipInfo], file_bytes: int, limits: Limi
 
 
 def _no_constant(text: str) -> Any:
+    """Refuse ``NaN`` and infinities in a document. ``json.loads`` calls this function for them."""
     raise ValueError(f"{text} is not JSON")
 
 
