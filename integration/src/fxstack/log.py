@@ -107,6 +107,7 @@ class CompileLog:
     """All compilations of one compiled callable, in order. Several threads may append."""
 
     times: list[StageTime] = field(default_factory=list)
+    """One entry for each stage of each graph."""
     breaks: list[BreakRecord] = field(default_factory=list)
     recompilations: list[Recompilation] = field(default_factory=list)
     choices: list[Choice] = field(default_factory=list)

@@ -192,6 +192,7 @@ def _is_checkable(func: object) -> bool:
 
 @cache
 def _takes_generator(func: OpOverload) -> bool:
+    """Whether the operator has a parameter ``generator``, so that a call can draw without torch's own generator."""
     return any(argument.name == "generator" for argument in func._schema.arguments)
 
 

@@ -43,6 +43,7 @@ class Budgeting(Cutting):
     """The state of the partitioners ``budget`` and ``ilp`` between two passes."""
 
     choices: tuple[Choice, ...] = ()
+    """The frontier, from the least recomputation to the most; empty before ``find_frontier``."""
 
 
 def find_frontier(state: Budgeting) -> Budgeting:

@@ -242,8 +242,7 @@ def _tangents(table: StorageTable, stage: StageGraph, nodes: tuple[Node, ...]) -
 
 
 def _steps(table: StorageTable, nodes: tuple[Node, ...]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Return for each operator of a stage the storages that it allocates and those that it reads, for ``alive_bytes``.
-    """
+    """Return for each operator (storages that it allocates, storages that it reads), as ``alive_bytes`` takes them."""
     return [(table.allocated[n], table.reads(n)) for n in nodes[:-1] if n.op not in _INPUT_OPS]
 
 

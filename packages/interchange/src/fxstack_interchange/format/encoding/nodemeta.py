@@ -121,6 +121,7 @@ def _write_step(step: object) -> list[Any]:
 
 
 def _read_bindings(record: Any, table: SymbolTable) -> dict[sympy.Symbol, tuple[Any, ...]]:
+    """Return the metadata ``unbacked_bindings``: for each symbol that the node binds, the path from its value to it."""
     return {table.expression(name): tuple(_read_step(step, table) for step in path) for name, path in record}
 
 
