@@ -120,6 +120,7 @@ def _decorator(
         return chosen if same else resolve_backend(forced, options, log)
 
     def decorate(fn: Callable[..., Any]) -> Any:
+        """Compile one function or module, and attach its log."""
         if not callable(fn):
             raise TypeError(f"fxstack.compile: expected a function or module, got {fn!r}.")
         compiled = fxstack_capture.optimize(

@@ -79,6 +79,10 @@ def load_cache_artifacts(artifacts: bytes, cache_dir: Path | None = None) -> Cac
 
 
 def _add_to_cache(artifacts: bytes, cache: Cache) -> CacheInfo:
+    """Add the entries of ``artifacts`` that the cache lacks.
+
+    Return what was added. Raise ValueError if the bytes cannot be read.
+    """
     try:
         entries = _unpack(artifacts)
     except (KeyError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:

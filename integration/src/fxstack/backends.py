@@ -123,13 +123,17 @@ def resolve_backend(backend: str | Backend | None, options: CompileOptions, log:
 
 
 def _by_name(name: str, options: CompileOptions, log: CompileLog) -> Backend:
+    """Return fxstack's backend ``name``, or one that another package registered. The time of the latter is measured."""
     if name in _OURS:
         return _OURS[name](options, log)
     return _measure_time(_load_foreign(name), log)
 
 
 def is_own(backend: str | Backend | None) -> bool:
-    """Return whether a backend belongs to this project, so that it takes ``mode`` and ``options`` from ``compile``."""
+    """Return whether a backend belongs to this project, so that it takes ``mode`` and ``options``.
+
+    ``torch.compile`` of the drop-in passes the options of another backend to that backend itself.
+    """
     chosen = get_default_backend() if backend is None else backend
     return isinstance(chosen, str) and chosen in _OURS
 
@@ -144,7 +148,7 @@ def with_arguments(backend: str | Backend | None, arguments: dict[str, Any]) -> 
 
 
 def _load_foreign(name: str) -> Backend:
-    """Return the backend of another project."""
+    """Return the backend ``name`` of another project. Raise UnknownBackendError if there is none."""
     if name in _REGISTERED:
         return _REGISTERED[name]
     loaders = [entry.load for entry in entry_points(group=TORCH_GROUP) if entry.name == name]
@@ -170,6 +174,8 @@ def _registry_of_torch() -> Any:
 
 
 def _measure_time(backend: Backend, log: CompileLog) -> Backend:
+    """Return ``backend`` with the time of each call added to the log, under the stage ``backend``."""
+
     def counted(graph_module: Any, example_inputs: Any) -> Callable[..., Any]:
         with log.measure("backend", log.next_graph()):
             return backend(graph_module, example_inputs)
@@ -181,6 +187,7 @@ def _check_results(backend: Backend, log: CompileLog) -> Backend:
     """Return ``backend``, which compares its graphs with eager if ``fxstack minify`` or a setting asks for it."""
 
     def checked(graph_module: Any, example_inputs: Any) -> Callable[..., Any]:
+        """Compile a graph with a check of its results, if the minifier or a repro request asks for one."""
         check = CHECKS[0] if CHECKS else None
         if check is None and (request := repro_request()) is not None:
             from fxstack.minify.requested import RequestedCheck  # noqa: PLC0415 - few programs need it
@@ -196,6 +203,7 @@ def _check_results(backend: Backend, log: CompileLog) -> Backend:
 
 
 def _copy_name(wrapper: Any, backend: Backend) -> Backend:
+    """Give a wrapper the name of ``backend``, and its mark for backends that take fake tensors."""
     source = backend if hasattr(backend, "__qualname__") else type(backend)
     wrapper.__name__, wrapper.__qualname__ = source.__name__, source.__qualname__
     setattr(wrapper, WANTS_FAKES, getattr(backend, WANTS_FAKES, False))

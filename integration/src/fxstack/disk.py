@@ -54,12 +54,14 @@ class ProgramStore:
 
     cache: ProgramCache
     salt: str
+    """A text of all facts outside of the graph on which programs depend (``Store.salt``)."""
     log: CompileLog
     number: int
     repeats: list[bool]
     """Gets for each graph from disk whether it may run twice."""
 
     def read(self, key: str) -> Any:
+        """Return the stored document of a program; None if there is none. The log notes which."""
         document = self.cache.read(key)
         self.log.on_stored(self.number, found=document is not None)
         return document

@@ -33,6 +33,7 @@ class Captured:
 
     number: int
     place: str
+    """For example ``step (/home/me/train.py:31)``."""
 
 
 NOT_CAPTURED = Captured(0, "a function")
@@ -65,10 +66,10 @@ class Listener:
         """A backend of fxstack got a captured graph."""
 
     def on_stored(self, captured: Captured, *, found: bool) -> None:
-        """A program was looked up on disk."""
+        """A program was looked up on disk. ``found``: whether it was there, so that no stage runs for this graph."""
 
     def on_stage_graph(self, captured: Captured, graph: StageGraph) -> None:
-        """A stage has made a graph."""
+        """A stage has made a graph: a joint graph, or one graph of a partition."""
 
     def on_partition(self, captured: Captured, parts: Partition) -> None:
         """A joint graph was cut into forward and backward."""
@@ -82,7 +83,7 @@ class Listener:
         """
 
     def on_time(self, captured: Captured, time: StageTime) -> None:
-        """A stage has worked on a graph."""
+        """A stage has worked on a graph. Called once for each stage and graph, after the work."""
 
 
 LISTENERS: list[Listener] = []
@@ -96,6 +97,7 @@ class StageTime:
     """The seconds that one stage spent on one captured graph. ``graph`` is the graph's number in order of capture."""
 
     stage: str
+    """``capture``, ``functionalize``, ``partition``, ``inductor`` or ``backend``."""
     graph: int
     seconds: float
 
@@ -105,6 +107,7 @@ class CompileLog:
     """All compilations of one compiled callable, in order. Several threads may append."""
 
     times: list[StageTime] = field(default_factory=list)
+    """One entry for each stage of each graph."""
     breaks: list[BreakRecord] = field(default_factory=list)
     recompilations: list[Recompilation] = field(default_factory=list)
     choices: list[Choice] = field(default_factory=list)
@@ -116,13 +119,17 @@ class CompileLog:
     captured: dict[int, Captured] = field(default_factory=dict)
     """The captured graphs, by their numbers in this log."""
     partitions: list[tuple[int, Partition]] = field(default_factory=list)
+    """The number of the captured graph in this log, and its partition."""
     programs: list[tuple[int, str, GraphModule, Lowered | LoweredTriton]] = field(default_factory=list)
     """Graphs that inductor has compiled, with role (``forward``, ``backward``, ``inference``) and generated code."""
     _graphs: list[tuple[int, StageGraph]] = field(default_factory=list)
+    """The number of the captured graph in this log, and a stage graph."""
     newest: Captured = NOT_CAPTURED
     """The graph that was captured last."""
     _later: list[Callable[[], object]] = field(default_factory=list)
+    """Functions that make the graphs of programs from disk when ``graphs`` is read."""
     _count: int = 0
+    """The number of graphs that have a number."""
     _traced: float | None = None
     """The seconds of a trace whose graph has no number yet."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
@@ -139,7 +146,10 @@ class CompileLog:
         )
 
     def next_graph(self) -> int:
-        """Return a number for the graph that a backend has just got, and tell the listeners."""
+        """Return a number for the graph that a backend has just got, and tell the listeners.
+
+        The first graph of a log has number 0.
+        """
         for listener in LISTENERS:
             listener.on_backend()
         with self._lock:
@@ -164,6 +174,7 @@ class CompileLog:
 
     @contextmanager
     def measure(self, stage: str, graph: int) -> Iterator[None]:
+        """Add the time of the ``with`` block to ``stage`` of the graph, even if the block raises."""
         start = time.perf_counter()
         try:
             yield
@@ -171,6 +182,7 @@ class CompileLog:
             self.add_time(stage, graph, time.perf_counter() - start)
 
     def add_time(self, stage: str, graph: int, seconds: float) -> None:
+        """Record seconds of a stage, and tell the listeners. ``graph``: a number of ``next_graph``."""
         spent = StageTime(stage, graph, seconds)
         with self._lock:
             self.times.append(spent)
@@ -178,17 +190,21 @@ class CompileLog:
             listener.on_time(self.captured_of(graph), spent)
 
     def captured_of(self, graph: int) -> Captured:
-        """Return the captured graph with a number of this log."""
+        """Return the captured graph with this number (``next_graph``); the newest graph for an unknown number."""
         return self.captured.get(graph, self.newest)
 
     def keep(self, graph: int, stage_graph: StageGraph) -> None:
+        """Tell the listeners of a stage graph, and keep it for ``graphs``."""
         for listener in LISTENERS:
             listener.on_stage_graph(self.captured_of(graph), stage_graph)
         with self._lock:
             self._graphs.append((graph, stage_graph))
 
     def keep_later(self, remake: Callable[[], object]) -> None:
-        """Keep ``remake``, which makes the graphs of a program from disk, until somebody reads ``graphs``."""
+        """Keep ``remake`` until somebody reads ``graphs``.
+
+        ``remake`` makes the graphs of a program from disk, by ``keep``.
+        """
         with self._lock:
             self._later.append(remake)
 
@@ -202,6 +218,7 @@ class CompileLog:
     # the observer interface of capture
 
     def on_start(self, code: CodeType) -> None:
+        """Warn of torch settings without effect, and tell the listeners that capture begins with a frame."""
         for module in (INDUCTOR, FUNCTORCH):  # capture warns of the settings that it follows
             warn_of_ignored(code, module)
         for listener in LISTENERS:
@@ -215,11 +232,16 @@ class CompileLog:
         self._traced = seconds  # its graph gets a number after this
 
     def _add_traced(self) -> None:
+        """Record the seconds of the trace that ended last (``on_trace``).
+
+        Called at the next event of its graph or frame.
+        """
         if self._traced is not None:
             seconds, self._traced = self._traced, None
             self.add_time("capture", self._count, seconds)
 
     def on_stored(self, graph: int, *, found: bool) -> None:
+        """Tell the listeners of a look-up in the cache on disk. Record the graph if it was found."""
         for listener in LISTENERS:
             listener.on_stored(self.captured_of(graph), found=found)
         if found:
@@ -231,12 +253,17 @@ class CompileLog:
         return len(self.from_disk)
 
     def on_captured(self, place: str, code: CapturedCode) -> None:
+        """Give a captured graph its number in the process, and tell the listeners.
+
+        Capture calls this before the backend.
+        """
         self.newest = Captured(next(_NUMBERS), place)  # one thread traces at a time
         for listener in LISTENERS:
             listener.on_captured(self.newest, code)
         self._add_traced()
 
     def on_partition(self, graph: int, parts: Partition) -> None:
+        """Keep the partition of a graph, and tell the listeners."""
         with self._lock:
             self.partitions.append((graph, parts))
         for listener in LISTENERS:
@@ -271,11 +298,12 @@ class CompileLog:
             listener.on_frame(record)
 
     def on_break(self, record: BreakRecord) -> None:
+        """Keep the record of a graph break, and tell the listeners."""
         for listener in LISTENERS:
             listener.on_break(record)
         with self._lock:
             self.breaks.append(record)
 
     def seconds(self, stage: str) -> float:
-        """Return the total seconds of one stage over all graphs."""
+        """Return the total seconds of one stage, for example ``inductor``, over all graphs."""
         return sum(t.seconds for t in self.times if t.stage == stage)

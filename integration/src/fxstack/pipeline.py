@@ -45,6 +45,7 @@ def make_backend(options: CompileOptions, log: CompileLog) -> Backend:
     """
 
     def inductor(graph_module: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
+        """Compile one captured graph. A graph that a stage does not support runs in eager, with a warning."""
         graph = Compilation(with_torch_settings(options), log, log.next_graph())
         try:
             compilers = Compilers(graph.compile_forward, graph.compile_backward, graph.compile_inference)
@@ -71,6 +72,8 @@ def make_aot_eager_backend(
     """
 
     def aot_eager(graph_module: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
+        """Trace and partition one captured graph, and run the parts in eager torch."""
+
         def run_in_eager(graph: GraphModule, _inputs: Sequence[Any]) -> Compiled:
             return eager_backend(graph, _inputs)
 
@@ -97,6 +100,7 @@ setattr(eager_backend, WANTS_FAKES, True)
 
 
 def _run_in_eager(graph_module: GraphModule, example_inputs: Sequence[Any], reason: Exception) -> Compiled:
+    """Return the graph as a callable of eager torch, after a warning with ``reason``."""
     text = str(reason).rstrip(".")
     warn_user(f"fxstack: {text}. The captured graph runs in eager torch.", UserWarning)
     return eager_backend(graph_module, example_inputs)
@@ -149,6 +153,7 @@ class Compilation:
         return self.compile_stage(graph_module, example_inputs)
 
     def compile_inference(self, graph_module: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
+        """Compile a graph without a backward."""
         self.repeats.append(can_repeat(graph_module))
         compiled = self.compile_stage(graph_module, example_inputs, inference=True)
         # With frozen weights it computes constants and may compile during user calls, with the frame hook on.

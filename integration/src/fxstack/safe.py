@@ -40,6 +40,7 @@ class Choice:
 
     graph: int
     kept: str
+    """``eager`` or ``compiled``."""
     compiled: float
     eager: float
 
@@ -51,11 +52,16 @@ class Trial:
     compiled: Call
     eager: Call
     number: int
+    """The number of the graph in the log. It selects the pattern of calls."""
     decided: Callable[[Choice], None]
+    """Called once, with the choice."""
     clock: Callable[[], float] = time.perf_counter
     kept: Call | None = None
+    """The chosen callable; None while calls are timed."""
     _calls: int = 0
+    """The number of calls so far."""
     _times: dict[bool, list[float]] = field(default_factory=lambda: {False: [], True: []})
+    """The counted seconds of calls: under True of eager, under False of the compiled graph."""
     _last: tuple[bool, float, bool] | None = None
     """Whether eager served the last call, the start of the call, and whether its time counts."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -80,11 +86,13 @@ class Trial:
         return results
 
     def _serves_eager(self, position: int) -> bool:
+        """Whether call number ``position`` runs in eager: half of the warm-up, then by the pattern of the graph."""
         if position < WARM_UP:
             return position >= WARM_UP // 2
         return bool((position - WARM_UP) >> (self.number % PATTERNS) & 1)
 
     def _finish_period(self, now: float) -> None:
+        """Add the time since the last call to what that call ran, eager or compiled."""
         if self._last is not None:
             in_eager, start, counts = self._last
             self._add(in_eager, now - start, counts)

@@ -144,7 +144,10 @@ def _sort_by_stage(options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def stages_of(option: str) -> list[str]:
-    """Return the names of the stages that have an option of this name."""
+    """Return the names of the stages that have an option of this name.
+
+    Several names mean that the option is ambiguous.
+    """
     if option == _PARTITIONER:
         return ["partition"]
     return [stage for stage, names in OPTIONS.items() if option in names]
@@ -201,6 +204,7 @@ def list_mode_options(mode: str | None = None) -> dict[str, Any]:
 
 
 def _unknown(kind: str, name: object, known: Iterable[object]) -> str:
+    """Return the message about an unknown name, with the nearest known name. ``kind``: for example ``option``."""
     close = difflib.get_close_matches(str(name), map(str, known), n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     return f"fxstack.compile: unknown {kind} {name!r}.{hint} Known: {', '.join(sorted(map(str, known)))}."

@@ -42,7 +42,10 @@ class Result:
 
 
 def busy() -> str:
-    """Return a warning if other programs use this machine's cores; "" if they do not."""
+    """Return a warning if other programs use this machine's cores; "" if not.
+
+    ``fxstack bench`` prints it before the first run.
+    """
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     if load < 0.5 * cores:
         return ""

@@ -42,6 +42,7 @@ def findings() -> list[Finding]:
 
 
 def _run_check(check: Callable[[], Finding]) -> Finding:
+    """Return the finding of a check. An exception of the check becomes a finding too."""
     try:
         return check()
     except Exception as error:
@@ -52,6 +53,7 @@ def _run_check(check: Callable[[], Finding]) -> Finding:
 def _in_range(
     name: str, version: tuple[int, int], supported: tuple[tuple[int, int], tuple[int, int]], text: str
 ) -> Finding:
+    """Return a finding about a version: good if it is in the supported range, both ends included."""
     low, high = (f"{major}.{minor}" for major, minor in supported)
     good = supported[0] <= version <= supported[1]
     return Finding(name, good, text, "" if good else f"use {name} {low} to {high}")
@@ -62,6 +64,7 @@ def _python() -> Finding:
 
 
 def _torch() -> Finding:
+    """Check the version of torch."""
     major, minor = torch.__version__.split(".")[:2]
     return _in_range(
         "torch", (int(major), int(minor)), TORCHES, f"{torch.__version__}, {torch.get_num_threads()} threads"
@@ -69,6 +72,7 @@ def _torch() -> Finding:
 
 
 def _frame_hook() -> Finding:
+    """Check that the C extension of capture is loaded."""
     if native.AVAILABLE:
         return Finding("C extension of capture", True, "loaded")
     return Finding("C extension of capture", False, "missing", str(native.WHY_MISSING))
@@ -94,6 +98,7 @@ def _c_compiler() -> Finding:
 
 
 def _cache_on_disk() -> Finding:
+    """Check that the cache can be written, and that no entry is damaged."""
     options = options_from_environment()
     folder = Path(options.cache_dir)
     if not options.use_cache:
@@ -114,6 +119,7 @@ def _cache_on_disk() -> Finding:
 
 
 def _gpu() -> Finding:
+    """Check that Triton is installed if there is a GPU."""
     if not torch.cuda.is_available():
         return Finding("GPU", True, "none; graphs are compiled for the CPU")
     names = [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())]
@@ -128,6 +134,7 @@ def _gpu() -> Finding:
 
 
 def _variables() -> Finding:
+    """List the environment variables of fxstack."""
     names = sorted(name for name in os.environ if name.startswith("FXSTACK"))
     return Finding(
         "environment", True, ", ".join(f"{n}={os.environ[n]}" for n in names) or "no FXSTACK variables"

@@ -142,6 +142,7 @@ def bench(
 
 
 def _row(result: Result) -> tuple[str, ...]:
+    """Return the cells of a system's row in the table of ``fxstack bench``: its times, or its error with a fix."""
     if result.error:
         lines = [f"FAILED: {result.error.strip().partition(chr(10))[0]}", *filter(None, [result.line])]
         return (result.system, "\n".join([*lines, f"fix: {result.fix}"]))

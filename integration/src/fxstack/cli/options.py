@@ -55,6 +55,7 @@ def field_docs(record: type) -> dict[str, str]:
 
 
 def _default(option: Field[Any]) -> str:
+    """Return the default of an option as text, the same in each process."""
     value = option.default
     if value is MISSING and option.default_factory is not MISSING:
         value = option.default_factory()
@@ -86,6 +87,7 @@ def describe_settings(inductor_settings: Iterable[str] = ()) -> list[DescribedSe
 
 
 def _effect(row: Setting) -> str:
+    """Return the sentence about what a setting of torch does here: set an option, or nothing, and why."""
     if row.option is not None:
         return f"sets the option {row.option}" + (f": {row.because}" if row.because else "")
     if row.fixed is not None:

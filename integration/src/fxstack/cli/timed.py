@@ -34,8 +34,11 @@ class Clock:
     """Seconds at which compiled calls begin and end, and at which optimizers have stepped."""
 
     calls: list[tuple[float, float]] = field(default_factory=list)
+    """(begin, end) of each outermost call of something compiled."""
     updates: list[float] = field(default_factory=list)
+    """The times at which an optimizer's step ended."""
     _depth: int = 0
+    """The number of timed calls that run now, one inside of the other."""
 
     def seconds(self) -> list[float]:
         """Return the seconds of each step. The first step includes compilation."""
@@ -61,6 +64,7 @@ class Clock:
 
     @staticmethod
     def now() -> float:
+        """Return the seconds of a monotonic clock, after work on the GPU has ended."""
         if torch.cuda.is_initialized():
             torch.cuda.synchronize()
         return time.perf_counter()
@@ -69,6 +73,7 @@ class Clock:
         """Return ``compiler`` with results whose calls are measured."""
 
         def compile(model: Any = None, **options: Any) -> Any:
+            """Compile as ``compiler`` does. The clock times each call of the result."""
             if model is None:
                 return functools.partial(compile, **options)
             compiled = compiler(model, **options)
@@ -128,6 +133,11 @@ def user_line(error: BaseException) -> str:
 
 
 def main() -> None:
+    """Run a program with a clock, and write the seconds, the memory and the error as JSON.
+
+    ``sys.argv`` has the system, the file for the result, the program and its arguments. ``fxstack bench`` starts
+    this module in a process.
+    """
     system, result, target, *arguments = sys.argv[1:]
     clock = Clock()
     failure: dict[str, str] = {}

@@ -34,6 +34,7 @@ def follow() -> None:
 
 
 def _start() -> None:
+    """Start what the environment asks for, at the first compilation of the process."""
     from fxstack.debug.start import start  # noqa: PLC0415 - an import of fxstack alone does not need it
 
     _FINISH.append(start())

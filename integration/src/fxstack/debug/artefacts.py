@@ -66,6 +66,7 @@ summary |  | txt | A table at exit: functions, graphs, breaks, recompilations, s
 
 
 def _artefact(row: str) -> Artefact:
+    """Return an artefact from its row of the table: name, logger, suffix, sentence, names in torch."""
     name, logger, suffix, sentence, names = (cell.strip() for cell in row.split("|"))
     of_stages = name == "passes" or logger in ("aot", "inductor")
     return Artefact(
@@ -101,6 +102,7 @@ def unknown_names(place: str, text: str) -> list[str]:
 
 
 def _nearest(name: str) -> str:
+    """Return the hint for an unknown name in ``FXSTACK_DEBUG``: the nearest known artefacts or passes."""
     if AFTER in name:
         return nearest_text(name, [f"{p.stage}{AFTER}{p.name}" for p in all_passes()], "fxstack passes")
     return nearest_text(name, [*BY_NAME, ALL], "fxstack artefacts")
@@ -141,7 +143,7 @@ def _folder_of_run(root: str, process: int) -> str:
 
 
 def tell(text: str) -> None:
-    """Write to stderr, unless the program has closed or removed it."""
+    """Write a text to stderr. Do nothing if the program has closed or removed stderr."""
     with suppress(AttributeError, OSError, ValueError):
         sys.stderr.write(text)
 
@@ -168,6 +170,7 @@ def torch_loggers(artefact: Artefact) -> list[logging.Logger]:
 
 @cache
 def _torch_loggers(artefact: Artefact) -> list[logging.Logger]:
+    """Return torch's loggers for an artefact, which torch shows if ``TORCH_LOGS`` names them."""
     from torch._logging import getArtifactLogger  # noqa: PLC0415 - registers names, which few programs need
 
     return [getArtifactLogger(f"{artefact.logger}.fxstack", name) for name in artefact.torch_names]

@@ -37,6 +37,7 @@ class DebugListener(Listener):
         emit("graph", captured.place, lambda: readable(code.graph_module))
 
     def on_frame(self, record: FrameRecord) -> None:
+        """Emit the verdict on a frame, and its recompilation, guards and bytecode if it has some."""
         place = record.place
         emit("frames", place, lambda: f"{record.verdict}{f': {record.why}' if record.why else ''}")
         if record.recompilation is not None:
@@ -53,6 +54,7 @@ class DebugListener(Listener):
         emit("breaks", f"{function} ({file}:{line})", lambda: record.message)
 
     def on_stage_graph(self, captured: Captured, graph: StageGraph) -> None:
+        """Emit a joint graph, or one graph of a partition."""
         place = captured.place
         stage = graph.signature.stage
         if stage is Stage.JOINT:
@@ -61,6 +63,7 @@ class DebugListener(Listener):
             emit("partition", place, lambda: show(graph), stage.value)
 
     def on_compiled(self, captured: Captured, role: str, graph_module: GraphModule, made: Compiled) -> None:
+        """Emit the loops, the schedule, the kernels and the host code of a compiled graph."""
         place = captured.place
         if role == "inference":
             emit("partition", place, lambda: readable(graph_module), role)

@@ -34,6 +34,7 @@ class PassRecord:
     name: str
     sentence: str
     example: str
+    """The lines of the ``>>>`` example with its changes."""
     file: str
     line: int
 
@@ -50,6 +51,7 @@ def all_passes() -> tuple[PassRecord, ...]:
 
 
 def _record(package: str, stage: str, step: Pass[object]) -> PassRecord:
+    """Return the description of one pass: its example is the docstring of its function after the first paragraph."""
     run = inspect.unwrap(step.run)
     example = inspect.cleandoc(run.__doc__ or "").partition("\n\n")[2]
     source = inspect.getsourcefile(run) or ""
@@ -77,6 +79,7 @@ def stops_after(stage: str, name: str) -> bool:
 
 @cache
 def _is_asked(value: str, stage: str, name: str) -> bool:
+    """Whether ``value``, for example ``inductor:fuse`` or ``fuse``, names the pass ``name`` of ``stage``."""
     warn_of_unknown_stop(value)
     of, _, pass_name = value.rpartition(":")
     return pass_name == name and of in ("", stage)

@@ -75,6 +75,7 @@ class Progress(Listener):
     def on_compiled(
         self, captured: Captured, role: str, _graph_module: object, _made: Compiled
     ) -> Compiled | None:
+        """Show that a graph is compiled. End the line after a backward that is compiled late."""
         self._draw(captured.place, f"compiled {role}")
         if role == "backward":
             self._end()  # a backward that is compiled late belongs to no frame
@@ -110,6 +111,7 @@ class Progress(Listener):
             self._drawn = True
 
     def _end(self) -> None:
+        """Erase the line, or write the seconds of the compilation if the stream is no terminal."""
         with self._lock:
             if self._drawn:
                 seconds = monotonic() - (self._began or 0.0)
@@ -117,6 +119,7 @@ class Progress(Listener):
             self._began, self._stored, self._drawn = None, "", False
 
     def _write(self, text: str) -> None:
+        """Write to the stream at once. A stream that is closed or missing is no error."""
         with suppress(AttributeError, OSError, ValueError):
             self.stream.write(text)
             self.stream.flush()

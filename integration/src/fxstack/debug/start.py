@@ -44,6 +44,7 @@ class Summary(Listener):
         self._add(records.Graph(captured.number, captured.place, "captured", "", (), (), (), ()))
 
     def on_frame(self, record: FrameRecord) -> None:
+        """Count a frame and its recompilation for the summary at the end of the process."""
         self._add(describe.frame_of(record, 0, in_full=False))
         if record.recompilation is not None and record.recompilation.failures:
             self._add(describe.recompilation_of(record.recompilation))
@@ -73,6 +74,7 @@ def start() -> Callable[[], None]:
     writer = TraceWriter()
 
     def write(body: Body) -> None:
+        """Write a record to the trace of each folder. The first record of a report also writes an unfinished page."""
         for folder in trace_folders():
             if writer.write(folder, body) and folder == report_folder():
                 _write_unfinished_page(Path(folder))

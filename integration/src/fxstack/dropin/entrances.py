@@ -69,6 +69,7 @@ def _code_of(fn: object) -> CodeType | None:
 
 
 def _is_hashable(value: object) -> bool:
+    """Whether a value can be a key of a dict."""
     try:
         hash(value)
     except TypeError:
@@ -231,6 +232,10 @@ def reset() -> None:
 
 
 def _has_no_effect(argument: str, because: str) -> None:
+    """Warn once that ``argument`` of ``torch.compile`` has no effect here.
+
+    ``because``: the reason, without a period.
+    """
     text = f"torch.compile on fxstack: {argument} has no effect: {because}."
     if text not in _REPORTED:
         _REPORTED.add(text)

@@ -80,6 +80,8 @@ def cache_entries(original: Callable[[CodeType], list[Any]], code: object) -> li
 
 
 def _guards(code: CodeType, entry: native.Entry) -> Any:
+    """Return an entry's guards in the form in which torch shows them: a callable with ``check`` and ``code_parts``."""
+
     def holds(f_locals: Mapping[str, object]) -> bool:
         functions = (function for function in gc.get_referrers(code) if isinstance(function, FunctionType))
         return entry.tree is None or first_failure(entry.tree, next(functions), dict(f_locals)) is None
@@ -108,6 +110,7 @@ class _Installation:
         self._after_import.start()
 
     def undo(self) -> None:
+        """Put the originals back, in the reverse order of their replacement."""
         self._after_import.stop()
         for module, name, original in reversed(self._originals):
             setattr(module, name, original)
@@ -117,6 +120,7 @@ class _Installation:
         """Return the function that replaces the attributes of module ``of`` once the module is imported."""
 
         def change(module: ModuleType) -> None:
+            """Replace the names of one module. Called when torch has imported the module, or now if it has already."""
             for name, replacement in _REPLACEMENTS[of].items():
                 present = getattr(module, name, _MISSING)
                 if present is _MISSING:

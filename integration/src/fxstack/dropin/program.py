@@ -16,8 +16,10 @@ class Program:
     """A Python file with its arguments, or a module."""
 
     script: str
+    """The path of the file, or the name of the module."""
     arguments: tuple[str, ...] = ()
     module: bool = False
+    """Whether ``script`` is the name of a module."""
 
     def run(self) -> None:
         """Run the program in this process on fxstack, as Python runs it."""

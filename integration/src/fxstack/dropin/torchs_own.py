@@ -26,6 +26,10 @@ def unless_torchs_own(entrance: _F) -> _F:
 
     @functools.wraps(entrance)
     def function(*args: object, **kwargs: object) -> Any:
+        """Call fxstack's entrance.
+
+        A call from torch's own code, and each call inside of it, goes to torch's original.
+        """
         original = _ORIGINALS.get(entrance.__name__)
         if original is None or not (_INSIDE.get() or _belongs_to_torch(sys._getframe(1).f_globals)):
             return entrance(*args, **kwargs)
@@ -42,6 +46,7 @@ def replace_by(entrance: Callable[..., Any]) -> Callable[[Callable[..., Any]], C
     """Return the function that takes torch's original and returns ``entrance`` in its place."""
 
     def replacement(original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the entrance in place of ``original``. Keep ``original`` for calls from torch's own code."""
         if original is not entrance:
             _ORIGINALS[entrance.__name__] = original
         return entrance

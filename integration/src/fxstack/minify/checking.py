@@ -35,7 +35,9 @@ class Check:
     folder: Path
     only: tuple[int, int] | None = None
     graphs: int = 0
+    """The number of compiled graphs so far."""
     calls: int = 0
+    """The number of compared calls so far."""
     failure: Failure | None = None
     _place: str = ""
 
@@ -99,10 +101,12 @@ class CheckedGraph:
     graph: GraphModule
     compiled: Compiled | Exception
     number: int
+    """The graph's number in order of compilation."""
     place: str
     reference: Compiled
     """The callable whose results the compiled graph must have: the graph in eager."""
     calls: int = 0
+    """The number of calls so far."""
 
     def __call__(self, *inputs: object) -> Any:
         self.check.compare(self, inputs)

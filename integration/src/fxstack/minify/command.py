@@ -37,6 +37,7 @@ class Verdict:
 
     status: int
     summary: str
+    """One sentence for people."""
     graphs: int = 0
     calls: int = 0
     failure: str = ""
@@ -45,6 +46,7 @@ class Verdict:
     operations: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     script: str = ""
+    """The path of the written script; "" if none was written."""
     stderr: list[str] = field(default_factory=list)
     """The last lines of a program that fails in plain eager."""
 
@@ -121,6 +123,10 @@ class Minifier:
         """Run the program in a child that compares graphs; return the counts, the failure and the way in which the child ends."""
 
         def run(_send: Send) -> dict[str, Any]:
+            """Run the program in a child process with a check of each graph.
+
+            Return what the check found, and how the program ended.
+            """
             check = Check(folder, only)
             os.environ["FXSTACK_RAISE_FAILURES"] = "1"
             CHECKS.append(check)

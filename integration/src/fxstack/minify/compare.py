@@ -113,6 +113,7 @@ def difference(compiled: Call, case: Case, reference: Call | None = None) -> Fai
 
 
 def _attempt(call: Call, case: Case) -> tuple[list[tuple[str, Any]], Exception | None]:
+    """Return the observations of a call and None, or an empty list and the error. Torch's generator keeps its state."""
     with torch.random.fork_rng():
         try:
             return observe(call, case), None
@@ -147,7 +148,10 @@ def _strides(tensor: torch.Tensor) -> tuple[int, ...]:
 
 
 def scale(values: Sequence[object]) -> float:
-    """Return the largest absolute value of finite elements, at least 1."""
+    """Return the largest absolute value of finite elements, at least 1.
+
+    It turns a relative tolerance into an absolute one.
+    """
     largest = 1.0
     for value in values:
         if (
@@ -199,12 +203,14 @@ def _in_double(case: Case) -> tuple[Call, Case]:
     """Return the graph and the case in double precision: inputs, dtypes in arguments, and conversions."""
 
     def wide(value: Any) -> Any:
+        """Return a tensor or dtype in double precision, and any other value as it is."""
         if isinstance(value, torch.Tensor):
             widened = value.detach().to(_WIDE.get(value.dtype, value.dtype))
             return widened.requires_grad_(value.requires_grad)
         return _WIDE.get(value, value) if isinstance(value, torch.dtype) else value
 
     def widen(node: Node) -> None:
+        """Let a node compute in double precision: its arguments, and a method such as ``float()``."""
         node.args, node.kwargs = pytree.tree_map(wide, (node.args, node.kwargs))
         if node.op == "call_method":
             node.target = _WIDER_METHODS.get(str(node.target), node.target)

@@ -59,6 +59,7 @@ class ProgramReduction:
     tree: ast.Module = field(init=False)
     failure: Failure | None = None
     _end: float = field(default_factory=lambda: time.monotonic() + SECONDS)
+    """The time of ``time.monotonic`` after which no statement is removed."""
 
     def __post_init__(self) -> None:
         self.tree = ast.parse(Path(self.argv[0]).read_text(encoding="utf-8"))
@@ -117,6 +118,7 @@ class ProgramReduction:
         return None if undefined_names(tree) else self._failure_of_compiler(self._script(tree))
 
     def _failure_of_compiler(self, text: str) -> Failure | None:
+        """Run a program text. Return its failure; None if it also fails without the compiler, or does not fail."""
         failure = self._run(text)
         without_compiler = re.sub(r"made = fxstack[._]compile\(", "made = (lambda fn, **_: fn)(", text)
         return None if failure is None or self._run(without_compiler) else failure
@@ -126,6 +128,7 @@ class ProgramReduction:
         self.trials.count += 1
 
         def run(send: Send) -> Any:
+            """Execute the program text in a child process, as the main module with the program's arguments."""
             send((None, text))
             sys.argv = [*self.argv]
             sys.path.insert(0, str(Path(self.argv[0]).resolve().parent))
@@ -216,6 +219,7 @@ def _expressions(tree: ast.AST) -> list[tuple[ast.expr, list[ast.expr]]]:
     compound: list[tuple[ast.expr, list[ast.expr]]] = []
 
     def visit(node: ast.AST, names: list[ast.expr]) -> None:
+        """Collect the compound expressions below ``node``. ``names``: the parameters of the function around them."""
         if isinstance(node, (ast.FunctionDef, ast.Lambda)):
             names = [ast.Name(a.arg, ast.Load()) for a in node.args.args if a.arg != "self"]
         for child in ast.iter_child_nodes(node):

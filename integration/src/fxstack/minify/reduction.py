@@ -55,6 +55,7 @@ class Reduction:
         return True
 
     def _values(self) -> dict[str, object]:
+        """Return the value of each node by name, computed in eager in a child process; empty if the child dies."""
         case = self.case
         values: dict[str, object] = self.trials.forks.run(lambda _send: node_values(case)).value or {}
         return values

@@ -33,6 +33,7 @@ class RequestedCheck(Check):
     aot_eager: Callable[[], Backend] = field(kw_only=True)
 
     def compile(self, backend: Backend, graph: GraphModule, fakes: Sequence[Any], place: str) -> Compiled:
+        """Compile a graph with a check. After ``aot`` the reference is the graph of ``aot_eager``."""
         checked = super().compile(backend, graph, fakes, place)
         assert isinstance(checked, CheckedGraph)
         if self.request.after == "aot":
@@ -65,6 +66,7 @@ class RequestedCheck(Check):
             raise WrongResultError(f"the code compiled from {case.place} is wrong: {failure}")
 
     def run(self, checked: CheckedGraph, inputs: tuple[Any, ...]) -> Any:
+        """Call the compiled graph. Raise the error of its compilation if there was one."""
         if isinstance(checked.compiled, Exception):
             raise checked.compiled
         return checked.compiled(*inputs)
@@ -86,6 +88,7 @@ def _minify(case: Case, failure: Failure) -> None:
 
 
 def _saved(case: Case, path: Path) -> bool:
+    """Write the case to ``path``. Return False, after a message, if the format cannot hold it."""
     try:
         make_savable(case).save(path)
     except SaveError as error:

@@ -101,6 +101,7 @@ def _functions(graph: GraphModule, name: str) -> list[str]:
 
 
 def _call(case: Case) -> list[str]:
+    """Return the lines of the script that call the graph. Inputs that it must not change are copied."""
     if not case.copied:
         return ["    outputs = call(*inputs)"]
     arguments = [f"inputs[{i}]{'.clone()' if i in case.copied else ''}" for i in range(len(case.inputs))]

@@ -121,6 +121,8 @@ def node_values(case: Case) -> dict[str, Any]:
     by_name: dict[str, Any] = {}
 
     class Recording(Interpreter):
+        """Runs a graph and keeps a copy of the value of each call in ``by_name``."""
+
         def run_node(self, n: Node) -> Any:
             value = super().run_node(n)
             if n.op.startswith("call") and is_value(value):
@@ -173,12 +175,14 @@ def drop_one(case: Case, values: Mapping[str, Any]) -> Iterator[Case]:
 
 
 def _value(case: Case, node: Node, values: Mapping[str, Any]) -> Any:
+    """Return the value of a node: its input of the case, or its entry in ``values``; None if there is none."""
     if node.op == "placeholder":
         return case.inputs[case.graph.graph.find_nodes(op="placeholder").index(node)]
     return values.get(node.name)
 
 
 def _have_same_metadata(value: object, other: object) -> bool:
+    """Whether both are tensors of the same shape, dtype and device. Strides may differ."""
     if isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor):
         return (value.shape, value.dtype, value.device) == (other.shape, other.dtype, other.device)
     return False
@@ -207,6 +211,10 @@ def _resize(case: Case, size: int, new: int) -> Case:
         return new if type(value) is int and value == size else value
 
     def cut(value: Any) -> Any:
+        """Return a tensor with ``new`` elements in each dimension of ``size``.
+
+        A number is changed as ``fewer`` does.
+        """
         if not isinstance(value, torch.Tensor) or size not in value.shape:
             return fewer(value)
         part = value.detach()[tuple(slice(new) if n == size else slice(None) for n in value.shape)]

@@ -35,7 +35,9 @@ class Ended:
 
     value: Any
     signal: str
+    """The name of the signal, for example ``SIGSEGV``; "" if no signal ended the child."""
     hung: bool
+    """Whether the child was killed because its time was over."""
     status: int
 
 
@@ -67,7 +69,7 @@ class Forks:
         return Ended(value, died, hung, os.WEXITSTATUS(status) if os.WIFEXITED(status) else 0)
 
     def _run(self, fn: Callable[[Send], object], message: Path, output: str) -> None:
-        """Run ``fn`` in the child, which ends here."""
+        """Run ``fn`` in the child process. Write its result to the file ``message``, and end the child."""
 
         def send(value: object) -> None:
             torch.save(value, message.with_suffix(".new"))
@@ -105,7 +107,10 @@ def _wait(child: int, end: float) -> tuple[int, bool]:
 
 
 def end_text(code: object) -> str:
-    """Return how a process ends with a status of ``subprocess`` or of ``sys.exit``; "" if this is no failure."""
+    """Return in words how a process has ended; "" if this is no failure.
+
+    ``code``: of ``subprocess``, or of ``sys.exit``.
+    """
     if isinstance(code, int) and code < 0:
         return f"ends by {signal.Signals(-code).name}"
     return f"ends with exit code {code if isinstance(code, int) else 1}" if code else ""
@@ -131,6 +136,7 @@ class Trials:
         self.count += 1
 
         def run(send: Any) -> Any:
+            """Run a case in a child process, in eager first and then as a script. Return the failure and the script."""
             expected = observe(case.graph.forward, case)
             limit = tolerance(case, expected)
             bounds = limit, limit * scale([value for _, value in expected])

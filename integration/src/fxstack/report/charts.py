@@ -104,11 +104,16 @@ class _Flame:
         self.parts: list[str] = []
 
     def add(self, path: tuple[str, ...], seconds: float) -> None:
+        """Add the seconds of a path, for example ``("step (train.py:31)", "graph 1", "partition", "min_cut")``."""
         if path not in self.seconds:
             self.below[path[:-1]].append(path)
         self.seconds[path] += seconds
 
     def draw(self, parent: tuple[str, ...], start: float, scale: float) -> None:
+        """Add the bars of the paths below ``parent`` (``()`` for all stages), from pixel ``start``.
+
+        ``scale``: pixels for a second.
+        """
         room = self.seconds[parent] if parent else float("inf")
         measured = sum(self.seconds[path] for path in self.below[parent])
         scale *= min(1.0, room / measured) if measured else 1.0  # passes are timed inside of their stage
@@ -120,6 +125,7 @@ class _Flame:
             start += width
 
     def _bar(self, path: tuple[str, ...], start: float, width: float) -> Markup:
+        """Return the bar of a path in SVG, with its name if the name fits, and a tooltip."""
         y = _ROW * (len(path) - 1)
         color = _COLORS[hash_text(path[-1]) % len(_COLORS)]
         label = path[-1] if len(path[-1]) * _LETTER < width else ""
@@ -136,6 +142,7 @@ def hash_text(text: str) -> int:
 
 
 def _svg(parts: Iterable[str], height: float) -> Markup:
+    """Return a chart as HTML: an SVG image that scrolls if it is wider than the page."""
     inside = "".join(parts)
     return Markup(  # noqa: S704 - texts of the program are escaped above
         f'<div class="scroll"><svg viewBox="0 0 {WIDTH} {height:.0f}" role="img">{inside}</svg></div>'

@@ -116,6 +116,7 @@ class Figures:
         return lines
 
     def _memory(self) -> list[str]:
+        """Return the sentence about saved and recomputed tensors; nothing if no graph was partitioned."""
         cuts = self.session.of(records.Cut)
         if not cuts:
             return []
@@ -127,5 +128,5 @@ class Figures:
 
 
 def is_product(step: records.Step) -> bool:
-    """Return whether a step is a matrix product of a library or a kernel that computes one."""
+    """Return whether a step computes a matrix product, by a library or by a kernel of fxstack."""
     return any(origin.rpartition(".")[2].rstrip("_0123456789") in PRODUCTS for origin in step.origins)

@@ -39,7 +39,9 @@ class Part:
     cuts: list[records.Cut]
     passes: list[records.PassRun]
     memory: Markup
+    """The chart of the memory."""
     pareto: Markup
+    """The chart of other partitioners."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,7 @@ def render_index(sessions: Sequence[Session], pages: Sequence[str]) -> str:
 
 
 def _template(name: str) -> jinja2.Template:
+    """Return a template of the package. A name that the template uses but nobody gives is an error."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("fxstack"),
         autoescape=True,
@@ -97,7 +100,10 @@ def _template(name: str) -> jinja2.Template:
 
 
 def _keys(stacks: Iterable[Sequence[records.Line]]) -> str:
-    """Return the lines of stacks as words, by which the page joins source, operations and kernels."""
+    """Return the lines of stacks as words, separated by spaces.
+
+    The page joins source, operations and kernels by these words.
+    """
     return " ".join({f"{line.file}:{line.line}": None for stack in stacks for line in stack})
 
 

@@ -47,6 +47,7 @@ class TorchRecords(FrameMetrics):
         self._metrics.clear()
 
     def on_frame(self, record: FrameRecord) -> None:
+        """Count a frame, and the calls of its graph, in torch's counters."""
         super().on_frame(record)
         self._add("frames", "total")
         if record.verdict is not Verdict.COMPILED:
@@ -66,6 +67,7 @@ class TorchRecords(FrameMetrics):
         self._add("aot_autograd", "ok")
 
     def on_stored(self, _captured: Captured, *, found: bool) -> None:
+        """Count a look-up in the cache on disk as torch counts its own caches."""
         name = "hit" if found else "miss"
         self._add("aot_autograd", f"autograd_cache_{name}")
         self._add("inductor", f"fxgraph_cache_{name}")
@@ -75,6 +77,7 @@ class TorchRecords(FrameMetrics):
         counters[group][name] += count
 
     def _record(self, metrics: Metrics, seconds: Seconds) -> None:
+        """Hand metrics to torch, or keep them until the program has loaded torch's module for them."""
         utils = _utils()
         if utils is None:
             self._metrics.append((metrics, seconds))

@@ -42,6 +42,7 @@ class FrameMetrics(Listener):
         self._frames = self._breaks = 0
 
     def on_start(self, code: CodeType) -> None:
+        """Begin the metrics of a frame."""
         self._frames += 1
         metrics = {
             **_process_metrics(),
@@ -58,11 +59,13 @@ class FrameMetrics(Listener):
         self._open.frames.append(metrics)
 
     def on_break(self, record: BreakRecord) -> None:
+        """Add the reason of a graph break to the metrics of the current frame."""
         self._breaks += 1
         if self._open.frames:
             self._open.frames[-1]["restart_reasons"].add(record.message)
 
     def on_frame(self, record: FrameRecord) -> None:
+        """Add the guards, the recompilation and the graph of the current frame."""
         if not self._open.frames:
             return  # a frame that is not compiled
         metrics = self._open.frames[-1]
@@ -86,6 +89,7 @@ class FrameMetrics(Listener):
     def on_compiled(
         self, _captured: Captured, role: str, _graph_module: GraphModule, _made: Compiled
     ) -> None:
+        """Record the metrics of a backward that is compiled later than its frame."""
         if self._open.frames:
             return
         seconds, self._open.seconds = self._open.seconds, Seconds(float)
@@ -96,6 +100,7 @@ class FrameMetrics(Listener):
         self._end(metrics, seconds)
 
     def on_end(self, error: BaseException | None) -> None:
+        """End the metrics of the current frame, and hand them to torch."""
         metrics = self._open.frames.pop()
         if error is not None:
             metrics.update(fail_type=type(error).__qualname__, fail_reason=str(error))
@@ -125,6 +130,7 @@ _COLUMNS = {
 
 
 def _process_metrics() -> Metrics:
+    """Return the metrics that are equal for all frames of the process, and the current compile id."""
     return {
         "compile_id": CompileContext.current_compile_id(),
         "is_runtime": False,
@@ -135,6 +141,7 @@ def _process_metrics() -> Metrics:
 
 
 def _graph_metrics(graph_module: GraphModule) -> Metrics:
+    """Return the counts of a captured graph under the names of torch's metrics."""
     nodes = list(graph_module.graph.nodes)
     return {
         "graph_op_count": sum(node.op.startswith("call_") for node in nodes),
@@ -145,7 +152,7 @@ def _graph_metrics(graph_module: GraphModule) -> Metrics:
 
 
 def sizes_of(graph_module: GraphModule) -> dict[str, list[int | str]]:
-    """Return the sizes of the tensors of a graph by node; a symbolic size is text."""
+    """Return the sizes of the tensors of a graph by node name, for example ``{"x": [3, "s0"]}``."""
     values = {
         node.name: node.meta.get("example_value", node.meta.get("val")) for node in graph_module.graph.nodes
     }

@@ -47,12 +47,14 @@ class StructuredTrace(FrameMetrics):
         return is_traced()
 
     def on_start(self, code: CodeType) -> None:
+        """Write the event ``dynamo_start`` with the program's stack."""
         super().on_start(code)
         if is_traced():
             stack = [*_frames(), FrameSummary(code.co_filename, code.co_firstlineno, code.co_name)]
             _write("dynamo_start", {"stack": structured.from_traceback(stack)})
 
     def on_captured(self, _captured: Captured, code: CapturedCode) -> None:
+        """Write the captured graph as ``dynamo_output_graph``."""
         if is_traced():
             graph_module = code.graph_module
             _write("dynamo_output_graph", {"sizes": sizes_of(graph_module)}, lambda: readable(graph_module))
@@ -62,6 +64,7 @@ class StructuredTrace(FrameMetrics):
         _artifact("dynamo_graph_break_reason", lambda: record.message)
 
     def on_frame(self, record: FrameRecord) -> None:
+        """Write the reasons of a recompilation, the guards and the bytecode of a frame."""
         super().on_frame(record)
         recompilation = record.recompilation
         if recompilation is not None:
@@ -83,6 +86,7 @@ class StructuredTrace(FrameMetrics):
             _write(kind, {}, lambda: show(graph))
 
     def on_compiled(self, captured: Captured, role: str, graph_module: GraphModule, made: Compiled) -> None:
+        """Write the graph and the code of a compiled graph as torch's inductor does."""
         super().on_compiled(captured, role, graph_module, made)
         if role == "inference":
             _write("aot_inference_graph", {}, lambda: readable(graph_module))
@@ -111,7 +115,7 @@ def _write_metrics(metrics: Metrics, seconds: Seconds) -> None:
 
 
 def _event(name: str, seconds: float) -> None:
-    """Write an event of the timeline that ends now, in the format of Chromium."""
+    """Write an event of the timeline that ends now and took ``seconds``, in the trace format of Chromium."""
     event = {
         "name": name,
         "ph": "X",

@@ -91,6 +91,7 @@ def _schema_of_kind(name: str, kind: type) -> dict[str, Any]:
 
 
 def _schema_of(kind: Any) -> dict[str, Any]:
+    """Return the JSON schema of a type: a tuple, a record class or a plain type."""
     if get_origin(kind) is tuple:
         return {"type": "array", "items": _schema_of(get_args(kind)[0])}
     if not is_dataclass(kind):

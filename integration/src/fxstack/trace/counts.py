@@ -26,6 +26,7 @@ class Counts:
             self.add(body)
 
     def add(self, body: records.Body) -> None:
+        """Count one record of a trace. Records that ``sentences`` does not need are left out."""
         match body:
             case records.Frame(verdict="plain"):
                 self.plain[body.place] = body.why
@@ -71,7 +72,7 @@ class Counts:
 
 
 def where(record: records.Break) -> str:
-    """Return the user's innermost line of a break, as ``file:line in function``."""
+    """Return the user's innermost line of a break, as ``file:line in function``, for the sentences of reports."""
     if not record.stack:
         return "an unknown line"
     line = record.stack[-1]

@@ -151,6 +151,7 @@ def _operations(graph_module: GraphModule) -> tuple[records.Operation, ...]:
 
 
 def _operation(node: Node) -> records.Operation:
+    """Return the record of a node, with the bytes of its value."""
     value = node.meta.get("val")
     size = sum(map(_bytes, value if isinstance(value, tuple | list) else (value,)))
     return records.Operation(node.name, target_text(node.target), value_text(value), size, stack_of(node))
@@ -162,7 +163,7 @@ def stack_of(node: Node) -> tuple[records.Line, ...]:
 
 
 def _bytes(value: object) -> int:
-    """Return the bytes of a tensor with symbols at their hints; 0 for other values, and for sizes from data."""
+    """Return the bytes of a tensor, with the hint of each symbol; 0 for other values and for sizes from data."""
     if not isinstance(value, torch.Tensor):
         return 0
     sizes = [size.node.hint if isinstance(size, torch.SymInt) else size for size in value.shape]
@@ -195,6 +196,6 @@ def alternatives_of(captured: Captured, joint: StageGraph) -> records.Alternativ
 
 
 def stacks_of(origins: Iterable[str], nodes: Mapping[str, Node]) -> tuple[tuple[records.Line, ...], ...]:
-    """Return the stacks of some nodes, each once."""
+    """Return the stacks of the nodes that ``origins`` names, each stack once, for the record of a kernel."""
     stacks = dict.fromkeys(stack_of(nodes[name]) for name in origins if name in nodes)
     return tuple(stack for stack in stacks if stack)

@@ -68,6 +68,7 @@ class TraceListener(Listener):
         return self._wanted()
 
     def on_captured(self, captured: Captured, code: CapturedCode) -> None:
+        """Record a captured graph, and remember its number for the frame."""
         self._current.captured = captured
         if self._wanted():
             self._numbers[code.graph_module] = captured.number
@@ -76,6 +77,7 @@ class TraceListener(Listener):
             self._add(lambda: describe.graph_of(captured, "captured", code.graph_module, sources))
 
     def on_frame(self, record: FrameRecord) -> None:
+        """Record a frame and its recompilation."""
         if self._wanted():
             number = 0 if record.graph is None else self._numbers.get(record.graph, 0)
             self._add(lambda: describe.frame_of(record, number))
@@ -91,6 +93,7 @@ class TraceListener(Listener):
             self._write(records.Looked(captured.number, found))
 
     def on_stage_graph(self, captured: Captured, graph: StageGraph) -> None:
+        """Record a stage graph. Keep joint graphs for the comparison of partitioners in the report."""
         if not self._wanted():
             return
         if graph.signature.stage is Stage.JOINT and len(self.joint) < MOST_ALTERNATIVES:
@@ -104,6 +107,7 @@ class TraceListener(Listener):
     def on_compiled(
         self, captured: Captured, role: str, graph_module: GraphModule, made: Compiled
     ) -> Compiled | None:
+        """Record a compiled program. Return a replacement that measures some calls, if a full trace is asked for."""
         lowered = getattr(made, "lowered", None)
         if not self._wanted() or not isinstance(lowered, Lowered | LoweredTriton):
             return None

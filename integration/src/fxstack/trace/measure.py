@@ -33,6 +33,7 @@ def measure_calls(
     calls = itertools.count(1)  # next() is atomic, threads may call
 
     def run(*args: Any) -> Any:
+        """Call the compiled graph. Measure the times of steps at one call, and the memory at another."""
         number = next(calls)
         if number == TIMED_CALL:
             try:

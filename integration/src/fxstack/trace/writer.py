@@ -66,6 +66,7 @@ class TraceWriter:
         return is_first
 
     def _opened(self, folder: str) -> TextIO:
+        """Return the open trace of this process in ``folder``. A new one begins with a description of the process."""
         key = folder, os.getpid()
         if key not in self._files:
             Path(folder).mkdir(parents=True, exist_ok=True)
@@ -79,5 +80,5 @@ class TraceWriter:
 
     @property
     def seconds(self) -> float:
-        """Return the seconds since the writer was made."""
+        """Return the seconds since the writer was made. Each event gets them as its time."""
         return self._clock() - self._start

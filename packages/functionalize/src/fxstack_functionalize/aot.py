@@ -195,22 +195,26 @@ def _make_stages(
     """Return the caller's partitioner and compilers as functions that check the contract of each."""
 
     def cut(joint: StageGraph) -> Partition:
+        """Call the caller's partitioner, and check that the forward has the outputs of the joint graph."""
         partition = partitioner(joint)
         _check_partition(joint, partition)
         return partition
 
     def compile_forward(partition: Partition) -> Callable[..., Any]:
+        """Compile the forward. Verify both graphs of the partition first, with the option ``verify``."""
         if options.verify:
             verify(partition.forward)
             verify(partition.backward)
         return _compile(compilers[0], partition.forward)
 
     def compile_backward(backward: StageGraph) -> Callable[..., Any]:
+        """Compile a backward graph: the partition's, or a variant for calls in which some gradients are missing."""
         if options.verify:
             verify(backward)
         return _compile(compilers[1], backward)
 
     def early(backward: StageGraph) -> bool:
+        """Whether to compile the backward together with the forward, not at the first call of the backward."""
         # A compiler may assume facts about symbolic sizes. The caller of ``aot`` guards these facts when
         # ``aot`` returns.
         return options.eager_backward_compile or has_symbols(example_values(backward.graph_module))

@@ -93,6 +93,7 @@ class _AotModule(torch.nn.Module):
         self._cache = _Cache(root, None, aot_arguments)
 
     def forward(self, *args: object, **kwargs: object) -> Any:
+        """Run the compiled graph of the wrapped module. Run the module in eager while it has lazy parameters."""
         if any(map(is_lazy, self.module.parameters())) or any(map(is_lazy, self.module.buffers())):
             return self.module(*args, **kwargs)  # this call gives lazy parameters their size
         return self._cache.call(*args, **kwargs)
@@ -172,6 +173,7 @@ def _make_nest_function(leaves: Sequence[Any], spec: pytree.TreeSpec) -> Callabl
     positions = [position for position, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
 
     def nested(*tensors: object) -> Any:
+        """Put the tensors of a call among the constants, and rebuild the nested arguments."""
         filled = list(constants)
         for position, tensor in zip(positions, tensors, strict=True):
             filled[position] = tensor

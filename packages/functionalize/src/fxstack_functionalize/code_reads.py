@@ -75,6 +75,10 @@ def _loaded(
     allowed_builtins: Collection[str],
     error: Callable[[str], Exception],
 ) -> Any:
+    """Return the value of variable ``name`` in ``function``: of a closure cell, a global or an allowed builtin.
+
+    Raise ``error(text)`` for any other name, and for a cell that is not set yet.
+    """
     if kind is Kind.READS_CELL:
         cell = (function.__closure__ or ())[function.__code__.co_freevars.index(name)]
         try:

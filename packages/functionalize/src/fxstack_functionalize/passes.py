@@ -48,15 +48,20 @@ class Tracing:
     session: Session
     request: TraceRequest
     grad_mode: bool
+    """Whether grad mode was on when the trace began."""
     autocast: bool
+    """Whether autocast was on when the trace began."""
     results: tuple[Any, ...] = ()
     out_spec: TreeSpec | None = None
+    """The nesting of the captured graph's outputs; None before ``record_forward``."""
     graph_info: GraphInfo | None = None
+    """None before ``find_aliases``."""
     slots: tuple[FlatSlot, ...] = ()
     gradients: tuple[GradientSlot, ...] = ()
     unsaved: tuple[str, ...] = ()
     """See ``GraphSignature.unsaved``."""
     stage_graph: StageGraph | None = None
+    """The finished graph; None before ``add_signature``."""
 
     @property
     def info(self) -> GraphInfo:

@@ -80,11 +80,13 @@ def _initial_state(tracer: AtenTracer) -> dict[str, Any]:
 
 
 def _select_views(results: Sequence[Any], source: Node, dim: int = 0) -> Iterator[View]:
+    """Yield for each result of ``unbind`` the ``select`` that makes the same view."""
     for index, _ in enumerate(results):
         yield torch.ops.aten.select.int, (source, dim, index)
 
 
 def _slice_views(results: Sequence[Any], source: Node, _sizes: object, dim: int = 0) -> Iterator[View]:
+    """Yield for each part of a split the slice of ``source`` that makes the same view (``_sizes`` is unused)."""
     start = 0
     for result in results:
         end = start + result.shape[dim]

@@ -110,6 +110,7 @@ def _saved_names(node: object, names: dict[type, list[str]]) -> list[str]:
 
 
 def _saved_tensors(node: object, name: str) -> list[torch.Tensor]:
+    """Return the tensors in the attribute ``name`` of an autograd node."""
     value = getattr(node, name)
     return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 

@@ -120,6 +120,7 @@ def capture_torch_state() -> Callable[[Callable[[], Any]], Any]:
     caching = torch.is_autocast_cache_enabled()
 
     def in_state(function: Callable[[], Any]) -> Any:
+        """Call ``function`` in the grad mode and autocast state that were captured."""
         with ExitStack() as stack:
             stack.enter_context(torch.set_grad_enabled(grad_mode))
             for device, dtype in autocast.items():

@@ -124,6 +124,7 @@ _OPCODES: Final = (
 
 
 def _kinds() -> dict[str, Kind]:
+    """Return the table of opcodes, by name: the union of the kinds under which ``_OPCODES`` lists the opcode."""
     kinds: dict[str, Kind] = {}
     for kind, names in _OPCODES:
         for name in names.split():

@@ -23,9 +23,11 @@ class CodeWriter:
     """The number of blocks around the next line, the function's body included."""
 
     def line(self, text: str) -> None:
+        """Write a line at the present depth."""
         self.lines.append(self.INDENT * self.depth + text)
 
     def write_lines(self, lines: Iterable[str]) -> None:
+        """Write each line at the present depth."""
         for text in lines:
             self.line(text)
 

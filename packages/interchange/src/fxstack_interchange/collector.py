@@ -54,6 +54,7 @@ def held_signals() -> Iterator[None]:
     arrived: dict[int, None] = {}
 
     def hold(number: int, frame: object) -> None:
+        """Note a signal for the end of the block. A second Ctrl-C runs the program's handler now."""
         if number == signal.SIGINT and number in arrived:
             handlers[signal.SIGINT](number, frame)  # type: ignore[operator]
         arrived[number] = None

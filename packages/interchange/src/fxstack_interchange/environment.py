@@ -14,6 +14,7 @@ class Variable(NamedTuple):
 
     name: str
     option: str
+    """The name of the field that the variable sets."""
     parse: Callable[[str], Any]
     """Function from the variable's text to the option's value. It raises ValueError for a text without meaning."""
     expected: str = "a value that it takes"

@@ -36,6 +36,7 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None, /
     ) -> ModuleSpec | None:
+        """Return a module's present form for its former name, with a warning. The import system calls this method."""
         del path, target
         moved = MODULES.get(fullname.removeprefix(f"{_PACKAGE}."))
         if moved is None or not fullname.startswith(f"{_PACKAGE}."):

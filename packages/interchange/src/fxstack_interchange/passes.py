@@ -48,6 +48,7 @@ class PassDone:
 
     subject: str
     stage: str
+    """The name of the stage, for example ``partition``."""
     name: str
     seconds: float
     why: str | None

@@ -36,7 +36,9 @@ class Absent(type):
     """A class that represents a name that torch does not have. Its attributes are ``Absent`` too."""
 
     path: str
+    """The dotted path of the missing name in torch."""
     feature: str
+    """The feature of fxstack that needs the name, for the error."""
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__") and name not in _READ_AT_IMPORT:
@@ -55,6 +57,7 @@ class Absent(type):
         raise cls.error()
 
     def error(cls) -> MissingTorchNameError:
+        """Return the error that a use of the missing name raises."""
         return MissingTorchNameError(
             f"torch {torch.__version__} has no {cls.path}, which fxstack needs for: {cls.feature}. "
             f"Install a torch from {FIRST} to {LAST}, which fxstack was tested with, or a newer fxstack."
@@ -80,6 +83,7 @@ _READ_AT_IMPORT = frozenset({"__code__", "__enter__", "__exit__", "__func__", "_
 
 
 def absent(path: str, feature: str) -> Any:
+    """Return the stand-in for the name at ``path``, which torch lacks. ``feature``: what needs it, for the error."""
     return Absent(path.rpartition(".")[2], (), {"path": path, "feature": feature, "__doc__": None})
 
 
@@ -104,7 +108,7 @@ def bind(namespace: dict[str, Any], names: Names) -> None:
 
 
 def entries(names: Names) -> Iterator[tuple[str, str, str]]:
-    """Yield for each name its path in torch, its alias in fxstack, and the feature that needs it."""
+    """Yield for each name its path in torch, its alias in fxstack, and the feature that needs the name."""
     for feature, holders in names.items():
         for holder, listed in holders.items():
             for entry in listed.split():
@@ -116,7 +120,10 @@ _NOTHING = object()
 
 
 def find(path: str) -> Any:
-    """Return the object at ``path``. Import the modules on the path if necessary."""
+    """Return the object at ``path``, or ``_NOTHING`` if torch lacks it or ``HIDDEN`` has it.
+
+    Imports the modules on the path if necessary.
+    """
     if path in HIDDEN:
         return _NOTHING
     *holders, last = path.split(".")

@@ -42,6 +42,7 @@ def user_frame() -> FrameType:
 
 
 def _is_inside(frame: FrameType) -> bool:
+    """Whether a frame runs code of fxstack or torch, or generated code. A warning shows the nearest frame outside."""
     name = frame.f_globals.get("__name__")
     package = name.partition(".")[0] if isinstance(name, str) else ""
     file = frame.f_code.co_filename

@@ -23,10 +23,12 @@ from fxstack_partition.report.plots import plot_pareto, plot_timeline
 
 
 def _budget(text: str) -> float | int:
+    """Return a budget of the command line: a fraction if the text has a point (``0.5``), else bytes."""
     return float(text) if "." in text else int(text)
 
 
 def _parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line, with the commands ``compare``, ``explain`` and ``corpus``."""
     parser = argparse.ArgumentParser(prog="fxstack_partition", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     table = commands.add_parser("compare", help="a table, and an HTML page or pictures on request")
@@ -67,6 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _compare(arguments: argparse.Namespace) -> None:
+    """Run the command ``compare``: print a table for each graph, and write the page and the pictures if asked."""
     graphs = {name: read(name) for name in arguments.graphs}
     for graph in graphs.values():
         analyze(graph)

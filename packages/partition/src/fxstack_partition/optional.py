@@ -13,12 +13,12 @@ from typing import Any
 
 
 def networkx() -> Any:
-    """Return the module networkx."""
+    """Return the module networkx. It is imported at the first use, which takes 80 ms."""
     return import_module("networkx")
 
 
 def scipy(part: str) -> Any:
-    """Return the module ``scipy.part``."""
+    """Return the module ``scipy.part``, for example ``scipy.sparse``. It is imported at the first use."""
     return import_module(f"scipy.{part}")
 
 

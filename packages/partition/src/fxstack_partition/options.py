@@ -116,6 +116,7 @@ class PartitionOptions:
 
 
 def _check_bounds(budget: object, overhead: object) -> None:
+    """Raise TypeError or ValueError if ``budget`` or ``time_overhead`` is no valid number, or if both are given."""
     for name, value in (("budget", budget), ("time_overhead", overhead)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             msg = f"{name} is a number, not {value!r}"

@@ -66,6 +66,10 @@ def sac(joint: StageGraph, options: PartitionOptions) -> Partition:
 
 
 def _sac_network(facts: JointFacts, options: PartitionOptions) -> Network:
+    """Return the network of the partitioner ``sac``.
+
+    The tag ``prefer_save`` adds a penalty to recomputation; ``prefer_recompute`` makes saving dearer.
+    """
     tags = {node: effective_tag(node, options) for node in facts.nodes[:-1]}
     weights = Weights(facts, options)
 

@@ -71,15 +71,21 @@ class AliasPlan:
                     self._owners[storage_key(traced.argument)] = traced.argument
 
     def has_owner(self, tensor: torch.Tensor) -> bool:
-        """Return whether an input or a flat output owns the memory of ``tensor``."""
+        """Return whether the memory of ``tensor`` belongs to an input or a flat output.
+
+        The caller can then make ``tensor``.
+        """
         return storage_key(tensor) in self._owners
 
     def is_placed(self, tensor: torch.Tensor) -> bool:
-        """Return whether ``tensor`` is an input, a flat output or a planned alias."""
+        """Return whether ``tensor`` itself is an input, a flat output or an alias that is planned already."""
         return id(tensor) in self.locations
 
     def add_base(self, base: torch.Tensor, position: int | None) -> None:
-        """Make ``base`` the owner of its memory: flat output ``position``, or a new flat output."""
+        """Make ``base`` the owner of its memory.
+
+        ``position``: the flat output that ``base`` is; None adds a flat output for it.
+        """
         if position is None:
             position = len(self.values)
             self.values.append(base)
@@ -87,7 +93,10 @@ class AliasPlan:
         self._owners[storage_key(base)] = base
 
     def place_tensor(self, tensor: torch.Tensor) -> Location:
-        """Return where ``tensor`` will be. Plan ``tensor`` and its base if they are not planned yet."""
+        """Return where the caller finds ``tensor``: (kind, index).
+
+        Plan an alias for ``tensor`` and for its base if necessary.
+        """
         if id(tensor) not in self.locations:
             info = self._with_computed_numbers(self._plan_alias(tensor))
             self._keep.append(tensor)
@@ -180,7 +189,10 @@ def is_no_grad_view(tensor: torch.Tensor) -> bool:
 
 
 def choose_base(session: Session, tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
-    """Return the root from which all ``tensors`` (on one storage) can be made; None if no root can."""
+    """Return the root from which all ``tensors`` can be made; None if no root can.
+
+    The tensors are outputs on one storage.
+    """
     roots = list({id(root_of(tensor)): root_of(tensor) for tensor in tensors}.values())
     chains = [view_steps(session.engine.core(root)) for root in roots]
     order = sorted(range(len(roots)), key=lambda i: (not roots[i].requires_grad, len(chains[i])))
@@ -191,7 +203,10 @@ def choose_base(session: Session, tensors: Sequence[torch.Tensor]) -> torch.Tens
 
 
 def _steps_after(chain: tuple[Step, ...], prefix: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Return the views of ``chain`` behind ``prefix``. Raise UnsupportedGraphError if they cannot be made again."""
+    """Return the views of ``chain`` that follow the views ``prefix``.
+
+    Raise UnsupportedGraphError if the caller cannot repeat them.
+    """
     if chain[: len(prefix)] != prefix or not can_replay(chain[len(prefix) :]):
         raise UnsupportedGraphError(
             "an output is a view whose base was itself given other memory",

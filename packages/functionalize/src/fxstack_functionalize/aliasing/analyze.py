@@ -61,10 +61,9 @@ def clear_new_leaves(
 
 
 def check_leaves(info: GraphInfo) -> None:
-    """Refuse a graph whose only leaves are new: autograd calls a custom function's backward only for inputs.
+    """Raise UnsupportedGraphError if a training graph has no input with a gradient.
 
-    Raises:
-        UnsupportedGraphError: if no input requires a gradient.
+    All its leaves are new then, and autograd calls a custom function's backward only for inputs.
     """
     if not info.grad_inputs:
         raise UnsupportedGraphError(
@@ -75,6 +74,10 @@ def check_leaves(info: GraphInfo) -> None:
 
 
 def _is_leaf(value: torch.Tensor, input_ids: Collection[int]) -> bool:
+    """Whether an output is a leaf that the graph made, by ``requires_grad_()`` on a new tensor.
+
+    ``input_ids``: the ids of the graph's inputs.
+    """
     # A view of a tensor with a gradient reports the ``grad_fn`` and ``requires_grad`` of that tensor.
     owner = root_of(value) if root_of(value).requires_grad else value
     return owner.requires_grad and grad_fn_of(owner) is None and id(owner) not in input_ids
@@ -104,7 +107,10 @@ def analyze(session: Session, outputs: Sequence[Any], *, replay_views: bool) -> 
 
 
 def _input_info(session: Session, spec: CapturedInput, traced: TracedInput) -> InputInfo:
-    """Return the record of one input. Restart the trace if a view gained a history but is no view in the trace."""
+    """Return the record of one input.
+
+    Restart the trace with ``keep_views`` if a view gained a history but is no view in the trace.
+    """
     name = spec.name
     if traced.inner is None:
         return InputInfo(name, is_tensor=False)
@@ -131,7 +137,10 @@ def _input_info(session: Session, spec: CapturedInput, traced: TracedInput) -> I
 
 
 def _merge_if_aliased(session: Session, infos: Sequence[InputInfo]) -> None:
-    """Restart the trace with merged inputs if a changed input shares memory with others or has a new size."""
+    """Restart the trace with merged inputs if a changed input shares memory with others.
+
+    Also for an input of a new size.
+    """
     if any(spec.members is not None for spec in session.captured.inputs):
         return
     changed = {index for index, info in enumerate(infos) if info.mutates_data}
@@ -221,6 +230,7 @@ class _OutputClassifier:
 
 
 def _own_gradient_error() -> UnsupportedGraphError:
+    """Return the error about an output that shares memory with another tensor, but has its own gradient."""
     return UnsupportedGraphError(
         "an output shares memory with another tensor but has a gradient of its own",
         why="it comes from .data, detach() or a view under no_grad, and was changed with gradients on",

@@ -135,6 +135,7 @@ def _follow_history(spec: CapturedInput, traced: TracedInput, steps: tuple[Relay
 
 
 def _gradient_through_base_error(spec: CapturedInput) -> UnsupportedGraphError:
+    """Return the error about an input that shares memory with another input and gets a value with a gradient."""
     return UnsupportedGraphError(
         f"input {spec.name!r} shares memory with another input, and is changed by a value that has a gradient",
         why="the gradient cannot follow the shared memory",

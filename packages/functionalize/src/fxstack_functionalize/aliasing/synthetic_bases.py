@@ -63,6 +63,7 @@ def groups_to_merge(captured: Captured, changed: set[int], relaid: set[int]) -> 
 
 
 def _storage_of(captured: Captured, index: int) -> int:
+    """Return the identity of the storage of an input."""
     return int(captured.inputs[index].fake.untyped_storage()._cdata)
 
 
@@ -86,7 +87,7 @@ def _split_disjoint(captured: Captured, members: Sequence[int]) -> list[tuple[in
 
 
 def static_span(tensor: torch.Tensor) -> tuple[int, int] | None:
-    """Return the first element of its storage that ``tensor`` reaches and the end; None if symbolic."""
+    """Return (first element, end) of the part of its storage that ``tensor`` reaches; None if a size is symbolic."""
     return None if _numbers_of(tensor) else element_span(tensor)
 
 
@@ -97,7 +98,7 @@ def _numbers_of(tensor: torch.Tensor) -> list[torch.SymInt]:
 
 
 def element_span(tensor: torch.Tensor) -> tuple[Any, Any]:
-    """Return the first element and the end; expressions for symbolic sizes, which are never 0."""
+    """Return (first element, end) as ``static_span``, with symbolic numbers for symbolic sizes, which are never 0."""
     start = tensor.storage_offset()
     if any(type(size) is int and size == 0 for size in tensor.shape):
         return start, start
@@ -139,7 +140,10 @@ def with_bases(captured: Captured, groups: Sequence[Group], rooted: Sequence[Gro
 
 
 def restart_with_bases(groups: Sequence[Group], rooted: Sequence[Group] = ()) -> RestartTraceError:
-    """Return the error that restarts the trace with these groups merged (``with_bases``)."""
+    """Return the error that restarts the trace with each of these groups merged into one base.
+
+    ``rooted``: see ``with_bases``.
+    """
     return RestartTraceError(lambda captured: with_bases(captured, groups, rooted))
 
 
@@ -167,6 +171,10 @@ def _check_group(captured: Captured, group: Group) -> None:
 
 
 def _shared_memory_error(captured: Captured, group: Group, reason: str) -> UnsupportedGraphError:
+    """Return the error about inputs of ``group`` for which no common base can be made.
+
+    ``reason``: the error's ``why``.
+    """
     names = ", ".join(repr(captured.inputs[index].name) for index in group)
     return UnsupportedGraphError(
         f"inputs {names} share memory, and one of them is changed in place",

@@ -110,6 +110,7 @@ class CodeReader:
         return self._function(value, name)
 
     def _container(self, value: Any, name: str) -> Any:
+        """Describe a list, tuple, set or dict by its kind and its items. Raise SaveError for a subclass."""
         kind = type(value)
         if kind not in {list, tuple, set, frozenset, dict}:
             raise SaveError(f"{name}, a {kind.__name__} that may do anything")
@@ -119,6 +120,10 @@ class CodeReader:
         return [kind.__name__, [self.describe(item, name) for item in items]]
 
     def _function(self, value: object, name: str) -> Any:
+        """Describe a function of torch by its name, and another by its code, its defaults and what it reads.
+
+        Raise SaveError for a callable that may change.
+        """
         if isinstance(value, HigherOrderOperator):
             return higher_order_name(value)
         if isinstance(value, BuiltinFunctionType) and _is_known_builtin(value):
@@ -156,6 +161,10 @@ class CodeReader:
         ]
 
     def _class(self, value: type) -> Any:
+        """Describe a class: a known type by its name, an ``autograd.Function`` by its members.
+
+        Raise SaveError for any other.
+        """
         if value in TYPES or getattr(builtins, value.__name__, None) is value:
             return ["type", value.__module__, value.__qualname__]
         known = name_in_torch(value)
@@ -171,11 +180,13 @@ class CodeReader:
         return [[name, self._member(member, name)] for name, member in found]
 
     def _member(self, member: object, name: str) -> Any:
+        """Describe one member of an ``autograd.Function``: a static method or class method by its function."""
         if isinstance(member, (staticmethod, classmethod)):
             return [type(member).__name__, self.describe(member.__func__, name)]
         return self.describe(member, name)
 
     def _operators(self, value: Any) -> Any:
+        """Describe an operator that a graph calls: one overload, or all overloads of a packet."""
         if isinstance(value, custom_ops.CustomOpDef):
             return self._operator(value._opoverload)
         if isinstance(value, OpOverload):
@@ -183,6 +194,10 @@ class CodeReader:
         return [self._operator(getattr(value, name)) for name in value.overloads()]
 
     def _operator(self, op: OpOverload[..., Any]) -> Any:
+        """Describe an overload of torch by its name, and one of ``custom_op`` by its schema and functions.
+
+        Raise SaveError for other operators of the program, whose kernels cannot be read.
+        """
         if op.namespace in NAMESPACES:
             return str(op)
         definition = custom_ops.OPDEFS.get(op._schema.name)
@@ -212,6 +227,7 @@ def _is_plain(op: OpOverload[..., Any]) -> bool:
 
 
 def _is_known_builtin(value: BuiltinFunctionType) -> bool:
+    """Whether a builtin function always means the same under its name, for example ``len`` or ``operator.add``."""
     name = value.__name__
     if name in READ_BUILTINS and getattr(builtins, name, None) is value:
         return True
@@ -219,6 +235,10 @@ def _is_known_builtin(value: BuiltinFunctionType) -> bool:
 
 
 def _check(instruction: dis.Instruction, outside: Collection[str]) -> None:
+    """Raise SaveError for an instruction whose effect the key cannot describe.
+
+    ``outside``: variables of enclosing functions. ``reads_of`` calls it for each instruction of a function.
+    """
     kind = kind_of(instruction.opname)
     if kind & REFUSED:
         raise SaveError(f"a function with the instruction {instruction.opname}")

@@ -96,6 +96,10 @@ def _graph(module: GraphModule, *, inner: bool = False) -> list[Any]:
 
 
 def _node(module: GraphModule, node: Node, *, inner: bool) -> list[Any]:
+    """Return the part of the key for one node: everything that decides what the node computes.
+
+    ``inner``: the node is in a graph that another graph calls.
+    """
     return [
         node.name,
         node.op,

@@ -134,6 +134,7 @@ class Stored:
     plan: TrainingPlan | None
     variant: Variant | None
     forward: Any
+    """The record of the compiled forward, or of the inference graph, as ``Store.pack`` returned it."""
     backward: Any
     symbolic: bool
     """Whether the program has symbolic sizes."""

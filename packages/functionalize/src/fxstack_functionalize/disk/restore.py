@@ -37,11 +37,13 @@ class RecreatedGraphs:
 
     @cached_property
     def traced(self) -> Traced:
+        """The graph, traced at the first access."""
         traced: Traced = self._run(self._trace)
         return traced
 
     @cached_property
     def partition(self) -> Partition:
+        """The partition of the traced joint graph, computed at the first access."""
         joint = self.traced.stage_graph
         partition: Partition = self._run(lambda: self.stages.partition(joint))
         return partition

@@ -47,10 +47,9 @@ class Sizes:
         return bool(self._symbols)
 
     def facts(self) -> list[Any]:
-        """Return all present facts about all symbols, for a key.
+        """Return all present facts about all symbols, for ``program_key``.
 
-        Raises:
-            SaveError: if a symbol depends on data.
+        Raise SaveError if a symbol depends on data.
         """
         if not all(symbol_is_type(symbol, KINDS) for symbol in self._symbols.values()):
             raise SaveError("a number that depends on data")

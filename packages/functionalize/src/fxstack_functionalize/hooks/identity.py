@@ -65,6 +65,11 @@ class HookReader:
         return self._callable(hook, ())
 
     def _callable(self, function: object, active: tuple[CodeType, ...]) -> Hashable:
+        """Return the key of a function: its code and the values it reads.
+
+        ``active``: the code of the functions that are being read, so that a recursive function ends. Raise
+        NotTraceableError for other callables.
+        """
         if isinstance(function, partial):
             fixed = [*function.args, *function.keywords.items()]
             inner = self._callable(function.func, active)
@@ -84,6 +89,7 @@ class HookReader:
         return (code, tuple(found))
 
     def _value(self, value: object, name: str, active: tuple[CodeType, ...]) -> Hashable:
+        """Return the key of a value that a hook reads: a known object of torch, a function, or a constant."""
         if is_known(value):
             return _as_key(value)
         if isinstance(value, (FunctionType, partial)):
@@ -92,6 +98,7 @@ class HookReader:
 
 
 def _constant(value: object, name: str) -> Hashable:
+    """Return the key of an immutable value. ``name`` is for the NotTraceableError about any other value."""
     if isinstance(value, (tuple, frozenset, torch.Size)):
         return (type(value), tuple(_constant(item, name) for item in value))
     if isinstance(value, tuple(LITERAL_TYPES)):

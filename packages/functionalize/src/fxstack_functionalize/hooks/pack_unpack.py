@@ -40,9 +40,13 @@ class TracedHook:
     results: tuple[Node, ...]
     leaves: tuple[Any, ...]
     spec: pytree.TreeSpec
+    """The structure in which ``leaves`` form the hook's result."""
 
     def splice(self, into: Graph, inputs: Sequence[Node], recompute: str | None = None) -> list[Node]:
-        """Copy the hook's nodes into another graph at its insertion point, tagged with ``recompute``."""
+        """Copy the hook's nodes into another graph at its insertion point.
+
+        Return the copies of ``results``. ``recompute``: the tag of the copies, for example ``must_recompute``.
+        """
         env: dict[Node, Node] = dict(zip(self.graph.find_nodes(op="placeholder"), inputs, strict=True))
         for node in self.graph.nodes:
             if node not in env and node.op != "output":
@@ -60,6 +64,7 @@ class HookPair:
     unpack: Callable[[Any], Any]
     fake_mode: FakeTensorMode
     table: Decompositions
+    """The decompositions with which the hooks are traced, by operator."""
 
     def trace_pack(self, saved: torch.Tensor, parameters: frozenset[int]) -> TracedHook:
         """Trace ``pack`` on an example of a saved tensor. ``parameters``: from ``parameter_memory``.
@@ -86,6 +91,10 @@ class HookPair:
         examples = [node.meta["val"] for node in packed.results]
 
         def call(inputs: Sequence[Any]) -> Any:
+            """Call the unpack hook with the packed value, rebuilt from ``inputs``.
+
+            Check the tensor that the hook returns.
+            """
             remaining = iter(inputs)
             leaves = [next(remaining) if isinstance(x, Node) else x for x in packed.leaves]
             return _check_unpacked(self.unpack(pytree.tree_unflatten(leaves, packed.spec)), saved)
@@ -146,6 +155,11 @@ def _finish_trace(session: Session, result: object) -> TracedHook:
 
 
 def _node_of_leaf(session: Session, leaf: object) -> Any:
+    """Return the node that computes a leaf of the packed value.
+
+    A leaf that is neither tensor nor symbol is returned as it is. Raise NotTraceableError for a tensor from outside
+    of the hook.
+    """
     if isinstance(leaf, torch.Tensor):
         if not session.engine.is_functional(leaf):
             raise NotTraceableError("it returns a tensor that is not made from its argument")

@@ -29,6 +29,7 @@ class _Packed:
     """One saved tensor with its traced hooks."""
 
     saved: Node
+    """The node whose value is saved."""
     pack: TracedHook
     unpack: TracedHook
 
@@ -169,7 +170,9 @@ class HookedStep:
     pair: HookPair
     early: bool
     cut: Callable[[StageGraph], Partition]
+    """The partitioner."""
     parts: Partition | None = None
+    """None before ``cut_joint``."""
 
     @property
     def partition(self) -> Partition:
@@ -227,7 +230,7 @@ def hook_saved(state: HookedStep) -> HookedStep | NothingToDo:
 
 
 def text(state: HookedStep) -> str:
-    """Return the joint graph as text, once it is cut both graphs."""
+    """Return the state after a pass as text, for debug output: the joint graph, or both graphs once it is cut."""
     if state.parts is None:
         return show(state.joint)
     return f"{show(state.parts.forward)}\n{show(state.parts.backward)}"

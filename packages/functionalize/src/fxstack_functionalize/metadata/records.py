@@ -14,8 +14,10 @@ class Relayout:
     """A call of an in-place operator that changes a tensor's metadata but not its values (``t_``)."""
 
     method: str
+    """The name of the method of a tensor, for example ``t_``."""
     arguments: tuple[Any, ...]
     keywords: tuple[tuple[str, Any], ...]
+    """(name, value) of each keyword argument."""
     grad_mode: bool
     """Whether grad mode was on."""
     version_bumps: int
@@ -39,6 +41,7 @@ class InputInfo:
 
     name: str
     is_tensor: bool
+    """False for a symbol or another number."""
     requires_grad: bool = False
     is_leaf: bool = True
     mutates_data: bool = False
@@ -66,9 +69,11 @@ class OutputInfo:
 
     source: OutputSource
     index: int = -1
+    """The index in the list that ``source`` names; -1 for a constant."""
     requires_grad: bool = False
     is_tensor: bool = True
     constant: Any = None
+    """The value of an output that is no tensor and the same in all calls."""
     is_leaf: bool = False
 
 
@@ -82,8 +87,11 @@ class GraphInfo:
     """
 
     inputs: tuple[InputInfo, ...]
+    """One record for each input of the captured graph, in order."""
     outputs: tuple[OutputInfo, ...]
+    """One record for each user output, in order."""
     aliases: tuple[AliasInfo, ...]
+    """The views that the caller makes, each after its base."""
     custom_views: tuple[tuple[int, AliasInfo], ...]
     """Flat outputs that are views of an input or flat output, made by a custom ``autograd.Function``."""
     mutated: tuple[int, ...]
@@ -91,6 +99,7 @@ class GraphInfo:
     output_count: int
     differentiable: tuple[int, ...]
     grad_inputs: tuple[int, ...]
+    """Numbers of the inputs that require a gradient, in the order of the joint graph's gradients."""
     strides: tuple[tuple[Any, ...] | None, ...]
     """Eager's strides of each flat output; None for a flat output that is not a user output."""
     grad_mode: bool

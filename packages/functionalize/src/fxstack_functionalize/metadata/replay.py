@@ -125,14 +125,17 @@ def _step_of(meta: Any) -> Step:
     # replayed. _unsafe_view only views a fresh copy that the program cannot reach otherwise, so its arguments
     # can be left out. Two records of resize_ cannot be compared, so each gets a unique object as its
     # arguments.
-    """Return the class and arguments of one of torch's view records."""
+    """Return (class, arguments) of one of torch's view records."""
     if isinstance(meta, RESIZE_VIEW):
         return type(meta), (object(),)
     return type(meta), () if isinstance(meta, UNSAFE_VIEW) else meta.as_tuple()
 
 
 def can_replay(steps: tuple[Step, ...]) -> bool:
-    """Return whether the caller can repeat all ``steps``: torch's records of two operators are incomplete."""
+    """Return whether the caller can repeat all ``steps``.
+
+    It cannot for two operators, whose records in torch are incomplete.
+    """
     return all(make not in {UNSAFE_VIEW, RESIZE_VIEW} for make, _ in steps)
 
 

@@ -143,6 +143,7 @@ class _Attention(torch.autograd.Function):
     def forward(
         ctx: Any, attention: Attention, tables: list[Tensor], numbers: list[Any], *tensors: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
+        """Run the operator and save what ``backward`` needs."""
         query, key, value, *buffers = tensors
         operator = attention_operator(attention)
         out, sums, largest = operator(query, key, value, tables, buffers, numbers)
@@ -157,6 +158,10 @@ class _Attention(torch.autograd.Function):
     def backward(
         ctx: Any, grad_out: Tensor | None, grad_sums: Tensor | None, _largest: Any
     ) -> tuple[Any, ...]:
+        """Return the gradients of query, key, value and of the buffers that have one.
+
+        The first three results are for the arguments that are not tensors.
+        """
         saved = ctx.saved_tensors
         tables, (query, key, value, *buffers, out, sums) = saved[: ctx.count], saved[ctx.count :]
         gradients = attention_operator(ctx.attention)._overloadpacket.backward(

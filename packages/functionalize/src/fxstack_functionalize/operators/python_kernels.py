@@ -61,6 +61,7 @@ def _layer_by_layer(operator: Callable[..., Any], flags: int) -> Callable[..., A
     """
 
     def kernel(*args: Any) -> tuple[torch.Tensor, ...]:
+        """Compute a recurrent network with dropout one layer at a time, and draw each dropout as eager does."""
         # not at import, which has to pass without any one private name of torch
         composition = torch_compat.decomposition_table[operator]
         has_biases, num_layers, p, train, bidirectional = args[flags : flags + 5]
@@ -148,6 +149,7 @@ def zeros_rule(*, ready: bool) -> Kernel:
     """Return the decomposition of ``ZEROS``. ``ready``: the Python dispatcher is on, with ``exact_kernels``."""
 
     def rule(*_args: object, **_kwargs: object) -> Any:
+        """Restart the trace at its first tensor of zeros, with ``zero_tensors``. Such a trace has ``exact_kernels``."""
         if ready:
             return NotImplemented
         raise RestartTraceError(lambda captured: replace(captured, zero_tensors=True))

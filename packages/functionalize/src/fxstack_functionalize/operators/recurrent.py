@@ -55,6 +55,7 @@ def _low_precision(args: Sequence[Any]) -> torch.dtype | None:
 
 @contextmanager
 def _without_mkldnn() -> Iterator[None]:
+    """Turn oneDNN off in a ``with`` block, so that torch computes a layer by the operators of its steps."""
     enabled = torch_compat.get_mkldnn_enabled()
     torch_compat.set_mkldnn_enabled(False)
     try:
@@ -77,6 +78,9 @@ class _StepsMode(TorchFunctionMode):
 
 
 def steps_in_module(module: torch.nn.Module) -> AbstractContextManager[Any]:
-    """Return the context for a call of ``module``: a mode only for LSTMs, as a mode changes other paths."""
+    """Return the context for a call of ``module``: ``_StepsMode`` only if it has an LSTM.
+
+    A mode changes other paths.
+    """
     recurrent = any(isinstance(submodule, torch.nn.LSTM) for submodule in module.modules())
     return _StepsMode() if recurrent else nullcontext()

@@ -37,12 +37,14 @@ _outer: Final = WeakTensorKeyDictionary()
 
 
 def _begin(state: torch.Tensor) -> torch.Tensor:
+    """Install the graph's generator state, and keep the program's state until ``_end``. Runs only in eager."""
     _outer[state] = torch.get_rng_state()
     torch.set_rng_state(state)
     return state.clone()
 
 
 def _end(state: torch.Tensor) -> torch.Tensor:
+    """Restore the program's generator state. Return the state that the graph has reached."""
     reached = torch.get_rng_state()
     torch.set_rng_state(_outer.pop(state))
     return reached
@@ -100,6 +102,7 @@ def use_generator(compiled: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``compiled`` (a compiled ``with_random_state`` graph) as a function that uses torch's generator."""
 
     def call(*args: object) -> Any:
+        """Pass torch's generator state to the compiled graph, and install the state that it returns."""
         result, state = compiled(*args, torch.get_rng_state())
         torch.set_rng_state(state)
         return result
@@ -108,7 +111,7 @@ def use_generator(compiled: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def is_random(stage: StageGraph) -> bool:
-    """Whether a graph draws from the CPU generator."""
+    """Whether a graph draws from the CPU generator. ``aot`` asks this with the option ``functional_random``."""
     return any(
         _is_draw(node.target, node.args, node.kwargs, node.meta.get("val"))
         for node in stage.graph_module.graph.nodes
@@ -117,7 +120,7 @@ def is_random(stage: StageGraph) -> bool:
 
 
 def state_input(graph: Graph) -> int | None:
-    """Return the number of the generator state input; None if the graph has none."""
+    """Return the position of the placeholder for the generator's state; None if the graph has none."""
     begins = [node.args[0] for node in graph.nodes if node.target is BEGIN]
     return graph.find_nodes(op="placeholder").index(begins[0]) if begins else None
 
@@ -209,6 +212,7 @@ def functional_form(operator: OpOverload) -> OpOverload:
     results = ", ".join(["Tensor"] * (1 + len(operator._schema.returns)))
 
     def real(state: torch.Tensor, *args: object, **kwargs: object) -> tuple[torch.Tensor, ...]:
+        """Draw from ``state`` instead of torch's generator. Return the new state, then the drawn values."""
         outer_state = torch.get_rng_state()
         set_state(state)
         try:

@@ -29,7 +29,10 @@ _OPERATORS = torch.ops.higher_order
 
 
 def has_nested_draws(root: torch.nn.Module) -> bool:
-    """Whether a nested graph of ``root`` draws random numbers."""
+    """Whether a nested graph of ``root`` draws random numbers.
+
+    The trace of a backward then restarts with ``equal_draws``.
+    """
     return any(
         torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
         for module in root.modules()
@@ -49,6 +52,10 @@ def with_equal_draws(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _call_at_top(operator: Callable[..., Any], args: Sequence[object]) -> Any:
+    """Call a higher-order operator of the outermost graph with torch's generator state.
+
+    Install the new state. The state goes through the operator in ``float32`` form.
+    """
     result, state = _THREADED[operator](GET_STATE().view(torch.float32), *args)
     SET_STATE(state.detach().view(torch.uint8))
     return result
@@ -78,6 +85,7 @@ class _NestedGraph(Interpreter):
         return (state, *results) if self._state_first else (*results, state)
 
     def call_function(self, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Pass the current state through a higher-order operator inside of a graph. Other calls run as usual."""
         if target not in _THREADED:
             return super().call_function(target, args, kwargs)
         result, state = _THREADED[target](self._mode.state, *args)
@@ -86,12 +94,15 @@ class _NestedGraph(Interpreter):
 
 
 def _cond(state: Tensor, pred: object, yes: GraphModule, no: GraphModule, operands: Many) -> Any:
+    """Run ``torch.cond`` with the state as one more operand. Return its results and the new state."""
     bodies = (_NestedGraph(branch, state_first=False) for branch in (yes, no))
     *results, state = _OPERATORS.cond(pred, *bodies, (state, *operands))
     return tuple(results), state
 
 
 def _while_loop(state: Tensor, cond: GraphModule, body: GraphModule, carried: Many, additional: Many) -> Any:
+    """Run ``while_loop`` with the state as one more carried value. The condition draws no numbers."""
+
     def goes_on(_state: object, *args: object) -> Any:
         return cond(*args)
 
@@ -101,6 +112,7 @@ def _while_loop(state: Tensor, cond: GraphModule, body: GraphModule, carried: Ma
 
 
 def _scan(state: Tensor, body: GraphModule, init: Many, xs: Many, additional: Many) -> Any:
+    """Run ``scan`` with the state as one more carried value. Return its results and the new state."""
     step = _NestedGraph(body, state_first=True)
     state, *results = _OPERATORS.scan(step, [state, *init], list(xs), tuple(additional))
     return tuple(results), state

@@ -52,6 +52,7 @@ def without_autocast(call: Call) -> Call:
     """Return ``call`` with autocast off, because the graph contains the casts."""
 
     def guarded(args: list[Any]) -> Sequence[Any]:
+        """Call the compiled graph with autocast off, because the graph contains the casts."""
         if not torch_compat.is_any_autocast_enabled():
             return call(args)
         with torch_compat.DisableAutocast():

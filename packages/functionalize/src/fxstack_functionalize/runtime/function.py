@@ -254,6 +254,7 @@ def _custom_views(shell: Shell) -> Share | None:
     ]
 
     def share(args: Sequence[Any], results: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return ``results`` with real views of arguments or of other results at the recorded positions."""
         replaced = list(results)
         for position, alias, make, symbolic in makers:
             base = (args if alias.source is AliasSource.INPUT else replaced)[alias.index]

@@ -19,10 +19,13 @@ class Source:
     """Generated statements, and the objects that the statements name."""
 
     names: dict[str, Any] = field(default_factory=dict)
+    """The objects that the statements name, by name."""
     lines: list[str] = field(default_factory=list)
     depth: int = 1
+    """The number of indentations of the next statement."""
 
     def add(self, line: str, **names: Any) -> None:
+        """Add a statement at the present depth. ``names``: objects that it names."""
         self.lines.append("    " * self.depth + line)
         self.names.update(names)
 

@@ -25,6 +25,7 @@ class TangentPlan:
     """A tangent input of the backward graph: its flat output, and its layout."""
 
     position: int
+    """The number of the flat output whose gradient it is."""
     example: Example
 
 
@@ -33,7 +34,9 @@ class TrainingPlan:
     """The facts about a forward and backward that are equal in all calls."""
 
     forward_results: int
+    """The number of results of the forward graph."""
     backward_results: int
+    """The number of results of the backward graph."""
     tensors: range
     """Positions of the forward results that are saved tensors. ``symbols``: positions of the saved symbols."""
     symbols: range
@@ -54,7 +57,7 @@ class TrainingPlan:
 
 
 def plan_training(traced: Traced, partition: Partition) -> TrainingPlan:
-    """Return the plan of ``traced`` and its partition."""
+    """Return the plan of a training step. Made once per partition, before the graphs are compiled."""
     info = traced.info
     forward, backward = partition.forward.signature, partition.backward.signature
     tensors, symbols = _saved_layout(partition, info.output_count)

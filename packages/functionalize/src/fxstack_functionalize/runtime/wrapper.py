@@ -141,6 +141,7 @@ def inference_wrapper(shell: Shell, compiled: Compiled, options: AotOptions) -> 
     guarded = (info.grad_mode or enables_grad) and bool(info.grad_inputs)
 
     def compute(source: Source) -> None:
+        """Add the statement that calls the compiled graph, without gradients and views if necessary."""
         statement = "flat = compiled([*args])" if boxed else "flat = compiled(*args)"
         with without_grad(source) if guarded else nullcontext(), without_views(source):
             source.add(statement, compiled=target)
@@ -285,6 +286,7 @@ class _Training:
         return apply
 
     def _guard_count(self) -> int:
+        """Return the number of guards on symbolic sizes so far. A rise shows that compiling needed a guard."""
         shapes = self._mode.shape_env
         return 0 if shapes is None else len(shapes.guards)
 
@@ -303,6 +305,7 @@ def training_wrapper(program: Program, options: AotOptions) -> Callable[..., Any
     training.guards_are_made = True
 
     def compute(source: Source) -> None:
+        """Add the statements that call the graph: with saved-tensor hooks if the program has installed some."""
         source.add("hooks = top_hooks(False)", top_hooks=top_hooks)
         source.add(
             "flat = plain(*args) if hooks is None else hooked(hooks, args)", plain=plain, hooked=hooked

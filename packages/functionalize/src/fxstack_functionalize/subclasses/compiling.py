@@ -88,6 +88,7 @@ def _compile_flat(gm: GraphModule, example_inputs: Sequence[Any], compiling: Com
 
 
 def _detach(value: object) -> Any:
+    """Return a tensor without its history, for a compiled graph that must not record gradients."""
     if isinstance(value, torch.Tensor) and value.requires_grad:
         with torch.no_grad():
             return value.detach()
@@ -112,6 +113,7 @@ def _inference(graph: Desugared, compiled: Callable[..., Any], options: AotOptio
     counted = [position for position, count in graph.writes.items() for _ in range(count)]
 
     def run(*args: object) -> Any:
+        """Call the compiled graph with the plain tensors inside of the arguments, and rebuild the wrappers."""
         flat = map(_detach, flatten_all(graph.inputs, args))
         results = rebuild_all(outputs, compiled(*flat))
         for position in counted:  # the versions of its inner tensors are counted by the compiled graph
@@ -189,6 +191,10 @@ def guarded_by_eager(run: Callable[..., Any], module: GraphModule, options: AotO
     """Return ``run`` with eager under function transforms, and with ``options.on_error`` for exceptions."""
 
     def call(*args: object) -> Any:
+        """Run the compiled graph.
+
+        Run the module in eager under a transform, and after an error if ``on_error`` says so.
+        """
         if torch_compat.are_functorch_transforms_active():
             return module(*args)
         if options.on_error is None:
@@ -203,6 +209,7 @@ def guarded_by_eager(run: Callable[..., Any], module: GraphModule, options: AotO
 
 
 def _unsupported(construct: str) -> UnsupportedGraphError:
+    """Return the error about a graph over wrapper subclasses that has ``construct``, for example owned tensors."""
     return UnsupportedGraphError(
         construct,
         why="there is no flat form of it that is known to be exact",
@@ -296,6 +303,10 @@ def _function(
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
+            """Return the gradients of the arguments.
+
+            A second differentiation, or a tangent of another layout, runs in eager.
+            """
             tensors, saved = ctx.saved_tensors[: ctx.kept], ctx.saved_tensors[ctx.kept :]
             tangents = [
                 _zeros(graph.outputs[position], *sizes_of_output)

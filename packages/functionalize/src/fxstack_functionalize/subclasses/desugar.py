@@ -47,6 +47,7 @@ class Desugared:
     outputs: tuple[Layout, ...] = ()
     sources: tuple[int | None, ...] = ()
     spec: Any = None
+    """The nesting of the outputs."""
     differentiable: tuple[int, ...] = ()
     writes: dict[int, int] = field(default_factory=dict)
     """For each wrapper among the inputs that operators write to: how many writes its version counts."""
@@ -137,6 +138,10 @@ class _DisjointMemory:
 
 
 def _versions(arguments: Sequence[Any]) -> dict[int, int]:
+    """Return the version counters of the wrappers among the arguments, by position.
+
+    A comparison of two such results finds changed arguments.
+    """
     return {
         position: argument._version
         for position, argument in enumerate(arguments)

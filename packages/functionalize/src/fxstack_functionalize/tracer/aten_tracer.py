@@ -46,7 +46,10 @@ class TensorMap:
         self._entries[id(tensor)] = (tensor, proxy)
 
     def set_later(self, tensor: torch.Tensor, make: partial[Any]) -> None:
-        """Set a function that makes the proxy of ``tensor`` on demand."""
+        """Set a function that makes the proxy of ``tensor`` when ``get`` asks for it first.
+
+        For views that are recorded only if used.
+        """
         self._entries[id(tensor)] = (tensor, make)
 
     def __contains__(self, tensor: torch.Tensor) -> bool:
@@ -111,6 +114,7 @@ class AtenTracer(PythonKeyTracer):
         self.in_backward = True
 
     def create_node(self, *args: object, **kwargs: object) -> Node:
+        """Create a node with the metadata of the captured node that is being traced."""
         node: Node = super().create_node(*args, **kwargs)
         if node.op not in {"placeholder", "output"}:
             self._attribute(node)
@@ -123,12 +127,13 @@ class AtenTracer(PythonKeyTracer):
         return node
 
     def _attribute(self, node: Node) -> None:
+        """Give a new node its metadata, and list it if it belongs to the backward."""
         if self.in_backward:
             self.backward_nodes.append(node)
         node.meta.update(self.origin())
 
     def origin(self) -> dict[str, Any]:
-        """Return the metadata of an operator that is recorded now."""
+        """Return the metadata for a node that is recorded now. In the backward it is that of the forward node."""
         return self._backward_origin() if self.in_backward else self._origin
 
     def add_item(self, node: Node, index: int) -> Node:

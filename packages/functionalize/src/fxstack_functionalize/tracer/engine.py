@@ -99,7 +99,7 @@ class ModeEngine(Engine):
 
 
 def current_value(engine: Engine, wrapped: torch.Tensor) -> torch.Tensor:
-    """Return the plain tensor with the value of ``wrapped`` after all mutations so far."""
+    """Return the plain tensor, not functional, with the value of ``wrapped`` after all changes so far."""
     torch_compat.functional_sync(wrapped)
     return cast("torch.Tensor", torch_compat.from_functional_tensor(engine.core(wrapped)))
 

@@ -60,6 +60,7 @@ def random_rules(tracer: AtenTracer, *, exact: bool) -> dict[Any, Callable[..., 
         return rules
 
     def bernoulli(self: torch.Tensor, p: float = 0.5, *, generator: object = None) -> Any:
+        """Draw numbers in the order of memory for a tensor that is not contiguous, as eager does."""
         if self.is_contiguous():
             return NotImplemented
         node = tracer.unwrap_proxy(self).node

@@ -219,6 +219,10 @@ def _without_inference_mode(fake: FakeTensor) -> FakeTensor:
 
 
 def _unsupported(subject: str) -> UnsupportedGraphError:
+    """Return the error about an input that has no fake form.
+
+    ``subject``: a sentence, for example ``one of the inputs is a sparse tensor``.
+    """
     return UnsupportedGraphError(
         subject,
         why="tracing works on tensors without data, which torch has no model of for this kind",
@@ -227,6 +231,7 @@ def _unsupported(subject: str) -> UnsupportedGraphError:
 
 
 def _kind_of(value: object, otherwise: InputKind = InputKind.USER_INPUT) -> InputKind:
+    """Return the kind of an input: a symbol, a parameter, or ``otherwise``."""
     if isinstance(value, torch.SymInt):
         return InputKind.SYMBOL
     return InputKind.PARAMETER if isinstance(value, torch.nn.Parameter) else otherwise

@@ -152,7 +152,7 @@ def has_symbols(value: object) -> bool:
 
 
 def hint_of(number: int | torch.SymInt) -> int:
-    """Return the value at capture. A data-dependent number counts as large."""
+    """Return the value that a number had at capture. A data-dependent number counts as large."""
     if not isinstance(number, torch.SymInt):
         return number
     hint = number.node.hint
@@ -160,7 +160,10 @@ def hint_of(number: int | torch.SymInt) -> int:
 
 
 def _bindings(captured: Captured) -> dict[sympy.Symbol, tuple[int, int | None]]:
-    """Return for each symbol the input that binds it, and the dimension if the input is a tensor."""
+    """Return for each symbol the place of its value: (input number, dimension).
+
+    The dimension is None for an input that is a number.
+    """
     bindings: dict[sympy.Symbol, tuple[int, int | None]] = {}
     for index, spec in enumerate(captured.inputs):
         if isinstance(spec.fake, torch.SymInt):

@@ -24,6 +24,7 @@ class TensorMeta:
     shape: tuple[Any, ...]
     strides: tuple[Any, ...]
     contiguous: bool
+    """Whether the strides are those of a contiguous tensor."""
 
     layout = torch.strided
 
@@ -62,6 +63,10 @@ def tangent_reader(position: int, example: Example) -> Callable[[Sequence[Any], 
     fix, (order, inverse) = dense_like(example), dimension_order(example)
 
     def read(grads: Sequence[Any], sizes: Any) -> torch.Tensor:
+        """Return the gradient of one output with the strides that the graph expects; zeros for None.
+
+        ``sizes``: the sizes of all outputs in this call, None if no size is symbolic.
+        """
         if grads[position] is not None:
             return fix(grads[position])
         size = example.shape if sizes is None else sizes[position]

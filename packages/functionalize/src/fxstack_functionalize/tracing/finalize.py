@@ -34,6 +34,7 @@ class FlatSlot:
 
     value: Any
     mutated_input: int | None = None
+    """The number of the input whose new value this is; None for another output."""
     node: Any = None
     tangent: Node | None = None
     alias: tuple[AliasSource, int] | None = None
@@ -68,6 +69,7 @@ def with_signature(
 
 
 def _input_specs(session: Session, slots: Sequence[FlatSlot]) -> tuple[InputSpec, ...]:
+    """Return the signature's inputs: those of the captured graph, then the tangents of a joint graph."""
     specs = []
     for spec, traced in zip(session.captured.inputs, session.inputs, strict=True):
         name = traced.node.name if traced.node is not None else spec.name
@@ -86,10 +88,13 @@ def _input_specs(session: Session, slots: Sequence[FlatSlot]) -> tuple[InputSpec
 def _output_specs(
     session: Session, slots: Sequence[FlatSlot], gradients: Sequence[GradientSlot]
 ) -> tuple[OutputSpec, ...]:
+    """Return the signature's outputs: the flat outputs, then the gradients of a joint graph."""
+
     def name_of(index: int) -> str | None:
         return _name(session.inputs[index].node)
 
     def spec_of(slot: FlatSlot) -> OutputSpec:
+        """Return the specification of one flat output. It names the input or output that the value belongs to."""
         name = _name(slot.node)
         if slot.mutated_input is not None:
             return OutputSpec(OutputKind.MUTATED_INPUT, name, name_of(slot.mutated_input))

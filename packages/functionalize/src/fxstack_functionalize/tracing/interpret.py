@@ -106,6 +106,7 @@ class CapturedRun:
             return function(*args, **kwargs)
 
     def call_method(self, node: Node) -> Any:
+        """Call a method. Calls of tensor methods handle in-place changes of views (``run_in_place_safely``)."""
         receiver, *others = args = self._load(node.args)
         method = getattr(torch.Tensor, str(node.target), None)
         if method is None or not isinstance(receiver, torch.Tensor):
@@ -125,6 +126,7 @@ class CapturedRun:
             return module(*self._load(node.args), **self._load(node.kwargs))
 
     def get_attr(self, node: Node) -> Any:
+        """Return the traced form of an owned tensor, else the attribute of the module."""
         path = str(node.target)
         if path in self.owned:
             return self.owned[path]
@@ -132,7 +134,7 @@ class CapturedRun:
 
 
 def _forget_values(engine: Engine, args: object) -> None:
-    """Clear the known values of ``args``, operands of a nested graph: each round of a loop has others."""
+    """Clear the known values of ``args``, operands of a nested graph, because each round of a loop has other values."""
     for value in pytree.tree_leaves(args):
         if isinstance(value, torch.Tensor):
             fake = current_value(engine, value) if engine.is_functional(value) else value
@@ -142,6 +144,7 @@ def _forget_values(engine: Engine, args: object) -> None:
 
 
 def _location_note(node: Node) -> str:
+    """Return the note that is added to an error at ``node``: the node and the user's stack trace."""
     trace = node.meta.get("stack_trace")
     location = f"\n{trace}" if trace else " (no stack trace recorded)"
     return f"while functionalizing node {node.format_node()}{location}"

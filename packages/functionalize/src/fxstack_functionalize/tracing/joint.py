@@ -90,6 +90,7 @@ def _tangent(session: Session, number: int, output: torch.Tensor) -> tuple[Node,
 
 
 def _mutation_counts(session: Session) -> list[int]:
+    """Return how often each traced tensor input was changed. Two results differ if the backward changes an input."""
     return [
         torch_compat.functionalize_mutation_counter(session.engine.core(traced.argument))
         for traced in session.inputs
@@ -123,6 +124,10 @@ def treat_sizes_as_general(shapes: ShapeEnv | None) -> Iterator[None]:
     evaluate: Any = shapes.evaluate_sym_node
 
     def answer(node: object, size_oblivious: bool = False, *rest: object, **named: object) -> Any:
+        """Answer a question about a symbolic size.
+
+        Assume the general case in backward nodes whose result does not depend on it.
+        """
         try:
             return evaluate(node, size_oblivious, *rest, **named)
         except GuardOnDataDependentSymNode:

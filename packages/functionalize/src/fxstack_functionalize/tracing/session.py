@@ -173,6 +173,7 @@ class Session:
             self.inputs.append(TracedInput(proxy.node, value, inner=inner))
 
     def _wrap_inputs(self) -> None:
+        """Give each tensor input its traced argument. Mark an input that shares its storage with an earlier one."""
         counters: set[int] = set()
         for traced in self.inputs:
             if traced.inner is None:

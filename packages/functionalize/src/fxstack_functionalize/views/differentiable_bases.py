@@ -159,6 +159,7 @@ def _regular_view(root: Layout, member: Layout) -> ViewFunction | None:
     permutation = [sorted_dims.index(dim) for dim in order]
 
     def way(argument: torch.Tensor) -> torch.Tensor:
+        """Return the member as a view of the base ``argument``. It uses only views with exact inverses."""
         view = argument[index].permute(permutation)
         for dim_of_member in added:
             view = view.unsqueeze(dim_of_member)

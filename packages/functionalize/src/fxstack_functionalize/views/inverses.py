@@ -58,6 +58,7 @@ def flatten_lossy_views(engine: Engine, result: object, arguments: object) -> An
     argument_ids = {id(leaf) for leaf in pytree.tree_leaves(arguments)}
 
     def flat(tensor: torch.Tensor) -> torch.Tensor:
+        """Return ``tensor``, or the same view in one step if its chain of views cannot be inverted exactly."""
         if id(tensor) in argument_ids or not _is_lossy(engine, tensor):
             return tensor
         view = _in_one_step(engine, tensor)

@@ -129,6 +129,7 @@ def _in_two_steps(all_used: list[_Access]) -> bool:
 
 
 def _overlap_error(name: str) -> UnsupportedGraphError:
+    """Return the error about operator ``name``, which writes to memory that it also reads."""
     return UnsupportedGraphError(
         f"{name!r} writes to memory that it also reads, through tensors that overlap in part",
         why="eager has an error for most such calls, or goes through the memory in an order of its own",
@@ -148,6 +149,10 @@ def _differs_in_strides(target: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _share_storage(engine: Engine, target: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two traced tensors have the same storage.
+
+    False for a tensor that is sparse or from outside of the trace.
+    """
     are_functional = all(
         tensor.layout is torch.strided and engine.is_functional(tensor) for tensor in (target, other)
     )

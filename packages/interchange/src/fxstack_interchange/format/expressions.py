@@ -109,6 +109,7 @@ class _Reader:
         self._at = 0
 
     def _split(self, text: str) -> list[tuple[str, str]]:
+        """Return the tokens of the expression as (kind, text). Raise the reader's error at a character of no token."""
         tokens: list[tuple[str, str]] = []
         at = 0
         while at < len(text.rstrip()):
@@ -126,6 +127,7 @@ class _Reader:
         return self._tokens[self._at] if self._at < len(self._tokens) else None
 
     def take(self, *expected: str) -> tuple[str, str]:
+        """Return the next token and go on behind it. Raise the reader's error unless its text is in ``expected``."""
         token = self.peek()
         if token is None or (expected and token[1] not in expected):
             wanted = " or ".join(map(repr, expected)) or "a value"
@@ -134,6 +136,7 @@ class _Reader:
         return token
 
     def expression(self, depth: int) -> Any:
+        """Read one expression: a number, a symbol, a constant or a call. ``depth``: the number of calls around it."""
         if depth > MAX_DEPTH:
             raise self.error(f"nested deeper than {MAX_DEPTH}")
         kind, text = self.take()
@@ -150,6 +153,7 @@ class _Reader:
         raise self.error(f"unknown symbol {text!r}")
 
     def _call(self, name: str, depth: int) -> Any:
+        """Read the arguments of the function ``name``, and return its result."""
         if name not in FUNCTIONS:
             raise self.error(f"unknown function {name!r}")
         self.take("(")
@@ -171,6 +175,7 @@ def _check_power(name: str, args: list[Any], reader: _Reader) -> None:
 
 
 def _number(text: str) -> Any:
+    """Return the sympy number of a token: ``7``, ``1/3`` or ``0.5``."""
     if "/" in text:
         top, bottom = text.split("/")
         if int(bottom) == 0:

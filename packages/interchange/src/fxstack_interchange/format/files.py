@@ -83,6 +83,7 @@ _VERSION = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})")
 
 
 def _check_version(document: object) -> None:
+    """Raise LoadError unless this reader understands the document's format and version."""
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise LoadError(f"not an interchange document: its format is not {FORMAT!r}")
     version = document.get("version")
@@ -98,6 +99,7 @@ def _check_version(document: object) -> None:
 
 
 def _check_count(graph: dict[str, Any], limits: Limits) -> None:
+    """Raise LoadError if the document's graphs have more nodes in total than the limit."""
     pending, count = [graph], 0
     while pending:
         record = pending.pop()

@@ -39,7 +39,7 @@ _SHORT.maxlevel = 2
 
 
 def first_lines(text: str) -> str:
-    """Return ``text``, or its first lines and the number of omitted lines. For ``__str__``."""
+    """Return ``text``, or its first lines and the number of omitted lines. ``__str__`` of long records calls it."""
     lines = text.splitlines()
     if len(lines) <= MAX_LINES:
         return text
@@ -67,17 +67,19 @@ def show_module(graph_module: GraphModule) -> str:
 def _whole(
     module: GraphModule, inputs: tuple[InputSpec, ...], outputs: tuple[OutputSpec, ...]
 ) -> Iterator[str]:
+    """Yield the lines of a graph and of its subgraphs."""
     yield from _body(module.graph, inputs, outputs, "")
     for path, child in _subgraphs(module):
         yield from ("", f"# subgraph {path}", *_body(child.graph, (), (), path))
 
 
 def show_graph(graph: Graph) -> str:
-    """Return a graph without signature as text. The graph may be unfinished."""
+    """Return a graph without signature as text. The graph may be unfinished: a pass may still add nodes."""
     return "\n".join(_body(graph, (), (), "")) + "\n"
 
 
 def _header(graph: StageGraph) -> Iterator[str]:
+    """Yield the comments in front of a graph: its stage, its size and its symbols."""
     signature = graph.signature
     count = sum(1 for n in graph.graph_module.graph.nodes if n.op not in ("placeholder", "output"))
     yield (
@@ -88,6 +90,7 @@ def _header(graph: StageGraph) -> Iterator[str]:
 
 
 def _symbol(spec: SymbolSpec) -> str:
+    """Return the comment about a symbol, for example ``# symbol s0 in 2..inf, seen as 8``."""
     upper = "inf" if spec.upper is None else str(spec.upper)
     seen = "" if spec.hint is None else f", seen as {spec.hint}"
     source = f", from {spec.source}" if spec.source else ""
@@ -95,6 +98,7 @@ def _symbol(spec: SymbolSpec) -> str:
 
 
 def _subgraphs(module: GraphModule) -> Iterator[tuple[str, GraphModule]]:
+    """Yield the path and the module of each graph that a graph uses, at any depth."""
     used = {str(node.target) for node in module.graph.nodes if node.op == "get_attr"}
     for path in sorted(used):
         value: Any = module
@@ -108,6 +112,7 @@ def _subgraphs(module: GraphModule) -> Iterator[tuple[str, GraphModule]]:
 def _body(
     graph: Graph, inputs: tuple[InputSpec, ...], outputs: tuple[OutputSpec, ...], name: str
 ) -> Iterator[str]:
+    """Yield a graph in the form of a Python function. ``name``: the path of a subgraph, empty for the whole graph."""
     nodes = list(graph.nodes)
     placeholders = [node for node in nodes if node.op == "placeholder"]
     yield f"def {name.replace('.', '_') or 'graph'}("
@@ -127,6 +132,7 @@ def _body(
 
 
 def _input_note(spec: InputSpec) -> str:
+    """Return the comment behind an input: its kind, its target and its source."""
     parts = [spec.kind.value]
     if spec.target is not None:
         parts.append(spec.target)
@@ -136,6 +142,7 @@ def _input_note(spec: InputSpec) -> str:
 
 
 def _output(node: Node, specs: tuple[OutputSpec, ...]) -> Iterator[str]:
+    """Yield the lines of the return statement, with the kind of each output."""
     values = node.args[0] if node.args else ()
     if not isinstance(values, tuple | list):
         yield f"    return {_argument(values)}"
@@ -151,6 +158,7 @@ def _output(node: Node, specs: tuple[OutputSpec, ...]) -> Iterator[str]:
 
 
 def _statement(node: Node) -> str:
+    """Return the line of a node, with its metadata in the place of a type annotation."""
     arguments = [_argument(arg) for arg in node.args]
     arguments += [f"{key}={_argument(value)}" for key, value in node.kwargs.items()]
     if node.op == "get_attr":
@@ -190,6 +198,7 @@ def value_text(value: object) -> str:
 
 
 def _argument(value: object) -> str:
+    """Return an argument of a node as Python text. A node is its name."""
     if isinstance(value, Node):
         return str(value.name)
     if isinstance(value, list):

@@ -32,6 +32,8 @@ class Stage(StrEnum):
 
 
 class InputKind(StrEnum):
+    """What a placeholder of a graph takes. The values are the words of the file format."""
+
     USER_INPUT = "user_input"
     PARAMETER = "parameter"
     BUFFER = "buffer"
@@ -54,6 +56,8 @@ class InputKind(StrEnum):
 
 
 class OutputKind(StrEnum):
+    """What an output of a graph is for. The values are the words of the file format."""
+
     USER_OUTPUT = "user_output"
     MUTATED_INPUT = "mutated_input"
     """The new value of input ``target``. The caller copies it into the input."""

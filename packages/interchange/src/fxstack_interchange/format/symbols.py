@@ -40,7 +40,7 @@ def _hints(shape_env: object) -> dict[sympy.Symbol, Any]:
 
 
 def _number(value: object) -> int | float | None:
-    """Return an exact JSON number; None for values without an exact JSON number (infinities)."""
+    """Return a number that JSON holds exactly; None for an infinity, which means no bound."""
     if value is None or value in (int_oo, -int_oo, sympy.oo, -sympy.oo):
         return None
     if isinstance(value, sympy.Integer | int):
@@ -99,11 +99,13 @@ class SymbolTable:
         return self._env().create_symboolnode(self.expression(text))
 
     def _env(self) -> ShapeEnv:
+        """Return the shape environment. Raise LoadError if the file declares no symbols."""
         if self.shape_env is None:
             raise LoadError("a symbolic value in a file that declares no symbols")
         return self.shape_env
 
     def _hint(self, expr: sympy.Expr, kind: type[int | float]) -> Any:
+        """Return the value of an expression at the hints of its symbols; None if a symbol has no hint."""
         hints = _hints(self.shape_env)
         if not expr.free_symbols <= hints.keys():
             return None
@@ -136,6 +138,7 @@ def declare(records: list[dict[str, Any]]) -> SymbolTable:
 
 
 def _range(record: dict[str, Any], is_float: bool) -> Any:
+    """Return the range of a symbol from its record. A missing bound is infinite. Raise LoadError for an empty range."""
     infinity = sympy.oo if is_float else int_oo
     lower = -infinity if record["lower"] is None else record["lower"]
     upper = infinity if record["upper"] is None else record["upper"]

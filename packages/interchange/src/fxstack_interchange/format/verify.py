@@ -68,6 +68,7 @@ def violations(graph: StageGraph, rules: tuple[Rule, ...]) -> Iterator[Violation
 
 
 def _outputs(nodes: tuple[Node, ...]) -> tuple[Any, ...] | None:
+    """Return the outputs of a graph; None if it does not end in an output node with one tuple or list."""
     if not nodes or nodes[-1].op != "output" or len(nodes[-1].args) != 1:
         return None
     values = nodes[-1].args[0]
@@ -288,6 +289,7 @@ def _operators(facts: Facts) -> Violations:
 
 
 def _is_low_level(target: object) -> bool:
+    """Whether a stage after capture may call ``target``: an operator, or a function on numbers."""
     if isinstance(target, OpOverload | HigherOrderOperator):
         return True
     module = str(getattr(target, "__module__", ""))

@@ -49,5 +49,8 @@ def is_stub(frame: FrameType) -> bool:
 
 
 def add_entry(following: TracebackType | None, stub: TracebackStub, line: int) -> TracebackType:
-    """Return a traceback whose first entry is the frame of ``stub`` at ``line``."""
+    """Return a traceback that begins with the frame of ``stub`` at ``line``.
+
+    ``following``: the rest of the traceback, or None.
+    """
     return TracebackType(following, stub.frame, -1, line)

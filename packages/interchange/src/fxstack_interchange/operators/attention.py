@@ -119,6 +119,7 @@ def trace_attention(
     results: list[Attention | BaseException] = []
 
     def trace() -> None:  # A separate thread has none of the tracing modes that surround this call.
+        """Trace all functions, and append the description or the error to ``results``."""
         try:
             score_graph = tracer.score(score, operand_positions[0])
             mask_graph = tracer.mask(mask, operand_positions[1])
@@ -146,6 +147,7 @@ class _Tracer:
     device: torch.device
 
     def score(self, function: Modifier, operand_positions: Sequence[int]) -> GraphModule:
+        """Return the graph of a score modifier on one score. ``operand_positions``: the tensors that it captures."""
         mode, (score, *rest) = self._examples()
 
         def call(score: object, *rest: object) -> Any:
@@ -155,6 +157,7 @@ class _Tracer:
         return _require_scalars(_trace(mode, call, (score.detach(), *rest)))
 
     def mask(self, function: Modifier, operand_positions: Sequence[int]) -> GraphModule | None:
+        """Return the graph of a mask at one position; None if the mask allows every position."""
         mode, (_, *rest) = self._examples()
 
         def call(*rest: object) -> Any:
@@ -169,6 +172,7 @@ class _Tracer:
     def gradient(
         self, function: Modifier, operand_positions: Sequence[int]
     ) -> tuple[GraphModule, tuple[Addition, ...]]:
+        """Return the graph of the gradients of one score, and how its results are added to the buffers' gradients."""
         mode, examples = self._examples()
         with mode:
             grad = torch.zeros((), device=self.device)
@@ -177,6 +181,7 @@ class _Tracer:
         ]
 
         def call(score: Any, *rest: Any) -> Any:
+            """Return the gradient of the score, then the gradients of the buffers (None for one without)."""
             positions, grad_output = rest[:POSITIONS], rest[POSITIONS]
             captured = rest[POSITIONS + 1 :]
             value = function(score, *positions, *(captured[k] for k in operand_positions))
@@ -191,6 +196,7 @@ class _Tracer:
         return _replace_by_additions(_trace(mode, call, arguments), differentiated, self.buffers)
 
     def _examples(self) -> tuple[FakeTensorMode, list[torch.Tensor]]:
+        """Return a fake mode and scalar examples: the score, its positions, the buffers and the numbers."""
         mode = make_fake_mode()
         device = self.device
         with mode:
@@ -205,6 +211,7 @@ class _Tracer:
 
 
 def _trace(mode: FakeTensorMode, call: Callable[..., Any], arguments: Sequence[Any]) -> GraphModule:
+    """Return the graph of ``call`` at these arguments, without dead code."""
     with mode:
         module: GraphModule = make_fx(call)(*arguments)
     module.graph.eliminate_dead_code()

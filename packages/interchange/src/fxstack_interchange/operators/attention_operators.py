@@ -66,6 +66,7 @@ def attention_of(target: object) -> tuple[Attention, bool] | None:
 
 
 def _define(attention: Attention, name: str) -> OpOverload:
+    """Define the operator of one attention, with its backward as an overload. Return the forward overload."""
     tensors = ", ".join(["Tensor"] * (3 + len(buffers_with_gradients(attention))))
     _LIBRARY.define(f"{name}({SCHEMA}) -> (Tensor, Tensor, Tensor)")
     _LIBRARY.define(f"{name}.backward({SCHEMA}, {BACKWARD}) -> ({tensors})")
@@ -92,6 +93,7 @@ def buffers_with_gradients(attention: Attention) -> tuple[int, ...]:
 def _fake(
     query: Tensor, _key: Tensor, value: Tensor, _blocks: object, _buffers: object, _numbers: object
 ) -> tuple[Tensor, Tensor, Tensor]:
+    """Return empty results of the forward, for tracing: the output, the sums and the largest scores."""
     shape = (*query.shape[:-1], value.size(-1))
     out = with_attention_strides(query.new_empty(shape), query)
     sums, largest = (query.new_empty(shape[:-1], dtype=torch.float32) for _ in range(2))
@@ -99,7 +101,10 @@ def _fake(
 
 
 def _fake_backward(attention: Attention) -> Callable[..., tuple[Tensor, ...]]:
+    """Return the fake kernel of the backward."""
+
     def fake(query: Tensor, key: Tensor, value: Tensor, _blocks: object, buffers: Any, *_: object) -> Any:
+        """Return empty gradients of query, key, value and of the buffers that have one."""
         gradients = [with_attention_strides(x.new_empty(x.shape), x) for x in (query, key, value)]
         return (
             *gradients,
@@ -113,6 +118,8 @@ def _fake_backward(attention: Attention) -> Callable[..., tuple[Tensor, ...]]:
 
 
 def _forward(attention: Attention) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
+    """Return the eager kernel of the forward, which computes all scores at once."""
+
     def run(
         query: Tensor, key: Tensor, value: Tensor, _blocks: Any, buffers: Any, numbers: Any
     ) -> tuple[Tensor, Tensor, Tensor]:
@@ -123,6 +130,10 @@ def _forward(attention: Attention) -> Callable[..., tuple[Tensor, Tensor, Tensor
 
 
 def _vectorized_modifiers(attention: Attention, shared: Sequence[Tensor]) -> tuple[Any, Any]:
+    """Return the score modifier and the mask as functions of all scores; None in place of a missing mask.
+
+    ``shared``: the buffers and numbers, which are equal for all scores.
+    """
     score = vectorize_over_scores(attention.score, 1, len(shared))
     mask = None if attention.mask is None else vectorize_over_scores(attention.mask, 0, len(shared))
     masked = None if mask is None else (lambda *where: mask(*where, *shared))
@@ -134,10 +145,13 @@ def _shared(query: Tensor, buffers: Sequence[Tensor], numbers: Sequence[int]) ->
 
 
 def _backward(attention: Attention) -> Callable[..., tuple[Tensor, ...]]:
+    """Return the eager kernel of the backward, which computes all scores again."""
+
     def run(  # noqa: PLR0917 - the operator's signature
         query: Tensor, key: Tensor, value: Tensor, _blocks: Any, buffers: Any, numbers: Any,
         out: Tensor, sums: Tensor, grad_out: Tensor, grad_sums: Sequence[Tensor],
     ) -> tuple[Tensor, ...]:  # fmt: skip
+        """Return the gradients of query, key, value and of the buffers that have one."""
         shared = _shared(query, buffers, numbers)
         score_mod, mask_mod = _vectorized_modifiers(attention, shared)
         scores, modified_scores = dense_scores(query, key, score_mod, mask_mod, attention.scale)
@@ -168,6 +182,10 @@ def _backward(attention: Attention) -> Callable[..., tuple[Tensor, ...]]:
 def _gradients(
     attention: Attention, scores: Tensor, inner: Tensor, shared: Sequence[Tensor]
 ) -> tuple[Tensor, ...]:
+    """Return the gradients of all scores, then the parts that ``_apply_additions`` adds to the buffers' gradients.
+
+    ``inner``: the gradients of the modified scores.
+    """
     graph = attention.gradient
     assert graph is not None
 
@@ -190,6 +208,7 @@ def _sum_to_shape(grad: Tensor, like: Tensor) -> Tensor:
 def _apply_additions(
     attention: Attention, parts: Sequence[Tensor], buffers: Sequence[Tensor]
 ) -> list[Tensor]:
+    """Return the gradients of the buffers: zeros, plus the parts at their indices."""
     gradients = {
         k: torch.zeros_like(buffers[k], memory_format=torch.contiguous_format)
         for k in buffers_with_gradients(attention)

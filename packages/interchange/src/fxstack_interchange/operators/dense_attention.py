@@ -77,6 +77,10 @@ def for_each_query(tensor: Tensor, query: Tensor) -> Tensor:
 
 
 def _statistics(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Return for each query the logarithm of its summed weights and its largest score, both to base 2.
+
+    The logarithm is minus infinity for a query whose scores are all masked.
+    """
     unseen = torch.all(scores == -math.inf, dim=-1)
     sums = torch.where(unseen, -math.inf, scores.logsumexp(dim=-1))
     return sums / math.log(2), torch.max(scores, dim=-1)[0] / math.log(2)

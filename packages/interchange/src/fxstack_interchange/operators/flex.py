@@ -24,6 +24,7 @@ def attention_strides(shape: tuple[Any, ...], like: tuple[Any, ...]) -> tuple[An
 
 
 def _filled(shape: tuple[Any, ...], order: list[int]) -> tuple[Any, ...]:
+    """Return the strides of a dense tensor. ``order``: its dimensions from innermost to outermost."""
     strides: list[Any] = [1] * len(shape)
     running: Any = 1
     for dim in order:

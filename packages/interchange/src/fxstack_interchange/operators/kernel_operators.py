@@ -64,6 +64,7 @@ def functional_launch_of(target: object) -> FunctionalLaunch | None:
 
 
 def _define(launch: KernelLaunch) -> OpOverload:
+    """Define the operator of one kernel launch, with its kernels for autograd and functionalisation."""
     plain = re.sub(r"\W", "_", launch.name)
     number = sum(1 for known in _LAUNCHES.values() if known.name == launch.name)
     name = f"{plain}_{number}"
@@ -77,6 +78,7 @@ def _define(launch: KernelLaunch) -> OpOverload:
 
 
 def _implement(name: str, fake: Callable[..., Any], real: Callable[..., Any]) -> None:
+    """Register the fake and the real kernel of operator ``name``."""
     torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=_LIBRARY)
     _LIBRARY.impl(name, real, "CompositeExplicitAutograd")
     # Gradients do not flow through a kernel, neither here nor in eager. A program that needs gradients wraps
@@ -103,6 +105,7 @@ def _bump_versions(operator: OpOverload) -> Callable[..., None]:
     places = written_places(operator)
 
     def bump_versions(keyset: object, *args: object) -> None:
+        """Increment the versions of the written arguments, then call the kernel below."""
         for place in places:
             torch.autograd.graph.increment_version(args[place])
         with torch_compat.AutoDispatchBelowADInplaceOrView():
@@ -138,7 +141,13 @@ def functional_operator(launch: KernelLaunch, same: Same = ()) -> OpOverload:
 def _run_on_copies(
     act: Callable[[list[Any]], None], places: tuple[int, ...], same: Same, duplicate: Any
 ) -> Callable[..., Any]:
+    """Return the functional form of ``act``: it writes to copies of the arguments at ``places``, and returns them.
+
+    ``same``: groups of places with one tensor, which get one copy. ``duplicate`` makes a copy.
+    """
+
     def call(*args: Any) -> Any:
+        """Call ``act`` with copies. Return the copies, or the only copy."""
         copies = list(args)
         for place in places:
             copies[place] = duplicate(args[place])
@@ -184,6 +193,10 @@ def _functionalize_kernel(launch: KernelLaunch, operator: OpOverload) -> Callabl
     functionalize_key = torch_compat.DispatchKeySet(torch_compat.DispatchKey.Functionalize)
 
     def functionalize(*args: object) -> None:
+        """Replace a launch under functionalisation by the functional operator.
+
+        Its results become the new values of the written arguments.
+        """
         plain = [_inner(value) for value in args]
         wrapped = any(_is_functional(args[place]) for place in places)
         same = _shared_arguments(args, places)

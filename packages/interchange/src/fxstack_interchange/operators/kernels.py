@@ -54,6 +54,7 @@ class KernelLaunch:
 
     @property
     def name(self) -> str:
+        """The name of the kernel's Python function, below autotuners and heuristics."""
         inner = self.kernel
         while hasattr(inner, "fn") and not hasattr(inner, "__code__"):
             inner = inner.fn
@@ -106,6 +107,7 @@ def run(launch: KernelLaunch, args: Sequence[Any]) -> None:
 
 
 def _value(argument: KernelArgument, values: Any) -> Any:
+    """Return the value of one kernel argument. ``values``: the operator's arguments that are not used yet."""
     if argument.kind == "constant":
         return argument.value
     if argument.kind == "descriptor":
@@ -120,6 +122,10 @@ def _grid(launch: KernelLaunch, grids: Sequence[int]) -> Any:
         return triples[0]
 
     def select_grid(meta: Mapping[str, Any]) -> tuple[int, ...]:
+        """Return the grid for the configuration that Triton has chosen.
+
+        ``meta``: the constants of this configuration.
+        """
         for config, triple in zip(launch.configs, triples, strict=True):
             if all(_identity(meta.get(name)) == _identity(v) for name, v in config.items()):
                 return triple

@@ -17,6 +17,7 @@ _LIBRARY: Final = torch.library.Library(NAMESPACE, "FRAGMENT")
 
 
 def _define(schema: str, real: Callable[..., Any], fake: Callable[..., Any]) -> OpOverload:
+    """Define an operator from its schema, and return its overload."""
     name = schema.partition("(")[0]
     # The tag marks the operator as ordered among the operators that draw random numbers. Such an operator
     # never runs twice.

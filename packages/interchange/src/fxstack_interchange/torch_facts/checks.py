@@ -114,6 +114,7 @@ def refused_ranges(
 
 
 def _largest(dtype: torch.dtype) -> float:
+    """Return the largest number of ``dtype``."""
     if dtype.is_floating_point or dtype.is_complex:
         return float(torch.finfo(dtype).max)
     return float(torch.iinfo(dtype).max) if dtype in _INTEGERS else _LARGEST_FLOAT
@@ -128,6 +129,7 @@ class _UnknownSizeError(Exception):
 
 
 def _is_checkable(func: object) -> bool:
+    """Whether eager's checks can be run for an operator: it is functional, and its errors do not depend on data."""
     return (
         isinstance(func, OpOverload)
         and func.namespace == "aten"
@@ -140,6 +142,7 @@ def _is_checkable(func: object) -> bool:
 
 
 def _is_plain(value: object) -> bool:
+    """Whether an argument can be replaced by a real one: a strided tensor of the CPU, or a plain value."""
     if isinstance(value, Tensor):
         return value.device.type == "cpu" and value.layout is torch.strided
     return isinstance(value, _PLAIN)
@@ -154,6 +157,7 @@ def _elements(tensor: Tensor) -> int:
 
 
 def _full_size(size: Any) -> int:
+    """Return a size as in the present call. Raise _UnknownSizeError for a size without hint."""
     hint = size_in_call(size)
     if hint is None:
         raise _UnknownSizeError
@@ -214,7 +218,13 @@ _FILLS: tuple[Callable[..., Tensor], ...] = (ZEROS, torch.ops.aten.ones.default,
 
 
 def _real(values: object, size: Callable[[Any], int], fill: Callable[..., Tensor]) -> Any:
+    """Return ``values`` with real tensors from ``fill`` for fake ones, and hints for symbols.
+
+    ``size`` gives the size of each dimension.
+    """
+
     def replaced(value: object) -> Any:
+        """Return the replacement of one value. Raise _UnknownSizeError for a symbol without hint."""
         if isinstance(value, Tensor):
             with _disable_current_modes():
                 return fill([size(n) for n in value.shape], dtype=value.dtype)

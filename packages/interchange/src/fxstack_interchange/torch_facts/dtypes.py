@@ -110,7 +110,7 @@ def eager_dtypes(func: object, args: Sequence[Any], kwargs: dict[str, Any]) -> D
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether ``eager_dtypes`` raised ``error``."""
+    """Whether ``eager_dtypes`` raised ``error``. Capture asks this about an error of a call on fake tensors."""
     return _REFUSAL_MARK in error.__dict__
 
 
@@ -163,6 +163,7 @@ def have_other_dtypes(result: Any, dtypes: Dtypes) -> bool:
 
 
 def _is_checkable_cached(func: object) -> bool:
+    """Return ``_is_checkable`` from a cache, because it is asked at each call of a trace."""
     is_checkable = _CHECKABLE.get(func)
     if is_checkable is None:
         is_checkable = _CHECKABLE[func] = _is_checkable(func)
@@ -191,10 +192,12 @@ def _is_checkable(func: object) -> bool:
 
 @cache
 def _takes_generator(func: OpOverload) -> bool:
+    """Whether the operator has a parameter ``generator``, so that a call can draw without torch's own generator."""
     return any(argument.name == "generator" for argument in func._schema.arguments)
 
 
 def _checks_sizes(func: OpOverload) -> bool:
+    """Whether eager's kernel checks that the sizes of its arguments fit, so that small sizes cannot crash it."""
     name = func._opname.removesuffix("_")
     if name in _CHECKS_SIZES:
         return True
@@ -236,12 +239,14 @@ def _shape_class(tensor: Tensor) -> tuple[str, ...]:
 
 
 def _kind(size: int | torch.SymInt, stride: int | torch.SymInt) -> str:
+    """Return the kind of a dimension: ``one``, ``empty``, ``expanded`` or ``some`` (several elements)."""
     if type(size) is int and size <= 1:
         return "one" if size else "empty"
     return "expanded" if type(stride) is int and stride == 0 else "some"
 
 
 def _run_on_zeros(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Answer:
+    """Run an operator on zeros of small sizes. If this fails, and the operands are small, run it on the real sizes."""
     answer = None
     if func._opname not in _TRUSTS_SIZES:
         answer = _call(func, args, kwargs, _SmallSizes().size)
@@ -292,6 +297,7 @@ ZEROS = torch.ops.aten.zeros.default
 
 
 def _replica(value: object, size: Callable[[Any], int]) -> Any:
+    """Return ``value`` with tensors of zeros. Sizes of dimensions come from ``size``."""
     if isinstance(value, Tensor):
         sizes = [size(n) for n in value.shape]
         kinds = _shape_class(value)
@@ -320,6 +326,7 @@ class _SmallSizes:
         self._small_sizes: dict[Any, int] = {}
 
     def size(self, size: int | torch.SymInt) -> int:
+        """Return a small size for a dimension. Equal sizes and equal symbols get equal small sizes."""
         if type(size) is int and size <= 2:
             return size
         identity = size.node.expr if isinstance(size, torch.SymInt) else size

@@ -116,6 +116,7 @@ def _is_plain(first: Tensor, args: Sequence[Any]) -> bool:
 
 
 def _if_different(first: Any, strides: Strides | None) -> Strides | None:
+    """Return eager's ``strides`` if the fake result ``first`` has others; else None."""
     if strides is None:
         return None
     pairs = zip(first.stride(), strides, strict=True)
@@ -226,6 +227,7 @@ def copy_with_strides(result: object, strides: ResultStrides) -> Any:
 
 
 def _copy_with_strides(result: Any, strides: Strides | None) -> Any:
+    """Return a copy of ``result`` with the order of ``strides`` in memory; ``result`` if ``strides`` is None."""
     if strides is None:
         return result
     order_key = hints(strides) or strides
@@ -242,6 +244,7 @@ def view_with_strides(result: object, strides: ResultStrides) -> Any:
 
 
 def _view_with_strides(result: Any, strides: Strides | None) -> Any:
+    """Return a view of ``result`` with these strides; ``result`` if ``strides`` is None."""
     if strides is None:
         return result
     return _AS_STRIDED(result, result.shape, strides, result.storage_offset())
@@ -271,6 +274,7 @@ def _channels_last_if(position: int) -> Rule:
     """Return a rule for results that are channels last if the argument is, else contiguous."""
 
     def rule(result: Tensor, args: Sequence[Any]) -> Strides | None:
+        """Return dense strides, with channels last if the operand at ``position`` has them; None if it is no tensor."""
         source = operand(args[position])
         if source is None:
             return None

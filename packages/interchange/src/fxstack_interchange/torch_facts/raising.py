@@ -47,6 +47,7 @@ DATA_CHECKS: MappingProxyType[str, frozenset[str]] = MappingProxyType(
 
 
 def kind_of_dtype(dtype: torch.dtype) -> str:
+    """Return ``bool``, ``int`` or ``float``. Complex dtypes count as ``float``."""
     if dtype is torch.bool:
         return "bool"
     return "float" if dtype.is_floating_point or dtype.is_complex else "int"

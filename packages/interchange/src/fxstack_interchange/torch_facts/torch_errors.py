@@ -43,6 +43,7 @@ class CompilerError(RuntimeError):
 
 
 def _restore_error(cls: type[CompilerError], args: tuple[Any, ...]) -> CompilerError:
+    """Return an error from its pickled form, without a call of its class, which may take other arguments."""
     error = cls.__new__(cls)
     RuntimeError.__init__(error, *args)
     return error

@@ -124,6 +124,10 @@ def _overridden(config: ModuleType, entries: Mapping[str, Any]) -> dict[str, Any
 
 @cache
 def _context_variables(module: str) -> dict[ContextVar[Any], str]:
+    """Return the context variables of a config module of torch, each with the name of its setting.
+
+    Empty before torch 2.12, which has none.
+    """
     entries = sys.modules[module]._config.items()
     found = ((getattr(entry, "user_override", None), name) for name, entry in entries)
     return {variable: name for variable, name in found if isinstance(variable, ContextVar)}

@@ -43,6 +43,7 @@ class Budgeting(Cutting):
     """The state of the partitioners ``budget`` and ``ilp`` between two passes."""
 
     choices: tuple[Choice, ...] = ()
+    """The frontier, from the least recomputation to the most; empty before ``find_frontier``."""
 
 
 def find_frontier(state: Budgeting) -> Budgeting:
@@ -131,6 +132,10 @@ def bytes_allowed(choices: tuple[Choice, ...], fraction_or_bytes: float | None) 
 
 
 def _choice_within_time(facts: JointFacts, choices: tuple[Choice, ...], options: PartitionOptions) -> Choice:
+    """Return the last choice whose recomputation fits ``options.time_overhead``, else the first.
+
+    ``choices``: from the least recomputation to the most.
+    """
     bound = options.time_overhead or 0.0
     step = WorkModel(facts.graph, options).seconds(facts.nodes[:-1])
     allowed = bound * step

@@ -74,6 +74,10 @@ def _candidate_limit(graph: IndexGraph) -> int:
 
 
 def _try_checkpoints(search: Search, networks: tuple[PricedNetwork, ...], rates: tuple[float, ...]) -> None:
+    """Offer cuts to ``search`` in which the values between equal pieces of the forward cost nothing to save.
+
+    Equal sets of such values are tried once. ``rates``: prices of a recomputed second, in bytes.
+    """
     seen = set()
     segments = Segments(search.graph)
     for count in PIECES:
@@ -175,7 +179,7 @@ def _try_neighbours(search: Search, network: Network) -> None:
 
 
 def _choices_by_gaps(search: Search) -> list[Choice]:
-    """Return the best choices in order of the gaps beside them, widest first, then the product choices."""
+    """Return the choices whose neighbours are tried: those beside the widest gaps first, product choices last."""
     gaps = sorted(pairwise(search.best), key=_area_of_gap)
     ordered = dict.fromkeys(choice.saved for gap in gaps for choice in gap)
     by_saved = {choice.saved: choice for choice in search.best}

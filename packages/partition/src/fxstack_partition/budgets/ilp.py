@@ -54,6 +54,7 @@ def ilp(joint: StageGraph, options: PartitionOptions) -> Partition:
 
 
 def _small_network(facts: JointFacts, options: PartitionOptions) -> Network:
+    """Return the network, as the policy of ``ilp``. Raise PartitionError if it has more than ``MAX_NODES`` nodes."""
     network = build_flow_network(facts, BUDGET_RULES, options)
     if len(network.decisions) > MAX_NODES:
         msg = (

@@ -62,7 +62,7 @@ class Measured:
         return 0 if sample is None else sample.scratch
 
     def measure(self, node: Node) -> Sample | None:
-        """Return the measurement of a node's operator; None if the operator cannot run alone."""
+        """Return the measurement of a node's operator; None if it cannot run alone. Equal calls are measured once."""
         if not isinstance(node.target, OpOverload) or kind_of(node) in _UNMEASURED_KINDS:
             return None
         args, kwargs = map_arg((node.args, node.kwargs), lambda n: self._concrete(n.meta.get("val")))
@@ -84,6 +84,7 @@ class Measured:
         return value
 
     def _sample(self, target: OpOverload[..., Any], args: object, kwargs: object) -> Sample | None:
+        """Run an operator on real tensors. Return the lowest seconds of all runs; None if the operator raises."""
         try:
             with torch.no_grad(), torch.random.fork_rng():
                 arguments = [_real(part) for part in (args, kwargs)]
@@ -95,7 +96,10 @@ class Measured:
 
 
 def map_tensors(value: Any) -> str:
-    """Return a cache key for arguments: tensors of equal dtype, sizes, strides and device have equal text."""
+    """Return a text that is equal for equal calls: their tensors agree in dtype, sizes, strides and device.
+
+    The key of a measurement.
+    """
     if _is_tensor(value):
         tensor, device = value
         return f"{tensor.dtype}{tuple(tensor.shape)}{tensor.stride()}{device}"
@@ -124,6 +128,7 @@ def _real(value: Any) -> Any:
 
 
 def _timed(target: OpOverload[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+    """Run an operator once, and return the seconds that it took."""
     start = time.perf_counter()
     target(*args, **kwargs)
     return time.perf_counter() - start
@@ -139,14 +144,17 @@ def _inside(target: OpOverload[..., Any], args: tuple[Any, ...], kwargs: dict[st
 
 
 def _storages(values: object) -> dict[int, int]:
-    """Return the addresses and bytes of the tensors' memory."""
+    """Return the bytes of each tensor's memory, by address.
+
+    ``_inside`` uses it to leave out results on the memory of arguments.
+    """
     tensors = (leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor))
     storages = (tensor.untyped_storage() for tensor in tensors)
     return {storage.data_ptr(): storage.nbytes() for storage in storages}
 
 
 def peak_of_events(profiler: torch.profiler.profile) -> int:
-    """Return the most bytes alive at once among the allocations while ``profiler`` ran."""
+    """Return the most bytes alive at once among the allocations that ``profiler`` has recorded."""
     alive = peak = 0
     events: Any = profiler.profiler.kineto_results.events()
     memory = [event for event in events if event.name() == "[memory]"]

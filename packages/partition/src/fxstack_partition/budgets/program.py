@@ -28,10 +28,11 @@ class Program:
 
     size: int
     rows: list[dict[int, float]]
+    """One dict for each row, from the number of a variable to its coefficient."""
     low: list[float]
 
     def at_least(self, row: dict[int, float], bound: float) -> None:
-        """Add the row ``bound <= row . x``."""
+        """Add the row ``bound <= row . x``. ``row`` maps the number of a variable to its coefficient."""
         self.rows.append(row)
         self.low.append(bound)
 
@@ -78,7 +79,7 @@ def grain_of(cap: int) -> int:
 
 
 def bytes_between(facts: JointFacts, saved: tuple[int, ...]) -> int:
-    """Return the bytes alive between forward and backward if ``saved`` is saved."""
+    """Return the bytes alive between forward and backward, results included, if the forward saves ``saved``."""
     graph = facts.index_graph
     alive = _alive_anyway(facts) | make_plan(graph, saved).saved_storages(graph)
     return sum(graph.sizes[s] for s in alive)

@@ -33,18 +33,22 @@ class Choice:
 
     label: str
     saved: tuple[int, ...]
+    """Indices of the saved nodes in the ``IndexGraph``."""
     peak: int
     seconds: float
     products: int
     network: Network
 
     def beats(self, peak: int, seconds: float, products: int) -> bool:
-        """Whether this choice is at least as good as these figures in all three respects."""
+        """Whether this choice is at least as good as these figures in all three.
+
+        ``Search`` then drops the choice that has them.
+        """
         return self.peak <= peak and self.seconds <= seconds and self.products <= products
 
     @property
     def reasons(self) -> tuple[tuple[str, str], ...]:
-        """Return the rule that decided about each node."""
+        """Return (node name, "rule: reason") for each node about which a rule decided (``Network.reasons``)."""
         return self.network.reasons
 
 
@@ -96,11 +100,15 @@ class Search:
         return sum(self.graph.sizes[s] for s in plan.saved_storages(self.graph)), self._spent(plan)
 
     def _spent(self, plan: Plan) -> float:
+        """Return the seconds of the nodes that both stages run under ``plan``."""
         seconds = self.seconds
         return sum(seconds[index] for index in plan.repeated(self.graph))
 
     def consider(self, label: str, saved: Iterable[int], network: Network) -> None:
-        """Simulate the choice that saves ``saved``, and keep the choice unless a choice found before beats it."""
+        """Simulate the choice that saves ``saved``.
+
+        Keep it unless a choice found before beats it. ``label``: see ``Choice``.
+        """
         plan = complete_plan(self.graph, saved, network.savable)
         if plan.saved_values in self._seen:
             return

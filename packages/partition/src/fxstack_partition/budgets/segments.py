@@ -48,6 +48,7 @@ class Segments:
         return list(accumulate(change[:-1]))
 
     def _values_at(self, rank: int) -> list[int]:
+        """Return the savable values that are alive at position ``rank`` of the order, to save at a border of pieces."""
         graph, index = self._graph, self._order[rank]
         nodes, kinds = graph.nodes, graph.facts.kinds
         return [

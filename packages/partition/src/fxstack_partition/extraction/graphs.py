@@ -127,6 +127,7 @@ class _ForwardBuilder:
             self.copies[node] = _copy(self.graph, self.env[node])
 
     def saved_value(self, node: Node) -> SavedValue:
+        """Return the description of a node that the forward saves: in narrow form, as a copy, or unchanged."""
         if node in self.narrow:
             value = self.narrow[node]
             return SavedValue(node, node.name, value.name, value.meta, Form.NARROW)
@@ -179,6 +180,7 @@ def forward_graph(
 
 
 def _convert(graph: Graph, node: Node, dtype: object, name: str) -> Node:
+    """Add a conversion of ``node`` to ``dtype``: to the narrow form in the forward, and back in the backward."""
     copy = graph.create_node(
         "call_function", torch.ops.aten._to_copy.default, (node,), {"dtype": dtype}, name
     )
@@ -188,6 +190,7 @@ def _convert(graph: Graph, node: Node, dtype: object, name: str) -> Node:
 
 
 def _read_size(graph: Graph, size: SizeOf, env: dict[Node, Node]) -> Node:
+    """Add a node to the forward that reads a size of an input, which the backward needs as a symbol."""
     target = torch.ops.aten.sym_size.int
     node = graph.call_function(target, (env[size.primal], size.dimension))
     node.meta["val"] = size.value
@@ -195,6 +198,7 @@ def _read_size(graph: Graph, size: SizeOf, env: dict[Node, Node]) -> Node:
 
 
 def _copy(graph: Graph, node: Node) -> Node:
+    """Add a copy of a saved value that an in-place update of an input would change."""
     copy = graph.call_function(torch.ops.aten.clone.default, (node,))
     copy.meta = dict(node.meta)
     value = node.meta.get("val")
@@ -206,6 +210,10 @@ def _copy(graph: Graph, node: Node) -> Node:
 def backward_graph(
     facts: JointFacts, order: Iterable[Node], saved_values: tuple[SavedValue, ...]
 ) -> StageGraph:
+    """Return the backward with its signature.
+
+    ``order``: the nodes that run, in this order. ``saved_values``: its first inputs, as the forward returns them.
+    """
     graph = Graph()
     env: dict[Node, Node] = {}
     placeholders: dict[tuple[Node | None, Form], Node] = {}

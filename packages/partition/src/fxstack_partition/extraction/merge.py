@@ -128,6 +128,7 @@ class _ValueNumbers:
         return node
 
     def _key_of(self, node: Node) -> object:
+        """Return the key of a node, computed once. Nodes with equal keys compute the same value."""
         if node not in self._keys:
             self._keys[node] = self._compute_key(node)
         return self._keys[node]

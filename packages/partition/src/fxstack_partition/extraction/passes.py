@@ -53,8 +53,11 @@ class Cutting:
     facts: JointFacts | None = None
     network: Network | None = None
     saved: tuple[Node, ...] | None = None
+    """The nodes that the cut saves; None before ``cut_network``."""
     reasons: tuple[tuple[str, str], ...] = ()
+    """(node name, "rule: reason") for each node about which a rule decided."""
     planned: Planned | None = None
+    """None before ``plan_backward``."""
     forward: StageGraph | None = None
     saved_values: tuple[SavedValue, ...] = ()
     result: Partition | None = None
@@ -238,6 +241,7 @@ def text(state: Cutting) -> str:
 
 
 def _decision_lines(state: Cutting) -> Iterator[str]:
+    """Yield the comments under the joint graph in a pass's text: what the passes so far have decided."""
     if state.facts is not None:
         yield from _side_lines(state.facts)
     if state.network is not None:
@@ -252,6 +256,7 @@ def _decision_lines(state: Cutting) -> Iterator[str]:
 
 
 def _side_lines(facts: JointFacts) -> Iterator[str]:
+    """Yield the names of the nodes that run in the forward, in the backward, and in either."""
     computed = [node for node in facts.nodes[:-1] if node.op == "call_function"]
     either = [node for node in computed if node not in facts.forward and node not in facts.backward]
     yield f"forward: {_names(node for node in computed if node in facts.forward)}"
@@ -260,6 +265,7 @@ def _side_lines(facts: JointFacts) -> Iterator[str]:
 
 
 def _plan_lines(planned: Planned) -> Iterator[str]:
+    """Yield the names of the values handed over and recomputed, and the order of both graphs."""
     graph, plan = planned.graph, planned.plan
     nodes = graph.nodes
     yield f"handed over: {_names(nodes[index] for index in plan.saved_values)}"

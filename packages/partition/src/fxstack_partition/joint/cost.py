@@ -73,6 +73,7 @@ class SizeModel:
         return NUMBER_BYTES if value is not None else 0
 
     def _expression(self, expr: sympy.Expr) -> int:
+        """Return the value of an expression, with the hint of each symbol or the default size."""
         if expr not in self._cache:
             hints = {s: self._hints.get(str(s), self._default) for s in expr.free_symbols}
             self._cache[expr] = int(expr.xreplace({s: sympy.Integer(v) for s, v in hints.items()}))
@@ -115,6 +116,7 @@ class WorkModel:
         return sum(self.cost(node).flops for node in nodes)
 
     def _cost(self, node: Node) -> Work:
+        """Return the work of one node. ``options.seconds`` replaces the estimated seconds if it returns a number."""
         if node.op != "call_function" or (kind := kind_of(node)) in _COSTLESS_KINDS:
             return Work(0, 0, 0.0)
         size = self._sizes.value_bytes
@@ -134,6 +136,7 @@ class WorkModel:
         return Work(flops, traffic, seconds)
 
     def _flops(self, node: Node, kind: OpKind) -> int:
+        """Return the operations of a node, by torch's formula if it has one, else by the largest tensor."""
         formula = _formula(node.target)
         if formula is not None:
             args, kwargs = map_arg((node.args, node.kwargs), lambda n: self._shape(n.meta["val"]))
@@ -145,6 +148,7 @@ class WorkModel:
         return each * max(self._elements(value) for value in values)
 
     def _shape(self, value: object) -> Any:
+        """Return a tensor's shape with integers for symbols, as torch's formulas take it."""
         if isinstance(value, torch.Tensor):
             return tuple(self._sizes.integer(size) for size in value.shape)
         if isinstance(value, tuple | list):
@@ -152,6 +156,7 @@ class WorkModel:
         return self._sizes.integer(value) if isinstance(value, torch.SymInt) else value
 
     def _elements(self, value: object) -> int:
+        """Return the number of elements of a value, summed over the results of an operator; 0 for a number."""
         if isinstance(value, torch.Tensor):
             total = 1
             for size in value.shape:
@@ -167,6 +172,7 @@ def roofline_seconds(device: Device, flops: int, traffic: int, *, fused: bool) -
 
 
 def _formula(target: object) -> Callable[..., Any] | None:
+    """Return torch's formula for the operations of an operator; None if torch has none."""
     if not isinstance(target, OpOverload):
         return None
     formula: Callable[..., Any] | None = flop_registry().get(target.overloadpacket)

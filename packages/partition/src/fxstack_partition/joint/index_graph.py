@@ -137,6 +137,10 @@ class IndexGraph:
         return storages
 
     def _touched(self) -> list[tuple[int, ...]]:
+        """Return for each node the storages that it allocates or reads.
+
+        Only these can change the live bytes. Storages of 0 bytes are left out.
+        """
         sizes, copy_storages = self.sizes, self.copy_storages
         # Storages of 0 bytes (inputs) never change the live bytes.
         filled = [tuple([s for s in storages if sizes[s]]) for storages in self.occupied]
@@ -219,7 +223,7 @@ class IndexGraph:
 
     @cached_property
     def backward_roots(self) -> tuple[int, ...]:
-        """Return the nodes that every backward runs: gradients, random draws and side effects of the backward."""
+        """Return the nodes that every backward runs: gradients, and the backward's random draws and side effects."""
         kinds, nodes = self.facts.kinds, self.nodes
         observable = [
             p for p in range(self.count) if self.backward[p] and kinds[nodes[p]] in _OBSERVABLE_KINDS
@@ -233,7 +237,10 @@ class IndexGraph:
 
     @cached_property
     def symbols(self) -> tuple[tuple[str, ...], ...]:
-        """Return the names of the symbols in each node's value; an empty tuple if no node has symbols."""
+        """Return for each node the names of the symbols in its value.
+
+        Return an empty tuple if the graph has no symbols.
+        """
         names = tuple(free_symbols(node.meta.get("val")) for node in self.nodes)
         return names if any(names) else ()
 

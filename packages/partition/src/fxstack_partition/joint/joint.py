@@ -91,6 +91,7 @@ def is_backward_input(spec: InputSpec) -> bool:
 
 
 def _outputs(node: Node) -> tuple[object, ...]:
+    """Return the values that a joint graph returns. Raise JointGraphError if they are not one flat tuple."""
     if node.op != "output" or not isinstance(node.args[0], tuple | list):
         msg = "a joint graph ends in an output node that holds one flat tuple"
         raise JointGraphError(msg)
@@ -98,6 +99,10 @@ def _outputs(node: Node) -> tuple[object, ...]:
 
 
 def _match(noun: str, count: int, declared: int) -> None:
+    """Raise JointGraphError unless the graph has as many placeholders or outputs as its signature.
+
+    ``noun``: for the message, for example ``placeholders``.
+    """
     if count != declared:
         msg = f"the graph has {count} {noun}, its signature describes {declared}"
         raise JointGraphError(msg)
@@ -126,6 +131,7 @@ def _backward_nodes(
 
 
 def _is_input_update(node: Node) -> bool:
+    """Whether a node copies a new value into an input of the graph. Such a node runs at the end of the forward."""
     destination = node.args[0] if node.args else None
     is_input = isinstance(destination, Node) and destination.op == "placeholder"
     return is_input and base_name(node.target) == "copy_"

@@ -21,6 +21,7 @@ _INTEGERS = (torch.int8, torch.int16, torch.int32)
 
 
 def _zero_or_one(_node: Node, _index: int) -> torch.dtype:
+    """Return ``torch.bool``, for an operator whose result is zero or one."""
     return torch.bool
 
 
@@ -35,6 +36,7 @@ def _positions(result: int, size: Callable[[Node], int | None]) -> Callable[...,
 
 
 def _smallest_dtype(count: int) -> torch.dtype | None:
+    """Return the smallest dtype of int8 to int32 that holds the positions 0 to ``count - 1``; None if none does."""
     return next((d for d in _INTEGERS if count - 1 <= torch.iinfo(d).max), None)
 
 
@@ -63,6 +65,7 @@ def _shape(node: Node) -> tuple[Any, ...]:
 
 
 def _static(sizes: tuple[Any, ...]) -> int | None:
+    """Return the product of ``sizes``; None if one of them is symbolic, or if there are none."""
     return prod(sizes) if sizes and all(isinstance(size, int) for size in sizes) else None
 
 
@@ -99,7 +102,10 @@ def narrow_dtype(node: Node) -> torch.dtype | None:
 
 
 def _dense(value: torch.Tensor) -> bool:
-    """Whether conversions to other dtypes and back keep the strides: contiguous in some dimension order."""
+    """Whether a value is contiguous in some dimension order.
+
+    A conversion to another dtype and back then keeps its strides.
+    """
     if value.layout is not torch.strided:
         return False
     expected: Any = 1

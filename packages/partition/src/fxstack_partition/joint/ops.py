@@ -105,6 +105,7 @@ def _cached_by_identity(function: Callable[[OpOverload[..., Any]], T]) -> Callab
     results: dict[int, tuple[OpOverload[..., Any], T]] = {}
 
     def cached(op: OpOverload[..., Any]) -> T:
+        """Return the result for an operator, looked up by ``id``. The entry keeps the operator alive."""
         entry = results.get(id(op))
         if entry is None:
             if len(results) >= _MAX_CACHED_OPERATORS:
@@ -146,6 +147,7 @@ def is_view(node: Node) -> bool:
 
 @_cached_by_identity
 def _returns_view(op: OpOverload[..., Any]) -> bool:
+    """Whether a result of the operator is a view of an argument that the operator does not write to."""
     if base_name(op) in _ALIASING_WITHOUT_SCHEMA:
         return True
     infos = [item.alias_info for item in op._schema.returns]
@@ -167,7 +169,7 @@ def written_arguments(node: Node) -> tuple[Node, ...]:
 
 @_cached_by_identity
 def _written_positions(op: OpOverload[..., Any]) -> tuple[tuple[int, str], ...]:
-    """Return the positions and names of the arguments that an operator updates."""
+    """Return (position, name) of each argument that an operator updates, by its schema and ``_HIDDEN_WRITES``."""
     hidden = _HIDDEN_WRITES.get(base_name(op), ())
     return tuple(
         (index, argument.name)
@@ -193,6 +195,7 @@ def _reads_data(op: OpOverload[..., Any]) -> bool:
 
 
 def _returns_alias(op: OpOverload[..., Any]) -> bool:
+    """Whether a result of the operator shares memory with an argument: as a view, or because it is written in place."""
     return base_name(op) in _ALIASING_WITHOUT_SCHEMA or any(
         item.alias_info is not None for item in op._schema.returns
     )
@@ -252,6 +255,9 @@ def kind_of(node: Node) -> OpKind:
 
 
 def _results(node: Node) -> tuple[Node, ...]:
-    """Return the ``getitem`` nodes of ``node`` if only they read it, else ``node`` itself."""
+    """Return the ``getitem`` nodes of ``node`` if only they read it, else ``node`` itself.
+
+    The result of ``node`` is unused if none of them has users.
+    """
     items = tuple(user for user in node.users if user.target is operator.getitem)
     return items if len(items) == len(node.users) and items else (node,)

@@ -27,10 +27,13 @@ class JointRecord:
     graph: StageGraph
     nodes: tuple[Node, ...]
     position: dict[Node, int]
+    """The index of each node in ``nodes``."""
     inputs: dict[Node, tuple[Node, ...]]
     kinds: dict[Node, OpKind]
     primals: tuple[Node, ...]
+    """The inputs of the forward."""
     tangents: tuple[Node, ...]
+    """The inputs that only the backward receives."""
     forward_outputs: tuple[object, ...]
     gradients: tuple[object, ...]
     forward_specs: tuple[OutputSpec, ...]

@@ -73,6 +73,7 @@ def _mapped(node: Node, env: dict[Node, Node]) -> Any:
 
 
 def _element(graph: Graph, base: Node, index: int, name: str) -> Node:
+    """Add a node that takes result ``index`` of the drawing node ``base``."""
     node = graph.create_node("call_function", operator.getitem, (base, index), {}, name)
     node.meta = {**base.meta, "val": base.meta["val"][index]}
     return node

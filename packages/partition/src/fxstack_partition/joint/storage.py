@@ -55,6 +55,7 @@ class StorageTable:
         return tuple(dict.fromkeys(s for arg in node.all_input_nodes for s in occupied.get(arg, ())))
 
     def _new(self, value: object) -> Any:
+        """Allocate a storage for each tensor in ``value``. Return their indices in the nesting of ``value``."""
         if isinstance(value, torch.Tensor):
             self.sizes.append(self._model.tensor_bytes(value))
             return len(self.sizes) - 1
@@ -63,6 +64,7 @@ class StorageTable:
         return ()
 
     def _element(self, node: Node) -> Any:
+        """Return the storages of a ``getitem`` node: those of one result of its argument, else those of all results."""
         base, index = node.args[0], node.args[1]
         if not isinstance(base, Node) or base not in self._parts:
             return self._new(node.meta.get("val"))
@@ -85,6 +87,7 @@ def _returns_one(node: Node) -> bool:
 
 
 def _flat(parts: Any) -> Iterable[int]:
+    """Yield the storages in the nested result of ``_new``."""
     if isinstance(parts, int):
         yield parts
     else:

@@ -5,8 +5,9 @@ Every node of the joint graph that the backward could use is an edge whose capac
 Nodes on the source side are computed in the forward, nodes on the sink side are recomputed in the backward. A
 cut edge is a saved value.
 
-A node that cannot be cut is one vertex, and a node that is never recomputed starts at the source. Only nodes
-with a path to the backward take part, so the network is about as large as the joint graph's forward.
+A node that can be cut is an edge between two vertices, any other is one vertex. A node that is never recomputed
+has the source as its start. Only nodes with a path to the backward take part, so the network is about as large as
+the joint graph's forward.
 """
 
 from __future__ import annotations
@@ -108,18 +109,22 @@ class _Builder:
         self.charged: dict[tuple[int, int], Node] = {}
 
     def add_vertex(self, name: str) -> int:
+        """Add a vertex, and return its number."""
         self.names.append(name)
         return len(self.names) - 1
 
     def add_uncuttable(self, start: int, end: int) -> None:
+        """Add an edge that no cut may cross."""
         self.edges[start, end] = None
 
     def add_edge(self, start: int, end: int, capacity: int) -> None:
+        """Add an edge that a cut can cross at the price ``capacity``."""
         # An edge that cannot be cut stays so: the other capacity adds nothing to infinity.
         before = self.edges.get((start, end), 0)
         self.edges[start, end] = None if before is None else before + capacity
 
     def finish(self, decisions: dict[Node, Decision]) -> Network:
+        """Return the network, with ``cuttable`` and ``charged`` by the index of their edges."""
         edges = tuple([Edge(start, end, capacity) for (start, end), capacity in self.edges.items()])
         cuttable, charged = (
             {index: nodes[ends] for index, ends in enumerate(self.edges) if ends in nodes} if nodes else {}

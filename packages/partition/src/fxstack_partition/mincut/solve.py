@@ -88,11 +88,13 @@ _ROUND_BITS = 29
 
 
 def _reaches_sink(edges: Any) -> bool:
+    """Whether a path of edges with remaining capacity leads from the source to the sink."""
     edges.eliminate_zeros()
     return SINK in scipy("sparse.csgraph").breadth_first_order(edges, SOURCE, return_predecessors=False)
 
 
 def _contradiction(network: Network) -> str:
+    """Return the message of InfeasibleError. It names the nodes of a path from source to sink that cannot be cut."""
     nx = networkx()
     fixed = nx.DiGraph()
     fixed.add_edges_from((edge.start, edge.end) for edge in network.edges if edge.capacity is None)

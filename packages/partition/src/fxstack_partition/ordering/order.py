@@ -207,6 +207,10 @@ def forward_order(graph: IndexGraph, plan: Plan, stop_at: int = 0) -> tuple[list
 
     # A generator: the orders after the first order that is low enough are never computed.
     def orders() -> Iterator[list[int]]:
+        """Yield the candidates: the program's order, then orders that free memory early or compute late.
+
+        Stages with effects keep the program's order.
+        """
         program_order = [index for index in range(graph.count) if needed[index]]
         yield program_order
         drawn = _drawn(graph, program_order)
@@ -234,6 +238,7 @@ def best_order(graph: IndexGraph, plan: Plan, stop_at: int = 0) -> tuple[list[in
     gradients = graph.gradients
 
     def orders() -> Iterator[list[int]]:
+        """Yield the candidates: late recomputation first, then orders that go from gradient to gradient."""
         backward, needed = graph.backward, plan.runs
         program_order = [p for p in range(graph.count) if backward[p] and needed[p]]
         late = demand_order(graph, (*program_order, *gradients), needed)
@@ -253,7 +258,10 @@ def best_order(graph: IndexGraph, plan: Plan, stop_at: int = 0) -> tuple[list[in
 
 
 def _drawn(graph: IndexGraph, program_order: Iterable[int]) -> list[int] | None:
-    """Return the random nodes among ``program_order``; None if the stage must keep the program's order."""
+    """Return the random nodes among ``program_order``, whose order must stay.
+
+    None if the stage must keep the program's order.
+    """
     kinds, nodes = graph.facts.kinds, graph.nodes
     if any(kinds[nodes[index]] in _FIXED for index in program_order):
         return None

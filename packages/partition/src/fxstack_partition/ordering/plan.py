@@ -30,6 +30,7 @@ class Plan:
 
     saved_values: tuple[int, ...]
     sizes: tuple[SizeOf, ...]
+    """The sizes of inputs that the backward needs as symbols."""
     needed: bytearray
     replayed: tuple[int, ...]
     narrowed: tuple[int, ...]
@@ -82,7 +83,7 @@ class Plan:
 
 
 def closure(graph: IndexGraph, roots: Iterable[int], marked: bytes = b"") -> bytearray:
-    """Return 1 for each node that is marked in ``marked``, is a root, or is an ancestor of a marked node."""
+    """Return 1 for each root, for each node that is 1 in ``marked``, and for all ancestors of these nodes."""
     marks = bytearray(marked or graph.count)
     for root in roots:
         marks[root] = 1
@@ -151,6 +152,7 @@ def complete_plan(graph: IndexGraph, saved: Iterable[int], savable: Collection[N
 
 
 def _check_saved(graph: IndexGraph, index: int) -> None:
+    """Raise PartitionError if the value at ``index`` cannot be saved: it needs a tangent, or is a tuple."""
     node = graph.nodes[index]
     if graph.backward[index]:
         msg = f"{node.name!r} cannot be saved: it depends on a tangent, so the forward lacks it"
@@ -187,6 +189,7 @@ def backward_closure(graph: IndexGraph, saved: dict[int, None]) -> bytearray:
 
 
 def _explain_missing(graph: IndexGraph, index: int, needed: bytearray) -> str:
+    """Return the message about a node that the backward needs, but that is neither saved nor allowed to run again."""
     node, kind = graph.nodes[index], graph.facts.kinds[graph.nodes[index]]
     users = [repr(graph.nodes[u].name) for u in graph.users[index] if needed[u]]
     user = users[0] if users else "a gradient"

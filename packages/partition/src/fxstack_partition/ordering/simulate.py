@@ -65,7 +65,9 @@ class Moment:
     """One operator of the step, and the bytes alive while it runs."""
 
     name: str
+    """The name of the operator's node."""
     stage: str
+    """``forward`` or ``backward``."""
     bytes: int
 
 
@@ -184,6 +186,7 @@ def _timeline_of_runtime(memory: _Memory, partition: Partition, options: Partiti
 
 
 def _inside(node: Node | None, options: PartitionOptions) -> int:
+    """Return the bytes that a node's operator uses beyond its results (``options.scratch``); 0 if unknown."""
     return options.scratch(node) if options.scratch is not None and node is not None else 0
 
 
@@ -195,6 +198,7 @@ def _nodes(stage: StageGraph) -> tuple[Node, ...]:
 
 
 def _by_kind(stage: StageGraph) -> dict[OutputKind, list[Node]]:
+    """Return the nodes that a stage returns, by the kind of the output."""
     outputs: dict[OutputKind, list[Node]] = {}
     values = _nodes(stage)[-1].args[0]
     for value, spec in zip(
@@ -231,18 +235,24 @@ def _add_backward(table: StorageTable, partition: Partition, backward: tuple[Nod
 
 
 def _tangents(table: StorageTable, stage: StageGraph, nodes: tuple[Node, ...]) -> set[int]:
+    """Return the storages of a backward's tangents. They are in memory when the backward starts."""
     placeholders = [node for node in nodes if node.op == "placeholder"]
     pairs = zip(placeholders, stage.signature.inputs, strict=True)
     return {s for node, spec in pairs if spec.kind is InputKind.TANGENT for s in table.occupied[node]}
 
 
 def _steps(table: StorageTable, nodes: tuple[Node, ...]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Return for each operator (storages that it allocates, storages that it reads), as ``alive_bytes`` takes them."""
     return [(table.allocated[n], table.reads(n)) for n in nodes[:-1] if n.op not in _INPUT_OPS]
 
 
 def _moments(
     nodes: tuple[Node, ...], stage: str, alive: list[int], options: PartitionOptions
 ) -> list[Moment]:
+    """Return the live bytes at each operator of a stage.
+
+    ``alive``: the bytes without the operator's own scratch memory.
+    """
     operators = [node for node in nodes[:-1] if node.op not in _INPUT_OPS]
     return [
         Moment(node.name, stage, size + _inside(node, options))

@@ -25,6 +25,7 @@ def by_module(tags: Mapping[str, str]) -> Callable[[Node], str | None]:
     """
 
     def policy(node: Node) -> str | None:
+        """Return the tag of the innermost module around ``node`` that matches a pattern; None if no module matches."""
         for names in reversed(modules_around(node)):
             for name in names:
                 for pattern, tag in tags.items():

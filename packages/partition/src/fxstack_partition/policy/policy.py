@@ -59,6 +59,7 @@ def rule_for_kinds(name: str, reason: str, *kinds: OpKind, verdict: Verdict) -> 
 
 
 def _random(node: Node, facts: JointFacts, options: PartitionOptions) -> Verdict | None:
+    """Never recompute random numbers, unless the backward can draw them again from a saved state."""
     can_replay = options.redraw and can_replay_draw(node, facts.kinds[node])
     return None if can_replay else Verdict.KEEP
 
@@ -97,23 +98,28 @@ def effective_tag(node: Node, options: PartitionOptions) -> str | None:
 
 
 def _tagged(node: Node, facts: JointFacts, options: PartitionOptions) -> Verdict | None:
+    """Return the verdict of the node's tag. A view has none: it follows its base."""
     tag = effective_tag(node, options)
     return _TAGS.get(tag) if tag is not None and facts.kinds[node] is not OpKind.VIEW else None
 
 
 def _view(_node: Node, _facts: JointFacts, options: PartitionOptions) -> Verdict | None:
+    """Let the cut decide about a view; never recompute it without the option ``recompute_views``."""
     return Verdict.EITHER if options.recompute_views else Verdict.KEEP
 
 
 def _reduction(_node: Node, _facts: JointFacts, options: PartitionOptions) -> Verdict | None:
+    """Never recompute a reduction, unless the option ``recompute_reductions`` lets the cut decide."""
     return Verdict.EITHER if options.recompute_reductions else Verdict.KEEP
 
 
 def _backward_only(node: Node, facts: JointFacts, _options: PartitionOptions) -> Verdict | None:
+    """Recompute a node that the forward does not need."""
     return None if node in facts.forward else Verdict.RECOMPUTE
 
 
 def _first_in_backward(node: Node, facts: JointFacts, _options: PartitionOptions) -> Verdict | None:
+    """Let the cut decide about a node that the forward does not need."""
     return None if node in facts.forward else Verdict.EITHER
 
 
@@ -121,6 +127,7 @@ _UNSAVABLE_NOTE = "is not a tensor or a number, so it cannot be handed to the ba
 
 
 def _unsavable(node: Node, _facts: JointFacts, _options: PartitionOptions) -> Verdict | None:
+    """Recompute a node whose value is neither a tensor nor a symbol. The rule ``unsavable`` calls this function."""
     value = node.meta.get("val")
     can_be_saved = isinstance(value, torch.Tensor | tuple | list) or is_symbolic_value(value)
     return Verdict.RECOMPUTE if "val" in node.meta and not can_be_saved else None
@@ -135,6 +142,7 @@ _STRIDE_READS = frozenset(
 
 
 def _layout(node: Node, facts: JointFacts, _options: PartitionOptions) -> Verdict | None:
+    """Never recompute a node of the forward that reads strides."""
     return Verdict.KEEP if node.target in _STRIDE_READS and node not in facts.backward else None
 
 
@@ -168,10 +176,12 @@ _BINDING_TAGS = ("must_save", "must_recompute")
 
 
 def _must(node: Node, facts: JointFacts, options: PartitionOptions) -> Verdict | None:
+    """Return the verdict of a binding tag, ``must_save`` or ``must_recompute``."""
     return _tagged(node, facts, options) if effective_tag(node, options) in _BINDING_TAGS else None
 
 
 def _prefer(node: Node, facts: JointFacts, options: PartitionOptions) -> Verdict | None:
+    """Let the cut decide about a node with a tag. ``sac`` gives the preferred choice a lower price."""
     is_view = facts.kinds[node] is OpKind.VIEW
     return None if is_view or effective_tag(node, options) is None else Verdict.EITHER
 
@@ -184,6 +194,7 @@ SELECTIVE_TAGS: tuple[Rule, ...] = (
 
 
 def _custom(node: Node, facts: JointFacts, _options: PartitionOptions) -> Verdict | None:
+    """Never recompute a user-defined operator of the forward, which may have an undeclared effect."""
     return Verdict.KEEP if may_act(node) and node not in facts.backward else None
 
 

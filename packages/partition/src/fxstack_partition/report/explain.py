@@ -90,6 +90,7 @@ def explain(partition: Partition, options: PartitionOptions = _DEFAULTS) -> Expl
 
 
 def _recomputed_values(partition: Partition, options: PartitionOptions) -> list[Recomputed]:
+    """Return the recomputed nodes of the backward with their cost, the slowest first."""
     costs = WorkModel(partition.backward, options)
     names = set(partition.recomputed)
     values = []

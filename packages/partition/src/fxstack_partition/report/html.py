@@ -38,6 +38,7 @@ def _table(comparison: Comparison) -> str:
 
 
 def _line(row: Row) -> str:
+    """Return a row of the table in HTML: the figures of a partition, or the error of its partitioner."""
     if row.error:
         columns = len(_HEAD) - 1
         return f"<tr><td>{escape(row.label)}</td><td colspan={columns}>{escape(row.error)}</td></tr>"
@@ -46,6 +47,7 @@ def _line(row: Row) -> str:
 
 
 def _details(row: Row) -> str:
+    """Return the part of the page that unfolds: the saved values with reasons, and a plot of the cut."""
     if row.partition is None:
         return ""
     text = escape(str(explain(row.partition)))
@@ -55,6 +57,7 @@ def _details(row: Row) -> str:
 
 
 def _image(draw: Callable[[], Any]) -> str:
+    """Return a plot as an HTML image; a sentence if matplotlib is missing."""
     data = io.BytesIO()
     try:
         figure = draw()

@@ -20,6 +20,7 @@ _MB = 1e6
 
 
 def _axes(size: tuple[float, float], title: str, **labels: str) -> tuple[Any, Any]:
+    """Return a new figure of ``size`` in inches, and its axes. ``labels``: for example ``xlabel``."""
     figure = matplotlib_figure(size)
     axes = figure.subplots()
     axes.set(title=title, **labels)
@@ -103,6 +104,7 @@ def cut_graph(partition: Partition, limit: int) -> nx.DiGraph:
 
 
 def _numel(node: Node) -> int:
+    """Return the number of elements of a value, with 1 for symbolic sizes. It sorts the values of ``plot_cut``."""
     value = node.meta.get("val")
     sizes = getattr(value, "shape", ())
     total = 1

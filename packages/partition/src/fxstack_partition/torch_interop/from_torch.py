@@ -140,6 +140,7 @@ def flat_outputs(output: Node) -> list[Any]:
 
 
 def _primal_spec(node: Node, static: bool) -> InputSpec:
+    """Return the specification of a forward input. ``static``: torch says that the input stays the same tensor."""
     value = node.meta.get("val")
     if isinstance(value, torch.SymInt) and value.node.expr.is_Symbol:
         return InputSpec(InputKind.SYMBOL, node.name, str(value.node.expr))
@@ -201,6 +202,7 @@ def from_partition_fn(
     """
 
     def partitioner(joint: StageGraph, options: PartitionOptions) -> Partition:
+        """Run torch's partition function on the joint graph in torch's form. Repair and sign both parts."""
         facts = analyze(joint)
         module = _in_torch_form(facts)
         static = [

@@ -42,6 +42,7 @@ def save_copies_of_inputs(facts: JointFacts, forward: GraphModule, backward: Gra
 
 
 def _copy(graph: Graph, node: Node) -> Node:
+    """Add a copy of ``node`` to the forward, to save in place of ``node``, whose memory is updated later."""
     inputs = graph.find_nodes(op="placeholder")
     clone = torch.ops.aten.clone.default
     with graph.inserting_after(inputs[-1] if node in inputs else node):

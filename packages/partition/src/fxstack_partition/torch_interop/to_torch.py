@@ -37,6 +37,7 @@ def as_partition_fn(
         static_lifetime_input_indices: Sequence[int] | None = None,
         **_others: object,
     ) -> tuple[GraphModule, GraphModule]:
+        """Partition torch's joint graph. torch calls this function with the arguments of its own partitioners."""
         joint = sign_joint(joint_module, num_fwd_outputs, static_lifetime_input_indices or ())
         parts = partition(joint, name, options)
         descriptions = _descriptions(joint_module, num_fwd_outputs)
@@ -47,6 +48,7 @@ def as_partition_fn(
 
 
 def _descriptions(joint_module: GraphModule, count: int) -> list[Any]:
+    """Return torch's descriptions of the outputs of a joint graph, in order; None for each if there are none."""
     output = joint_module.graph.output_node()
     values = output.args[0]
     size = len(values) if isinstance(values, tuple | list) else count
@@ -85,6 +87,10 @@ _SYMBOL = 2
 
 
 def _saved_rank(node: Any) -> int:
+    """Return the place of a saved value in torch's order: 0 and 1 for tensors, ``_SYMBOL`` for symbols.
+
+    1: a tensor whose version torch does not check.
+    """
     value = node.meta.get("val")
     if not hasattr(value, "shape"):
         return _SYMBOL

@@ -67,6 +67,7 @@ class _TangentRemoval:
         self._zeros: dict[Node, Node] = {}
 
     def graph(self) -> StageGraph:
+        """Return the backward without the missing tangents, and without the computations that only they need."""
         tangents = {spec.name for spec in self._stage.signature.inputs_of(InputKind.TANGENT)}
         for node in self._stage.graph_module.graph.nodes:
             if node.op == "placeholder":
@@ -80,6 +81,10 @@ class _TangentRemoval:
         return self._stage_without_unused_inputs()
 
     def _copy_placeholder(self, node: Node, *, is_tangent: bool) -> None:
+        """Copy an input of the backward.
+
+        A missing tangent gets no copy; the nodes that depend on it find it in ``_dropped``.
+        """
         if is_tangent:
             self._dependent.add(node)
         if node.name in self._missing:
@@ -132,6 +137,7 @@ class _TangentRemoval:
         return zeros
 
     def _add(self, like: FakeTensor, target: Any, *args: Any, **keywords: Any) -> Node:
+        """Add a call to the new graph, with a fake value from the fake mode of ``like``."""
         node = self._graph.call_function(target, args, keywords)
         with like.fake_mode:
             node.meta["val"] = target(*map_arg(args, lambda used: used.meta["val"]), **keywords)
@@ -268,7 +274,7 @@ class Backwards:
 
     @property
     def none(self) -> tuple[None, ...]:
-        """The gradients of all inputs if no output has a gradient."""
+        """The gradients of all inputs, all None, for a call in which no output has a gradient."""
         return (None,) * len(self._shell.info.inputs)
 
     def add(self, variant: Variant, load: Callable[[], Compiled]) -> None:

@@ -242,6 +242,10 @@ class _EdgeNode(HistoryNode):
 
 
 def _traceable(node: Any, _missing: Sequence[bool]) -> Traceable | None:
+    """Return the traceable backward of an edge node, which passes the gradient to the result.
+
+    None if the call is watched: then compiled autograd runs the node's own backward.
+    """
     if is_watched(node):
         return None
     no_gradients = (None,) * node.sources
@@ -277,6 +281,7 @@ def watch_hooks(function: type[torch.autograd.Function]) -> None:
 
 
 def _register_result_hooks(node: Any, result: torch.Tensor) -> None:
+    """Replace ``_register_hook_dict`` of a node. Autograd calls it when ``result`` gets its first tensor hook."""
     call: EdgeCall | None = getattr(node, "edge_call", None)
     if call is not None:
         call.note_hook(result)
@@ -284,7 +289,13 @@ def _register_result_hooks(node: Any, result: torch.Tensor) -> None:
 
 
 def _noting(register: Callable[[Any, object], Any]) -> Callable[[Any, object], Any]:
+    """Return ``register`` with a note of the hook in ``edge_call``.
+
+    ``register``: ``register_hook`` or ``register_prehook`` of a node.
+    """
+
     def note_and_register(node: Any, hook: object) -> Any:
+        """Note in ``edge_call`` that the program watches this call, then register the hook."""
         if getattr(node, "edge_call", None) is not None:
             node.edge_call.hooked = True
         return register(node, hook)

@@ -106,6 +106,7 @@ def set_traceable(
     """
 
     def checked_key(node: Any) -> Key:
+        """Return the key of the node for compiled autograd, after a check of its saved tensors."""
         if state is not None:
             check_saved(state(node))
         return key(node)
@@ -129,6 +130,10 @@ def make_traceable(
     """
 
     def make(node: Any, missing: Sequence[bool]) -> Traceable | None:
+        """Return the traceable backward; None if the node is watched.
+
+        ``missing``: for each result, whether it has no gradient.
+        """
         if watched(node):
             return None
         chosen = tuple(missing[position] for position in positions)
@@ -150,12 +155,14 @@ def make_traceable_part(
     make: Make = getattr(function, TRACEABLE_BACKWARD)
 
     def make_part(missing: Sequence[bool]) -> Traceable | None:
+        """Return the traceable backward of the further node for the missing gradients of its own results."""
         is_missing = dict(zip(positions, missing, strict=True))
         graph_backward = make(None, [is_missing.get(at, True) for at in range(count)])
         if graph_backward is None:
             return None
 
         def run(ctx: Any, saved: Sequence[torch.Tensor], *grads: Any) -> Sequence[Any]:
+            """Run the graph's traceable backward with the gradients of this node's results only."""
             gradient_of = dict(zip(positions, grads, strict=True))
             gradients = graph_backward(ctx.call.state, saved, *[gradient_of.get(at) for at in range(count)])
             return (None, None, *grads, *([None] * marks), *(gradients[index] for index in inputs))
@@ -182,6 +189,7 @@ def _traceable_backward(
 
 
 def _read_held(ctx: Any, _saved: Sequence[torch.Tensor]) -> list[Any]:
+    """Return the saved tensors of a node that keeps them in ``ctx.held``."""
     return [*ctx.held.tensors]
 
 
@@ -196,10 +204,9 @@ def _make_reader(plan: Sequence[KeptTensor]) -> Callable[[Any, Sequence[torch.Te
 
 
 def check_saved(ctx: Any) -> None:
-    """Check the tensors that autograd does not keep.
+    """Raise RuntimeError if a tensor that autograd does not keep was freed by a backward, or changed in place.
 
-    Raises:
-        RuntimeError: if an earlier backward freed one of them, or one was changed in place.
+    Called when compiled autograd asks for the node's key, because it does not call the node's backward.
     """
     held = getattr(ctx, "held", None)
     if getattr(ctx, "kept", ()) is None or (held is not None and held.done):

@@ -42,6 +42,7 @@ class Owner:
     """The user output for a flat output: the same tensor, or (``base``) a view of it."""
 
     output: int
+    """The number of the user output."""
     base: bool
 
 
@@ -162,6 +163,7 @@ def _origins_of(graph: Graph, numbers: Mapping[Node, int], finals: Mapping[Node,
         origins_by_end.setdefault(last_write, []).append(origin)
 
     def through(node: Node) -> Reach:
+        """Return the origins that a reader of ``node`` reaches. An origin at its last write is its own only origin."""
         if node in final:
             return frozenset({final[node]})
         return reached[node].union(*(written.get(key, frozenset()) for key in _storages(node)))

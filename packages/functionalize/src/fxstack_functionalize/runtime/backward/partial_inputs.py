@@ -119,12 +119,17 @@ class _InputNode(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, group: Group, number: int, *inputs: torch.Tensor) -> torch.Tensor:
+        """Return an empty tensor. It is an input of the graph's node, so that this node runs after that one."""
         ctx.group, ctx.number, ctx.device = group, number, inputs[0].device
         ctx.set_materialize_grads(False)
         return torch.empty(0, device=ctx.device)
 
     @staticmethod
     def backward(ctx: Any, _grad: object) -> tuple[Any, ...]:
+        """Return the gradients of the group's inputs.
+
+        They come from the run of the graph's node, else from a new one.
+        """
         call, inputs = ctx.call, ctx.group.inputs
         run = call.runs.get(_task())
         if run is None or ctx.number not in run.waiting:
@@ -145,6 +150,7 @@ def _state_of(node: Any) -> Any:
 
 
 def _no_gradients(node: Any, _missing: Sequence[bool]) -> Traceable:
+    """Return the traceable backward of an input node: no gradients, because the result nodes return them."""
     nothing = (None,) * (len(node.group.inputs) + 2)
     return lambda *_arguments: nothing
 
@@ -185,6 +191,7 @@ def split_off(backward: Backward, of_inputs: Sequence[Group]) -> Backward:
     partial_inputs = [index for group in of_inputs for index in group.inputs]
 
     def run(ctx: Any, *grads: Any) -> Sequence[Any]:
+        """Run the graph's backward. Keep the gradients of partial inputs in the current run, and pass on the others."""
         gradients = backward(ctx, *grads)
         if not hasattr(ctx, "call"):  # the call has no further nodes
             return gradients
@@ -216,6 +223,7 @@ def with_partial_inputs(
     fixed = [_constant_attributes(function, info, group) for group in of_results]
 
     def call(*args: Any) -> Any:
+        """Call the graph. Add the further nodes only if the program may observe a gradient of a partial input."""
         if not any(map(_is_observed, map(args.__getitem__, foreign))):
             flat = apply(*args)
             if replay.keeps:

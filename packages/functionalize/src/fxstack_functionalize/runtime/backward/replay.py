@@ -122,6 +122,7 @@ class Replay:
         return Again(pytree.tree_leaves(outputs), [args[index] for index in self._wanted])
 
     def _whole(self, owned: Mapping[str, Any], args: Sequence[Any]) -> Any:
+        """Run the whole captured graph with the tensors ``owned`` in place of its own."""
         with torch_compat.reparametrize_module(self._graph, owned):
             return (as_interpreter(self._graph) if torch.is_anomaly_enabled() else self._graph)(*args)
 
@@ -231,7 +232,10 @@ def _picker(positions: Sequence[int]) -> Pick:
 
 
 def as_interpreter(graph_module: GraphModule) -> Callable[..., Any]:
-    """Return ``graph_module`` as an eager function whose autograd nodes record the lines of its nodes."""
+    """Return ``graph_module`` as an eager function whose autograd nodes record the lines of its nodes.
+
+    For anomaly mode, whose errors show these lines.
+    """
 
     def call(*args: object) -> Any:
         with preserve_node_meta():
@@ -280,6 +284,7 @@ def _over_level(level: int) -> tuple[Change, Change]:
     """Return the functions that unwrap and wrap ``level``, the innermost, of ``torch.func.vmap``."""
 
     def split(g: torch.Tensor) -> Any:
+        """Return the members of a batched gradient, or a gradient that is not batched at this level as it is."""
         if not _is_batched(g) or _functorch.maybe_get_level(g) != level:
             return g
         return _functorch.get_unwrapped(g).unbind(_functorch.maybe_get_bdim(g))

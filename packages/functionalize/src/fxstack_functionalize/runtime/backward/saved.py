@@ -83,6 +83,7 @@ class KeptTensor:
     """
 
     expression: str
+    """Python text in the generated forward, for example ``args[0]``."""
     by_autograd: bool
     guard: str | None = None
 
@@ -136,7 +137,10 @@ def _for_autograd(plan: Sequence[KeptTensor]) -> list[str]:
 
 
 def positions_of_saved_inputs(plan: Sequence[KeptTensor], count: int) -> dict[int, int]:
-    """Return which of the ``count`` arguments are in ``ctx.saved_tensors``, and their positions."""
+    """Return a map from the number of an argument to its position in ``ctx.saved_tensors``.
+
+    Only arguments that are saved are in the map. ``count``: the number of arguments.
+    """
     position_of = {expression: position for position, expression in enumerate(_for_autograd(plan))}
     names = {index: f"args[{index}]" for index in range(count)}
     return {index: position_of[name] for index, name in names.items() if name in position_of}

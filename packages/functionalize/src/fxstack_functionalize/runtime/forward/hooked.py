@@ -111,6 +111,7 @@ def unpacked_checker(examples: Sequence[Example]) -> Callable[[Sequence[Any]], l
     fixers = [dense_like(example) for example in examples]
 
     def check(saved: Sequence[Any]) -> list[torch.Tensor]:
+        """Return the unpacked values, each checked against the value that the graph saved."""
         return [
             _checked(value, example, fix) for value, example, fix in zip(saved, examples, fixers, strict=True)
         ]

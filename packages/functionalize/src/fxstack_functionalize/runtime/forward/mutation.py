@@ -49,6 +49,7 @@ def write_back(shell: Shell) -> WriteBack | None:
         return None
 
     def write(args: Sequence[Any], flat: Sequence[Any]) -> None:
+        """Copy new values from the flat results into the arguments. Give version counters the values of eager."""
         for number, position, visible in copies:
             with torch.set_grad_enabled(visible):
                 args[position].copy_(flat[number])
@@ -84,12 +85,12 @@ def raise_version(tensor: torch.Tensor, by: int) -> None:
 
 
 def relaid_inputs(shell: Shell) -> list[int]:
-    """Return the inputs whose metadata the graph changes in place."""
+    """Return the positions of the inputs whose size, strides or history the graph changes in place."""
     return [index for index, info_of_input in enumerate(shell.info.inputs) if info_of_input.relayouts]
 
 
 def new_leaves(shell: Shell) -> list[int]:
-    """Return the inputs that become leaves by ``requires_grad_()`` calls in the graph."""
+    """Return the positions of the inputs that become leaves by ``requires_grad_()`` calls in the graph."""
     return [
         index
         for index in relaid_inputs(shell)
@@ -98,6 +99,7 @@ def new_leaves(shell: Shell) -> list[int]:
 
 
 def _is_flag(info_of_input: InputInfo) -> bool:
+    """Whether the graph only calls ``requires_grad_()`` on the input, and no call that changes its size or strides."""
     return all(step.method == "requires_grad_" for step in info_of_input.relayouts)
 
 
@@ -116,6 +118,7 @@ def relayout_inputs(shell: Shell) -> Callable[[Sequence[Any]], None] | None:
     ]
 
     def relayout(args: Sequence[Any]) -> None:
+        """Repeat the changes of sizes and strides on the arguments of a call, as the generated wrapper asks."""
         values = fill(args)  # all sizes, before the first change
         for (index, step), (arguments, keywords) in zip(steps, values, strict=True):
             with torch.set_grad_enabled(step.grad_mode):

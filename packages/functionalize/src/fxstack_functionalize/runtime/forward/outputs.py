@@ -64,7 +64,7 @@ class FirstCall:
 
 
 def same_layout(tensor: torch.Tensor | None, strides: tuple[int, ...]) -> bool:
-    """Whether the strides agree in all dimensions of size other than 1."""
+    """Whether ``tensor`` has ``strides`` in all dimensions of a size other than 1. Else ``with_strides`` copies it."""
     if tensor is None:  # undefined result of an operator whose fake kernel promises a tensor
         return True
     tensor_strides = tensor.stride()
@@ -81,7 +81,10 @@ def with_strides(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor
 
 
 def group_by_call(aliases: Sequence[AliasInfo]) -> dict[int, tuple[int, ...]]:
-    """Return, for each alias that one operator call makes together with others, the numbers of all these aliases."""
+    """Return a map from an alias to all aliases that the same operator call makes, by number.
+
+    Only for calls with several aliases, for example ``unbind``.
+    """
     calls: list[dict[int, int]] = []
     latest: dict[Hashable, dict[int, int]] = {}
     for number_of_alias, alias in enumerate(aliases):
@@ -99,6 +102,7 @@ def group_by_call(aliases: Sequence[AliasInfo]) -> dict[int, tuple[int, ...]]:
 
 
 def _number(alias: AliasInfo) -> int:
+    """Return which of the results of one call (``unbind``) the alias is."""
     number: int = alias.steps[-1][1][NUMBER]
     return number
 
@@ -123,6 +127,7 @@ def alias_maker(captured: Captured, *members: AliasInfo) -> Callable[..., Any]:
         return first.with_detachment(lambda base: views.apply_view_meta_sequence(base, sequence))
 
     def make_all(base: torch.Tensor, step_args: Sequence[tuple[Any, ...]]) -> tuple[torch.Tensor, ...]:
+        """Return all members from one call of the split that makes them."""
         viewed = apply_steps(base, kinds[:-1], step_args[:-1])
         results = SPLITS[kinds[-1]](viewed, *step_args[-1][OPERANDS:])
         return tuple([results[_number(member)] for member in members])
@@ -198,6 +203,7 @@ class _Aliases:
 
 
 def _item(number: int, output: OutputInfo, namespace: dict[str, Any]) -> str:
+    """Return the Python expression for an output in the generated wrapper. A constant is put into ``namespace``."""
     if output.source is OutputSource.CONSTANT:
         namespace[f"constant_{number}"] = output.constant
         return f"constant_{number}"
@@ -208,5 +214,5 @@ _ITEMS = {OutputSource.VALUE: "flat[{}]", OutputSource.INPUT: "args[{}]", Output
 
 
 def is_flat_tuple(spec: pytree.TreeSpec) -> bool:
-    """Whether the outputs are one tuple without further nesting."""
+    """Whether the outputs are one tuple without further nesting, so that the wrapper needs no pytree call."""
     return spec.type is tuple and all(child.is_leaf() for child in spec.children())

@@ -45,6 +45,7 @@ def sharing_guard(shell: Shell) -> Callable[[Sequence[Any]], bool] | None:
     fill_places = make_filler(shell.captured, [(group.offsets, group.length) for group in groups])
 
     def same_sharing(args: Sequence[Any]) -> bool:
+        """Whether the arguments share memory only as in the trace, so that the compiled graph may run."""
         if any(sum(other is args[index] for other in args) > 1 for index in relaid):
             return False  # the change would show in both arguments
         if leaves and any(
@@ -77,6 +78,7 @@ def _by_addresses(inputs: Sequence[Span]) -> Callable[[Sequence[Any]], bool]:
     data_ptr = torch.Tensor.data_ptr
 
     def same_sharing(args: Sequence[Any]) -> bool:
+        """Whether no two arguments overlap. Addresses that equal the last accepted ones need no comparison."""
         nonlocal last
         addresses = tuple([data_ptr(args[index]) for index in indices])
         if addresses == last:
@@ -94,10 +96,12 @@ class _Group:
     """Inputs that are views of one base: their offsets, and its length, in elements of ``size`` bytes."""
 
     members: tuple[int, ...]
+    """Numbers of the inputs."""
     offsets: tuple[Any, ...]
     length: Any
     size: int
     root: _Root | None
+    """The common root of the members; None if the base is a flat storage."""
 
     def is_as_traced(
         self, args: Sequence[Any], offsets: Sequence[int], elements: int, others: Sequence[Span]
@@ -201,6 +205,7 @@ def base_maker(shell: Shell) -> Callable[[Sequence[Any]], list[torch.Tensor]] | 
     lengths = make_filler(shell.captured, [group.length for group in groups])
 
     def make(args: Sequence[Any]) -> list[torch.Tensor]:
+        """Return the base of each group of arguments: its root, or a flat tensor over the memory of a member."""
         return [
             # ``.data``: the flat base has no history and its own version counter.
             root_of(args[member]) if is_root else args[member].data.as_strided((length,), (1,), 0)

@@ -27,10 +27,13 @@ class Reading:
     """The inputs of a decoder: the nodes decoded so far, and the symbols."""
 
     nodes: Mapping[str, Node]
+    """The nodes by name."""
     table: SymbolTable | None
+    """None where the file may have no symbolic numbers."""
 
     @property
     def symbols(self) -> SymbolTable:
+        """The symbols of the graph. Raises LoadError where the file may have no symbolic numbers."""
         if self.table is None:
             raise LoadError(
                 "the argument is a symbolic number, but only arguments of a graph may be symbolic"
@@ -52,7 +55,10 @@ class Codec:
 
 
 def _decode_list_as(make: Callable[[list[Any]], Any]) -> Callable[[Any, Reading, int], Any]:
+    """Return a decoder of a list that passes the decoded items to ``make``."""
+
     def decode_items(content: object, reading: Reading, depth: int) -> Any:
+        """Decode each item, one level deeper. Raise LoadError unless ``content`` is a list."""
         if not isinstance(content, list):
             raise LoadError(f"expected a list, found {content!r:.100}")
         return make([decode(item, reading, depth + 1) for item in content])
@@ -70,6 +76,7 @@ def _encode_set(value: Any) -> list[Any]:
 
 
 def _node(content: object, reading: Reading, _depth: int) -> Node:
+    """Return the node that an argument names. Raise LoadError if no earlier node has this name."""
     if not isinstance(content, str) or content not in reading.nodes:
         raise LoadError(
             f"an argument refers to node {content!r:.100}, which is not defined before it "
@@ -79,6 +86,7 @@ def _node(content: object, reading: Reading, _depth: int) -> Node:
 
 
 def _dict(content: object, reading: Reading, depth: int) -> dict[Any, Any]:
+    """Return a dict from a list of pairs of encoded keys and values. Raise LoadError for other content."""
     if not isinstance(content, list) or not all(isinstance(p, list) and len(p) == 2 for p in content):
         raise LoadError("a dict must be a list of pairs")
     try:
@@ -88,7 +96,10 @@ def _dict(content: object, reading: Reading, depth: int) -> dict[Any, Any]:
 
 
 def _member(kind: type, names: Mapping[str, Any]) -> Callable[[Any, Reading, int], Any]:
+    """Return a decoder of a name in ``names``, for example a dtype. ``kind`` is for the error text."""
+
     def find(content: object, _reading: Reading, _depth: int) -> Any:
+        """Return the object with the name ``content``. Raise LoadError if there is none."""
         if not isinstance(content, str) or content not in names:
             raise LoadError(f"unknown {kind.__name__} {content!r:.100}")
         return names[content]
@@ -105,18 +116,21 @@ def _torch_members(kind: type) -> dict[str, Any]:
 
 
 def _complex(content: object, _reading: Reading, _depth: int) -> complex:
+    """Return a complex number from its two parts, which are texts."""
     if not isinstance(content, list) or len(content) != 2:
         raise LoadError(f"malformed complex number {content!r:.100}")
     return complex(parse_float(content[0]), parse_float(content[1]))
 
 
 def _slice(parts: list[Any]) -> slice:
+    """Return a slice from its decoded start, stop and step. Raise LoadError for another number of parts."""
     if len(parts) != 3:
         raise LoadError("a slice has three parts")
     return slice(*parts)
 
 
 def _range(parts: list[Any]) -> range:
+    """Return a range from its decoded start, stop and step. Raise LoadError unless these are three integers."""
     if len(parts) != 3 or not all(isinstance(part, int) for part in parts) or parts[2] == 0:
         raise LoadError("a range has three integers, the last not zero")
     return range(*parts)

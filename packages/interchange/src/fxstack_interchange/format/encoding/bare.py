@@ -42,6 +42,7 @@ def graph_from_json(content: Any) -> GraphModule:
 
 
 def _without_metadata(module: GraphModule) -> GraphModule:
+    """Return a copy of a graph and of the graphs that it calls, without the metadata of nodes."""
     graph = Graph()
     copies: dict[Node, Node] = {}
     root: dict[str, Any] = {}

@@ -26,7 +26,9 @@ class ConstantWriter:
     """Collects the constants of one file. A tensor that occurs twice is stored once."""
 
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The record of each constant in the document, by key."""
     windows: dict[str, torch.Tensor] = field(default_factory=dict)
+    """The memory of each constant, by key."""
     _seen: dict[int, tuple[str, torch.Tensor]] = field(default_factory=dict)
 
     def add(self, tensor: torch.Tensor) -> str:
@@ -62,6 +64,7 @@ class ConstantWriter:
 
 
 def _check(tensor: torch.Tensor) -> None:
+    """Raise SaveError for a tensor that cannot be a constant of a file: without data, of a subclass, or not strided."""
     if isinstance(tensor, FakeTensor) or tensor.device.type == "meta":
         raise SaveError("a constant without data (a fake or meta tensor) cannot be saved")
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
@@ -85,6 +88,10 @@ def _overlaps(size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
 
 
 def _window(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
+    """Return the memory between the first and the last element of a tensor, as flat integers for the file.
+
+    What lies between the elements is zero.
+    """
     window = torch.zeros(_span(size, stride), dtype=tensor.dtype)
     if tensor.numel():
         single = tuple(1 if step == 0 else length for length, step in zip(size, stride, strict=True))
@@ -102,6 +109,7 @@ def _as_integers(window: torch.Tensor) -> torch.Tensor:
 
 
 def _span(size: tuple[int, ...], stride: tuple[int, ...]) -> int:
+    """Return the number of elements of memory that a tensor of this size and stride covers."""
     if 0 in size:
         return 0
     return 1 + sum((length - 1) * step for length, step in zip(size, stride, strict=True))
@@ -126,6 +134,7 @@ def read_constants(records: dict[str, Any], data: bytes, map_location: str | Non
 def _restore(
     key: str, record: dict[str, Any], stored: torch.Tensor, map_location: str | None
 ) -> torch.Tensor:
+    """Return a constant from its record in the document and its stored bytes. ``key``: its name, for errors."""
     dtype = parse_dtype(record["dtype"])
     size, stride = tuple(record["shape"]), tuple(record["stride"])
     if len(size) != len(stride):
@@ -144,6 +153,7 @@ def _restore(
 
 
 def _place(key: str, tensor: torch.Tensor, device: object) -> torch.Tensor:
+    """Move a constant to its device. Raise LoadError if this machine has no such device."""
     try:
         return tensor.to(parse_device(device))
     except (RuntimeError, AssertionError) as error:

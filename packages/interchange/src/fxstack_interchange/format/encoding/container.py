@@ -73,6 +73,10 @@ def unpack(path: Path, limits: Limits) -> tuple[Any, bytes]:
 
 
 def _check_members(members: list[zipfile.ZipInfo], file_bytes: int, limits: Limits) -> None:
+    """Raise LoadError unless the archive has the two members of a file, not compressed and within the limits.
+
+    Runs before any member is read.
+    """
     names = [member.filename for member in members]
     if sorted(names) != sorted((DOCUMENT, CONSTANTS)):
         raise LoadError(f"an interchange file holds {DOCUMENT} and {CONSTANTS}, this one {names[:5]}")
@@ -90,10 +94,15 @@ def _check_members(members: list[zipfile.ZipInfo], file_bytes: int, limits: Limi
 
 
 def _no_constant(text: str) -> Any:
+    """Refuse ``NaN`` and infinities in a document. ``json.loads`` calls this function for them."""
     raise ValueError(f"{text} is not JSON")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object's pairs as a dict.
+
+    ``json.loads`` calls this function. Raise ValueError for a key that occurs twice.
+    """
     result = dict(pairs)
     if len(result) != len(pairs):
         names = [name for name, _ in pairs]

@@ -56,6 +56,7 @@ def to_document(graph: StageGraph, constants: ConstantWriter) -> dict[str, Any]:
 
 
 def _modules(module: GraphModule) -> Iterator[GraphModule]:
+    """Yield a graph module and the graph modules inside of it."""
     for child in module.modules():
         if isinstance(child, GraphModule):
             yield child
@@ -94,6 +95,7 @@ def encode_graph(module: GraphModule, constants: ConstantWriter) -> dict[str, An
 
 
 def _encode_node(node: Node) -> dict[str, Any]:
+    """Return the record of a node in the document. Raise SaveError for a call that no file may hold."""
     if node.op == "call_module":
         raise SaveError(
             "calls a module; the format holds functional graphs, lift the module's state to inputs"
@@ -114,6 +116,7 @@ def _encode_node(node: Node) -> dict[str, Any]:
 
 
 def _encode_attribute(module: GraphModule, path: str, constants: ConstantWriter) -> dict[str, Any]:
+    """Return the record of the attribute at ``path``: a graph, a constant or a plain value."""
     value: Any = module
     for part in path.split("."):
         if not hasattr(value, part):
@@ -138,6 +141,7 @@ def from_document(document: dict[str, Any], constants: dict[str, torch.Tensor]) 
 
 
 def _decode_signature(document: dict[str, Any]) -> GraphSignature:
+    """Return the signature of the document. Raise LoadError if a field is missing or has an unknown value."""
     record = document["signature"]
     try:
         return GraphSignature(
@@ -184,6 +188,7 @@ def decode_graph(
 def _decode_attribute(
     path: str, record: dict[str, Any], table: SymbolTable, constants: dict[str, torch.Tensor], depth: int
 ) -> Any:
+    """Return the value of the attribute at ``path``. ``depth``: the number of graphs around it."""
     if "graph" in record:
         return decode_graph(record["graph"], table, constants, depth + 1)
     if "constant" in record:
@@ -204,6 +209,7 @@ def _identifier(text: object, what: str) -> str:
 
 
 def _path(path: str) -> str:
+    """Return the path of an attribute. Raise LoadError if a part of it would hide a member of GraphModule."""
     for part in path.split("."):
         _identifier(part, "attribute name")
         if part.startswith("__") or hasattr(GraphModule, part):
@@ -240,6 +246,10 @@ def _decode_node(
 
 
 def _decode_target(op: str, target: str, root: dict[str, Any]) -> Any:
+    """Return the target of a node: a function for ``call_function``, else a name.
+
+    Raise LoadError for an unknown target.
+    """
     if op == "call_function":
         return resolve(target)
     if op == "call_method" and not is_tensor_method(target):

@@ -49,7 +49,10 @@ def decode_meta(record: dict[str, Any], table: SymbolTable) -> dict[str, Any]:
 
 
 def type_name(value: object) -> str:
-    """Return the qualified name of a class or function. Return a string unchanged."""
+    """Return the qualified name of a class or function, for example ``torch.nn.modules.linear.Linear``.
+
+    Return a string unchanged.
+    """
     if isinstance(value, str):
         return value
     module = getattr(value, "__module__", None)
@@ -58,6 +61,7 @@ def type_name(value: object) -> str:
 
 
 def _text(value: object, *_table: object) -> str:
+    """Return ``value`` if it is a text. Raise LoadError for any other value."""
     if not isinstance(value, str):
         raise LoadError(f"expected text, found {value!r:.100}")
     return value
@@ -80,6 +84,7 @@ def _read_sources(record: Any, _table: SymbolTable) -> list[tuple[str, str]]:
 
 
 def _write_tag(tag: object) -> str:
+    """Return the recompute tag in lower case, for example ``must_save``. Raise SaveError for an unknown tag."""
     text = str(getattr(tag, "name", tag)).lower()
     if text not in RECOMPUTE_TAGS:
         raise SaveError(f"recompute tag {tag!r} is not one of {', '.join(RECOMPUTE_TAGS)}")
@@ -87,6 +92,7 @@ def _write_tag(tag: object) -> str:
 
 
 def _read_tag(record: object, _table: SymbolTable) -> str:
+    """Return a recompute tag of a file. Raise LoadError for an unknown tag."""
     if record not in RECOMPUTE_TAGS:
         raise LoadError(f"unknown recompute tag {record!r:.100}")
     return str(record)
@@ -107,6 +113,7 @@ def _write_bindings(bindings: Any) -> list[Any]:
 
 
 def _write_step(step: object) -> list[Any]:
+    """Return the record of one step on the path to an unbacked symbol, for example of an index into a result."""
     if type(step) not in _STEPS:
         raise SaveError(f"the path step {step!r} of an unbacked symbol has no form in the format")
     kind, attribute = _STEPS[type(step)]
@@ -114,6 +121,7 @@ def _write_step(step: object) -> list[Any]:
 
 
 def _read_bindings(record: Any, table: SymbolTable) -> dict[sympy.Symbol, tuple[Any, ...]]:
+    """Return the metadata ``unbacked_bindings``: for each symbol that the node binds, the path from its value to it."""
     return {table.expression(name): tuple(_read_step(step, table) for step in path) for name, path in record}
 
 

@@ -40,6 +40,11 @@ def _fail(where: str, problem: str) -> LoadError:
 
 
 def _check(value: Any, schema: dict[str, Any], root: dict[str, Any], where: str) -> None:
+    """Raise LoadError at the first place where ``value`` does not fit ``schema``.
+
+    ``where``: the path to the value, for example ``document.stage``. ``root``: the whole schema, which has the
+    definitions that ``$ref`` names.
+    """
     if "$ref" in schema:
         name = schema["$ref"].removeprefix("#/$defs/")
         return _check(value, root["$defs"][name], root, where)
@@ -61,6 +66,7 @@ def _has_type(value: object, names: str | list[str]) -> bool:
 
 
 def _is(value: object, name: str) -> bool:
+    """Whether a value has the JSON type ``name``. True and False are no numbers."""
     if name in ("integer", "number"):
         kinds = (int,) if name == "integer" else (int, float)
         return isinstance(value, kinds) and not isinstance(value, bool)
@@ -68,6 +74,7 @@ def _is(value: object, name: str) -> bool:
 
 
 def _check_object(value: dict[str, Any], schema: dict[str, Any], root: dict[str, Any], where: str) -> None:
+    """Check the keys of a JSON object, then the value of each key."""
     for key in schema.get("required", ()):
         if key not in value:
             raise _fail(where, f"lacks {key!r}")
@@ -84,6 +91,7 @@ def _check_object(value: dict[str, Any], schema: dict[str, Any], root: dict[str,
 
 
 def _check_array(value: list[Any], schema: dict[str, Any], root: dict[str, Any], where: str) -> None:
+    """Check the length of a JSON array, then each element."""
     if len(value) < schema.get("minItems", 0):
         raise _fail(where, f"has {len(value)} elements, needs at least {schema['minItems']}")
     if "maxItems" in schema and len(value) > schema["maxItems"]:

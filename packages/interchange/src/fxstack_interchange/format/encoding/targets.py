@@ -172,6 +172,7 @@ def check_attribute(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
 
 
 def _operator_name(target: object) -> str | None:
+    """Return the name of an operator in a file, for example ``torch.ops.aten.add.Tensor``; None for other targets."""
     if isinstance(target, OpOverload):
         return f"torch.ops.{target}"
     if isinstance(target, OpOverloadPacket):
@@ -182,6 +183,7 @@ def _operator_name(target: object) -> str | None:
 
 
 def _registered_operator(name: str) -> Callable[..., Any]:
+    """Return the operator with this name. Raise LoadError if torch has none, or if files may not name it."""
     parts = name.split(".")[2:]
     unknown = LoadError(
         f"unknown operator {name!r}: it is not registered with this torch ({torch.__version__}); "
@@ -205,6 +207,7 @@ def _registered_operator(name: str) -> Callable[..., Any]:
 
 
 def _higher_order(name: str, unknown: LoadError) -> Callable[..., Any]:
+    """Return the higher-order operator ``name``. Raise the error ``unknown`` if torch has none."""
     operator: Any = getattr(torch.ops.higher_order, name, None)
     if not isinstance(operator, HigherOrderOperator):
         raise unknown
@@ -214,7 +217,10 @@ def _higher_order(name: str, unknown: LoadError) -> Callable[..., Any]:
 
 @cache
 def _table() -> dict[str, Callable[..., Any]]:
-    """Return every allowed function by name. The table depends only on the installed torch."""
+    """Return every function that files may name, by name, for example ``torch.add``.
+
+    It depends only on the installed torch.
+    """
     table: dict[str, Callable[..., Any]] = {}
     tensor_functions = set(dir(torch_compat.VariableFunctions))
     overridable = torch.overrides.get_overridable_functions()
@@ -239,6 +245,7 @@ def _table() -> dict[str, Callable[..., Any]]:
 
 
 def _is_function(value: object) -> bool:
+    """Whether a member of a module of torch is a function, which a file may name."""
     # The methods of torch.Tensor are descriptors. Higher-order operators are not functions here, because
     # ``_operator_name`` names them.
     return isinstance(value, _FUNCTION_TYPES)
@@ -257,6 +264,7 @@ def _belongs(value: object, prefix: str) -> bool:
 
 @cache
 def _names() -> dict[Any, str]:
+    """Return the name of each allowed function. A function with several names has the first name of the table."""
     names: dict[Any, str] = {}
     for name, value in _table().items():
         names.setdefault(value, name)

@@ -72,7 +72,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def size_text(size: Any) -> int | str:
-    """Return a size as a number, or as the text of its expression."""
+    """Return a size in the form that files hold: an integer, or a text in the notation of ``expressions.to_text``."""
     if isinstance(size, torch.SymInt):
         expr = size.node.expr
         return int(expr) if expr.is_Integer else to_text(expr)
@@ -117,6 +117,7 @@ def rebuild_tensor(record: Any, table: SymbolTable) -> torch.Tensor:
 
 
 def _meta_tensor(shape: list[Any], stride: list[Any], offset: Any, dtype: torch.dtype) -> torch.Tensor:
+    """Return a tensor without data that has the given strides and offset, as the base of a fake tensor."""
     if isinstance(offset, int) and offset == 0:
         return torch.empty_strided(shape, stride, dtype=dtype, device="meta")
     # ``empty_strided`` has no offset, so the tensor becomes a view of enough memory.
@@ -127,6 +128,7 @@ def _meta_tensor(shape: list[Any], stride: list[Any], offset: Any, dtype: torch.
 
 
 def _sizes(record: dict[str, Any], key: str) -> list[Any]:
+    """Return the list under ``key`` of a tensor's record. Raise LoadError if it is no list, or too long."""
     sizes = record.get(key)
     if not isinstance(sizes, list) or len(sizes) > MAX_DIMENSIONS:
         raise LoadError(f"a tensor's {key} must be a list of at most {MAX_DIMENSIONS} sizes")
@@ -134,6 +136,7 @@ def _sizes(record: dict[str, Any], key: str) -> list[Any]:
 
 
 def _size(value: object, table: SymbolTable) -> Any:
+    """Return a size from a file: an integer, or the symbolic number for an expression."""
     if isinstance(value, int) and not isinstance(value, bool):
         if not 0 <= value < 2**62:
             raise LoadError(f"impossible size {value}")
@@ -154,6 +157,7 @@ def parse_dtype(name: object) -> torch.dtype:
 
 
 def parse_device(name: object) -> torch.device:
+    """Return the device with this name, for example ``cuda:0``. Raise LoadError for an unknown name."""
     try:
         return torch.device(str(name))
     except RuntimeError as error:
@@ -161,6 +165,7 @@ def parse_device(name: object) -> torch.device:
 
 
 def parse_float(text: object) -> float:
+    """Return the number in a text, for example ``0.5`` or ``inf``. Raise LoadError for a malformed text."""
     try:
         value = float(str(text))
     except ValueError as error:
@@ -172,18 +177,21 @@ def parse_float(text: object) -> float:
 
 
 def _items(content: object, table: SymbolTable) -> list[Any]:
+    """Return the values of an encoded list, for a list or tuple among the metadata."""
     if not isinstance(content, list):
         raise LoadError("a nested value must be a list")
     return [rebuild(item, table) for item in content]
 
 
 def _dict(content: object, table: SymbolTable) -> dict[Any, Any]:
+    """Return a dict from a list of pairs of encoded keys and values."""
     if not isinstance(content, list) or not all(isinstance(p, list) and len(p) == 2 for p in content):
         raise LoadError("a dict must be a list of pairs")
     return {_key(k, table): rebuild(v, table) for k, v in content}
 
 
 def _key(record: object, table: SymbolTable) -> Any:
+    """Return a key of a dict. Raise LoadError if it has a type that no key may have."""
     key = rebuild(record, table)
     if not isinstance(key, str | int | float | tuple | None):
         raise LoadError(f"a dict cannot have the key {key!r:.100}")
