@@ -9,7 +9,7 @@ from __future__ import annotations
 import platform
 import sys
 from dataclasses import asdict
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated
 
@@ -41,6 +41,13 @@ app = typer.Typer(
 )
 
 
+def _installed_version(distribution: str) -> str:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return "not installed"
+
+
 def _version(*, value: bool) -> None:
     if value:
         names = (
@@ -51,7 +58,7 @@ def _version(*, value: bool) -> None:
             "fxstack-partition",
             "fxstack-inductor",
         )
-        rows = [(name, version(name)) for name in names]
+        rows = [(name, _installed_version(name)) for name in names]
         print_table(
             ("", ""), [*rows, ("torch", str(torch.__version__)), ("Python", platform.python_version())]
         )

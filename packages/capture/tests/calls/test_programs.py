@@ -604,6 +604,13 @@ def funny(v):
     return Funny()
 
 
+def wrong_super(n):
+    try:
+        super(Point, n)
+    except TypeError as error:
+        return str(error), n + 1
+
+
 PROGRAMS = [
     (enum_class, 1),
     (buffers, 1),
@@ -654,6 +661,7 @@ PROGRAMS = [
     (raising, 5),
     (error_context, [1]),
     (bad_calls, 5),
+    (wrong_super, 5),
 ]
 
 

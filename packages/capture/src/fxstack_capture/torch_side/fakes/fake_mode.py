@@ -47,6 +47,17 @@ from fxstack_interchange.torch_facts.undefined import with_undefined
 
 _LOG = logging.getLogger("torch._subclasses.fake_tensor")
 _NO_KWARGS: dict[str, Any] = {}
+_QUANTIZES = frozenset(
+    getattr(packet, overload)
+    for name in (
+        *("quantize_per_tensor", "quantize_per_tensor_dynamic", "quantize_per_channel", "empty_quantized"),
+        *("_empty_affine_quantized", "_empty_per_channel_affine_quantized"),
+        *("_make_per_tensor_quantized_tensor", "_make_per_channel_quantized_tensor"),
+    )
+    for packet in (getattr(torch.ops.aten, name),)
+    for overload in packet.overloads()
+)
+"""Operators that return quantized tensors. Their fakes are not quantized, so ``dequantize`` would be lost."""
 _INDEX = torch.ops.aten.index.Tensor
 _DEVICE = torch.ops.prim.device.default
 _NUMBER = torch.ops.aten._local_scalar_dense.default
@@ -171,6 +182,8 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
         *more: Any,
     ) -> Any:
         """Return the result of ``make`` with eager's dtypes and strides. Raise if eager rejects the call."""
+        if func in _QUANTIZES:
+            raise graph_break("unsupported-tensor", f"quantized tensor, the result of {func},")
         dtypes = eager_dtypes(func, args, kwargs)
         if func in SIZE_RULES:
             with self:

@@ -250,7 +250,7 @@ def _super(trace: Trace, *args: Any) -> Any:
     """Return the super object, with the arguments of the calling method if the call has none."""
     args = args or super_arguments(trace.interp.current_frame())
     try:
-        return super(*args)
+        return plainly(super, args, {})
     except TypeError:
         if not isinstance(args[-1], torch.Tensor):
             raise
