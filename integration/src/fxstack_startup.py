@@ -126,7 +126,7 @@ def _is_being_imported() -> bool:
 
 
 class _AfterOurs(MetaPathFinder):
-    """Installs fxstack at the first import after that of the package which has imported torch."""
+    """Installs fxstack at the first import after the package of fxstack that imported torch is fully imported."""
 
     def find_spec(self, *_arguments: object) -> None:
         if not _is_being_imported():

@@ -18,7 +18,10 @@ class _Record:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Started(_Record):
-    """A process began to record. ``rank`` is that of a distributed job, or -1. ``started``: seconds of Unix time."""
+    """A process began to record. ``rank``: the rank in a distributed job, or -1. ``started``: seconds of Unix time.
+
+    ``machine``: the architecture, the number of CPUs and the number of torch's threads, as text for the report.
+    """
 
     version: int
     process: int
@@ -270,7 +273,10 @@ class Step(_Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RefusedFusion(_Record):
-    """Two operators that are not in one kernel, with the rule that forbids it."""
+    """Two groups of operators that are not in one kernel, with the rule that forbids it.
+
+    ``first`` and ``second`` are the name of the first tensor of each group.
+    """
 
     first: str
     second: str

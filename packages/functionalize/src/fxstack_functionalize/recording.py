@@ -264,7 +264,7 @@ class RecordingMode(ProxyTorchDispatchMode):
     def _record_view(
         self, target: OpOverload, args: tuple[Any, ...], result: torch.Tensor, origin: dict[str, Any]
     ) -> _ProxyTensor:
-        """Add the node of one view when the view is first used. ``origin``: the origin of the whole call."""
+        """Add the node of one view when the view is first used. ``origin``: node metadata from the recorded call."""
         node = self.tracer.add_call(target, args, {})
         node.meta.update(origin)
         node.meta["val"] = result

@@ -81,7 +81,7 @@ class CapturedCode:
     overrides_classes: bool = False
     """Whether inputs or values have classes with ``__torch_function__``.
 
-    The ``__torch_function__`` must not see the operators of the graph.
+    The compiled graph then runs with ``__torch_function__`` off, because the trace has interpreted it already.
     """
     redefined: tuple[int, ...] = ()
     """Indices into ``inputs`` of tensors whose classes replace methods of torch.

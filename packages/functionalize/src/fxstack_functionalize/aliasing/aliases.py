@@ -217,9 +217,10 @@ def _steps_after(chain: tuple[Step, ...], prefix: tuple[Step, ...]) -> tuple[Ste
 
 
 def _kind_of_view(tensor: torch.Tensor, base: torch.Tensor, planned: Collection[int]) -> ViewKind:
-    """Return whether the only autograd path from ``tensor`` (a view) leads to ``base`` or a leaf in ``planned`` (ids).
+    """Return whether a view of ``base`` would have the gradient that ``tensor``, a view of ``base``, has.
 
-    CUSTOM: a custom function is on it. UNCLEAR: it forks, ends elsewhere, or the view was made under no_grad.
+    VIEW: ``tensor`` has no gradient, or its only autograd path leads to ``base`` or to a leaf in ``planned`` (ids).
+    CUSTOM: a custom function is on the path. UNCLEAR: it forks or ends elsewhere, or the view was made under no_grad.
     """
     node, end_node = grad_fn_of(tensor), grad_fn_of(base)
     if not tensor.requires_grad or node is None:

@@ -137,9 +137,10 @@ def _input_info(session: Session, spec: CapturedInput, traced: TracedInput) -> I
 
 
 def _merge_if_aliased(session: Session, infos: Sequence[InputInfo]) -> None:
-    """Restart the trace with merged inputs if a changed input shares memory with others.
+    """Restart the trace with merged inputs if the graph changes an input that shares memory or its root with others.
 
-    Also for an input of a new size.
+    An input whose size or strides change as well gets a base of its own, even if it shares no memory. A trace whose
+    inputs are merged already is not restarted.
     """
     if any(spec.members is not None for spec in session.captured.inputs):
         return

@@ -196,7 +196,7 @@ def _empty_like(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def elements_of(tensor: torch.Tensor) -> Elements:
-    """Return the place of ``tensor``. Comparisons of symbolic numbers add guards."""
+    """Return the bytes that the elements of ``tensor`` occupy. Comparisons of symbolic numbers add guards."""
     width = tensor.element_size()
     dims = zip(tensor.stride(), tensor.shape, strict=True)
     dims_above_one = tuple((stride * width, size) for stride, size in dims if size != 1)

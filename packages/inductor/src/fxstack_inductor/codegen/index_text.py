@@ -19,7 +19,7 @@ class IndexPrinter:
     floordiv: str
     """Name of the helper that floors a quotient of any sign."""
     remainder: str
-    """Name of the helper for a remainder of any sign."""
+    """Name of the helper for a remainder whose dividend may be negative."""
     extremum: str
     """A format with ``{name}`` for ``min`` or ``max``."""
     variable: str = "{}"

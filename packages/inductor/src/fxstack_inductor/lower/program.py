@@ -68,7 +68,10 @@ class Mutation:
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """An operator that ATen runs. ``defect`` is False if its rule declined the call, True if the rule failed."""
+    """An operator with a rule that ATen runs nevertheless.
+
+    ``defect``: whether the rule raised an unexpected error. Otherwise the rule declined the call, or could not apply.
+    """
 
     node: str
     """The name of the FX node."""

@@ -47,10 +47,12 @@ class UnsupportedModifierError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """A gradient that is added to one element of buffer ``buffer``. The buffer has ``indices`` dimensions."""
+    """A gradient that is added to one element of a buffer."""
 
     buffer: int
+    """The position of the buffer among the buffers of the call."""
     indices: int
+    """Number of dimensions of the buffer, and of the indices of the element."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ Same = tuple[tuple[int, ...], ...]
 class FunctionalLaunch:
     """A functional overload: copy the arguments at ``places``, then launch the kernel on the copies.
 
-    The arguments of a group of ``same`` share one copy.
+    Arguments that are one tensor (a group of ``same``) get one copy.
     """
 
     launch: KernelLaunch

@@ -313,7 +313,7 @@ def _is_size(value: object) -> bool:
 
 
 def _replaced(value: object) -> Any:
-    """Return a plain number in place of a symbolic number."""
+    """Return what stands for ``value`` in the call on zeros: 1 for a SymInt, 1.0 for a SymFloat, else ``value``."""
     if isinstance(value, torch.SymInt):
         return 1
     return 1.0 if isinstance(value, torch.SymFloat) else value

@@ -208,7 +208,7 @@ def _is_freed(node: object) -> bool:
 
 @cache
 def _saved_names(kind: object) -> tuple[str, ...]:
-    """Return the attributes of an autograd node that read its saved tensors."""
+    """Return the attributes of ``kind``, a class of autograd nodes, that read the saved values of a node."""
     return tuple(n for n in dir(kind) if n.startswith("_saved_") or n == "saved_tensors")
 
 

@@ -112,7 +112,11 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
 
     @property
     def avoid_device_init(self) -> bool:
-        """Whether fakes on CUDA must not initialise the device. torch's property is slow, so the value is cached."""
+        """Whether no GPU or other accelerator is available, so that no operator on fakes may initialise one.
+
+        torch asks at each entry of the mode and in each dispatch. torch's own property looks for devices each time,
+        which is slow, so the value is cached.
+        """
         return self._avoids_devices
 
     def __torch_dispatch__(

@@ -149,7 +149,7 @@ def _index_lookups(tracer: TracerProtocol) -> Iterator[None]:
 
 
 def _as_tensor(tracer: TracerProtocol, tensor: torch.Tensor, index: object) -> Any:
-    """Return an index, a tensor or an integer, as a tensor on the device of ``tensor``."""
+    """Return ``index`` if it is a tensor, else record an int64 tensor of the integer on the device of ``tensor``."""
     if isinstance(index, torch.Tensor):
         return index
     options = {"dtype": torch.int64, "device": tensor.device}

@@ -64,7 +64,7 @@ def are_computed_after(tracer: TracerProtocol, region: fx.Node, symbols: Iterabl
 
 
 def has_outside_assumption(tracer: TracerProtocol, region: fx.Node, before: set[Any]) -> bool:
-    """Return whether the trace has assumed something about a number from outside of the nested graph.
+    """Return whether tracing the nested graph added an assumption about a number that an outer node computes.
 
     ``region`` is the node before the nested graph, ``before`` the ``facts`` at that point.
     """

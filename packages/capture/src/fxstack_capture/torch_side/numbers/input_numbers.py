@@ -216,7 +216,10 @@ class InputNumbers:
         return self._symbol(value, source)
 
     def place_of(self, number: Any) -> Source | None:
-        """Return the source that computes a symbolic number, or None if there is none (``TorchSide.place_of``)."""
+        """Return the source that computes a symbolic number from one input number; None if there is none.
+
+        ``function_of`` asks for it, and the read of a list item at a symbolic index (``TorchSide.place_of``).
+        """
         hint = number.node.hint
         return None if hint is None else self._formulas.source_of(number.node.expr, hint)
 

@@ -223,7 +223,7 @@ class FunctionWriter(LoopWriter):
         return self.names.operand(self.kernel.reduction(position).args[0])
 
     def _accumulator(self, position: int) -> Accumulator:
-        """Return the C text of the reduction at ``position``."""
+        """Return the record of how C code computes the reduction at ``position``."""
         value = self.kernel.reduction(position)
         return accumulator(value.op, value.dtype)
 

@@ -57,7 +57,7 @@ class Sharing:
 
     @property
     def plenty(self) -> bool:
-        """Whether there are certainly blocks for all threads."""
+        """Whether there are certainly enough blocks for any number of threads, without conditions."""
         return not self.conditions and self.blocks is not None and self.blocks >= ENOUGH_BLOCKS
 
     @property

@@ -72,7 +72,10 @@ class NativePrinter(CText):
     undefined: str = ""
     """The place of the undefined tensor; empty until a call needs it."""
     calls_back: bool = False
-    """Whether any step runs in Python."""
+    """Whether a step calls back into Python, or a call of the shim makes new tensors: both use torch's dispatcher.
+
+    The loaded program then runs below autograd.
+    """
 
     def __post_init__(self) -> None:
         self.numbers = Numbers(self)

@@ -45,6 +45,9 @@ class HostProgram:
     state: tuple[str, ...] = ()
     """The names of the objects bound to a native program."""
     calls_back: bool = True
-    """Whether the program calls ATen through Python."""
+    """Whether a step calls back into Python, or a call of the shim makes new tensors: both use torch's dispatcher.
+
+    The loaded program then runs below autograd.
+    """
     launched: dict[str, DeviceFunction] = field(default_factory=dict)
     """The functions that a program for GPUs launches, in the order of their first launches."""

@@ -287,7 +287,7 @@ class KernelWriter(CodeWriter):
         return f"tl.where({inside}, {wrapped}, 0)"
 
     def _scan(self, scan: Scan) -> str:
-        """Return a scan along the tile; masked elements lie behind all others, so they do no harm."""
+        """Return a scan along the tile; points outside of the loops come after all others, so they do no harm."""
         if scan.op in POSITIONS:
             return f"{self._scan_pairs(scan)}[1]"
         kind = triton_ops.TYPES[scan.dtype]

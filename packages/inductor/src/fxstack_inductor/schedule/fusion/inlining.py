@@ -233,7 +233,7 @@ def _amplifies(node: Pointwise, reader: Computed) -> bool:
 
 
 def _reads_once(read: Read, loops: list[Expr]) -> bool:
-    """Whether two points of ``loops`` never read the same element, e.g. because ``read`` is one part of a concatenation."""
+    """Whether different points of ``loops`` surely read different elements, e.g. in one part of a concatenation."""
     covered = set()
     for coord in read.coords:
         if isinstance(coord, Expr) and len(loop := [v for v in coord.variables if v.extent]) == 1:

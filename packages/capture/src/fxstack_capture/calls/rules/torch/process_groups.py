@@ -122,7 +122,7 @@ def _all_reduce(trace: Trace, bound_arguments: dict[str, Any]) -> Prepared:
 
 
 def _broadcast(trace: Trace, bound_arguments: dict[str, Any]) -> Prepared:
-    """Check the arguments of ``broadcast``. The operand is the rank of the sender in the group."""
+    """Check the arguments of ``broadcast``. The operands are the tensor and the sender's rank in the group."""
     tensor, root, of_group = (
         bound_arguments["tensor"],
         bound_arguments["src"],

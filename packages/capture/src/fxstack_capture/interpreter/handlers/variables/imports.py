@@ -15,7 +15,7 @@ from fxstack_capture.sources import Key, pinned
 
 
 def import_name(frame: Frame, name: str) -> None:
-    """Replace level and name list with the module. Break the graph if it is not loaded yet."""
+    """Replace the level and the name list on the stack by the module. Break the graph if it is not loaded yet."""
     stack = frame.stack
     level, wanted = stack[-2:]
     importer = frame.builtins.get("__import__")
