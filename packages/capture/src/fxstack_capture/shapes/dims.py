@@ -54,7 +54,7 @@ class Hint:
     """The size gets its own symbol, which is independent of other sizes."""
 
     strict: bool
-    """Whether it is an error if the program needs one specific size."""
+    """Whether a program that needs one specific size is an error."""
     bounds: Range
     """The range in which the size may be. Another size is an error."""
 

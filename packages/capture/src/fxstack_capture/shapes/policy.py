@@ -54,7 +54,7 @@ class SizePlan:
     bounds: DimRange | Range | None = None
     """The range that a mark or a contract gives to the size."""
     strict: bool = False
-    """Whether it is an error if the program needs one specific value of this size."""
+    """Whether a program that needs one specific value of this size is an error."""
     named: Named | None = None
     """The formula of a ``NAMED`` size."""
     solved: Solved | None = None

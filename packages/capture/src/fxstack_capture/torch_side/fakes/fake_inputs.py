@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.guards.records import TensorIs
+from fxstack_capture.guards.records import TensorIs, tensor_facts
 from fxstack_capture.shapes.geometry import static_numbers
 from fxstack_capture.shapes.marks import marks_within
 from fxstack_capture.shapes.policy import TensorPlan, plan_tensor
@@ -32,15 +33,11 @@ def tensor_is(
     """
     # A tensor that does not require grad is always a leaf, so the record holds ``is_leaf`` only for other
     # tensors.
-    return TensorIs(
-        cls=type(real),
-        keyset=torch_compat.dispatch_keys(real).raw_repr(),
-        dtype=real.dtype,
-        device=real.device,
-        layout=real.layout,
-        requires_grad=real.requires_grad,
-        sizes=tuple(real.size()) if sizes is None else tuple(sizes),
-        strides=tuple(real.stride()) if strides is None else tuple(strides),
+    facts = tensor_facts(real)
+    return replace(
+        facts,
+        sizes=facts.sizes if sizes is None else tuple(sizes),
+        strides=facts.strides if strides is None else tuple(strides),
         is_leaf=real.is_leaf if real.requires_grad else None,
     )
 
