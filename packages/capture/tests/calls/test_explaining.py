@@ -109,8 +109,8 @@ def test_a_method_is_decided_by_its_function():
     ("name", "text"),
     [
         ("torch.nn.functional.gelo", "nothing is called torch.nn.functional.gelo; near are gelu"),
-        ("nosuchmodule.f", "nothing is called nosuchmodule"),
-        (".sin", "nothing is called $"),
+        ("nosuchmodule.f", "nothing is called nosuchmodule.f, because nothing is called nosuchmodule$"),
+        (".sin", "nothing is called .sin, because a part of the name is empty$"),
         ("math.pi", "math.pi is not called, it is an object of class float"),
         ("torch.Tensor.shape", "torch.Tensor.shape is not called"),
     ],

@@ -258,6 +258,14 @@ def test_mark_static():
     assert not holds(retraced(lambda x: x * 2, (x,), (y,)), t(7, 5))
 
 
+def test_mark_static_of_a_dimension_that_the_tensor_lacks_is_ignored_as_by_torch():
+    def fn(x):
+        torch._dynamo.mark_static(x, 7)
+        return x * 2
+
+    compare(trace_calls(fn, t(4, 5)), fn, t(4, 5))
+
+
 def test_mark_unbacked():
     x = t(4, 5)
     marks.mark_unbacked(x, 0)

@@ -107,26 +107,30 @@ def resolve(name: str) -> object:
     value: Any = torch.ops if first in ("aten", "prims") else importlib.import_module("builtins")
     path: list[str] = []
     if not hasattr(value, first):
-        value, path = _module(first, first, ()), [first]
+        value, path = _module(name, first, first, ()), [first]
     for part in [first, *rest][len(path) :]:
         path.append(part)
         if not hasattr(value, part):
-            value = _module(".".join(path), part, dir(value))
+            value = _module(name, ".".join(path), part, dir(value))
             continue
         value = getattr(value, part)
     return value
 
 
-def _module(path: str, part: str, others: tuple[str, ...] | list[str]) -> Any:
-    """Import the module with the dotted name ``path``. Raise UnknownNameError with the names in ``others`` like
-    ``part``.
+def _module(name: str, path: str, part: str, others: tuple[str, ...] | list[str]) -> Any:
+    """Import the module ``path``, which is the start of ``name``.
+
+    Raises:
+        UnknownNameError: if there is no such module. The text has the names in ``others`` like ``part``.
     """
     try:
         return importlib.import_module(path)
     except (ImportError, ValueError) as error:  # ValueError: a part of the name is empty
         near = difflib.get_close_matches(part, others, 3)
         hint = f"; near are {', '.join(near)}" if near else ""
-        raise UnknownNameError(f"nothing is called {path}{hint}") from error
+        cause = f"nothing is called {path}" if part else "a part of the name is empty"
+        reason = "" if path == name else f", because {cause}"
+        raise UnknownNameError(f"nothing is called {name}{reason}{hint}") from error
 
 
 def explain(name: str) -> Explanation:

@@ -105,7 +105,8 @@ def _mark_static(trace: Trace, t: object, index: Any = None) -> None:
     if index is None:
         index = range(t.dim())
     for dim in (index,) if isinstance(index, int) else index:
-        trace.torch.specialize(t.size(dim))
+        if -t.dim() <= dim < t.dim():  # torch's function accepts a dimension that the tensor lacks
+            trace.torch.specialize(t.size(dim))
 
 
 @RULES.unpacked("torch.compiler:cudagraph_mark_step_begin", "torch.compiler:cudagraph_mark_warmup_incomplete")
