@@ -44,7 +44,7 @@ def explain(
     folder = tempfile.mkdtemp(prefix="fxstack-")
     go_on_in_child(partial(_explain, Path(folder), as_json))
     if as_json:
-        os.dup2(2, 1)  # what the program prints would stand in front of the JSON
+        os.dup2(2, 1)  # the program prints to stderr, so that stdout holds only the JSON
     LISTENERS.append(TraceListener(lambda: True, partial(TraceWriter().write, folder), lambda: True))
     run_program(script, context.args, module=module, debug="", folder="", report="")
 

@@ -138,7 +138,8 @@ def aot(
         return compile_wrapped(gm, example_inputs, Compilers(compile_plain, stages, decompositions, options))
     captured = prepare(gm, example_inputs)
     request = _request_of(options)
-    # Only a trace shows whether the graph draws. A pure graph has other inputs, so it is traced anew.
+    # Only a trace shows whether the graph draws random numbers. The functional graph has the generator's
+    # state as an input, so it is traced anew.
     if options.functional_random and is_random(trace(captured, request, decompositions).stage_graph):
         pure_module, inputs = with_random_state(gm, example_inputs)
         pure_options = replace(options, functional_random=False)

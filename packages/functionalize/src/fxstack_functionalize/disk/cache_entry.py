@@ -30,7 +30,7 @@ class Store(Protocol):
 
     @property
     def salt(self) -> str:
-        """Return a text with everything on which results depend and which this package does not know.
+        """Return a text of all facts outside of this package on which compiled programs depend.
 
         For example options and versions of other packages and torch's global state. Equal in all processes
         and machines that share results.
@@ -108,7 +108,10 @@ class CacheEntry:
     def keep_training(
         self, shell: Shell, pair: Pair, variant: Variant | None, backward: Compiled | None
     ) -> None:
-        """Keep a forward, then a forward with its first backward. Each process compiles other variants."""
+        """Store the forward, and later the forward with the first compiled backward.
+
+        Other backward variants are not stored.
+        """
         if not self._kept:
             is_written = self._keep(shell, (pair.plan, variant), (pair.forward, backward))
             self._kept = is_written and variant is not None

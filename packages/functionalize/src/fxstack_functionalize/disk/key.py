@@ -2,8 +2,8 @@
 
 The key contains symbolic sizes as expressions. Graphs that depend on something a hash cannot hold have no
 key: data-dependent numbers, called modules, tensor subclasses, code that reads mutable objects (see
-``code``). The key is equal in every process. A target that is more than its name describes its parts in
-``__fxstack_parts__``.
+``code``). The key is equal in every process. A call target whose behaviour does not follow from its name
+lists its parts in ``__fxstack_parts__``.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from fxstack_interchange import SaveError
 from fxstack_interchange.format.encoding.arguments import encode
 from fxstack_interchange.format.encoding.targets import is_tensor_method, name_of
 
-# Limits: no key: programs on a GPU, with sizes that data decide, with symbolic sizes or tensors inside of the
-# functions of control flow operators, with constants of more than a megabyte, under saved-tensor hooks, or
-# compiled under a mode of the program. A backward is kept when it has run: one per program, for all sizes for
-# which it decides the same.
+# Limits: these programs have no key: programs on a GPU, with sizes that data decide, with symbolic sizes or
+# tensors inside of the functions of control flow operators, with constants of more than a megabyte, under
+# saved-tensor hooks, or compiled under a mode of the program. Only the backward that runs first is stored. It
+# serves all sizes for which its guards hold.
 
 logger = logging.getLogger(__name__)
 

@@ -128,7 +128,10 @@ FORMAT = 6
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A program from disk. ``plan``: None for inference. ``variant``, ``backward``: None if not stored."""
+    """A program from disk. ``plan`` is None for inference.
+
+    ``variant`` and ``backward`` are None if no backward is stored.
+    """
 
     shell: Shell
     plan: TrainingPlan | None
