@@ -222,12 +222,12 @@ def _missing(info: GraphInfo) -> str:
 
 
 def _add_fallback(source: Source, case: _Case) -> None:
-    """Add the gradients that the compiled backward does not have: the captured graph runs again for them."""
+    """Add the statements for gradients that the compiled backward cannot compute: the captured graph runs again."""
     replay = case.replay
     source.add("twice = grad_enabled()", grad_enabled=torch.is_grad_enabled)
     source.add("special = are_special(grads)", are_special=are_unsupported)
     states = case.replay.states
-    if states:  # the program has changed what a backward of its own reads
+    if states:  # true if the program has changed state that its own backward reads
         source.add("special = special or any([state.has_changed() for state in states])", states=states)
     if replay.refusal is None:
         condition = "twice or special or (anomaly() and not has_changed(inputs))"

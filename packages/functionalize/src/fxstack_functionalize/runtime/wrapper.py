@@ -76,7 +76,10 @@ def generate_wrapper(
 
 @contextmanager
 def _on_error(source: Source, shell: Shell, options: AotOptions, undone: Sequence[str]) -> Iterator[None]:
-    """Pass exceptions to ``options.on_error``, outside the ``except`` block: its errors need no context."""
+    """Pass exceptions to ``options.on_error``, after the statements ``undone``.
+
+    The handler runs outside of the ``except`` block, so that its own errors have no ``__context__``.
+    """
     if options.on_error is None:
         yield
         return
@@ -162,10 +165,10 @@ def _enables_grad(shell: Shell) -> bool:
 Apply = Callable[..., Sequence[Any]]
 
 
-# Limits: autograd.grad(loss, x, allow_unused=True), where loss does not depend on the argument x but another
-# result does, runs the backward of the graph and frees what it has saved. Eager runs nothing.
-# autograd.grad(loss, x) of an argument x that is no leaf, and that the graph changed before it computed loss,
-# finds no path from loss to x.
+# Limits: if another result depends on the argument x but loss does not, autograd.grad(loss, x,
+# allow_unused=True) runs the backward of the graph and frees its saved tensors. Eager runs nothing. If the
+# argument x is no leaf and the graph changes x before it computes loss, autograd.grad(loss, x) finds no path
+# from loss to x.
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,7 +133,7 @@ def is_evaluable(captured: Captured, numbers: Iterable[Any]) -> bool:
 def find_computed_symbols(
     captured: Captured, numbers: Iterable[torch.SymInt]
 ) -> dict[sympy.Symbol, torch.SymInt] | None:
-    """Return the data-dependent symbols among ``numbers``; None if one occurs only inside an expression."""
+    """Return symbol -> number for the data-dependent symbols; None if a symbol occurs only inside of an expression."""
     bound = set(_bindings(captured))
     computed = [number for number in numbers if not bound.issuperset(number.node.expr.free_symbols)]
     symbols = {number.node.expr: number for number in computed if number.node.expr.is_Symbol}
@@ -152,7 +152,7 @@ def has_symbols(value: object) -> bool:
 
 
 def hint_of(number: int | torch.SymInt) -> int:
-    """Return the value that a number had at capture. A data-dependent number counts as large."""
+    """Return the value that a number had at capture. Return ``sys.maxsize`` for a data-dependent number."""
     if not isinstance(number, torch.SymInt):
         return number
     hint = number.node.hint

@@ -28,8 +28,8 @@ from fxstack_functionalize.tracing.finalize import remove_dead_code, with_graph
 from fxstack_interchange import InputKind, StageGraph
 from fxstack_interchange.locations.located_errors import locate_traceback, stack_traces
 
-# Limits: with symbolic sizes, the backward runs in eager if its compiler asks for guards on sizes, which the
-# forward can no longer have.
+# Limits: with symbolic sizes, the backward runs in eager if its compiler asks for guards on sizes. The
+# forward has already been compiled and can no longer check them.
 
 aten = torch.ops.aten
 
@@ -41,10 +41,11 @@ class _NoZerosError(Exception):
 def without_tangents(backward: StageGraph, missing: Collection[str]) -> StageGraph | None:
     """Return ``backward`` (``Stage.BACKWARD``) without the tangents ``missing``.
 
-    The new graph has no inputs for these tangents and for saved tensors that only they need (it keeps
-    symbols), and returns None for gradients that depend on missing tangents alone. Return None if a node
-    needs zeros for a missing gradient and their layout cannot be written, for example because its size is
-    symbolic.
+    The new graph has no inputs for these tangents, and none for saved tensors that only these tangents need.
+    It keeps all symbols. It returns None for each gradient that depends on missing tangents alone.
+
+    Return None, not a graph, if a node needs zeros for a missing gradient whose layout cannot be written, for
+    example because its size is symbolic.
     """
     try:
         return _TangentRemoval(backward, missing).graph()
@@ -187,8 +188,8 @@ BACKWARD = "backward graph"
 class Variant:
     """The backward for calls in which the flat outputs ``missing`` have no gradient.
 
-    ``arguments``: the leading arguments (before tangents) of the whole backward that it takes. None: it is
-    the whole backward, which gets zeros.
+    The whole backward takes leading arguments, then tangents. ``arguments``: the leading arguments that the
+    variant takes. None: the variant is the whole backward, and gets zeros for missing gradients.
     """
 
     missing: tuple[int, ...]
@@ -224,7 +225,10 @@ class LazyBackward:
 
 
 class Backwards:
-    """Finds the backward for the present gradients, and makes one from ``graph()`` when a new set is missing."""
+    """Finds the backward for the present gradients.
+
+    For a new set of missing gradients it makes one from ``graph()``.
+    """
 
     def __init__(
         self,
@@ -246,7 +250,7 @@ class Backwards:
     def __call__(
         self, missing: tuple[bool, ...], arguments: list[Any], grads: Sequence[Any], sizes: object
     ) -> list[Any]:
-        """Return the gradients of all inputs. ``missing``: for each differentiable output, if it has none.
+        """Return the gradients of all inputs. ``missing``: for each differentiable output, whether it has no gradient.
 
         Empties ``arguments`` (saved tensors and symbols).
         """
@@ -254,7 +258,8 @@ class Backwards:
         try:
             return ready(arguments, grads, sizes)
         except Exception as error:
-            # The graph of a program from disk is traced again here. The program's error matters more than its line.
+            # ``_graph`` may trace a program from disk again. If this fails, raise the original error without
+            # the program's lines.
             with suppress(Exception):
                 traces = stack_traces(self._graph().graph_module.graph)
                 error.__traceback__ = locate_traceback(error.__traceback__, traces) or error.__traceback__
@@ -343,7 +348,7 @@ class _ReadyBackward:
         self._without = [
             index for index, sources in shell.info.sources if sources and missing.issuperset(sources)
         ]
-        """Inputs that only get a gradient through missing gradients."""
+        """Inputs whose gradients depend on missing gradients alone."""
 
     def __call__(self, arguments: list[Any], grads: Sequence[Any], sizes: object) -> list[Any]:
         inputs = arguments

@@ -39,8 +39,9 @@ from fxstack_functionalize.torch_compat import pytree
 from fxstack_functionalize.trace import Shell
 
 # Limits: the captured graph cannot run again if it changes its inputs, has side effects or draws random
-# numbers on a GPU. These uses then raise an error with this reason. A hook on a view that is dropped before the
-# backward is not seen by what was computed from the view.
+# numbers on a GPU. Gradients between results then raise an error with this reason. If the program drops a
+# hooked view before the backward, the hook does not affect gradients of results that were computed from the
+# view.
 
 _task: Callable[[], int] = torch_compat.current_graph_task_id
 _executes: Callable[[Any], bool] = torch_compat.will_engine_execute_node
@@ -63,14 +64,14 @@ class EdgeCall:
         """The saved tensors; None if autograd keeps them."""
         self.random_state = torch.get_rng_state() if edges.draws else None
         self.origins: dict[int, ref[torch.Tensor]] = {}
-        """The results from which others are computed, by the number of the user output."""
+        """Number of a user output -> the output, for outputs from which other outputs are computed."""
         self.hooked = False
         self.task: int | None = None
         """The autograd run in which the graph was cut into pieces."""
         self.run: Again | None = None
         """The run of the graph in pieces."""
         self.cuts: dict[int, torch.Tensor] = {}
-        """The tensors from which the rest of the graph was computed, by the number of the cut result."""
+        """Number of a cut result -> the tensor from which the rest of the graph was computed."""
 
     def release(self) -> None:
         """Free the run in pieces, and the inputs unless autograd keeps the graph. The generated backward calls it."""
@@ -102,8 +103,9 @@ class EdgeCall:
 def _asked_for(origins: Sequence[torch.Tensor], *, marked: bool) -> bool:
     """Whether the program asked the present run of autograd for the gradient of one of ``origins``.
 
-    The caller's frame has the answer. Backwards on GPUs run in threads without this frame: there the answer
-    is True if the run is restricted to certain inputs, or if there is no mark.
+    The frame of torch's ``_engine_run_backward`` holds the requested inputs. Backwards on GPUs run in threads
+    without this frame: there the answer is True if the run is restricted to certain inputs, or if there is no
+    mark.
     """
     frame: FrameType | None = sys._getframe()
     while frame is not None:
@@ -130,7 +132,7 @@ class EdgeGradients:
         self._graph = shell.captured.graph_module
 
     def gradients_of_edge(self, edge: OutputEdge, ctx: Any, grads: Sequence[Any]) -> Sequence[Any]:
-        """Return the gradients of the sources of a node for ``edge``: its own result, the origins, the marks.
+        """Return the gradients that the node of ``edge`` passes on: for its own result, the origins and the marks.
 
         Autograd calls this function when the result has a gradient, before the node of the graph runs.
         """
@@ -141,7 +143,9 @@ class EdgeGradients:
         return (grad, *of_origins, *(None for _ in self.marks))
 
     def _between(self, call: EdgeCall, edge: OutputEdge, grad: torch.Tensor) -> Sequence[Any]:
-        """Return the gradients of the origins for the gradient of their result, by direct paths only.
+        """Return the gradients of the origins of ``edge``, given the gradient ``grad`` of its result.
+
+        Count direct paths only.
 
         Raises:
             RuntimeError: if the graph cannot run again, or its inputs were changed in place.
@@ -289,7 +293,7 @@ def _register_result_hooks(node: Any, result: torch.Tensor) -> None:
 
 
 def _noting(register: Callable[[Any, object], Any]) -> Callable[[Any, object], Any]:
-    """Return ``register`` with a note of the hook in ``edge_call``.
+    """Return a function that notes the hook in ``edge_call``, and then calls ``register``.
 
     ``register``: ``register_hook`` or ``register_prehook`` of a node.
     """
@@ -307,7 +311,9 @@ watch_hooks(_EdgeNode)
 
 
 def _find_call(tensor: torch.Tensor) -> EdgeCall | None:
-    """Return the call whose node is the ``grad_fn`` of ``tensor``, or the node before it (of a copy); else None."""
+    """Return the call whose node is ``tensor.grad_fn`` or, if ``tensor`` is a copy, the next node behind it;
+    else None.
+    """
     node = tensor.grad_fn
     if node is None:
         return None

@@ -1,8 +1,9 @@
 """Further autograd nodes for the results of a compiled graph, and nodes whose backward can be traced.
 
-Autograd runs and frees everything behind a node, even behind outputs without gradient. So a result whose
-history in eager is not that of all results gets its own node: ``partial_inputs`` does so for results that reach
-other inputs than the other results, ``edge_gradients`` for results that are computed from other results.
+Autograd runs and frees everything behind a node, even behind outputs without gradient. So a result gets its
+own node if its eager history differs from the histories of other results. ``partial_inputs`` makes nodes for
+results that do not reach the same inputs, ``edge_gradients`` for results that are computed from other
+results.
 
 A backward pass that is compiled as a whole (torch's compiled autograd) contains the backwards of compiled
 graphs. Their kernels cannot be traced, but their graphs can. A traceable backward is a Python function that
@@ -39,7 +40,7 @@ def register_hooks(node: Any, result: torch.Tensor) -> None:
 
 
 class HistoryNode(torch.autograd.Function):
-    """The identity on results, in place, with edges to the tensors on which they depend."""
+    """An in-place identity on results. It adds autograd edges from the results to the tensors on which they depend."""
 
     @staticmethod
     def forward(ctx: Any, attributes: Mapping[str, Any], count: int, *tensors: torch.Tensor) -> Any:

@@ -39,7 +39,7 @@ class OutputEdge:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The user output for a flat output: the same tensor, or (``base``) a view of it."""
+    """The user output for a flat output: the same tensor or, if ``base`` is True, a view of the flat output."""
 
     output: int
     """The number of the user output."""
@@ -163,7 +163,10 @@ def _origins_of(graph: Graph, numbers: Mapping[Node, int], finals: Mapping[Node,
         origins_by_end.setdefault(last_write, []).append(origin)
 
     def through(node: Node) -> Reach:
-        """Return the origins that a reader of ``node`` reaches. An origin at its last write is its own only origin."""
+        """Return the origins that a reader of ``node`` reaches.
+
+        From its last write on, an origin reaches only itself.
+        """
         if node in final:
             return frozenset({final[node]})
         return reached[node].union(*(written.get(key, frozenset()) for key in _storages(node)))
@@ -223,7 +226,7 @@ class Refusals:
 
 
 def find_refusals(traced: Traced) -> Refusals:
-    """Return why the graph cannot run again. Between results it runs in the state of the call."""
+    """Return why the graph cannot run again. For gradients between results, it runs in torch's state of the call."""
     nodes = [node for node in traced.stage_graph.graph_module.graph.nodes if node.op == "call_function"]
     random = [node for node in nodes if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())]
     info, module = traced.info, traced.captured.graph_module
@@ -239,7 +242,8 @@ def find_refusals(traced: Traced) -> Refusals:
         for node in nodes
         if node not in random
     )
-    # A run between results restores the generator and the modes of the call, so these are no reason for it.
+    # A run between results restores the generator and the modes of the call, so random numbers on CPU and
+    # autocast are no reason for ``between``.
     state = info.autocast or not info.grad_mode
     hidden = bool(info.custom_views) or not find_owners(info).keys() >= set(info.differentiable)
     on_host = all(tensor.device.type == "cpu" for node in random for tensor in _tensors_of(node))

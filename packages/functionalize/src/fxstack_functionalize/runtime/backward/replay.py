@@ -6,9 +6,9 @@ gradients between results that the program observes (``edge_gradients``). All th
 anomaly mode the graph runs operator by operator, so that an error names the operator and its forward line:
 eager checks every gradient for NaN, a compiled backward would only show its last gradients.
 
-The forward keeps the inputs of the call for this, until a backward frees what the call has saved: eager would
-keep them too, or values computed from them. A graph that cannot run twice (because it draws random numbers,
-for example) gives an error with the reason, except for a batch of gradients (``vmap`` over
+For this run, the forward keeps the inputs of the call until a backward frees the saved tensors. Eager would
+keep the inputs, too, or values computed from them. A graph that cannot run twice (because it draws random
+numbers, for example) gives an error with the reason, except for a batch of gradients (``vmap`` over
 ``torch.autograd.grad``, ``is_grads_batched``): the compiled backward runs once for each gradient
 (``run_one_by_one``). Such a graph keeps weak references to inputs that are no leaves, because only the error
 needs them.
@@ -66,8 +66,9 @@ class Again:
 class Replay:
     """Differentiates one captured graph in eager.
 
-    ``refusal``: the reason why the graph cannot run again, or None. ``held``: the positions of inputs in
-    ``ctx.saved_tensors``. ``pieces``: whether the graph may run in pieces although it cannot run as a whole.
+    ``refusal``: the reason why the graph cannot run again, or None. ``held``: number of an input -> its
+    position in ``ctx.saved_tensors``. ``pieces``: whether the graph may run in pieces although it cannot run
+    as a whole.
     """
 
     def __init__(self, shell: Shell, refusal: str | None, held: Mapping[int, int], *, pieces: bool) -> None:
@@ -199,7 +200,10 @@ def are_unsupported(grads: Sequence[Any]) -> bool:
 
 
 def make_alias(tensor: torch.Tensor, *, has_history: bool) -> torch.Tensor:
-    """Return an alias of ``tensor`` that gets a gradient. ``has_history``: whether its history continues in ``tensor``."""
+    """Return an alias of ``tensor`` that gets a gradient.
+
+    ``has_history``: whether the alias has an autograd edge to ``tensor``.
+    """
     return _Alias.apply(tensor) if has_history else tensor.detach().requires_grad_()
 
 
@@ -281,7 +285,7 @@ def run_one_by_one(run: Callable[[Sequence[Any]], Sequence[Any]], gradients: Seq
 
 
 def _over_level(level: int) -> tuple[Change, Change]:
-    """Return the functions that unwrap and wrap ``level``, the innermost, of ``torch.func.vmap``."""
+    """Return (unwrap, wrap) for ``level`` of ``torch.func.vmap``, which is the innermost level."""
 
     def split(g: torch.Tensor) -> Any:
         """Return the members of a batched gradient, or a gradient that is not batched at this level as it is."""
@@ -293,7 +297,7 @@ def _over_level(level: int) -> tuple[Change, Change]:
 
 
 def _over_legacy_level() -> tuple[Change, Change]:
-    """Return the functions that unwrap and wrap the innermost level of autograd's own ``vmap``."""
+    """Return (unwrap, wrap) for the innermost level of autograd's own ``vmap``."""
     level = torch_compat.vmapmode_increment_nesting() - 1
     torch_compat.vmapmode_decrement_nesting()
 

@@ -137,7 +137,7 @@ def _checked(
 
 
 def _agree(numbers: Sequence[int], expected: Sequence[Any]) -> bool:
-    """Whether numbers agree with all wanted numbers that are not symbolic."""
+    """Whether ``numbers`` equal ``expected``, apart from symbolic numbers in ``expected``."""
     return len(numbers) == len(expected) and all(
         isinstance(b, torch.SymInt) or a == b for a, b in zip(numbers, expected, strict=True)
     )

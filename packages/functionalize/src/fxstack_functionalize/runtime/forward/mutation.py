@@ -62,10 +62,10 @@ def write_back(shell: Shell) -> WriteBack | None:
 
 
 def early_rises(shell: Shell) -> dict[int, int]:
-    """Return the rises of version counters of inputs without new values (their size or strides change).
+    """Return input number -> rise of its version counter, for inputs without new values (their size or strides change).
 
-    They rise before the compiled graph runs, because the saved version of such an input is that after the
-    change.
+    The counters rise before the compiled graph runs, because eager saves such an input with the version after
+    the change.
     """
     info = shell.info
     values = {*info.mutated, *info.in_graph}
@@ -104,7 +104,7 @@ def _is_flag(info_of_input: InputInfo) -> bool:
 
 
 def relayout_inputs(shell: Shell) -> Callable[[Sequence[Any]], None] | None:
-    """Return a function that repeats the changes on the call's arguments; None if there are none."""
+    """Return a function that repeats the graph's metadata changes on the call's arguments; None if there are none."""
     indices = [index for index in relaid_inputs(shell) if not _is_flag(shell.info.inputs[index])]
     if not indices:
         return None

@@ -64,7 +64,10 @@ class FirstCall:
 
 
 def same_layout(tensor: torch.Tensor | None, strides: tuple[int, ...]) -> bool:
-    """Whether ``tensor`` has ``strides`` in all dimensions of a size other than 1. Else ``with_strides`` copies it."""
+    """Whether ``tensor`` has ``strides`` in all dimensions of a size other than 1.
+
+    If not, ``with_strides`` copies the tensor.
+    """
     if tensor is None:  # undefined result of an operator whose fake kernel promises a tensor
         return True
     tensor_strides = tensor.stride()
@@ -81,7 +84,7 @@ def with_strides(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor
 
 
 def group_by_call(aliases: Sequence[AliasInfo]) -> dict[int, tuple[int, ...]]:
-    """Return a map from an alias to all aliases that the same operator call makes, by number.
+    """Return number of an alias -> numbers of all aliases that the same operator call makes.
 
     Only for calls with several aliases, for example ``unbind``.
     """
@@ -102,7 +105,7 @@ def group_by_call(aliases: Sequence[AliasInfo]) -> dict[int, tuple[int, ...]]:
 
 
 def _number(alias: AliasInfo) -> int:
-    """Return which of the results of one call (``unbind``) the alias is."""
+    """Return the position of the alias among the results of its call (``unbind``)."""
     number: int = alias.steps[-1][1][NUMBER]
     return number
 
