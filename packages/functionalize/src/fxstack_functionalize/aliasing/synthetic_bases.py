@@ -117,7 +117,6 @@ def with_bases(captured: Captured, groups: Sequence[Group], rooted: Sequence[Gro
     """Return ``captured`` with one base input per group, in place of the base inputs of an earlier trace.
 
     ``rooted``: groups whose base is the members' autograd root even without gradients.
-    
 
     Raises:
         UnsupportedGraphError: if members differ in dtype, have sizes that do not follow from the inputs'

@@ -20,7 +20,6 @@ def one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
 
     Without ``num_classes``, call torch's function: the size of its result depends on data.
 
-
     Raises:
         RuntimeError: if eager raises without reading elements.
     """
