@@ -1,7 +1,8 @@
 """Handle defects of this package: after one warning, ATen's operators run the graph.
 
-Defects are generated code that the compiler rejects, and every exception of lowering, scheduling and code
-generation that does not report a missing part of the machine or an operation that cannot be lowered.
+Defects are generated code that the compiler rejects, and exceptions of lowering, scheduling and code
+generation. An exception is no defect if it reports a missing tool of the machine or an operation that cannot
+be lowered.
 """
 
 from __future__ import annotations

@@ -33,8 +33,9 @@ def opened(name: str | Path, inside: int | None = None, *, folder: bool = False)
     """Open a file, or a ``folder``. With ``inside``, a folder's descriptor, ``name`` may not be a link.
 
     Raises:
-        NotPrivateError: another user can write it, or owns it (except root).
-        OSError: it cannot be opened, or has another type.
+        NotPrivateError: another user can write the file or folder, another user except root owns it, or a
+            file is no regular file.
+        OSError: the file or folder cannot be opened.
     """
     flags = FOLDER | (os.O_NOFOLLOW if inside is not None else 0) if folder else _FILE
     descriptor = os.open(name, flags, dir_fd=inside)

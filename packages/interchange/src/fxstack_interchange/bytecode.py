@@ -18,7 +18,7 @@ class Kind(Flag):
     """Properties of an opcode. An opcode may have several, or none."""
 
     INERT = auto()
-    """The opcode changes neither variables nor the stack, except that it may replace a value by its truth."""
+    """The opcode changes neither variables nor the stack, except that it may replace a value by its truth value."""
     LOADS_CONSTANT = auto()
     BUILDS = auto()
     """The opcode makes a list, tuple, set or dictionary of stack values."""
@@ -48,7 +48,9 @@ class Kind(Flag):
     KEEPS_CONDITION = auto()
     """A conditional jump that leaves its condition on the stack when it jumps."""
     FORKS = auto()
-    """The opcode continues at one of several places, and no truth of a value decides, or it enters a ``with`` block."""
+    """The opcode enters a ``with`` block, or it continues at one of several places without testing the truth
+    of a value.
+    """
     ITERATES = auto()
     DELEGATES = auto()
     """The opcode sends a value to the iterator of a ``yield from``."""

@@ -32,7 +32,7 @@ class CodeWriter:
             self.line(text)
 
     def open(self, head: str) -> None:
-        """Begin a block that another method ends; ``block`` serves blocks that one method begins and ends."""
+        """Begin a block that another method ends. For a block that one method begins and ends, use ``block``."""
         self.line(head + self.OPEN)
         self.depth += 1
 

@@ -72,7 +72,7 @@ class DeviceTimer:
         return self._median(lambda: launch(record, stream, grid, *pointers))
 
     def calls(self, calls: Callable[[Fill], Iterable[Callable[[], object]]]) -> float:
-        """Return the sum of the times of the functions that ``calls`` makes; ``fill`` gives it the operands.
+        """Return the sum of the times of the functions that ``calls(fill)`` returns. ``fill`` makes operands.
 
         Raises:
             RuntimeError: there is too little memory.

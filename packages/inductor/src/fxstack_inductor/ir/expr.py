@@ -389,7 +389,7 @@ def in_range(value: Expr, size: Expr) -> bool:
 
 
 def _coarse(rest: Expr, divisor: int) -> tuple[Expr, Expr, int] | None:
-    """Write ``rest`` as ``k * coarse + fine`` with ``0 <= fine < k`` and ``k`` a divisor of ``divisor``."""
+    """Return (coarse, fine, k): ``rest == k * coarse + fine``, ``0 <= fine < k``, and ``k`` divides ``divisor``."""
     for _, coefficient in rest.terms:
         k = gcd(divisor, coefficient)
         if k <= 1:

@@ -173,8 +173,8 @@ def read(node: Node, coords: Sequence[Coord]) -> Body:
     """Return the element of ``node`` at ``coords``: rules read operands by it. Views are resolved.
 
     Raises:
-        NotLowered: a view cannot take the computed coordinate, or no element would depend on it, so no
-        kernel would check it.
+        NotLowered: a view cannot take a computed coordinate, or no element depends on the coordinate, so that
+            no kernel would check it.
     """
     base, position = resolve(node, coords)
     if isinstance(base, View):

@@ -101,7 +101,7 @@ class Lowering:
         self.program = Program()
         self.values: dict[FxNode, Any] = {}
         self.materialised: dict[Node, Node] = {}
-        """Views that an ATen call or an output needed in memory, with their copies."""
+        """View -> its copy, for views that an ATen call or an output needs in memory."""
         self.copies: Counter[str] = Counter()
         """Number of copies by name, so that two copies get different names."""
         self.symbols = Symbols(self.program)
@@ -299,7 +299,10 @@ class Lowering:
         return result
 
     def _operands(self, value: object) -> Any:
-        """Return the arguments of a rule with host floats, and tensors of other devices, as values that kernels can read."""
+        """Return the arguments of a rule.
+
+        Host floats and tensors of other devices become values that kernels can read.
+        """
         if isinstance(value, HostValue):
             return self.numbers.scalar(value, self.context.device)
         if isinstance(value, Node) and value.device.type != self.context.target.device:
@@ -330,7 +333,7 @@ class Lowering:
         self.values[target] = changed
 
     def _finish(self, node: FxNode, result: object) -> None:
-        """Set the layout (above all the strides) of eager's results, and check shape and dtype."""
+        """Give the results of a rule eager's layout (above all the strides), and check their shape and dtype."""
         value = node.meta["val"]
         results = result if isinstance(result, tuple) else (result,)
         values = value if isinstance(value, (tuple, list)) else (value,)

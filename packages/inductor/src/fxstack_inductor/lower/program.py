@@ -35,7 +35,10 @@ class HostCall:
 
 @dataclass(frozen=True, slots=True)
 class SymbolBinding:
-    """The source of a size symbol: size (or stride) ``dim`` of input ``source``, or the input itself, minus ``rest``."""
+    """The source of a size symbol: size (or stride) ``dim`` of input ``source``, or this input's value.
+
+    The symbol is the source's value minus ``rest``.
+    """
 
     symbol: str
     """The name of the symbol."""

@@ -75,7 +75,7 @@ def _lowered(source: object, options: InductorOptions | None) -> Lowered:
     """Return the lowered form of a compiled graph, or lower a graph for CPU.
 
     Raises:
-        ReproError: ``source`` is neither.
+        ReproError: ``source`` is neither a compiled graph nor a graph.
     """
     if isinstance(source, GraphModule):
         return lower_c(source, options_from_environment() if options is None else options)
@@ -161,7 +161,7 @@ def _attributes(constants: dict[str, torch.Tensor], graph: GraphModule) -> str:
 
 
 def _reference(graph: GraphModule) -> str:
-    """Return the ATen graph as a function ``REFERENCE``, or the reason for its absence as a text of this name."""
+    """Return the text of ``REFERENCE``: the ATen graph as a function, or a text that says why there is none."""
     modules = [n for n, _ in graph.named_modules() if n]
     if any(node.op == "get_attr" and node.target in modules for node in graph.graph.nodes):
         return 'REFERENCE = "the ATen graph has graphs inside, which have no text"'
@@ -213,7 +213,7 @@ def _numbered(folder: Path, text: str) -> Path:
 def compile_and_write(
     graph: GraphModule, options: InductorOptions, folder: str | Path, *, boxed: bool
 ) -> Callable[..., Any]:
-    """Return the compiled graph; its first call, which has real data, writes its script to ``folder``.
+    """Return the compiled graph. Its first call has real data, and writes the script to ``folder``.
 
     Raises:
         CompilerFailedError: the kernels do not compile; the script is written nevertheless.

@@ -26,7 +26,7 @@ OUT_VARIANTS = {
 def out_variant(call: ExternCall, device: str = "cpu") -> Any:
     """Return ``call``'s ``out=`` overload; None if there is none.
 
-    None also unless ``call`` returns one contiguous tensor on device type ``device``.
+    Return None as well if ``call`` does not return exactly one contiguous tensor on device type ``device``.
     """
     overload = OUT_VARIANTS.get(call.target)
     if overload is None or len(call.outputs) != 1:

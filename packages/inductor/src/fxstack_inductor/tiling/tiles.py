@@ -116,7 +116,10 @@ def _most_across(kernel: Kernel, elements: int) -> int:
 
 
 def _spread(xblock: int, kernel: Kernel) -> int:
-    """Return ``xblock``, or fewer points per program if programs are too few for a GPU; memory stays read in runs."""
+    """Return ``xblock``, or fewer points per program if there would be too few programs for a GPU.
+
+    Programs keep at least ``RUN`` points where memory runs along the points.
+    """
     points = extent(kernel.outer).as_int()
     least = RUN if _along_outer(kernel) else 1
     while points is not None and xblock > least and points < PROGRAMS * xblock:
@@ -125,7 +128,9 @@ def _spread(xblock: int, kernel: Kernel) -> int:
 
 
 def _crowding(kernel: Kernel) -> int:
-    """Return the divisor of tile sizes for many live values, so that a thread's registers hold its shares."""
+    """Return the number by which tile sizes are divided, so that a kernel with many buffers does not run out
+    of registers.
+    """
     return min(8, power_of_two(-(-len(kernel.buffers) // CROWDED)))
 
 

@@ -1,9 +1,9 @@
 """The dtypes that eager's CPU kernels refuse, and the dtypes that they return.
 
-Torch's fake kernels differ from eager in both. The eager kernels are the authority. Operators that check
-sizes are called once for each combination of dtypes and ranks, on zeros with a few elements. If such a call
-raises an error about dtypes, eager raises the same error for the program's call. Other errors of the call are
-ignored, because the sizes are not the program's and all elements are zero.
+Torch's fake kernels differ from eager in both respects. The eager kernels are the authority. Operators that
+check sizes are called once for each combination of dtypes and ranks, on zeros with a few elements. If such a
+call raises an error about dtypes, eager raises the same error for the program's call. Other errors of the
+call are ignored, because the sizes are not the program's and all elements are zero.
 """
 
 from __future__ import annotations

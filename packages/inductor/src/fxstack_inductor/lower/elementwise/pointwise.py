@@ -384,7 +384,8 @@ def clamp(
     maximum_of_two = len(bounds) == 1 and isinstance(bounds[0], Node)
 
     def bounded(op: str, a: Body, bound: Body) -> Body:
-        # Of two equal zeros the second operand wins: a sole tensor bound, else the bounded value.
+        # For zeros of different sign, the second operand wins. As in eager, a single tensor bound is second,
+        # else the value.
         return call(op, a, bound) if maximum_of_two else call(op, bound, a)
 
     def body(a: Body, *bounds: Body) -> Body:

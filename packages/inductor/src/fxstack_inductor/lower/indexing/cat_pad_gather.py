@@ -289,8 +289,8 @@ def gather(ctx: Context, x: Node, dim: int, indices: Node, *, sparse_grad: bool 
 class AdvancedIndex:
     """The elements of ``x`` that index tensors select, as in ``x[:, i, j]``: their shape and their coordinates in ``x``.
 
-    As in NumPy, the broadcast dimensions of the index tensors replace adjacent indexed dimensions, else they
-    come first.
+    As in NumPy, the broadcast dimensions of the index tensors replace the indexed dimensions, if these are
+    adjacent. Otherwise the broadcast dimensions come first.
     """
 
     def __init__(self, x: Node, indices: Sequence[Node | None]) -> None:

@@ -2,7 +2,7 @@
 
 The result starts as a copy of the tensor that is scattered into. On CPU it receives the source's elements in
 eager's order, sequentially along the dimensions in which two elements may collide. So float sums equal
-eager's to the last bit, and of several elements stored at one place, the last one stays.
+eager's to the last bit. If several elements are stored at one place, the last element stays.
 """
 
 # ruff: noqa: ARG001, PLR0917 - a rule has its operator's signature

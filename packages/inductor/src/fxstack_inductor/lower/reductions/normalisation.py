@@ -63,7 +63,7 @@ def _below_maximum(
 
 @rule("_softmax.default")
 def softmax(ctx: Context, x: Node, dim: int, half_to_float: bool = False) -> Node:
-    """Lower softmax: exponentials below the maximum, divided by their sum."""
+    """Lower softmax: ``exp(x - maximum)``, divided by the sum of these exponentials."""
     exp, dims = _below_maximum(ctx, x, dim, lambda a: call("exp", a))
     total = reduce(ctx, exp, dims, "sum", exp.dtype, keepdim=True)
     result = torch.float32 if half_to_float else x.dtype

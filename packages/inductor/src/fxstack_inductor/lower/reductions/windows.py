@@ -32,7 +32,10 @@ MAX_POSITIONS = 25
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Windows along ``size`` elements; window ``k`` starts at ``k * step - pad`` and has ``length`` taps."""
+    """Windows along ``size`` elements.
+
+    Window ``k`` starts at ``k * step - pad``, and reads ``length`` elements (its taps).
+    """
 
     size: Expr
     count: Expr
@@ -80,7 +83,10 @@ class Window:
         return begin + extremum("max", missing, ZERO) * self.dilation
 
     def containing_window(self, at: Expr, back: int) -> tuple[Expr, list[Body]]:
-        """Return (window, conditions): the ``back``-th last window that may contain ``at``, and when it does."""
+        """Return (window, conditions): the ``back``-th last window that may contain ``at``.
+
+        It does if all conditions hold.
+        """
         window = floordiv(at + self.pad, self.step) - back
         valid = [compare_index("ge", window, 0), compare_index("lt", window, self.count)]
         if self.length % self.step or back == self.overlap:
@@ -154,7 +160,7 @@ def _divisor(
 ) -> Body:
     """Return the divisor of a window's sum: ``override``, or the number of elements in window ``index``.
 
-    ``padding``: missing elements count too.
+    ``padding``: missing elements are counted as well.
     """
     if override is not None:
         return number(float(override), dtype)

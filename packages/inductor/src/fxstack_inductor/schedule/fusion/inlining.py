@@ -35,7 +35,7 @@ from fxstack_interchange.torch_facts.effects import RANGES
 # quotients and remainders, becomes several kernels.
 
 WINDOW = 4
-"""From this number of places on, the reads of a tensor for one element of a reader form a window."""
+"""If one element of a reader reads a tensor at this many places or more, these reads form a window."""
 
 
 MAX_RECOMPUTED = 8
@@ -132,7 +132,7 @@ class _Cost:
     depth: int
     """Depth of nested inlined tensors below this tensor."""
     bends: int
-    """Number of non-variable atoms in coordinates, including the atoms of inlined tensors."""
+    """Number of quotients, remainders and extremes in coordinates, including those of inlined tensors."""
 
 
 def choose_inlined(uses: Usage) -> set[Node]:

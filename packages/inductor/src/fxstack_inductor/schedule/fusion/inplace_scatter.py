@@ -1,9 +1,9 @@
 """Scatter directly into an input that the graph mutates (e.g. a key cache), without a copy of the input.
 
-The scatter's kernel checks all its indices before it writes, and writes nothing after any index of the graph
-was out of range: the graph then runs in eager, which raises. For that eager run the input must hold its old
-contents, or elements that the scatter would set again. So indices that are checked later forbid accumulating
-scatters.
+The scatter's kernel checks all its indices before it writes. It writes nothing if an index of the graph was
+out of range: the graph then runs in eager, which raises. For this eager run, the input must hold its old
+contents, or elements that the scatter would set to the same values. So a scatter that accumulates is not
+allowed if a later step checks indices.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _copied_tensor(step: Step, node: Node, candidates: Container[Node]) -> Compu
 
 
 def _allows_change(position: int, step: Step, copied: int) -> bool:
-    """Whether ``step``, a reader of a tensor at ``position``, lets the tensor change from step ``copied`` on."""
+    """Whether a tensor that ``step`` (number ``position``) reads may change from step ``copied`` on."""
     return position == copied or (isinstance(step, KernelStep) and position < copied)
 
 

@@ -77,8 +77,8 @@ class LoweredTriton:
 def graph_refusal(plan: Plan) -> str | None:
     """Return why ``plan`` cannot be recorded as a CUDA graph; None if it can.
 
-    The reason is a phrase for a warning: a step that needs the host while the program runs, or a tensor
-    elsewhere.
+    The reason is a phrase for a warning: a step that needs the host while the program runs, or a tensor on
+    another device.
     """
     for step in plan.steps:
         if isinstance(step, ExternCall):

@@ -95,7 +95,9 @@ def _natively(lowered: LoweredTriton, options: InductorOptions) -> bool:
 def load_native(
     lowered: LoweredTriton, options: InductorOptions, driver: Driver, capabilities: dict[int, int]
 ) -> Compiled:
-    """Return the host program in C; all launches go to the one device (by number) in ``capabilities``.
+    """Return the host program in C.
+
+    ``capabilities`` has one entry, device number -> compute capability, for all launches.
 
     Raises:
         CudaError: the driver cannot be used.

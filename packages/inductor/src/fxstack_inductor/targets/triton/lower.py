@@ -38,7 +38,7 @@ KERNELS = KernelTarget(device="cuda", many_threads=True, wide_moments=False, flo
 
 
 def on_cuda(graph_module: GraphModule) -> bool:
-    """Whether the graph computes on CUDA; ATen computes on the CPU tensors of a graph with CUDA tensors."""
+    """Whether the graph has CUDA tensors. Operators on the CPU tensors of such a graph stay calls of ATen."""
     return any(v.device.type == "cuda" for v in tensors_of(graph_module))
 
 

@@ -26,7 +26,7 @@ from fxstack_inductor.templates.attention.records import (
 )
 
 MAX_PACKED_ROWS = 64
-"""The number of query rows, of all heads that share keys, up to which one tile holds all these heads."""
+"""If the heads that share keys have at most this many query rows in total, one tile holds all these heads."""
 LETTERS = ["b", "h", "k", "m", "n", "d", "e", "s", "q", "j"]
 
 

@@ -66,7 +66,10 @@ SINGLE: dict[tuple[str, int], Sizes] = {
     ("keys", 128): (16, 32, 8, 1),
     ("keys", 256): (16, 16, 8, 1),
 }
-"""By kind and longer row: for half precision, and for float32, which does not use matrix instructions."""
+"""(kind, largest length of a row) -> sizes. ``HALF`` is for half precision.
+
+``SINGLE`` is for float32, which does not use matrix instructions.
+"""
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,10 @@ class AttentionWriter(KernelWriter):
     # --- where a program is ----------------------------------------------------------------------
 
     def _program(self, size: str, block: str, *before: str) -> None:
-        """Write a program's ``tile`` among the tiles of ``block`` rows in ``size``; ``pid`` numbers the rest."""
+        """Write ``tile``: the number of the program's tile of ``block`` rows, along a side of ``size`` rows.
+
+        Then ``pid`` is the number of the program among the programs with the same ``tile``.
+        """
         self.line(f"M = {triton_index(self.attention.queries)}")
         self.line(f"N = {triton_index(self.attention.keys)}")
         self.line("pid = tl.program_id(0)")
@@ -179,7 +182,10 @@ class AttentionWriter(KernelWriter):
     # --- single scores ---------------------------------------------------------------------------
 
     def _scores(self, *, masked: bool, rows: bool) -> None:
-        """Write ``s`` (products) and ``score`` (functions applied, masked); ``rows``: rows may be invalid."""
+        """Write ``s`` (products) and ``score`` (functions applied, masked).
+
+        ``rows``: mask rows beyond the last query as well.
+        """
         attention = self.attention
         self.line(f"s = tl.dot(q, tl.trans(k){self.precision}) * {attention.scale!r}")
         self.line(f"inside = valid{ROW} & (n < N){COLUMN}")
@@ -195,7 +201,10 @@ class AttentionWriter(KernelWriter):
         self.line(f"score = tl.where({seen}, score, {NOTHING}) * {LOG2E!r}")
 
     def _compute(self, roots: Iterable[int], done: frozenset[int] = frozenset()) -> frozenset[int]:
-        """Write the values that ``roots`` need, except ``done``; return all that are now known."""
+        """Write the values that ``roots`` need and that are not in ``done``.
+
+        Return the positions of all written values.
+        """
         needed = self.facts.needed(roots)
         for k in needed:
             if k not in done:
@@ -295,7 +304,7 @@ class AttentionWriter(KernelWriter):
     # --- the backward ----------------------------------------------------------------------------
 
     def _fetch_rows(self) -> None:
-        """Write the loads of what the backward needs of each query."""
+        """Write the loads of the values that the backward needs for each query."""
         self._fetch("q", "query", "m")
         self._fetch("do", "grad", "m")
         self._fetch("logs", "sums", "m")

@@ -114,7 +114,10 @@ def _can_be_one(node: FxNode) -> bool:
 
 
 def _held(node: FxNode) -> torch.dtype:
-    """Return the dtype of the numbers in ``node``: of the tensor that it converts to float32, if it does."""
+    """Return the dtype that holds the numbers of ``node``.
+
+    If ``node`` converts a tensor to float32, this is the tensor's dtype.
+    """
     while node.target in PASSING:
         node = node.args[0]
     if node.target in CONVERSIONS and node.meta["val"].dtype is torch.float32:

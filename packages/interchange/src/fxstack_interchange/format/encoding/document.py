@@ -31,7 +31,10 @@ from fxstack_interchange.modules import make_graph_module
 
 FORMAT = "fxstack-interchange"
 VERSION = (1, 1)
-"""Version 1.1 adds ``signature.unsaved``. A graph without it is written as 1.0, which every reader understands."""
+"""Version 1.1 adds ``signature.unsaved``.
+
+A graph without ``unsaved`` is written as version 1.0, which every reader understands.
+"""
 MAX_GRAPH_DEPTH = 16
 
 

@@ -164,7 +164,7 @@ def check_attribute(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
     """Check the arguments of a call of ``getattr``, which could reach any Python code by other names.
 
     Raises:
-        LoadError: it reads an attribute that is not in the closed list.
+        LoadError: the call reads an attribute that is not in the closed list.
     """
     name = args[1] if len(args) in (2, 3) else None
     if kwargs or not isinstance(name, str) or name not in _ATTRIBUTES:
@@ -254,7 +254,7 @@ def _is_function(value: object) -> bool:
 def _belongs(value: object, prefix: str) -> bool:
     """Whether a function in a namespace belongs to torch.
 
-    It may also be a helper that the module imported.
+    A namespace may also hold helpers that its module has imported.
     """
     module = str(getattr(value, "__module__", None) or "")
     if prefix in ("operator", "math"):
