@@ -293,7 +293,10 @@ def _call(
 
 
 ZEROS = torch.ops.aten.zeros.default
-"""Not ``torch.zeros``, because the program may have replaced that function. ``_ANSWERS`` keeps the result."""
+"""Used in place of ``torch.zeros``, which the program may have replaced.
+
+``_ANSWERS`` must not keep a replacement's result.
+"""
 
 
 def _replica(value: object, size: Callable[[Any], int]) -> Any:

@@ -116,7 +116,7 @@ def _is_plain(first: Tensor, args: Sequence[Any]) -> bool:
 
 
 def _if_different(first: Any, strides: Strides | None) -> Strides | None:
-    """Return eager's ``strides`` if the fake result ``first`` has others; else None."""
+    """Return eager's ``strides`` if the fake result ``first`` has other strides; else None."""
     if strides is None:
         return None
     pairs = zip(first.stride(), strides, strict=True)

@@ -68,8 +68,8 @@ def options_from_environment(module: str) -> dict[str, Any]:
 def with_unset_options(options: T, defaults: T, values: Mapping[str, Any]) -> T:
     """Return the record ``options`` with ``values`` for fields that have their value in ``defaults``.
 
-    An option that the program gives to the compiler precedes a setting of torch. ``values`` may have names of options
-    of other records.
+    An option that the program gives to the compiler overrides a setting of torch. ``values`` may have names
+    of options of other records.
     """
     if not values:
         return options
@@ -98,7 +98,7 @@ def changed_settings(module: str) -> dict[str, Any]:
 
 @cache
 def _aliases(module: str) -> tuple[tuple[str, str, str], ...]:
-    """The settings of ``module`` that stand for a setting of another module: name, module, name there."""
+    """Return (name, other module, name in the other module) for each setting of ``module`` that is an alias."""
     found = []
     for name, entry in sys.modules[module]._config.items():
         other, _, its_name = (getattr(entry, "alias", None) or "").rpartition(".")
@@ -112,7 +112,10 @@ def _equal(value: object, default: object) -> bool:
 
 
 def _overridden(config: ModuleType, entries: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that have a value of the program. Torch stores it in a context variable since 2.12."""
+    """Return the settings that have a value of the program.
+
+    Since 2.12 torch stores this value in a context variable.
+    """
     unset = getattr(sys.modules.get(type(config).__module__), "_UNSET_SENTINEL", None)
     names = _context_variables(config.__name__)
     if names:

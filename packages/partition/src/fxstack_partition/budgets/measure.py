@@ -146,7 +146,7 @@ def _inside(target: OpOverload[..., Any], args: tuple[Any, ...], kwargs: dict[st
 def _storages(values: object) -> dict[int, int]:
     """Return the bytes of each tensor's memory, by address.
 
-    ``_inside`` uses it to leave out results on the memory of arguments.
+    ``_inside`` uses the map to leave out results that are on the memory of arguments.
     """
     tensors = (leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor))
     storages = (tensor.untyped_storage() for tensor in tensors)

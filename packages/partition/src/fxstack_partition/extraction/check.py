@@ -222,7 +222,10 @@ def _names_in_joint(case: Case, stage: StageGraph) -> dict[str, str]:
 
 
 def _through_copies(case: Case, specs: list[Any], names: dict[str, str]) -> dict[str, str]:
-    """Map each saved input of the backward to the joint graph's node: a copy to its original."""
+    """Map the name of each saved input of the backward to the name of the joint graph's node.
+
+    A copy maps to its original.
+    """
     forward_nodes = {n.name: n for n in case.part.forward.graph_module.graph.nodes}
     renamed = {}
     for node, spec in specs:

@@ -161,7 +161,9 @@ def _without_repeated(facts: JointFacts, same: dict[Node, Node]) -> StageGraph:
 
 
 def structural_key(value: object, identity: Callable[[Node], object]) -> object:
-    """Return a value that is equal for equal arguments only. Types and signs of zeros count.
+    """Return a value that is equal for equal arguments only.
+
+    Arguments of different types, and zeros of different sign, are different.
 
     ``identity`` returns the value that represents a node.
     """

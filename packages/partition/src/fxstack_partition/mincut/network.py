@@ -180,7 +180,7 @@ def build_flow_network(
 
 
 def _backward_users(facts: JointFacts) -> dict[Node, bool]:
-    """Return the nodes with a path to the backward, each with whether the backward reads it directly.
+    """Return node -> whether the backward reads the node directly, for each node with a path to the backward.
 
     A gradient that the forward computes counts as a direct read.
     """

@@ -42,7 +42,7 @@ def to_document(graph: StageGraph, constants: ConstantWriter) -> dict[str, Any]:
     """Return the JSON document of ``graph``. Its tensors go to ``constants``.
 
     Raises:
-        SaveError: the format cannot express a part of the graph; names the node.
+        SaveError: the format cannot express a part of the graph. The text names the node.
     """
     body = encode_graph(graph.graph_module, constants)
     signature = asdict(graph.signature)
@@ -82,7 +82,7 @@ def encode_graph(module: GraphModule, constants: ConstantWriter) -> dict[str, An
     """Return nodes and attributes as JSON. Tensors go to ``constants``.
 
     Raises:
-        SaveError: the format cannot express a part of the graph; names the node.
+        SaveError: the format cannot express a part of the graph. The text names the node.
     """
     nodes, attributes = [], {}
     for node in module.graph.nodes:
@@ -136,7 +136,7 @@ def from_document(document: dict[str, Any], constants: dict[str, torch.Tensor]) 
     """Rebuild the stage graph of a document that has passed the schema check.
 
     Raises:
-        LoadError: names the defect and its place.
+        LoadError: the document is malformed. The text names the defect and its place.
     """
     table = declare(document["symbols"])
     module = decode_graph(document["graph"], table, constants, 0)
@@ -164,7 +164,7 @@ def decode_graph(
     """Rebuild a graph that is nested ``depth`` levels inside the outermost graph.
 
     Raises:
-        LoadError: names the defect and the node.
+        LoadError: the record is malformed. The text names the defect and the node.
     """
     if depth > MAX_GRAPH_DEPTH:
         raise LoadError(f"subgraphs are nested deeper than {MAX_GRAPH_DEPTH}")
