@@ -37,8 +37,7 @@ class Captured:
 
 
 NOT_CAPTURED = Captured(0, "a function")
-"""Used in place of a captured graph if capture has not announced one: for example, a program calls the
-backend itself.
+"""Stands for a graph that capture has not announced, for example if a program calls the backend itself.
 """
 
 

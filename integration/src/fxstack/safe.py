@@ -2,7 +2,7 @@
 
 One of the two serves each call, so nothing is computed twice and no side effect is repeated; both give the
 same results. Calls alternate between them until each has been timed a few times. Without gradients, the
-duration of the call counts. With gradients, most of the work follows in a backward that the program runs, so
+duration of the call counts. With gradients, most of the work follows in a backward that the program runs. So
 the time from one call to the next counts: a whole training step, in which only this graph differs. Graphs of
 one program alternate in different patterns (Walsh functions, which are orthogonal over all calls), so that
 the choice for one graph does not influence the time of another.

@@ -211,7 +211,9 @@ def _unknown(kind: str, name: object, known: Iterable[object]) -> str:
 
 
 def _unknown_option(name: object, stage: str | None = None) -> str:
-    """Return the error text for a name that is no option (of ``stage``), with similar names and their stages."""
+    """Return the error text for an unknown option: its name, ``stage`` if it was given under a stage, and
+    similar names.
+    """
     close = difflib.get_close_matches(str(name), list_options(), n=3)
     similar = [" of ".join([repr(match), *stages_of(match)[:1]]) for match in close]
     hint = f" Did you mean {' or '.join(similar)}?" if similar else ""
@@ -237,8 +239,8 @@ class ReproRequest:
 
 
 def repro_request() -> ReproRequest | None:
-    """Return the request to minify failing graphs, by a setting of the program or else of the environment;
-    None if there is none.
+    """Return the request to minify failing graphs, from the program's settings or the environment; None if
+    there is none.
 
     Raises:
         ValueError: ``repro_after`` is neither ``dynamo`` nor ``aot``.

@@ -1,4 +1,4 @@
-"""Translate the options of ``torch.compile``, so that a program that moves here keeps its ``options``.
+"""Translate the options of ``torch.compile``, so that a program can use fxstack without changing its ``options``.
 
 The table of torch's settings gives each option of torch its meaning: another name of an option of fxstack, or fixed
 behaviour. An option without effect causes a warning and changes nothing: these options affect how code is compiled,

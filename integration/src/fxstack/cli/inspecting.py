@@ -76,7 +76,7 @@ def report(
     *,
     as_json: Json = False,
 ) -> None:
-    """Write HTML pages from the records of a job, also of one that was killed or still runs."""
+    """Write HTML pages from the records of a job. The job may have been killed, or may still run."""
     try:
         index = write_folder(folder)
     except (TraceError, OSError) as error:

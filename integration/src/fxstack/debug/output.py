@@ -51,7 +51,10 @@ def show_pass(done: PassDone) -> None:
 
 
 def _show(to_stderr: bool, name: str, title: str, body: str) -> Path | None:
-    """Show a text on stderr (if ``to_stderr``) and write it into the folder, if there is a folder; return the file."""
+    """Show a text on stderr if ``to_stderr``.
+
+    Write it into the folder of artefacts if there is a folder; return the file.
+    """
     with _LOCK:  # lines of threads stay together
         if to_stderr:
             tell(f"== fxstack {title}\n{body}\n\n")

@@ -168,7 +168,7 @@ class _Cache:
 
 
 def _make_nest_function(leaves: Sequence[Any], spec: pytree.TreeSpec) -> Callable[..., Any]:
-    """Return a function from the tensors among ``leaves`` to the call's arguments; others are fixed."""
+    """Return a function from the tensors among ``leaves`` to the call's arguments. All other leaves are constants."""
     constants = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
     positions = [position for position, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
 

@@ -59,7 +59,7 @@ class InductorOptions:
     False: raise ``IndexOutOfRange``, for a caller that has the original program (boxed graphs always rerun).
     """
     freezing: bool = False
-    """In CPU graphs without gradients, compute values that depend on parameters and buffers alone only once.
+    """In CPU graphs without gradients, compute once the values that depend only on parameters and buffers.
 
     Batch norms become part of convolutions, and matrices are packed for products that are faster with packed
     matrices, by measurement. All this is done again when a parameter's version or address has changed (writes

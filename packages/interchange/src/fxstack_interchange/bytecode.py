@@ -1,7 +1,8 @@
 """Properties of CPython's opcodes, for all code that reads bytecode.
 
-``kind_of`` returns the properties of an opcode. No module outside of this one, ``fxstack_capture.bytecode`` and
-``fxstack_capture.versions`` may name an opcode (``docs/house.py``), so a new opcode is classified once, here.
+``kind_of`` returns the properties of an opcode. Only this module, ``fxstack_capture.bytecode`` and
+``fxstack_capture.versions`` may name an opcode (``docs/house.py``). So the properties of a new opcode are
+written once, here.
 """
 
 from __future__ import annotations

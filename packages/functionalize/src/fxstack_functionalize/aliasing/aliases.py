@@ -2,7 +2,7 @@
 
 The plan follows autograd's records: a tensor with ``_base`` is a view of this base, a tensor without is a
 root. A root that aliases an input is a ``detach()`` or ``.data`` of the input. If outputs share memory that
-no input owns, one root becomes a flat output of the graph, and the caller makes the others from this root.
+no input owns, one root becomes a flat output of the graph. The caller makes the other outputs from this root.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Read from the functional tensors which inputs the captured graph mutated, and classify its outputs.
 
 A graph may return new leaves (``zeros_like(x, requires_grad=True)``, ``y.detach().requires_grad_()``). If no
-other output and no input depends on such a leaf, it is an ordinary result, on which the wrapper calls
-``requires_grad_()`` after the compiled graph has run. Otherwise the backward would have to accumulate its
-gradient, which is refused.
+other output and no input depends on such a leaf, the leaf is an ordinary result: the wrapper calls
+``requires_grad_()`` on it after the compiled graph has run. Otherwise the backward would have to accumulate
+its gradient, which is refused.
 """
 
 from __future__ import annotations
@@ -141,8 +141,8 @@ def _merge_if_aliased(session: Session, infos: Sequence[InputInfo]) -> None:
     """Restart the trace with merged inputs if the graph changes an input that shares memory or a root with
     another input.
 
-    An input whose size or strides change as well gets a base of its own, even if it shares no memory. A trace whose
-    inputs are merged already is not restarted.
+    If the size or strides of such an input change, the input gets a base of its own, even if it shares no
+    memory. A trace whose inputs are merged already is not restarted.
     """
     if any(spec.members is not None for spec in session.captured.inputs):
         return

@@ -1,4 +1,5 @@
-"""Inputs that share memory, if the graph changes one: they become views of a further input, their base.
+"""If the graph changes one of several inputs that share memory, these inputs become views of an extra input,
+their base.
 
 The base is the whole storage as one flat tensor, appended to the graph's inputs. The placeholders of the
 members stay, unused; inside the graph each member is ``base.as_strided(...)``. So a change of one member is a

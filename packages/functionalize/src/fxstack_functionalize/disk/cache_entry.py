@@ -75,7 +75,7 @@ class CacheEntry:
             self.key = program_key(captured, self.sizes, request, options, store.salt)
 
     def find(self) -> Stored | None:
-        """Return the stored program; None if there is none, or (with a log line) if it cannot be read."""
+        """Return the stored program; None if there is none. If it cannot be read, write a log line and return None."""
         if self.store is None or self.key is None:
             return None
         document = self.store.read(self.key)
@@ -90,7 +90,7 @@ class CacheEntry:
         return None
 
     def load(self, record: object, graph: Callable[[], GraphModule]) -> Compiled | None:
-        """Return a compiled graph from its stored form; None (with a log line) if it cannot be loaded."""
+        """Return a compiled graph from its stored form. If it cannot be loaded, write a log line and return None."""
         assert self.store is not None
         try:
             return self.store.unpack(record, graph)

@@ -146,7 +146,7 @@ class CodeReader:
         return ["function", described]
 
     def _code(self, code: CodeType) -> Any:
-        """Return everything that determines the behaviour of ``code``: all but its position in a file."""
+        """Return the fields of ``code`` that determine its behaviour: all fields except its position in a file."""
         names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
         counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
         return [
@@ -260,7 +260,9 @@ def higher_order_name(target: HigherOrderOperator) -> str:
 
 
 def name_in_torch(target: Any) -> str | None:
-    """Return the name of a function or class of torch or fxstack, whose code has a version; else None."""
+    """Return the name of a function or class of torch or fxstack (their versions determine its code); None
+    for other objects.
+    """
     name, place = getattr(target, "__qualname__", ""), getattr(target, "__module__", None) or ""
     if not isinstance(target, (FunctionType, type)) or place.partition(".")[0] not in PACKAGES:
         return None

@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 def program_key(
     captured: Captured, sizes: Sizes, request: TraceRequest, options: AotOptions, salt: str
 ) -> str | None:
-    """Return the key of the program that tracing and compiling ``captured`` would give; None if there is no key."""
+    """Return the key of the compiled program of ``captured``; None if the program has no key."""
     storages: dict[int, int] = {}
     roots: dict[int, int] = {}
     try:
@@ -60,7 +60,7 @@ def program_key(
 
 
 def _input(spec: CapturedInput, storages: dict[int, int], roots: dict[int, int]) -> list[Any]:
-    """Describe one input. Tensors on one storage get the same number, and so do views of one tensor."""
+    """Describe one input. Tensors on one storage share a storage number, and views of one tensor share a root number."""
     record: list[Any] = [spec.kind, spec.target]
     fake = spec.fake
     if not isinstance(fake, torch.Tensor):

@@ -88,8 +88,8 @@ class HookPair:
         """Trace ``unpack`` on the result of ``pack``. The unpacked tensor gets the strides of ``saved``.
 
         Raises:
-            NotTraceableError: as for ``pack``, and if the result is no tensor of the same size, dtype and
-                device.
+            NotTraceableError: as for ``pack``, and if the result is no tensor with the size, dtype and device
+                of ``saved``.
         """
         examples = [node.meta["val"] for node in packed.results]
 

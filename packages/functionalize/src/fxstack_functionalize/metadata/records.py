@@ -73,7 +73,7 @@ class OutputInfo:
     requires_grad: bool = False
     is_tensor: bool = True
     constant: Any = None
-    """The value of an output that is no tensor and the same in all calls."""
+    """The value of an output that is no tensor and that is equal in all calls."""
     is_leaf: bool = False
 
 

@@ -2,8 +2,8 @@
 
 The node holds two graphs, ``score_mod`` and ``mask_mod``, each for a single score. The first form computes as
 eager does: it multiplies query and key in float32 (float64 for float64), applies both graphs to all scores
-with ``torch.vmap``, and normalises with a softmax that gives zeros for a query without visible keys. Autograd
-and later fusion see ordinary operators.
+with ``torch.vmap``, and normalises with a softmax. A query without visible keys gets zeros. Autograd and
+later fusion see ordinary operators.
 
 The second form (``AotOptions.whole_attention``) keeps attention as one operator, and its gradients as another
 (``fxstack_interchange.operators.attention_operators``), for kernels that never hold all scores in memory.

@@ -33,7 +33,7 @@ class _Step:
         target.data.copy_(value)
 
     def finish(self, grad: torch.Tensor) -> None:
-        """Leave the gradient as the operator does: divided by the scale, if there is a scale."""
+        """If there is a gradient scale, divide the gradient in place by the scale, as the operator does."""
         if self._scale is not None:
             self.keep(grad, self.gradient(grad))
 

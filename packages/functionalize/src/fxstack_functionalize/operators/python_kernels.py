@@ -132,7 +132,7 @@ _ZERO_KEY: Final = torch_compat.DispatchKey.ZeroTensor
 
 
 def _below_zeros(operator: Callable[..., Any]) -> Kernel:
-    """Run a view of zeros as a view of any tensor.
+    """Return a kernel that runs a view operator on a tensor of zeros as on any other tensor.
 
     torch's own kernel for zeros runs before the functionalisation. It copies a functional tensor's keys into a tensor
     that is not functional, and the first use of this tensor ends the process.

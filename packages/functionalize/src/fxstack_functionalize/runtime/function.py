@@ -161,7 +161,9 @@ def _forward(case: _Case, compiled: Compiled) -> Callable[..., Any]:
 
 
 def _backward(case: _Case, backwards: Backwards) -> Callable[..., Any]:
-    """Generate ``backward``: return the gradients of all inputs, by the compiled backward wherever it has them."""
+    """Generate ``backward``, which returns the gradients of all inputs, by the compiled backward where this
+    is possible.
+    """
     info, saved = case.shell.info, case.saved
     source = Source()
     _add_nothing(source, info, edge_gradients=case.edge_gradients)

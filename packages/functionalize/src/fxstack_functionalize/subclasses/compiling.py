@@ -183,7 +183,7 @@ def _as_joint(graph: Desugared, traced: Traced, inputs: int) -> Traced:
 
 
 def _spans(layouts: Sequence[Layout]) -> list[range]:
-    """Return for each value the positions of its plain tensors among those of all values."""
+    """Return for each value the positions of its plain tensors in the list of the plain tensors of all values."""
     ends = list(accumulate(len(layout.leaves) for layout in layouts))
     return [range(end - len(layout.leaves), end) for end, layout in zip(ends, layouts, strict=True)]
 

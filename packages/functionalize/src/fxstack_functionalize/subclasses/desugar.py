@@ -35,8 +35,8 @@ from fxstack_interchange.modules import make_graph_module
 class Desugared:
     """A graph over wrappers and the facts about it. Tracing fills in the facts about outputs.
 
-    ``sources``: for each output that is an input the number of this input, else None. ``differentiable``:
-    positions of the outputs that require a gradient.
+    ``sources``: for each output, the number of the input that the output is; None for any other output.
+    ``differentiable``: positions of the outputs that require a gradient.
     """
 
     module: GraphModule

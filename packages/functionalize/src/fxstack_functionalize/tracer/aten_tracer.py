@@ -46,7 +46,7 @@ class TensorMap:
         self._entries[id(tensor)] = (tensor, proxy)
 
     def set_later(self, tensor: torch.Tensor, make: partial[Any]) -> None:
-        """Set a function that makes the proxy of ``tensor`` when ``get`` asks for it first.
+        """Set a function that makes the proxy of ``tensor`` at the first ``get`` of ``tensor``.
 
         For views that are recorded only if used.
         """

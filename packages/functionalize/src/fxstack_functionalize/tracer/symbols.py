@@ -143,7 +143,7 @@ def find_computed_symbols(
 
 
 def has_symbols(value: object) -> bool:
-    """Whether a symbolic integer is among nested lists and tuples, or among the sizes and strides of tensors there."""
+    """Whether nested lists and tuples hold a symbolic integer, or a tensor with symbolic sizes or strides."""
     if isinstance(value, torch.Tensor):
         return bool(value._has_symbolic_sizes_strides)
     if isinstance(value, (tuple, list)):

@@ -1,4 +1,4 @@
-"""Inputs that are views of one tensor, if one of them is changed while gradients are recorded.
+"""Handle inputs that are views of one tensor, if the graph changes one of them while gradients are recorded.
 
 Autograd records the change on the common root (``view._base``), and gives each view a new history when the
 view is next read. So the root becomes a further input of the graph, the one with the gradient, and the graph

@@ -176,7 +176,7 @@ def _check_views(engine: Engine, target: torch.Tensor) -> None:
 
 
 def _check_leaf(engine: Engine, name: str, target: torch.Tensor) -> None:
-    """Refuse to change, in grad mode, an input that is a view of a leaf with a gradient, or a view of such an input.
+    """Refuse to change ``target`` in grad mode if its root is an input that is a view of a leaf with a gradient.
 
     Eager raises for this change.
     """
@@ -340,7 +340,10 @@ def _name(function: object) -> str:
 
 
 def _check_change(engine: Engine, name: str, target: torch.Tensor) -> None:
-    """Refuse to change a tensor whose elements share memory, or a view or detached view of such a tensor."""
+    """Refuse to change a tensor whose elements share memory.
+
+    Refuse to change a view of such a tensor, detached or not.
+    """
     strided = [t for t in _with_owners(engine, [target]) if t.layout is torch.strided]
     if any(map(overlaps_itself, strided)):
         raise UnsupportedGraphError(
@@ -352,8 +355,9 @@ def _check_change(engine: Engine, name: str, target: torch.Tensor) -> None:
 
 
 def _check_draws(name: str, target: torch.Tensor) -> None:
-    """Refuse ``normal_`` for a tensor with gaps: eager draws its numbers one by one, but those of a dense
-    copy in vectors.
+    """Refuse ``normal_`` for a tensor with gaps.
+
+    Eager draws its numbers one by one, but numbers of a dense copy in vectors.
     """
     if name != "normal_" or statically_known_true(target.numel() < VECTOR_SIZE):
         return

@@ -4,8 +4,9 @@ torch's functionalisation writes a changed view back by the inverse of each view
 ``unfold`` is its gradient formula: it gives zeros outside all windows, and sums where windows overlap. The
 inverse of ``expand`` adds a difference, which rounds and makes NaN of infinities. The inverse of an
 ``as_strided`` with overlaps writes old values beside new values. If a graph changes a tensor through such a
-view, the trace restarts and makes these views, and all views of them, in one step, as ``as_strided`` of the
-tensor that owns the memory. The inverse of this ``as_strided`` writes exactly the elements of the view.
+view, the trace restarts. The new trace makes each such view, and each view of it, in one step: as
+``as_strided`` of the tensor that owns the memory. The inverse of this ``as_strided`` writes exactly the
+elements of the view.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def device_tuner(options: InductorOptions, device: int) -> tuple[SavedChoices, D
 
 
 def choose(kernel: Kernel, saved: SavedChoices, timer: DeviceTimer, candidate: Candidate) -> Choice:
-    """Return the saved choice for ``kernel``; if there is none, measure and save one."""
+    """Return the saved choice for ``kernel``. If there is none, measure the alternatives and save the choice."""
     key = hashlib.sha256(candidate.key(kernel).encode()).hexdigest()[:32]
     choice = saved.get(key, candidate.config_type)
     if choice is None:

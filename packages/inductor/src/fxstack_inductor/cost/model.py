@@ -70,7 +70,9 @@ def kernel_cost(kernel: Kernel, tiling: Tiling, gpu: Gpu, sizes: Mapping[str, in
 
 
 def call_cost(step: ExternCall, gpu: Gpu, sizes: Mapping[str, int]) -> Cost:
-    """Return the cost of an ATen call: torch's flop formula, if any, and one access of each tensor."""
+    """Return the cost of an ATen call: operations by torch's formula (0 without a formula), and one access of
+    each tensor.
+    """
     moved = call_traffic(step, sizes)
     dtype = step.outputs[0].dtype
     total = moved.read + moved.written

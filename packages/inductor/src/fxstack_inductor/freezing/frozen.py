@@ -50,9 +50,9 @@ class Folded:
 class Frozen:
     """The callable of a frozen graph.
 
-    A tensor counts as unchanged while its address and version (and the values of running statistics) are the
-    same and no optimizer has made a step. So a write through ``.data`` is not seen; assigning ``.data`` and
-    in-place operators are seen.
+    A tensor counts as unchanged if its address and version are the same and no optimizer has made a step. For
+    running statistics, the values must be the same as well. So a write through ``.data`` is not seen;
+    assigning ``.data`` and in-place operators are seen.
     """
 
     parts: Split

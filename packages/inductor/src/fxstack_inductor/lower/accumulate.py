@@ -59,7 +59,7 @@ def accumulate_products(graph_module: GraphModule) -> GraphModule:
 
 
 def _sum(node: FxNode, sums: Mapping[FxNode, Sum]) -> Sum | None:
-    """Return ``node`` as a sum of products, or None if it is no such sum; ``sums`` has the sums found before."""
+    """Return ``node`` as a sum of products; None for any other node. ``sums`` has the sums found before."""
     if node.target is not ADD or len(node.args) != 2 or node.kwargs:
         return None
     first, second = node.args

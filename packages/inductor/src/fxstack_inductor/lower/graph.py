@@ -346,7 +346,9 @@ class Lowering:
                 set_layout(lowered, layout)
 
     def _extern(self, node: FxNode) -> Any:
-        """Append a call of the operator itself: between kernels, or on the host if no tensor results."""
+        """Append a call of the operator itself: as a step between kernels, or as a host call if no result is
+        a tensor.
+        """
         value = node.meta.get("val")
         if mutates_tensor(node):
             raise UnsupportedGraphError(
@@ -425,7 +427,7 @@ class Lowering:
     # --- memory ---------------------------------------------------------------------------------------
 
     def materialise(self, node: Node) -> Node:
-        """Return ``node`` if it has memory of its own or is a strided view of memory; else return a copy."""
+        """Return ``node`` if it has its own memory or is a strided view of memory; else return a copy."""
         if not isinstance(node, View) or strided_view(node) is not None:
             return node
         if node not in self.materialised:

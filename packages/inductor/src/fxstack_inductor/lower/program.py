@@ -51,7 +51,7 @@ class SymbolBinding:
 
     @property
     def less(self) -> str:
-        """Return the text behind the size, in Python and in C: the subtraction of ``rest``."""
+        """Return the text after the size, in Python and in C, for example `` - (1)``: the subtraction of ``rest``."""
         return f" - ({self.rest})" if self.rest else ""
 
     def python(self, source: str) -> str:

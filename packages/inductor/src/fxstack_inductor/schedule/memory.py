@@ -1,9 +1,9 @@
 """Place tensors in the arena: buffers whose lifetimes do not overlap share memory.
 
 The arena is one block of memory that a call borrows (``runtime.arena``). It holds every intermediate tensor
-that a kernel or an ``out=`` variant writes and that does not outlive the call. Placement is greedy, largest
-tensor first, each at the lowest offset that is free during its lifetime (Pisarchyk and Lee, "Efficient Memory
-Management for Deep Neural Net Inference", 2020).
+that a kernel or an ``out=`` variant writes and that does not outlive the call. Placement is greedy: the
+largest tensor comes first, and each tensor gets the lowest offset that is free during the tensor's lifetime
+(Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020).
 """
 
 from __future__ import annotations

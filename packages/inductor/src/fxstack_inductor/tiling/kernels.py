@@ -33,7 +33,10 @@ POINTERS = MappingProxyType(
 
 
 class KernelConfig(Protocol):
-    """The tile sizes of a kernel, of one record type per template and ``tiles.Config`` for others."""
+    """The tile sizes of a kernel.
+
+    Each template has its own record type; kernels without template use ``tiles.Config``.
+    """
 
     @property
     def num_warps(self) -> int: ...

@@ -104,8 +104,8 @@ def _columns(kernel: Kernel, elements: int) -> Config:
 def _most_across(kernel: Kernel, elements: int) -> int:
     """Return how many elements one tile may reduce if it spans contiguous points.
 
-    With one pass, loops over such tiles cost nothing. With several passes, a tile that holds everything saves
-    further reads, as long as warps have registers for it. A scan is not cut if it fits.
+    With one pass, loops over such tiles cost nothing. With several passes, a tile that holds all elements
+    saves the reads of later passes, if warps have enough registers. A scan is not cut if it fits.
     """
     if any(isinstance(v, Scan) for v in kernel.values):
         return PERSISTENT
@@ -135,7 +135,9 @@ def _crowding(kernel: Kernel) -> int:
 
 
 def _warps(tile_size: int, elements: int) -> int:
-    """Return the number of warps: 4; up to 16 if a thread would hold too many elements, fewer for small tiles."""
+    """Return the number of warps: usually 4, up to 16 for large tiles (a thread holds fewer elements), fewer
+    for small tiles.
+    """
     if tile_size <= elements:
         return max(1, min(4, tile_size // LEAST_PER_WARP))
     return min(4 * WARPED, 4 * power_of_two(tile_size // elements))

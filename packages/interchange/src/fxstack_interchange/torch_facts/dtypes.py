@@ -316,7 +316,7 @@ def _is_size(value: object) -> bool:
 
 
 def _replaced(value: object) -> Any:
-    """Return what stands for ``value`` in the call on zeros: 1 for a SymInt, 1.0 for a SymFloat, else ``value``."""
+    """Return the replacement of ``value`` in the call on zeros: 1 for a SymInt, 1.0 for a SymFloat, else ``value``."""
     if isinstance(value, torch.SymInt):
         return 1
     return 1.0 if isinstance(value, torch.SymFloat) else value

@@ -271,7 +271,9 @@ def _preserves_layout_of(position: int) -> Rule:
 
 
 def _channels_last_if(position: int) -> Rule:
-    """Return a rule for results that are channels last if the argument is, else contiguous."""
+    """Return a rule for results that are channels last if the argument at ``position`` is channels last, else
+    contiguous.
+    """
 
     def rule(result: Tensor, args: Sequence[Any]) -> Strides | None:
         """Return dense strides, with channels last if the operand at ``position`` has them; None if it is no tensor."""

@@ -1,8 +1,9 @@
 """Errors that a program written for ``torch.compile`` can catch by the names of torch's classes.
 
-``except torch._dynamo.exc.Unsupported`` looks at the bases of an error's class. An error class of fxstack names its
-counterpart in ``torch._dynamo.exc``, and derives from the counterpart as soon as the program has loaded that module.
-fxstack never loads the module; a program that has not loaded it cannot name its classes either.
+``except torch._dynamo.exc.Unsupported`` looks at the bases of an error's class. An error class of fxstack
+names its counterpart in ``torch._dynamo.exc``, and derives from the counterpart as soon as the program has
+loaded that module. fxstack never loads the module. A program that has not loaded the module cannot name its
+classes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Local search between two choices: exchange values that the first saves and the second recomputes.
 
 A set of saved values stays valid if more values are saved. So a path of valid sets leads from a choice with
-few saved values to a choice with many. In this direction values that save most seconds per byte come first;
-in the other direction values that cost the fewest seconds per byte are given up first (path relinking:
-Glover, 1997; the greedy of the fractional knapsack).
+few saved values to a choice with many. The walk to more saved values adds the values first that save the most
+seconds per byte. The walk to fewer saved values drops the values first that cost the fewest seconds per byte
+(path relinking: Glover, 1997; the greedy of the fractional knapsack).
 """
 
 from __future__ import annotations

@@ -115,7 +115,9 @@ def _is_tensor(value: object) -> bool:
 
 
 def _real(value: Any) -> Any:
-    """Replace (meta tensor, device) by a real tensor: ones, which suit logarithms, or zeros, which suit indices."""
+    """Replace (meta tensor, device) by a real tensor: floats are ones (valid for logarithms), integers are
+    zeros (valid indices).
+    """
     if _is_tensor(value):
         tensor, device = value
         data = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)

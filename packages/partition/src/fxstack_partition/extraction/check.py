@@ -110,7 +110,9 @@ def _results(case: Case) -> Iterator[tuple[str, str]]:
 
 
 def _same_value(case: Case, output: object, value: object) -> Iterator[tuple[str, str]]:
-    """Yield (node name, problem) if an output of a part is not the value that the joint graph returns there."""
+    """Yield (node name, problem) if ``output`` of a part is not ``value``, the joint graph's output at the
+    same position.
+    """
     if isinstance(output, Node) != isinstance(value, Node):
         yield str(value), f"is returned as {output!r}"
     elif isinstance(output, Node) and isinstance(value, Node):

@@ -193,8 +193,8 @@ _FIXED = (OpKind.EFFECT, OpKind.COLLECTIVE)
 def forward_order(graph: IndexGraph, plan: Plan, stop_at: int = 0) -> tuple[list[int], int]:
     """Return the forward's order with its simulated peak.
 
-    This is the program's order if its peak is at most ``stop_at`` (the backward's peak), else the order with the
-    lowest peak among the candidates.
+    If the program's order has a peak of at most ``stop_at`` (the backward's peak), return it. Otherwise
+    return the candidate with the lowest peak.
     """
     needed = plan.forward(graph)
     is_input = graph.is_input

@@ -45,8 +45,8 @@ class JointGraph(StageGraph):
         """Convert the joint graph that torch passes to a ``partition_fn``. The module is copied.
 
         Symbols that only shapes contain become further inputs in front. With functional random numbers
-        (``functionalize_rng_ops``) the forward's seed and offset are inputs of the forward, the backward's
-        are inputs of the backward, and each stage's new offset is its last result.
+        (``functionalize_rng_ops``), each stage has its own seed and offset as inputs, and its new offset as
+        its last result.
 
         Raises:
             JointGraphError: if the graph has inputs that are not supported (states of generators).

@@ -111,7 +111,10 @@ class _TangentRemoval:
         self._copies[node] = self._graph.node_copy(node, self._argument)
 
     def _argument(self, used: Node) -> Node:
-        """Return the copy of an argument, or zeros for a missing gradient that a node takes beside others."""
+        """Return the copy of an argument.
+
+        For a missing gradient, return zeros: its reader takes a present gradient as well.
+        """
         if used not in self._dropped:
             return self._copies[used]
         if used not in self._zeros:
@@ -158,7 +161,9 @@ class _TangentRemoval:
 
 
 def _present_summand(node: Node, missing: Collection[Node]) -> Node | None:
-    """Return the summand of ``node`` that is not missing, if ``node`` adds two tensors of the same layout."""
+    """Return the one summand of ``node`` that is not missing, if ``node`` adds two tensors of the same
+    layout; else None.
+    """
     if node.target is not aten.add.Tensor or node.kwargs:
         return None
     present = [used for used in node.args if used not in missing]
@@ -266,7 +271,7 @@ class Backwards:
             raise
 
     def arguments(self, missing: tuple[bool, ...]) -> tuple[int, ...] | None:
-        """Return the leading arguments of the whole backward that are needed; None for all."""
+        """Return which leading arguments of the whole backward the backward for ``missing`` takes; None for all."""
         return (self._found.get(missing) or self._find(missing)).arguments
 
     def traceable(self, missing: tuple[bool, ...]) -> _ReadyBackward:

@@ -1,11 +1,12 @@
 """Gradients between results of one graph, for programs that observe them.
 
-For each result that is computed from other results (``OutputEdge``) an autograd node stands between the result and
-the compiled graph's node, with edges to the other results. Usually this node passes its gradient on, and one
-compiled backward does everything. If the program observes the gradient of one of the other results (a hook,
-``retain_grad``, ``autograd.grad(loss, logits)``), the captured graph runs again in eager (``replay``), cut at
-each such result, and autograd differentiates the pieces: every result gets eager's gradient, and changes by
-hooks are propagated.
+If a result is computed from other results (``OutputEdge``), it gets an autograd node of its own, in front of
+the compiled graph's node. This edge node has edges to the other results as well. Usually the edge node only
+passes its gradient on to the graph's node, and one compiled backward computes everything. A program may
+observe the gradient of one of the other results, by a hook, ``retain_grad`` or ``autograd.grad(loss,
+logits)``. Then the captured graph runs again in eager (``replay``), cut at each such result, and autograd
+differentiates the pieces. So every result gets eager's gradient, and a change of a gradient by a hook has its
+effect.
 """
 
 from __future__ import annotations
@@ -104,8 +105,8 @@ def _asked_for(origins: Sequence[torch.Tensor], *, marked: bool) -> bool:
     """Whether the program asked the present run of autograd for the gradient of one of ``origins``.
 
     The frame of torch's ``_engine_run_backward`` holds the requested inputs. Backwards on GPUs run in threads
-    without this frame: there the answer is True if the run is restricted to certain inputs, or if there is no
-    mark.
+    without this frame. In these threads, return True if the run computes gradients of certain inputs only, or
+    if there is no mark.
     """
     frame: FrameType | None = sys._getframe()
     while frame is not None:
@@ -217,7 +218,10 @@ def _cut_at(cutter: _Cutter, origin: int, value: torch.Tensor) -> torch.Tensor:
 
 
 def _with_cuts(module: GraphModule, cuts: Sequence[tuple[int, Node]]) -> GraphModule:
-    """Return ``module`` with a further first argument, a ``_Cutter`` that replaces origins for later users."""
+    """Return ``module`` with a ``_Cutter`` as an extra first argument.
+
+    The cutter replaces origins for their later readers.
+    """
     graph = Graph()
     cutter = graph.placeholder("cutter")
     copies: dict[Any, Any] = {}

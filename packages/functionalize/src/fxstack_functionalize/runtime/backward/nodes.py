@@ -63,7 +63,10 @@ class HistoryNode(torch.autograd.Function):
 def give_history(
     kind: type[HistoryNode], results: Sequence[Any], sources: Sequence[Any], attributes: Mapping[str, Any]
 ) -> None:
-    """Give ``results`` a common node of class ``kind`` with edges to their own nodes and to ``sources``."""
+    """Give ``results`` a common new node of class ``kind``.
+
+    It has edges to the present nodes of the results, and to ``sources``.
+    """
     versions = [result._version for result in results]
     # Function.apply first handles functorch transforms in Python; the wrapper has handled them.
     super(torch.autograd.Function, kind).apply(attributes, len(results), *results, *sources)

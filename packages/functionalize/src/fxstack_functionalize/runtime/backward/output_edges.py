@@ -118,7 +118,7 @@ def plan_output_edges(shell: Shell) -> OutputEdges | None:
 
 
 def _last_writes(graph: Graph, candidates: Collection[Node]) -> dict[Node, Node]:
-    """Return for each candidate the last node that writes to its memory, or the candidate itself.
+    """Return candidate -> the last node that writes to the candidate's memory, or the candidate itself.
 
     Leave out candidates whose memory is read after that node through a tensor from before it.
     """

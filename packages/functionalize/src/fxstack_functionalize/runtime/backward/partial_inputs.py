@@ -10,8 +10,9 @@ gradients, as if no input were partial.
 These nodes cost 100 us and more in each step, and only hooks and histories of the inputs can observe them. So
 a call whose partial inputs are leaves without hooks has the graph's node alone, with edges to all inputs.
 
-If autograd does not run the graph's node (``autograd.grad(result, head_weight)``) or runs it later (other
-devices), or if the backward is traced, a compiled backward of only these results computes the gradients.
+In three cases, a compiled backward of only these results computes the gradients: autograd does not run the
+graph's node (``autograd.grad(result, head_weight)``); autograd runs the graph's node later (other devices);
+or the backward is traced.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ _executes: Callable[[Any], bool] = torch_compat.will_engine_execute_node
 class Group:
     """A group of results or a group of inputs. Every result in ``positions`` reaches every input in ``inputs``.
 
-    ``numbers`` and ``shares`` are facts about a group of results: the numbers of the input groups that the
-    results reach, and whether they share saved tensors with other results.
+    For a group of results: ``numbers`` are the numbers of the input groups that the results reach, and
+    ``shares`` says whether the results share saved tensors with other results.
     """
 
     positions: tuple[int, ...]

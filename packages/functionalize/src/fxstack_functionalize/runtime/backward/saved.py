@@ -2,10 +2,10 @@
 
 If a saved tensor is an input or output of the graph, autograd saves it. If a saved tensor is a view of an
 input or output, autograd saves this input or output as well. So an in-place change before the backward raises
-as in eager, instead of giving a wrong gradient. An input that the graph itself changes, and an input or
-output that eager does not save, is saved as a copy. No other code can see the remaining saved tensors: they
-are in a plain list, which the backward empties at its start. The generator state for recomputed random
-numbers is no activation: hooks do not see it.
+as in eager, instead of giving a wrong gradient. Two kinds of tensors are saved as copies: an input that the
+graph itself changes, and an input or output that eager does not save. No other code can see the remaining
+saved tensors: they are in a plain list, which the backward empties at its start. The generator state for
+recomputed random numbers is no activation: hooks do not see it.
 
 If a graph has several results, each backward frees its own part. Autograd would check all saved tensors of a
 compiled graph's node, and free all of them after one run. Eager checks and frees only what the result's own
@@ -250,7 +250,9 @@ class Holding:
         # A program asks for few sets of results, in every call the same.
         self._atoms_without: dict[tuple[bool, ...], frozenset[int]] = {}
         self._unused_after: dict[frozenset[int], tuple[tuple[int, ...], bool]] = {}
-        """By set of atoms that have run: the saved tensors that nothing needs any more, and whether all results have run."""
+        """Set of atoms that have run -> (saved tensors that no remaining result needs, whether all results
+        have run).
+        """
 
     def take(self, held: Held, missing: tuple[bool, ...], needed: Collection[int] | None) -> list[Any]:
         """Start a backward. Return its saved tensors by position, and None for saved tensors that it does not need.

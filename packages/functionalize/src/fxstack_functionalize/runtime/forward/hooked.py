@@ -72,7 +72,10 @@ class HookedCalls:
             return self._made[key]
 
     def _make(self, hooks: Hooks) -> Apply | None:
-        """Compile the graphs with ``hooks`` inlined; None, with a warning, if they cannot be traced or are too many."""
+        """Compile the graphs with ``hooks`` inlined.
+
+        If the hooks cannot be traced, or too many pairs are compiled, warn and return None.
+        """
         if len(self._made) >= LIMIT:
             self._warn(hooks, f"more than {LIMIT} different pairs of hooks were used with this graph")
             return None

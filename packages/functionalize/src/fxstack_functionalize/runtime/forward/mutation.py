@@ -1,9 +1,10 @@
 """Repeat the graph's changes on the caller's tensors, with eager's effects on autograd and version counters.
 
-New values are copied; size, strides and history change by the same calls as in the captured graph. An input
-becomes a leaf before the compiled graph runs; all other changes follow after it. The trace knows how often
-eager raises each version counter. A copy in this module raises the counter once. A change inside a compiled
-graph does not raise it, because graphs run without this bookkeeping. ``raise_version`` adds the difference.
+New values are copied into the caller's tensors. Their size, strides and history change by the same calls as
+in the captured graph. An input becomes a leaf before the compiled graph runs; all other changes follow after
+it. The trace knows how often eager raises each version counter. A copy in this module raises the counter
+once. A change inside a compiled graph does not raise it, because graphs run without this bookkeeping.
+``raise_version`` adds the difference.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Convert the flat results of a compiled graph to the outputs that the user gets.
 
-The first call checks the number of results and their strides: a compiler that gives an output other strides
-than eager's does so in every call, so later calls copy such outputs into eager's strides. If all strides
+The first call checks the number of results and their strides. If a compiler gives an output other strides
+than eager's, it does so in every call. So later calls copy this output into eager's strides. If all strides
 agree, later calls check nothing. Outputs that alias other tensors are views, made as eager makes them: all
 results of one ``unbind`` or ``split`` come from one call, and so share one autograd node.
 """
@@ -120,8 +120,8 @@ def _call_of(alias: AliasInfo) -> Hashable:
 def alias_maker(captured: Captured, *members: AliasInfo) -> Callable[..., Any]:
     """Return the function from the base to an alias, or to the tuple of all ``members`` that one call makes.
 
-    If the steps have symbolic numbers, the function also takes the arguments of the call (and the results of the
-    graph, if these determine a number).
+    If the steps have symbolic numbers, the function takes the arguments of the call as well. If results of
+    the graph determine a number, it takes the pair of arguments and results.
     """
     first = members[0]
     kinds, arguments = zip(*first.steps, strict=True) if first.steps else ((), ())

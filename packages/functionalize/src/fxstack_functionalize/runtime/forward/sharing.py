@@ -170,7 +170,7 @@ def _groups(shell: Shell) -> list[_Group]:
 
 
 def _length_of(tensor: torch.Tensor, fixed_length: int | None) -> int:
-    """Return the number of bytes that the tensor spans."""
+    """Return the number of bytes that the tensor spans: ``fixed_length`` if it is known at compile time."""
     length = _byte_length(tensor) if fixed_length is None else fixed_length
     assert length is not None
     return length

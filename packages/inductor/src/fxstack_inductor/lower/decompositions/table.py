@@ -1,9 +1,9 @@
 """The decompositions that earlier stages should apply before this package sees the graph.
 
-The table is torch's core ATen table, without operators that have lowering rules here (layer norm, softmax,
-gelu, ...), and without operators for which one ATen kernel is the fastest, or the only exact one: matrix
-products, convolutions, attention, random numbers, and operators whose decomposition needs several passes over
-memory.
+The table is torch's core ATen table without two groups of operators. The first group has lowering rules here
+(layer norm, softmax, gelu, ...). For the second group, one ATen kernel is the fastest, or the only exact one:
+matrix products, convolutions, attention, random numbers, and operators whose decomposition needs several
+passes over memory.
 """
 
 from __future__ import annotations

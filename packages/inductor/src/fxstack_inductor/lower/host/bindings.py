@@ -22,7 +22,10 @@ class Symbols:
         self.bound: set[str] = set()
         """Names of the symbols whose values the host knows."""
         self._sums: list[tuple[Expr, SymbolBinding]] = []
-        """(sum, its location) of sizes like ``u0 - 1``. A sum is solved for a symbol that no plain size gives."""
+        """(expression, where its value is found) of each size that is a sum, like ``u0 - 1``.
+
+        A sum is solved for its unknown symbol.
+        """
 
     def bind_sizes(self, name: str, value: torch.Tensor) -> None:
         """Bind the symbols of the sizes and strides of the tensor ``name``."""

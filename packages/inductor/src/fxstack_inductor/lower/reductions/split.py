@@ -40,8 +40,11 @@ PROGRAMS = 512
 ROW = 2048
 """The smallest number of elements along memory that one program reduces."""
 WHOLE = PERSISTENT
-"""Reductions of at most this length along memory are not split: one tile holds all elements, also for the
-operations before and after the reduction. Two more launches and memory round trips would be slower."""
+"""Reductions of at most this length along memory are not split.
+
+One tile holds all elements, so that operations before and after the reduction use the same tile. Two more
+launches and memory round trips would be slower.
+"""
 COLUMN = 64
 """The smallest number of elements across memory that one program reduces, and the number of columns that it covers."""
 

@@ -2,8 +2,8 @@
 
 The direct write has two conditions: no later step reads the input's old contents, and the kernel reads an
 element of the input only to write the same element. An index that may be out of range forbids the direct
-write: eager raises before it writes anything, and so must the compiled program (see ``inplace_scatter`` for
-scatters).
+write, because eager raises before it writes anything, and the compiled program must do the same (for scatters
+see ``inplace_scatter``).
 """
 
 from __future__ import annotations

@@ -63,8 +63,8 @@ def lower_triton(
 ) -> LoweredTriton:
     """Return the generated code, on any machine; neither a GPU nor Triton is needed.
 
-    ``boxed``: the program should take one list, unless it is recorded as a CUDA graph. ``wide``: kernels
-    index symbolic sizes with 64 bits.
+    ``boxed``: the program takes one list. A program that is recorded as a CUDA graph never does. ``wide``:
+    kernels index symbolic sizes with 64 bits.
 
     Raises:
         ValueError: ``target`` is not a known GPU.

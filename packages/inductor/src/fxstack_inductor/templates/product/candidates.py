@@ -96,8 +96,8 @@ def candidates(graph_module: GraphModule) -> Mapping[str, ProductCandidate]:
 def _can_be_one(node: FxNode) -> bool:
     """Whether both factors are nonempty half-precision matrices of known sizes, with enough reduced elements.
 
-    One row counts as a matrix: a decoding step reads the other factor once anyway. Other float32 products are
-    left to the library, which checks at each call whether TF32 is allowed.
+    One row counts as a matrix, because a product with one row reads the other factor only once in any case.
+    Other float32 products are left to the library, which checks at each call whether TF32 is allowed.
     """
     values = [node.meta.get("val"), *(arg.meta.get("val") for arg in node.all_input_nodes)]
     if not all(isinstance(v, torch.Tensor) and v.layout is torch.strided for v in values):
