@@ -66,6 +66,7 @@ def _source(file: str, line: int) -> records.Source | None:
     spans = [span for span in _functions(file) if span[0] <= line <= span[1]]
     if not spans:
         return None
+    # Functions may be nested: the innermost has the shortest span.
     first, last = min(spans, key=lambda span: span[1] - span[0])
     return records.Source(file, first, "".join(lines[first - 1 : last]))
 

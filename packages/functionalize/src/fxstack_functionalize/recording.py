@@ -170,6 +170,7 @@ class RecordingMode(ProxyTorchDispatchMode):
             if result is not NotImplemented:
                 return result
         if torch.get_default_dtype() is not self.default_dtype and isinstance(func, OpOverload):
+            # The recorded calls run under the default dtype that was set when the trace began.
             arguments = with_explicit_dtype(self, func, args, kwargs, self.default_dtype)
             if arguments is not None:
                 with self:

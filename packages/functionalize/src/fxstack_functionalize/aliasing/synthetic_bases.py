@@ -74,6 +74,7 @@ def _split_disjoint(captured: Captured, members: Sequence[int]) -> list[tuple[in
     if any(span is None for span in spans):
         return [tuple(members)]
     known_spans = [span for span in spans if span is not None]
+    # An empty tensor has no element to share.
     order = sorted(
         (span, index) for span, index in zip(known_spans, members, strict=True) if span[0] < span[1]
     )

@@ -117,6 +117,7 @@ class CodeReader:
             raise SaveError(f"{name}, a {kind.__name__} that may do anything")
         items = list(value.items()) if kind is dict else list(value)
         if kind in {set, frozenset}:
+            # The order of a set differs between processes.
             return [kind.__name__, sorted((encode(item) for item in items), key=repr)]
         return [kind.__name__, [self.describe(item, name) for item in items]]
 

@@ -148,6 +148,7 @@ def hooks_in_joint(joint: StageGraph, backward: frozenset[str], pair: HookPair) 
             pack = pair.trace_pack(value, parameters)
             packed = pack.splice(graph, [env[node]])
             unpack = pair.trace_unpack(pack, value)
+            # If the partitioner could save the unpacked value, the hooks would have no effect on memory.
             (unpacked[node],) = unpack.splice(graph, packed, recompute="must_recompute")
         return unpacked[node]
 

@@ -111,11 +111,13 @@ def _add_arguments(source: Source, shell: Shell, *, trains: bool) -> None:
     captured = shell.captured
     bases, guard = base_maker(shell), sharing_guard(shell)
     source.add(
+        # Function transforms and forward-mode AD need eager's operators.
         "if transforms_active() or forward_ad._current_level >= 0:",
         transforms_active=torch_compat.are_functorch_transforms_active,
         forward_ad=forward_ad,
     )
     source.add("    return eager(*args)", eager=captured.graph_module)
+    # The errors of anomaly mode show the line of the forward operator, which only an eager run records.
     if trains:
         source.add("if anomaly():", anomaly=torch.is_anomaly_enabled)
         source.add("    return checked(*args)", checked=as_interpreter(captured.graph_module))

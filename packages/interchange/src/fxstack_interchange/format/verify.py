@@ -293,6 +293,7 @@ def _is_low_level(target: object) -> bool:
     if isinstance(target, OpOverload | HigherOrderOperator):
         return True
     module = str(getattr(target, "__module__", ""))
+    # Arithmetic on sizes: for example operator.add, math.floor and torch.sym_max.
     return module in ("_operator", "operator", "math", "builtins", "torch")
 
 

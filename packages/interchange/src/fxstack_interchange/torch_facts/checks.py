@@ -186,6 +186,7 @@ def _is_refused(func: Any, args: Sequence[Any], kwargs: dict[str, Any], size: Ca
 
 def _attempt(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
     """Make the call. Return the exception that it raises, or None."""
+    # A check must not advance the program's random numbers.
     state = torch.get_rng_state() if torch.Tag.nondeterministic_seeded in func.tags else None
     with (
         _disable_current_modes(),

@@ -88,6 +88,7 @@ def closure(graph: IndexGraph, roots: Iterable[int], marked: bytes = b"") -> byt
     for root in roots:
         marks[root] = 1
     args = graph.args
+    # Users follow their arguments, so one pass from the end reaches all ancestors.
     for index in range(graph.count - 1, -1, -1):
         if marks[index]:
             for arg in args[index]:

@@ -63,7 +63,9 @@ class EdgeCall:
         """The inputs, until a backward frees what the call has saved."""
         self.held: Held | None = None
         """The saved tensors; None if autograd keeps them."""
+        # If the graph runs again, it must draw the same numbers.
         self.random_state = torch.get_rng_state() if edges.draws else None
+        # Weak references: the node of an origin holds this call.
         self.origins: dict[int, ref[torch.Tensor]] = {}
         """Number of a user output -> the output, for outputs from which other outputs are computed."""
         self.hooked = False

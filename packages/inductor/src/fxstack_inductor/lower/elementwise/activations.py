@@ -147,6 +147,7 @@ def threshold_backward(ctx: Context, grad: Node, x: Node, threshold: float) -> N
     dtype = promote(grad, x)
 
     def body(g: Body, a: Body) -> Body:
+        # As in eager, the gradient passes where ``x`` is NaN.
         return select(compare("le", a, like(a, threshold)), like(g, 0), g)
 
     return elementwise(ctx, (grad, x), dtype, dtype, body)

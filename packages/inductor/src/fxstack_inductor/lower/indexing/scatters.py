@@ -124,6 +124,7 @@ def _average(ctx: Context, total: Node, dim: int, index: Node, include_self: boo
     counts = _along(ctx, "add", none, dim, index, _source(1, dtype))
 
     def body(a: Body, n: Body) -> Body:
+        # Without ``include_self``, an element that takes no source keeps its value.
         n = Call("where", (call("lt", n, like(n, 1), dtype=BOOL), like(n, 1), n), n.dtype)
         return call("div" if dtype.is_floating_point else "floordiv", a, n)
 

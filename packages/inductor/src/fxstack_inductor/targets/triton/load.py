@@ -48,6 +48,7 @@ def compile_for_device(
     if not lowered.limits:
         return run
     check = too_large(lowered.limits, lowered.plan.program)
+    # Calls of such sizes are rare, so the second compilation waits for the first of them.
     widened = lru_cache(maxsize=1)(lambda: load(wide=True))
 
     def run_checked(*args: Any) -> tuple[Any, ...]:

@@ -43,6 +43,7 @@ class AttentionWriter(KernelWriter):
         values = tuple(self._on_tile(value) for value in self.kernel.values)
         self.kernel = replace(self.kernel, values=values)
         stored = self.dtypes[self.roles["query"].buffer]
+        # Triton multiplies float32 in TF32 by default; eager does not.
         self.precision = ', input_precision="ieee"' if stored is torch.float32 else ""
 
     def function(self, name: str) -> str:
@@ -198,6 +199,7 @@ class AttentionWriter(KernelWriter):
         seen = "inside" if rows else f"(n < N){COLUMN}"
         if len(roots) > 1:
             seen = f"{seen} & v{attention.mask}"
+        # Scores become base-2 exponents, because GPUs have an instruction for exp2 but none for exp.
         self.line(f"score = tl.where({seen}, score, {NOTHING}) * {LOG2E!r}")
 
     def _compute(self, roots: Iterable[int], done: frozenset[int] = frozenset()) -> frozenset[int]:
@@ -280,6 +282,7 @@ class AttentionWriter(KernelWriter):
         self.line("total = tl.zeros([BM], tl.float32)")
         self.line("sums = tl.zeros([BM, BE], tl.float32)")
         self._each("n", self._forward_tile, self._row_block())
+        # In a row without visible keys the sum is 0. Eager gives zeros in this row.
         self.line("safe = tl.where(total == 0, 1.0, total)")
         out, sums, *largest = self.kernel.stores
         self._put(out, f"tl.div_rn(sums, tl.broadcast_to(safe{ROW}, [BM, BE]))", "m", "e")
@@ -293,6 +296,7 @@ class AttentionWriter(KernelWriter):
         self._fetch("k", "key", "n")
         self._scores(masked=masked, rows=False)
         self.line("high_ = tl.maximum(best, tl.max(score, 1))")
+        # A row may have no visible key so far. -inf minus -inf would be NaN.
         self.line(f"base = tl.where(high_ == {NOTHING}, 0.0, high_)")
         self.line(f"p = tl.exp2(score - base{ROW})")
         self.line("fade = tl.exp2(best - base)")
@@ -309,6 +313,7 @@ class AttentionWriter(KernelWriter):
         self._fetch("do", "grad", "m")
         self._fetch("logs", "sums", "m")
         self._fetch("delta", "delta", "m")
+        # In a row without visible keys, -inf minus -inf would be NaN.
         self.line(f"logs = tl.where(logs == {NOTHING}, 0.0, logs)")
 
     def _gradient(self, *, masked: bool) -> None:

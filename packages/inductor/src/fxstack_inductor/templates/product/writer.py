@@ -54,6 +54,7 @@ class ProductWriter(KernelWriter):
             self.line(f"z = (pid // (down * across)).to({integer})")
             self.line("pid = pid % (down * across)")
             self._coordinates("z", tiles.batch)
+        # Programs that run at the same time share rows and columns of the factors, which stay in the cache.
         self.line("first = pid // (GROUP * across) * GROUP")
         self.line("high = tl.minimum(down - first, GROUP)")
         self.line("within = pid % (GROUP * across)")

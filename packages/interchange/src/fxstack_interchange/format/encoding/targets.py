@@ -117,6 +117,7 @@ def name_of(target: object) -> str:
     """
     try:
         name = _names().get(target) if not isinstance(target, OpOverload) else None
+    # An unhashable target is in no table.
     except TypeError:
         name = None
     if name is None:
@@ -227,6 +228,7 @@ def _table() -> dict[str, Callable[..., Any]]:
     tensor_functions |= {f.__name__ for f in overridable[torch] if hasattr(f, "__name__")}
     allowed = {"torch": tensor_functions | _EXTRA_TORCH, "torch.amp.autocast_mode": _EXTRA_AUTOCAST}
     for prefix, namespace in _NAMESPACES.items():
+        # Sorted, because files use the first name of a function.
         for name in sorted(dir(namespace)):
             if name in _REFUSED or (prefix in allowed and name not in allowed[prefix]):
                 continue
