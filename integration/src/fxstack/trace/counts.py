@@ -13,7 +13,7 @@ class Counts:
 
     def __init__(self, bodies: Iterable[records.Body] = ()) -> None:
         self.places: dict[str, None] = {}
-        """The functions with compiled frames or graphs, in order."""
+        """The functions with compiled frames or graphs, in order, as an ordered set."""
         self.graphs: set[int] = set()
         self.breaks: Counter[records.Break] = Counter()
         self.recompilations: list[records.Recompilation] = []

@@ -61,7 +61,10 @@ def _is_known_constructor() -> bool:
 
 
 def _initial_state(tracer: AtenTracer) -> dict[str, Any]:
-    """Return the state of a new mode. torch's constructor would import torch's own compiler (one second)."""
+    """Return the attributes of a new mode by name.
+
+    torch's constructor would import torch's own compiler (one second).
+    """
     return {
         "tracer": tracer,
         "tracing_mode": "symbolic",

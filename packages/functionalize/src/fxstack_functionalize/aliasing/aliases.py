@@ -65,7 +65,7 @@ class AliasPlan:
         self._owners: dict[int, torch.Tensor] = {}
         self._keep: list[torch.Tensor] = []
         self._numbers: dict[sympy.Symbol, int] = {}
-        """Positions of the flat outputs with data-dependent numbers that views need."""
+        """Symbol -> position of its flat output, for data-dependent numbers that views need."""
         for index, traced in enumerate(session.inputs):
             if traced.inner is not None:
                 self.locations[id(traced.argument)] = (AliasSource.INPUT, index)

@@ -51,7 +51,7 @@ RANDOM_BETWEEN = getattr(torch.ops.aten.random, "from")
 
 
 def random_rules(tracer: AtenTracer, *, exact: bool) -> dict[Any, Callable[..., Any]]:
-    """Return decompositions that keep in-place random fills bit-identical.
+    """Map operators to decompositions that keep in-place random fills bit-identical.
 
     ``exact``: in-place fills never reach these rules, because ``ExactRandomMode`` handles them first.
     """

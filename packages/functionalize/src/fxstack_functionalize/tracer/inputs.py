@@ -160,7 +160,7 @@ def _new_identifier(path: str, used: set[str]) -> str:
 
 
 def _check_types(graph_module: object, example_inputs: object) -> None:
-    """Raise TypeError for arguments that are no graph module and no sequence of examples."""
+    """Raise TypeError unless the arguments are a graph module and a list or tuple of examples."""
     if not isinstance(graph_module, torch.fx.GraphModule):
         raise TypeError(
             f"a captured graph is a torch.fx.GraphModule, not {type(graph_module).__name__}.\n"

@@ -179,7 +179,7 @@ def _bindings(captured: Captured) -> dict[sympy.Symbol, tuple[int, int | None]]:
 
 
 def symbol_values(shape_env: object) -> dict[sympy.Symbol, Any]:
-    """Return the values of symbols at capture. Data-dependent symbols have no value."""
+    """Map each symbol to its value at capture. Data-dependent symbols are missing."""
     # torch 2.11 has the second name only; later versions warn about it.
     name = "backed_var_to_val" if hasattr(shape_env, "backed_var_to_val") else "var_to_val"
     return getattr(shape_env, name, {})

@@ -357,7 +357,8 @@ def _check_change(engine: Engine, name: str, target: torch.Tensor) -> None:
 def _check_draws(name: str, target: torch.Tensor) -> None:
     """Refuse ``normal_`` for a tensor with gaps.
 
-    Eager draws its numbers one by one, but numbers of a dense copy in vectors.
+    Eager draws the numbers of such a tensor one by one. A functional graph would fill a dense copy, for which
+    eager draws vectors of other numbers.
     """
     if name != "normal_" or statically_known_true(target.numel() < VECTOR_SIZE):
         return

@@ -111,9 +111,12 @@ class Lowering:
         self.numbers = HostNumbers(self.program, target.device)
         self.asserted = asserted_numbers(graph_module.graph)
         self.unsimplified: dict[FxNode, HostValue] = {}
-        """Host values of the numbers in ``asserted`` that tracing has simplified; the assertions use the host values."""
+        """For each number in ``asserted`` that tracing has simplified: its host value, which the assertions use."""
         self.updates: dict[FxNode, Node] = {}
-        """Current values of placeholders that an operator with a rule has changed; ``_output`` turns them into mutations."""
+        """The current value of each placeholder that an operator with a rule has changed.
+
+        ``_output`` turns it into a mutation.
+        """
 
     def run(self, node: FxNode) -> None:
         """Lower one FX node by the handler of its ``op``.

@@ -73,7 +73,7 @@ def written(step: Step) -> Iterable[Node]:
 
 
 def slots(plan: Plan) -> dict[Node, Slot]:
-    """Return the tensors that live in the arena, with their slots."""
+    """Map each tensor in the arena to its slot."""
     program = plan.program
     outside = {base_of(v) for v in program.outputs if isinstance(v, Node)}
     outside |= {base_of(m.value) for m in program.mutations}

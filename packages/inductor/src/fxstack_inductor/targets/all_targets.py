@@ -15,7 +15,7 @@ TARGETS: Final[tuple[Target, ...]] = (CTarget(), TritonTarget())
 
 
 def target_named(text: str) -> Target:
-    """Return the target that ``text`` names by its device type, as ``cuda`` and ``cuda:sm_90`` do.
+    """Return the target for a device type, for example ``cpu``, ``cuda`` or ``cuda:sm_90``.
 
     Raises:
         ValueError: no target has this device type.

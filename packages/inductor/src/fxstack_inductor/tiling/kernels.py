@@ -86,7 +86,7 @@ class TritonKernel:
 
     @property
     def signature(self) -> dict[str, str]:
-        """Argument types in Triton's notation; tile sizes are ``constexpr``."""
+        """Argument name -> type in Triton's notation. Tile sizes are ``constexpr``."""
         pointers = {
             f"a{k}": "i64" if ref.by_value else POINTERS[ref.dtype]
             for k, ref in enumerate(self.kernel.buffers)

@@ -60,7 +60,7 @@ class Tiling:
 
     @property
     def grid(self) -> Expr:
-        """The number of programs."""
+        """The number of Triton programs that one launch starts."""
         programs = _blocks(self.kernel.outer, self.config.xblock)
         if self.kind != "tiled":
             return programs

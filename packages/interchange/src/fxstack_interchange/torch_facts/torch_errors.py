@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 MODULE: Final = "torch._dynamo.exc"
 
 _UNDERIVED: Final[dict[type[CompilerError], str]] = {}
-"""Error classes that do not derive from their counterpart yet, with the counterpart's name."""
+"""Error class -> name of its counterpart in torch, for classes that do not derive from it yet."""
 
 
 class CompilerError(RuntimeError):

@@ -56,7 +56,10 @@ def options_from_torch(module: str) -> dict[str, Any]:
 
 
 def options_from_environment(module: str) -> dict[str, Any]:
-    """Return the options that environment variables set. Torch reads the variables when it imports ``module``."""
+    """Return option name -> value, for each option that an environment variable sets.
+
+    Torch reads the variables when it imports ``module``.
+    """
     variables = (
         Variable(row.variable, row.option, row.parse)
         for row in TABLES.get(module, {}).values()
@@ -82,7 +85,8 @@ def with_unset_options(options: T, defaults: T, values: Mapping[str, Any]) -> T:
 
 
 def changed_settings(module: str) -> dict[str, Any]:
-    """Return the settings of ``module`` that the program has set to another value than torch's default."""
+    """Return name -> value, for each setting of ``module`` that the program has changed from torch's default.
+    """
     config = sys.modules.get(module)
     entries = getattr(config, "_config", None)
     if config is None or entries is None:
@@ -112,9 +116,9 @@ def _equal(value: object, default: object) -> bool:
 
 
 def _overridden(config: ModuleType, entries: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that have a value of the program.
+    """Return name -> value, for each setting that the program has set.
 
-    Since 2.12 torch stores this value in a context variable.
+    Since 2.12 torch stores such a value in a context variable.
     """
     unset = getattr(sys.modules.get(type(config).__module__), "_UNSET_SENTINEL", None)
     names = _context_variables(config.__name__)

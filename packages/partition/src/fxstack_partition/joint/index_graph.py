@@ -248,7 +248,7 @@ class IndexGraph:
 
     @cached_property
     def binders(self) -> tuple[dict[str, int], dict[str, SizeOf]]:
-        """Return the sources of the symbols (see ``symbol_sources``)."""
+        """Map the name of each symbol to a node with its value, and to a size of an input (``symbol_sources``)."""
         return symbol_sources(self.facts)
 
     @cached_property

@@ -58,7 +58,10 @@ class OutputEdges:
 
 
 def find_owners(info: GraphInfo) -> dict[int, Owner]:
-    """Return the differentiable flat outputs that are user outputs or bases of user outputs."""
+    """Map the position of each differentiable flat output to its ``Owner``.
+
+    A flat output without an owner is missing.
+    """
     owner_of: dict[int, Owner] = {}
     for number, (output, position) in _place_outputs(info).items():
         base = output.source is OutputSource.ALIAS

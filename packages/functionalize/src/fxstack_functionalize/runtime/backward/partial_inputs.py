@@ -280,7 +280,7 @@ def _is_observed(tensor: torch.Tensor) -> bool:
 
 
 def _constant_attributes(function: Any, info: GraphInfo, group: Group) -> dict[str, Any]:
-    """Return the attributes of the node of ``group`` that are equal in all calls."""
+    """Return, by name, the attributes of the node of ``group`` that are equal in all calls."""
     traceable = make_traceable_part(
         function, group.positions, group.inputs, len(group.numbers), info.output_count
     )

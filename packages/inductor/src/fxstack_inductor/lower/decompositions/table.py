@@ -74,7 +74,7 @@ OWN: dict[Any, Callable[..., Any]] = {
     aten.convolution_backward.default: convolution_backward,
     aten.logit.default: logit,
 }
-"""Decompositions that replace torch's."""
+"""Decompositions that replace torch's, by operator."""
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
@@ -84,7 +84,10 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
 @cache
 def _table() -> dict[Any, Callable[..., Any]]:
-    """Return the decompositions of ATen's operators; composite operators of other libraries consist of ATen's already."""
+    """Map each ATen operator to its decomposition.
+
+    Composite operators of other libraries consist of ATen's operators already.
+    """
     table: dict[Any, Callable[..., Any]] = {
         op: function
         for op, function in core_aten_decompositions().decomp_table.items()

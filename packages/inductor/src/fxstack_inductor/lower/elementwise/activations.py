@@ -128,7 +128,7 @@ FUNCTIONS: dict[str, Callable[..., Body]] = {
     "hardsigmoid_backward": _hardsigmoid_backward,
     "hardswish": lambda x: call("div", mul(x, _clamped6(x)), like(x, 6)),
 }
-"""Activations and gradients without parameters."""
+"""Activations and gradients without parameters, by operator name."""
 
 
 def _without_parameters(make: Callable[..., Body]) -> Callable[..., Node]:

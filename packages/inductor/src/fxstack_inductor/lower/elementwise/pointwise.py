@@ -124,13 +124,13 @@ UNARY: dict[str, Callable[[Body], Body]] = {
     "abs": lambda a: a if a.dtype in {BOOL, torch.uint8} else call("abs", a),
     "square": lambda a: call("mul", a, a),
 }
-"""Functions of one tensor with a result of its dtype."""
+"""By operator name: functions of one tensor whose result has the dtype of the tensor."""
 TESTS: dict[str, Callable[[Body], Body]] = {
     "isnan": lambda a: call("ne", a, a, dtype=BOOL),
     "isinf": _is_infinite,
     "logical_not": lambda a: call("eq", a, like(a, 0), dtype=BOOL),
 }
-"""Functions of one tensor with a boolean result."""
+"""By operator name: functions of one tensor with a boolean result."""
 
 
 def _unary(

@@ -65,7 +65,7 @@ class Usage:
     required: set[Node] = field(default_factory=set)
     """Computed nodes that must be in memory: read by calls, returned, or copied into inputs."""
     readers: dict[Node, list[Computed]] = field(default_factory=lambda: defaultdict(list))
-    """Live nodes that read a node, in the graph's order reversed."""
+    """The live nodes that read each node, from the last to the first in the graph."""
     sections: dict[int, int] = field(default_factory=dict)
     """Number of profiler range calls before a step, by identity of the step; empty without ranges."""
 

@@ -82,7 +82,7 @@ class Precedence:
     # --- levels ----------------------------------------------------------------------------------
 
     def level(self, unit: Group | Call) -> int:
-        """Return the level of a unit that has one."""
+        """Return the level of a unit; KeyError for a call without a level."""
         if isinstance(unit, (ExternCall, HostCall)):
             return self._levels[id(unit)]
         return unit.level

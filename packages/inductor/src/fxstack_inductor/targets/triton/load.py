@@ -138,7 +138,7 @@ def _interpreted_kernels(lowered: LoweredTriton, options: InductorOptions) -> di
 
 
 def _device_kernels(lowered: LoweredTriton, options: InductorOptions) -> dict[str, Any]:
-    """Return the launch names of the host program for the GPUs in this machine."""
+    """Return ``device_kernels`` for the GPUs that the host program uses, with their compute capabilities."""
     devices = {function.device for function in lowered.program.launched.values()}
     return device_kernels(lowered, options, Driver(), {d: _capability(d) for d in devices})
 

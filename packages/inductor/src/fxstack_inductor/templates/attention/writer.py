@@ -78,7 +78,7 @@ class AttentionWriter(KernelWriter):
         return f"h{lanes}" if self.attention.packed else "h"
 
     def _tile_texts(self) -> dict[Var, Expr]:
-        """Return the names of the loop variables for single scores."""
+        """Map each loop variable to its name in code for single scores."""
         return self._texts(h=self._heads(ROW), m=f"m{ROW}", n=f"n{COLUMN}")
 
     def _on_tile(self, value: Value) -> Value:

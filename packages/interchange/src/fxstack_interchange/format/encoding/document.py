@@ -66,7 +66,7 @@ def _modules(module: GraphModule) -> Iterator[GraphModule]:
 
 
 def encode_symbols(module: GraphModule) -> list[dict[str, Any]]:
-    """Return descriptions of the symbols of a graph and its subgraphs."""
+    """Return one description per symbol of a graph and its subgraphs, sorted by the symbol's name."""
     descriptions: dict[str, dict[str, Any]] = {}
     for part in _modules(module):
         for node in part.graph.nodes:

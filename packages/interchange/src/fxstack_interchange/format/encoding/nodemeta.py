@@ -32,7 +32,7 @@ def encode_meta(meta: dict[str, Any]) -> dict[str, Any]:
 
 
 def decode_meta(record: dict[str, Any], table: SymbolTable) -> dict[str, Any]:
-    """Return the metadata that ``record`` encodes.
+    """Return the metadata, by key, that ``record`` encodes.
 
     Raises:
         LoadError: a key is not documented, or its content is malformed.
