@@ -33,8 +33,8 @@ def opened(name: str | Path, inside: int | None = None, *, folder: bool = False)
     """Open a file, or a ``folder``. With ``inside``, a folder's descriptor, ``name`` may not be a link.
 
     Raises:
-        NotPrivateError: another user can write the file or folder, a user other than root and this user owns
-            it, or a file is no regular file.
+        NotPrivateError: another user can write the file or folder, or owns it (except root), or a file is not
+            regular.
         OSError: the file or folder cannot be opened.
     """
     flags = FOLDER | (os.O_NOFOLLOW if inside is not None else 0) if folder else _FILE

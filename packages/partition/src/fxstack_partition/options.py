@@ -91,7 +91,7 @@ class PartitionOptions:
     policy: Callable[[Node], str | None] | None = None
     """Function from a node to a recomputation tag or None; it takes precedence over tags in the graph."""
     runtime: Callable[[StageGraph, PartitionOptions], StageMemory] | None = None
-    """Execution of stages for ``simulate``: a function to a ``StageMemory``, or None for operator by operator."""
+    """Function by which ``simulate`` gets the memory of a stage. None: ``simulate`` runs operator by operator."""
     scratch: Callable[[Node], int] | None = None
     """Function from a node to the bytes that its operator uses beyond its results (``Measured().scratch``)."""
 

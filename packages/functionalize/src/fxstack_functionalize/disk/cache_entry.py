@@ -75,7 +75,10 @@ class CacheEntry:
             self.key = program_key(captured, self.sizes, request, options, store.salt)
 
     def find(self) -> Stored | None:
-        """Return the stored program; None if there is none. If it cannot be read, write a log line and return None."""
+        """Return the stored program; None if the store lacks it.
+
+        If it cannot be read, write a log line and return None.
+        """
         if self.store is None or self.key is None:
             return None
         document = self.store.read(self.key)

@@ -139,7 +139,7 @@ def _function(target: Any) -> Any:
 
 
 def _attribute(module: GraphModule, path: str, *, inner: bool) -> Any:
-    """Describe an attribute of a graph's module: a path for a tensor, which is an input described before."""
+    """Describe an attribute of a graph's module. A tensor needs its path only, because it is a described input."""
     value: Any = attrgetter(path)(module)
     if isinstance(value, torch.Tensor) and not inner:
         return path

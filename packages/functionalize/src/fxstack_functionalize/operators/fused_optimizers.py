@@ -165,7 +165,7 @@ _STEPS: Mapping[str, Callable[..., None]] = {
 
 
 def _names() -> dict[Any, Callable[..., None]]:
-    """Return the step for each function, operator packet and overload of a fused optimizer."""
+    """Map each function, operator packet and overload of a fused optimizer to its step."""
     steps: dict[Any, Callable[..., None]] = {}
     for name, step in _STEPS.items():
         packet = getattr(torch.ops.aten, name)

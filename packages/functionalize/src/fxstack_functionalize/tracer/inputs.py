@@ -101,7 +101,7 @@ class RestartTraceError(Exception):
 
 
 def fake_mode_of(values: Sequence[Any], results: Iterable[Any] = ()) -> FakeTensorMode:
-    """Return the mode of the fake tensors among ``values``; a new mode if there are none.
+    """Return the mode of the fake tensors among ``values``; a new mode if no value is a fake tensor.
 
     If ``values`` have symbolic numbers but no tensors, return the mode of a tensor among ``results`` with the
     same ShapeEnv.

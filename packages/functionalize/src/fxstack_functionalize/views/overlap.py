@@ -161,9 +161,7 @@ def _share_storage(engine: Engine, target: torch.Tensor, other: torch.Tensor) ->
 
 
 def _is_elementwise(name: str) -> bool:
-    """Whether an operator computes each element of its first argument from the same element of each other
-    argument alone.
-    """
+    """Whether an operator computes each element only from elements at the same place in its arguments."""
     plain = name.removeprefix("_foreach_")
     if plain in ELEMENTWISE:
         return True

@@ -65,7 +65,7 @@ class KernelTiling(Protocol):
 
     @property
     def grid(self) -> Expr:
-        """The number of programs."""
+        """The number of Triton programs that one launch starts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,8 +85,7 @@ def with_unset_options(options: T, defaults: T, values: Mapping[str, Any]) -> T:
 
 
 def changed_settings(module: str) -> dict[str, Any]:
-    """Return name -> value, for each setting of ``module`` that the program has changed from torch's default.
-    """
+    """Return name -> value, for each setting of ``module`` that the program has changed from torch's default."""
     config = sys.modules.get(module)
     entries = getattr(config, "_config", None)
     if config is None or entries is None:

@@ -65,7 +65,7 @@ def _chained(args: Arguments, drawn: Sequence[int]) -> Arguments:
 
 
 _MANY = 1 << 60
-"""Readers of a storage that lives to the end: the count never reaches one."""
+"""The count of readers of a storage that lives to the end: it never falls to one."""
 
 
 def eager_frees(

@@ -88,7 +88,7 @@ def _place_outputs(info: GraphInfo) -> dict[int, tuple[OutputInfo, int]]:
 
 
 def plan_output_edges(shell: Shell) -> OutputEdges | None:
-    """Return the edges between results of a captured graph; None if there are none."""
+    """Return the edges between results of a captured graph; None for a graph without such edges."""
     graph = shell.captured.graph_module.graph
     results = pytree.tree_leaves(graph.output_node().args[0])
     if len(results) != len(shell.info.outputs):  # one operator returns several results

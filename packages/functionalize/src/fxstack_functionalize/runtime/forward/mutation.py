@@ -24,7 +24,7 @@ WriteBack = Callable[[Sequence[Any], Sequence[Any]], None]
 
 
 def write_back(shell: Shell) -> WriteBack | None:
-    """Return a function of (arguments, flat outputs) that completes all mutations; None if there are none.
+    """Return a function of (arguments, flat outputs) that completes all mutations; None if it would do nothing.
 
     A change that autograd sees is copied in grad mode, so it gets a gradient; other changes under no_grad.
     """
@@ -105,7 +105,9 @@ def _is_flag(info_of_input: InputInfo) -> bool:
 
 
 def relayout_inputs(shell: Shell) -> Callable[[Sequence[Any]], None] | None:
-    """Return a function that repeats the graph's metadata changes on the call's arguments; None if there are none."""
+    """Return a function that repeats the graph's metadata changes on the call's arguments; None for a graph
+    without such changes.
+    """
     indices = [index for index in relaid_inputs(shell) if not _is_flag(shell.info.inputs[index])]
     if not indices:
         return None

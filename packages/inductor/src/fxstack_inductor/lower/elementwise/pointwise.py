@@ -447,7 +447,7 @@ registry.add("addcdiv.default", _added("div"))
 
 @rule("lerp.Scalar")
 def lerp(ctx: Context, x: Node, y: Node, weight: float | HostScalar) -> Node:
-    """Lower ``x + weight * (y - x)``; like eager, count from the nearer end."""
+    """Lower ``x + weight * (y - x)``. As in eager, a weight of at least 0.5 counts back from ``y``."""
     dtype = promote(x, y)
 
     def body(a: Body, b: Body) -> Body:

@@ -56,7 +56,7 @@ def _on_gpu(node: FxNode) -> bool:
 
 
 def _gpu(value: object) -> torch.device | None:
-    """Return the first GPU among the devices of a fake value's tensors; None if there is none."""
+    """Return the first GPU among the devices of a fake value's tensors; None if all are on CPU."""
     devices = (v.device for v in _flat(value) if isinstance(v, torch.Tensor))
     return next((device for device in devices if device.type == "cuda"), None)
 

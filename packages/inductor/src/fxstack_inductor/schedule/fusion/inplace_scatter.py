@@ -22,7 +22,7 @@ from fxstack_inductor.schedule.steps import KernelStep, Step
 
 
 def may_scatter(steps: Sequence[Step], copied: int, target: Input, value: Scatter) -> bool:
-    """Whether ``value``, which step ``copied`` starts as a copy of ``target``, can use ``target`` itself."""
+    """Whether ``value`` can scatter into ``target`` itself. Step number ``copied`` copies ``target`` for ``value``."""
     step = steps[copied]
     if not isinstance(step, KernelStep) or not is_copy(step.kernel, target.name, value.name):
         return False

@@ -130,7 +130,9 @@ class Precedence:
                 heapq.heappush(risen, (level + 1, id(behind), behind))
 
     def find_between(self, merged: Group, left: Group, right: Group) -> Group | Call | None:
-        """Return a unit outside both groups that must run after a tensor of one and before a tensor of the other, or None.
+        """Return a unit that must run between the two groups: after a tensor of one, and before a tensor of the other.
+
+        Return None if no unit outside of both groups must.
 
         Two searches, from both ends, alternate, because either search may have to visit most of the graph.
         The first search to finish decides.

@@ -64,7 +64,7 @@ class AttentionWriter(KernelWriter):
         return value
 
     def _texts(self, **more: str) -> dict[Var, Expr]:
-        """Return the names of the loop variables; each address is written for the place of its use."""
+        """Map each loop variable to its name in Triton. ``more``: names that depend on where an address is used."""
         axes = self.attention.axes
         texts = {"b": "b", "h": "h", "k": "hk", "s": "part", **more}
         substitution = {}

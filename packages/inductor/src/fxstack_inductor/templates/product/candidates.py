@@ -67,7 +67,7 @@ class ProductCandidate(Candidate):
         return [_written(tile_product(kernel, config), f"kernel_{k}") for k, config in enumerate(configs)]
 
     def library_calls(self, kernel: Kernel, fill: Fill) -> Iterator[Callable[[], object]]:
-        """Yield the library's product, and a copy of the bytes that a kernel for the rest would move."""
+        """Yield calls to time: the library's product, then a copy of as many bytes as a kernel for the rest moves."""
         work = work_of(tile_product(kernel))
         batch, rows, columns, depth = work.sides
         left = fill(batch * rows * depth, self.dtype).view(batch, rows, depth)

@@ -161,7 +161,7 @@ class ProductWriter(KernelWriter):
         self.line(f"j = {' + '.join(['column', *starts])} + tl.arange(0, {self._width()})")
 
     def _width(self) -> str:
-        """Return, as Triton text, the number of columns that are finished at a time."""
+        """Return, as Triton text, the number of columns of a tile that the epilogue handles at a time."""
         return "BN" + " // 2" * self.tiles.config.halvings
 
     def _elements(self) -> None:
