@@ -140,7 +140,7 @@ def _message(error: Exception) -> str:
 def _place(graph_module: GraphModule, names: Iterable[str]) -> tuple[str, int]:
     """Return file and line of the user's code for the first of the nodes ``names`` that has a line.
 
-    If none of these has a line, take the graph's first node that has one; ``("", 0)`` if there is none.
+    If none of these has a line, take the graph's first node that has one; ``("", 0)`` if no node has a line.
     """
     nodes = {node.name: node for node in graph_module.graph.nodes}
     named = [nodes[name] for name in names if name in nodes]

@@ -153,7 +153,9 @@ def _functions(arguments: dict[str, int]) -> str:
 
 
 def _attributes(constants: dict[str, torch.Tensor], graph: GraphModule) -> str:
-    """Return the graph's tensors: names for the host program, attributes of ``SELF`` for the ATen graph."""
+    """Return Python text that defines the graph's tensors: by name for the host program, in ``SELF`` for the
+    ATen graph.
+    """
     names = {node.name: node.target for node in graph.graph.nodes if node.op == "get_attr"}
     lines = [f"{identifier(name)} = {text_of(value)}" for name, value in constants.items()]
     pairs = (f"{names[n]!r}: {identifier(n)}" for n in constants if n in names)

@@ -21,7 +21,11 @@ Saved = tuple[int, ...]
 def extend_choice(
     graph: IndexGraph, seconds: Sequence[float], few: Saved, many: Saved, share: float
 ) -> Saved:
-    """Return ``few`` with the best values of ``many``, up to ``share`` of the bytes of their difference."""
+    """Return ``few`` with the best values of ``many``.
+
+    The values hold at most ``share`` of the bytes that ``many`` adds to ``few``, but one value is always
+    added.
+    """
     extra = rank_additions(graph, seconds, few, many)
     return tuple(sorted({*few, *extra[: _count_for_share(graph, extra, share)]}))
 
@@ -29,7 +33,10 @@ def extend_choice(
 def shrink_choice(
     graph: IndexGraph, seconds: Sequence[float], few: Saved, many: Saved, share: float
 ) -> Saved:
-    """Return ``many`` without its cheapest values, at least ``share`` of the bytes of their difference."""
+    """Return ``many`` without its cheapest values.
+
+    The dropped values hold at least ``share`` of the bytes that ``many`` has more than ``few``.
+    """
     least, most = (sum(_saved_bytes(graph, index) for index in saved) for saved in (few, many))
     spared = rank_removals(graph, seconds, many)
     weights = list(accumulate(_saved_bytes(graph, index) for index in spared))

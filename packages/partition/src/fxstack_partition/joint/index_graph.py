@@ -157,8 +157,9 @@ class IndexGraph:
         return touched_storages
 
     def saved_storages(self, indices: Iterable[int]) -> set[int]:
-        """Return the storages that stay alive if these values are saved: narrow copies, copies, or the
-        values' own storages.
+        """Return the storages that stay alive if these values are saved.
+
+        A value is saved as its narrow copy, else as its copy, else in its own storages.
         """
         storages: set[int] = set()
         for index in indices:

@@ -89,7 +89,7 @@ def _neutral(node: Reduction) -> bool | float | None:
 
 
 def _across(node: Reduction) -> bool:
-    """Whether most reads have elements of different results as neighbours in memory."""
+    """Whether, in most reads, neighbours in memory belong to different results."""
     reduced = {v for e in node.reduced for v in e.variables}
     across = along = 0
     for part in walk(node.body):

@@ -132,7 +132,7 @@ class Precedence:
     def find_between(self, merged: Group, left: Group, right: Group) -> Group | Call | None:
         """Return a unit that must run between the two groups: after a tensor of one, and before a tensor of the other.
 
-        Return None if no unit outside of both groups must.
+        Return None if no unit outside of both groups must run between them.
 
         Two searches, from both ends, alternate, because either search may have to visit most of the graph.
         The first search to finish decides.
