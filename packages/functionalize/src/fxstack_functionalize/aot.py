@@ -114,10 +114,10 @@ def aot(
     """Compile ``gm`` ahead of time. Return a callable with its signature and eager's exact semantics.
 
     ``requires_grad`` of the examples and the present grad mode decide whether the graph trains.
-    ``fw_compiler`` compiles the forward; ``bw_compiler`` (default: ``fw_compiler``) the backward, at the
-    first backward unless the backward has symbolic sizes; ``inference_compiler`` (default: ``fw_compiler``) a
-    graph without gradients. If ``store`` has a program of the same graph, no compiler runs. A training
-    program is stored when its backward has run.
+    ``fw_compiler`` compiles the forward. ``bw_compiler`` compiles the backward when it first runs, or at once
+    if it has symbolic sizes. ``inference_compiler`` compiles a graph without gradients. The last two default
+    to ``fw_compiler``. If ``store`` has a program of the same graph, no compiler runs. A training program is
+    stored when its backward has run.
 
     Raises:
         UnsupportedGraphError: if no functional graph has exactly the semantics of ``gm``. Nothing has run

@@ -319,7 +319,7 @@ def _unsaved_names(state: Tracing) -> tuple[str, ...]:
 
 
 def _find_inputs_without_gradient(info: GraphInfo, gradients: Sequence[GradientSlot]) -> tuple[int, ...]:
-    """Return the inputs without gradient. The base of a custom function's view is not cut off."""
+    """Return the inputs without gradient, except bases of a custom function's views."""
     bases = {alias.index for _, alias in info.custom_views if alias.source is AliasSource.INPUT}
     return tuple(slot.index for slot in gradients if slot.node is None and slot.index not in bases)
 

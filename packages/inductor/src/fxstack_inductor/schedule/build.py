@@ -120,8 +120,8 @@ class Builder:
     def node(self, node: Node, coords: Sequence[Expr | int], mask: int | None) -> int:
         """Return the position of an element's value; an ``int`` coordinate is the position of a computed index.
 
-        An element that certainly exists needs no mask. With a mask, a tensor that a chain of writes reads
-        inside and outside of each write would be evaluated once for each combination of masks.
+        An element that certainly exists needs no mask. Otherwise a chain of writes would evaluate a tensor
+        once for each combination of masks.
         """
         if mask is not None and _exists(node, coords):
             mask = None

@@ -184,7 +184,7 @@ class _Tracer:
         ]
 
         def call(score: Any, *rest: Any) -> Any:
-            """Return the gradient of the score, then the gradients of the buffers (None for one without)."""
+            """Return the gradient of the score, then those of the buffers (None: a buffer without gradient)."""
             positions, grad_output = rest[:POSITIONS], rest[POSITIONS]
             captured = rest[POSITIONS + 1 :]
             value = function(score, *positions, *(captured[k] for k in operand_positions))

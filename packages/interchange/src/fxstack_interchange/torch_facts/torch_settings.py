@@ -69,7 +69,7 @@ def options_from_environment(module: str) -> dict[str, Any]:
 
 
 def with_unset_options(options: T, defaults: T, values: Mapping[str, Any]) -> T:
-    """Return the record ``options`` with ``values`` for fields that have their value in ``defaults``.
+    """Return the record ``options``. A field that has its default takes its value from ``values``.
 
     An option that the program gives to the compiler overrides a setting of torch. ``values`` may have names
     of options of other records.

@@ -35,7 +35,7 @@ MAX_HULL_CUTS = 14
 PIECES = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Numbers of pieces into which checkpoints divide the forward."""
 ALLOWANCES = 24
-"""Number of steps from recomputing no node that does not fuse to recomputing all nodes that do not fuse."""
+"""Number of steps in which nodes that do not fuse are allowed to be recomputed: from none of them to all."""
 MAX_NEIGHBOURS = 5
 NEIGHBOUR_ROUNDS = 3
 CHOICES_PER_ROUND = 8

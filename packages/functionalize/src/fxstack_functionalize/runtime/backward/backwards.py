@@ -113,7 +113,7 @@ class _TangentRemoval:
     def _argument(self, used: Node) -> Node:
         """Return the copy of an argument.
 
-        For a missing gradient, return zeros: its reader takes a present gradient as well.
+        Return zeros for a missing gradient whose reader also takes a gradient that is present.
         """
         if used not in self._dropped:
             return self._copies[used]

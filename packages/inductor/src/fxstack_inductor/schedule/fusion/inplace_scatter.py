@@ -100,7 +100,7 @@ def _rename_tensors(step: Step, later: Mapping[Node, Node]) -> Step:
 
 
 def rename_buffers(kernel: Kernel, names: Mapping[str, str]) -> Kernel:
-    """Return ``kernel`` with other names of buffers, by old name; buffers that get equal names are merged."""
+    """Return ``kernel`` with renamed buffers. ``names``: old -> new. Buffers that get equal names are merged."""
     values = tuple(
         replace(v, buffer=names.get(v.buffer, v.buffer)) if isinstance(v, Load) else v for v in kernel.values
     )

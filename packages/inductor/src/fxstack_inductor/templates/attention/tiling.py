@@ -83,7 +83,7 @@ class AttentionTiling:
 
     @cached_property
     def grid(self) -> Expr:
-        """The number of programs."""
+        """The number of Triton programs that one launch starts."""
         a = attention_of(self.kernel)
         if a.kind == "keys":
             return a.key_batches * (a.heads // a.group) * _blocks(a.keys, self.config.bn)
