@@ -33,8 +33,8 @@ MODES: Final[Mapping[str, Mapping[str, bool]]] = {
 }
 """The options of inductor that each mode sets, unless ``options`` sets them.
 
-``safe`` times the compiled graph and eager torch on the first calls and keeps the faster, graph by graph (``safe.py``).
-CUDA graphs have no effect on CPU; ``freezing`` has none on CUDA.
+``safe`` times the compiled graph and eager torch on the first calls and keeps the faster, graph by graph
+(``safe.py``). CUDA graphs have no effect on CPU; ``freezing`` has no effect on CUDA.
 """
 
 

@@ -54,7 +54,7 @@ def busy() -> str:
 
 
 def quartiles(seconds: Sequence[float]) -> tuple[float, float, float]:
-    """Return the quartiles of the seconds a step, without the steps that compile."""
+    """Return the quartiles of the seconds per step. Steps that compile are left out."""
     times = list(seconds[min(WARMUP, len(seconds) - 1) :])
     low, median, high = statistics.quantiles(times, n=4) if len(times) > 1 else times * 3
     return low, median, high

@@ -121,5 +121,5 @@ def _write_missing(folder: Path, child: int, code: int) -> None:
 
 
 def _is_ours(file: str) -> bool:
-    """Return whether a file runs the program: one of this package, or of ``runpy``."""
+    """Return whether a file belongs to this package or to ``runpy``, which run the program."""
     return file.startswith(str(Path(__file__).parents[1])) or "runpy" in file

@@ -77,7 +77,7 @@ def _new_file(folder: Path, name: str) -> Path:
 
 
 def _write(into: str, name: str, title: str, body: str) -> Path | None:
-    """Write a file. The title stands at the end, so that lines have the numbers that they have in ``body``."""
+    """Write a file. The title stands at the end, so that line numbers equal those in ``body``."""
     comment = "//" if name.endswith(".c") else "#"
     try:
         path = Path(into).absolute()

@@ -133,7 +133,9 @@ class GraphInput(_Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Symbol(_Record):
-    """A symbolic size: the value at capture, its inclusive range, and where it comes from. -1: none, or no bound."""
+    """A symbolic size: the value at capture, its inclusive range, and where it comes from. -1 stands for a
+    missing value or bound.
+    """
 
     name: str
     hint: int

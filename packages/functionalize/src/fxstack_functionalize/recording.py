@@ -53,7 +53,7 @@ KNOWN_NAMES = frozenset(
     _decomposition_table_stack _invoke_subgraph_names _invoke_subgraph_cache torch._inductor config
     emulate_precision_casts""".split()  # noqa: SIM905 - a list of them would take a screen
 )
-"""Names in the constructor of torch's mode, for versions in which ``_initial_state`` is equivalent."""
+"""Names that the constructor of torch's mode uses in each version for which ``_initial_state`` is equivalent."""
 
 
 def _is_known_constructor() -> bool:

@@ -126,7 +126,7 @@ class AliasPlan:
         return replace(info, numbers=tuple((symbol, self._numbers[symbol]) for symbol in computed))
 
     def view_kind(self, tensor: torch.Tensor) -> ViewKind:
-        """Return whether a view of its owner would have the gradient that ``tensor`` has."""
+        """Return whether a view of the owner of its memory would have the gradient that ``tensor`` has."""
         if self.is_placed(tensor):
             return ViewKind.VIEW
         base = tensor._base

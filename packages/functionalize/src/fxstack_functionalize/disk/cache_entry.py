@@ -32,8 +32,8 @@ class Store(Protocol):
     def salt(self) -> str:
         """Return a text of all facts outside of this package on which compiled programs depend.
 
-        For example options and versions of other packages and torch's global state. Equal in all processes
-        and machines that share results.
+        Examples are options, versions of other packages, and torch's global state. The text is equal in all
+        processes and machines that share results.
         """
 
     def read(self, key: str) -> Any:

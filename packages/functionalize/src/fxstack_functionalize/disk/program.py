@@ -79,7 +79,7 @@ def to_json(value: Any) -> Any:
 
 
 def _check_literal(value: Any) -> None:
-    """Refuse literals that would return as another type: symbolic numbers, subclasses of numbers or str."""
+    """Refuse literals that JSON would return as another type: symbolic numbers, subclasses of numbers or str."""
     if type(value) in {list, tuple, torch.Size}:
         for item in value:
             _check_literal(item)

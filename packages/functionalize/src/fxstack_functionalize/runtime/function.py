@@ -208,7 +208,7 @@ def _backward(case: _Case, backwards: Backwards) -> Callable[..., Any]:
 
 
 def _add_nothing(source: Source, info: GraphInfo, *, edge_gradients: EdgeGradients | None) -> None:
-    """Return at once if no output has a gradient: autograd also runs nodes behind outputs without one."""
+    """Add a return without gradients if no output has one. Autograd runs nodes even behind such outputs."""
     nothing = " and ".join(f"grads[{position}] is None" for position in info.differentiable)
     if edge_gradients is not None:  # results with edges also get gradients through their own nodes
         nothing += " and not ctx.edge_call.is_in_pieces"

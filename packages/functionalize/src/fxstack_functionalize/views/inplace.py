@@ -61,7 +61,7 @@ READS_LAYOUT = AS_STRIDED | {
 }
 """Operators that return a view or a copy depending on strides, or that read the storage offset."""
 INEXACT_VIEWS = frozenset({"broadcast_to", "expand", "expand_as", "unfold"})
-"""Views that have no exact inverse (``inverses``), made as ``as_strided`` if ``Engine.flat_views`` is set."""
+"""Views that have no exact inverse (``inverses``). With ``Engine.flat_views``, ``as_strided`` makes them."""
 VECTOR_SIZE = 16
 """From this number of elements on, torch's CPU kernel draws normal numbers in vectors if the tensor is contiguous."""
 RESIZES = frozenset({"resize_", "resize_as_"})

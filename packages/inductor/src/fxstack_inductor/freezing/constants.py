@@ -64,7 +64,7 @@ def _changes_silently(node: FxNode) -> bool:
 
 
 def _writes(user: FxNode) -> bool:
-    """Whether ``user`` may change its argument: by its schema, or without a declaration, as training batch norms do."""
+    """Whether ``user`` may change its argument. Schemas say so, except those of training batch norms."""
     trains = "batch_norm" in str(user.target) and not is_evaluated_norm(user)
     return trains or mutates_tensor(user)
 

@@ -245,7 +245,7 @@ def broadcast_shapes(shapes: Sequence[Sequence[Expr]]) -> tuple[Expr, ...]:
 
 
 def broadcast_coords(shape: Sequence[Expr], index: Sequence[Expr]) -> tuple[Expr, ...]:
-    """Return the coordinates in a tensor of ``shape`` of the element at ``index`` of the broadcast tensor."""
+    """Return where the element at ``index`` of the broadcast tensor lies in a tensor of ``shape``, as coordinates."""
     offset = len(index) - len(shape)
     return tuple(ZERO if size == 1 else index[offset + k] for k, size in enumerate(shape))
 

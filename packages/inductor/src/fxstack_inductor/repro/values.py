@@ -75,7 +75,9 @@ def _function(value: object) -> str:
 
 
 def foreign(value: object) -> str | None:
-    """Return the name of an operator that torch does not register: a script must import its module. Else None."""
+    """Return the name of an operator that torch does not register, so that a script must import its module;
+    else None.
+    """
     if not isinstance(value, torch_compat.OpOverload) or value.namespace in OPERATOR_PACKAGES:
         return None
     return str(value)

@@ -276,7 +276,7 @@ def _channels_last_if(position: int) -> Rule:
     """
 
     def rule(result: Tensor, args: Sequence[Any]) -> Strides | None:
-        """Return dense strides, with channels last if the operand at ``position`` has them; None if it is no tensor."""
+        """Return dense strides: channels last if the operand at ``position`` is. Return None if it is no tensor."""
         source = operand(args[position])
         if source is None:
             return None

@@ -132,7 +132,7 @@ def _overridden(config: ModuleType, entries: Mapping[str, Any]) -> dict[str, Any
 def _context_variables(module: str) -> dict[ContextVar[Any], str]:
     """Return the context variables of a config module of torch, each with the name of its setting.
 
-    Empty before torch 2.12, which has none.
+    Before torch 2.12 there are none.
     """
     entries = sys.modules[module]._config.items()
     found = ((getattr(entry, "user_override", None), name) for name, entry in entries)

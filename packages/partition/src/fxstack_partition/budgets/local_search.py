@@ -74,7 +74,7 @@ def rank_additions(graph: IndexGraph, seconds: Sequence[float], few: Saved, many
 
 
 def _exclusive_ancestors(graph: IndexGraph, index: int, recomputed: bytearray) -> list[int]:
-    """Return the value and the recomputed values that only it needs: saving the value saves them all."""
+    """Return the value and the recomputed values that only it needs. If the value is saved, none of them runs."""
     chain = [index]
     inside = {index}
     for member in chain:

@@ -70,7 +70,7 @@ def save_generator_states(forward: GraphModule, backward: GraphModule) -> None:
 
 
 def _save_state(graph: Graph, node: Node) -> Node:
-    """Replace a draw of the forward by a draw that saves the state, behind all saved tensors. Return the state."""
+    """Replace a draw of the forward by a draw that saves the state. Return the state, saved behind all tensors."""
     with graph.inserting_before(node):
         value, state = draw_and_save_state(graph, node, {arg: arg for arg in node.all_input_nodes})
     _replace(graph, node, value)

@@ -271,7 +271,7 @@ class Backwards:
             raise
 
     def arguments(self, missing: tuple[bool, ...]) -> tuple[int, ...] | None:
-        """Return which leading arguments of the whole backward the backward for ``missing`` takes; None for all."""
+        """Return the leading arguments that the backward for ``missing`` takes, by position; None if it takes all."""
         return (self._found.get(missing) or self._find(missing)).arguments
 
     def traceable(self, missing: tuple[bool, ...]) -> _ReadyBackward:

@@ -266,7 +266,7 @@ set_traceable(_EdgeNode, _traceable, lambda n: (n._autograd_function_id, n.sourc
 
 
 def add_edges(result: torch.Tensor, edge: OutputEdge, *origins: torch.Tensor) -> None:
-    """Give a flat output that is computed from ``origins`` eager's history. The generated wrapper calls it."""
+    """Give eager's history to a flat output that is computed from ``origins``. The generated wrapper calls this."""
     call = _find_call(result)
     if call is None:
         return

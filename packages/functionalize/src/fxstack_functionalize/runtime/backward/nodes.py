@@ -198,7 +198,7 @@ def _read_held(ctx: Any, _saved: Sequence[torch.Tensor]) -> list[Any]:
 
 
 def _make_reader(plan: Sequence[KeptTensor]) -> Callable[[Any, Sequence[torch.Tensor]], list[Any]]:
-    """Return a function that returns all saved tensors in order, of autograd and of the node itself."""
+    """Return a function that returns all saved tensors in order: those that autograd keeps, and those of the node."""
     positions = positions_of(plan)
 
     def read(ctx: Any, saved: Sequence[torch.Tensor]) -> list[Any]:

@@ -229,7 +229,7 @@ class Refusals:
 
 
 def find_refusals(traced: Traced) -> Refusals:
-    """Return why the graph cannot run again. For gradients between results, it runs in torch's state of the call."""
+    """Return why the graph cannot run again. A run for gradients between results restores torch's state of the call."""
     nodes = [node for node in traced.stage_graph.graph_module.graph.nodes if node.op == "call_function"]
     random = [node for node in nodes if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())]
     info, module = traced.info, traced.captured.graph_module

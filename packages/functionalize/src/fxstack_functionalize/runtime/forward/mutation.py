@@ -100,7 +100,7 @@ def new_leaves(shell: Shell) -> list[int]:
 
 
 def _is_flag(info_of_input: InputInfo) -> bool:
-    """Whether the graph only calls ``requires_grad_()`` on the input, and no call that changes its size or strides."""
+    """Whether every metadata change of the input is a ``requires_grad_()`` call."""
     return all(step.method == "requires_grad_" for step in info_of_input.relayouts)
 
 

@@ -401,7 +401,8 @@ def clamp(
 def _in_range(bound: TensorOrScalar | None, dtype: torch.dtype, *, low: bool) -> TensorOrScalar | None:
     """Return a bound of ``clamp`` that an integer ``dtype`` can represent.
 
-    Eager ignores a lower bound below the range and an upper bound above the range. It raises an error for the others.
+    Eager ignores a lower bound below the range and an upper bound above the range. It raises an error for
+    other bounds out of range.
     """
     if bound is None or isinstance(bound, Node) or dtype.is_floating_point or dtype in (BOOL, torch.int64):
         return bound

@@ -114,7 +114,7 @@ def _split(node: Reduction, parts: int) -> list[Reduction]:
 
 
 def _part_coords(node: Reduction, part: Expr) -> tuple[Expr, ...]:
-    """Return the coordinates of part ``part`` of the element of ``node`` at ``node.index``."""
+    """Return the coordinates of one partial result: of part ``part`` of the element at ``node.index``."""
     return (part, *node.index) if _across(node) else (*node.index, part)
 
 

@@ -85,7 +85,7 @@ class Window:
     def containing_window(self, at: Expr, back: int) -> tuple[Expr, list[Body]]:
         """Return (window, conditions): the ``back``-th last window that may contain ``at``.
 
-        It does if all conditions hold.
+        The window contains ``at`` if all conditions hold.
         """
         window = floordiv(at + self.pad, self.step) - back
         valid = [compare_index("ge", window, 0), compare_index("lt", window, self.count)]

@@ -43,7 +43,10 @@ MAX_RECOMPUTED = 8
 
 
 MAX_DEPTH = 32
-"""Largest depth of nested inlined tensors: conversions and look-ups count no operations, and Python's stack is finite."""
+"""Largest depth of nested inlined tensors, because Python's stack is finite.
+
+Limits on operations do not bound the depth: conversions and look-ups count none.
+"""
 
 
 SMALL = 16

@@ -105,7 +105,7 @@ def graph_refusal(plan: Plan) -> str | None:
 
 
 def _by_numbers(step: ExternCall) -> bool:
-    """Whether ``step`` indexes by numbers, so that the result's size is known; masks must be counted."""
+    """Whether ``step`` indexes by numbers only. Then the result's size is known, unlike the size of a masked result."""
     if step.target is not torch.ops.aten.index.Tensor:
         return False
     return all(node.dtype not in {torch.bool, torch.uint8} for node in step.reads[1:])

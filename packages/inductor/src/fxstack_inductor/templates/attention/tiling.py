@@ -23,7 +23,9 @@ MIN_SIDE = 16
 
 @dataclass(frozen=True, slots=True)
 class AttentionConfig:
-    """Queries and keys of a tile, elements of key and value rows (powers of two), warps, pipelined loads."""
+    """The numbers of queries and keys in a tile, of elements in key and value rows (powers of two), and of
+    warps and pipelined loads.
+    """
 
     bm: int
     """Queries of a tile."""

@@ -144,7 +144,9 @@ class AttentionWriter(KernelWriter):
         self.line(f"{name} = tl.load({self.pointers[load.buffer]} + ({index}), mask={mask}, other=0)")
 
     def _tile(self, index: Expr, letter: str, wide: str | None) -> tuple[str, str]:
-        """Return the address and mask of a tile of rows ``letter``, each one number or along ``wide``.
+        """Return the address and mask of a tile of rows ``letter``.
+
+        A row extends along ``wide``; None: it is one number.
 
         The address has the tile's shape: axes that the index lacks are added times zero.
         """
@@ -169,7 +171,7 @@ class AttentionWriter(KernelWriter):
         return mask if whole else f"{mask} & ({letter} < {size}){COLUMN}"
 
     def _put(self, store: Store, value: str, letter: str, wide: str | None) -> None:
-        """Write the store of ``value`` to rows ``letter``, each one number or along ``wide``."""
+        """Write the store of ``value`` to rows ``letter``. A row extends along ``wide``; None: it is one number."""
         index, mask = self._tile(store.index, letter, wide)
         pointer = self.pointers[store.buffer]
         self.line(f"tl.store({pointer} + ({index}), ({value}).to({pointer}.dtype.element_ty), mask={mask})")
