@@ -124,7 +124,9 @@ def run(system: str, target: str, arguments: list[str], clock: Clock) -> None:
 
 
 def user_line(error: BaseException) -> str:
-    """Return the innermost line of the error's traceback that belongs to no library, as text; "" if all do."""
+    """Return the innermost line of the error's traceback that belongs to no library, as text; "" if every
+    line belongs to one.
+    """
     paths = sysconfig.get_paths()
     libraries = (
         "<",

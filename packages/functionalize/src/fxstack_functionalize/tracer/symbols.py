@@ -111,7 +111,7 @@ class _NestText:
 
 
 def _evaluated(expr: sympy.Expr) -> Callable[..., int]:
-    """Return a function that evaluates an expression without Python text."""
+    """Return a function that evaluates an expression for which Python text cannot be written."""
     symbols = {str(symbol): symbol for symbol in expr.free_symbols}
 
     def evaluate(**values: int) -> int:

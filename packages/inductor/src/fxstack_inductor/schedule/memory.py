@@ -213,5 +213,5 @@ def _lowest_gap(block: _Block, overlapping: Sequence[_Block]) -> int:
 
 
 def _aligned(size: int) -> int:
-    """Return ``size`` rounded up to whole lines."""
+    """Return ``size`` rounded up to a multiple of ``ALIGNMENT``."""
     return (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
