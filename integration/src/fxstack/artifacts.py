@@ -32,7 +32,10 @@ class CacheInfo:
 
 
 def save_cache_artifacts() -> tuple[bytes, CacheInfo] | None:
-    """Return all kernels and programs that this process read from or wrote to the disk cache, or None."""
+    """Return (bytes, description) of all kernels and programs that this process read from or wrote to the disk cache.
+
+    Return None if there are none.
+    """
     entries = dict(used_entries())
     if not entries:
         return None
@@ -51,7 +54,9 @@ def export_cache(path: Path, cache: Cache) -> CacheInfo:
 
 
 def import_cache(path: Path, cache: Cache) -> CacheInfo:
-    """Add the entries of a file of ``export_cache`` to a cache; return the new entries. Import only trusted files.
+    """Add to ``cache`` the entries of a file that ``export_cache`` wrote. Return the new entries.
+
+    Import only trusted files.
 
     Raises:
         ValueError: if the file has another format.
@@ -63,8 +68,8 @@ def import_cache(path: Path, cache: Cache) -> CacheInfo:
 def load_cache_artifacts(artifacts: bytes, cache_dir: Path | None = None) -> CacheInfo | None:
     """Put the result of ``save_cache_artifacts`` into the disk cache. Return the new entries.
 
-    The entries contain native code that will run: load only trusted data. The default of
-    ``cache_dir`` is the folder of the environment. Unreadable data gives a warning, and None.
+    The entries contain native code that will run: load only trusted data. The default of ``cache_dir`` is the
+    folder of the environment. For unreadable data, warn and return None.
     """
     options = options_from_environment()
     cache = Cache(Path(cache_dir or options.cache_dir), options.cache_limit)
@@ -102,7 +107,10 @@ def _pack(entries: Mapping[str, Mapping[str, bytes]]) -> bytes:
 
 
 def _unpack(artifacts: bytes) -> Mapping[str, dict[str, bytes]]:
-    """Return the entries of a result of ``_pack``; members with other names are left out."""
+    """Return the entries in bytes that ``_pack`` made: key -> file name -> content.
+
+    Skip all other members of the ZIP file.
+    """
     entries: defaultdict[str, dict[str, bytes]] = defaultdict(dict)
     with zipfile.ZipFile(io.BytesIO(artifacts)) as packed:
         if packed.read(_NAME) != _FORMAT:

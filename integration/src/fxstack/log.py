@@ -37,14 +37,18 @@ class Captured:
 
 
 NOT_CAPTURED = Captured(0, "a function")
-"""The graph of calls that no observer of capture has seen, for example of a backend that a program calls itself."""
+"""Stands for a graph that capture has not announced, for example if a program calls the backend itself.
+"""
 
 
 class Listener:
     """Gets the events of every compilation in the process. Each method does nothing unless a subclass has its own."""
 
     def wants_stages(self) -> bool:
-        """Return whether graphs are to be compiled although a compiled program is on disk, which has no graphs."""
+        """Return whether to compile graphs again even if their program is on disk.
+
+        A program on disk has no stage graphs.
+        """
         return False
 
     def on_start(self, code: CodeType) -> None:
@@ -88,7 +92,10 @@ class Listener:
 
 LISTENERS: list[Listener] = []
 AT_FIRST: list[Callable[[], None]] = []
-"""Functions that are called before the first callable is compiled: imports that a mere import of fxstack does not need."""
+"""Functions that run before the first callable is compiled.
+
+They import modules that a mere import of fxstack does not need.
+"""
 _NUMBERS = itertools.count(1)
 
 
@@ -113,23 +120,28 @@ class CompileLog:
     choices: list[Choice] = field(default_factory=list)
     """The choices of ``mode="safe"``."""
     failures: list[tuple[int, Failure]] = field(default_factory=list)
-    """Graphs or operators that ATen runs because of a defect of fxstack, with their captured graph."""
+    """(number of the captured graph, failure) for each graph or operator that ATen runs because of a defect
+    of fxstack.
+    """
     from_disk: list[int] = field(default_factory=list)
     """Numbers of the captured graphs whose programs were found on disk, and neither traced nor lowered again."""
     captured: dict[int, Captured] = field(default_factory=dict)
     """The captured graphs, by their numbers in this log."""
     partitions: list[tuple[int, Partition]] = field(default_factory=list)
-    """The number of the captured graph in this log, and its partition."""
+    """(number of the captured graph in this log, partition)."""
     programs: list[tuple[int, str, GraphModule, Lowered | LoweredTriton]] = field(default_factory=list)
-    """Graphs that inductor has compiled, with role (``forward``, ``backward``, ``inference``) and generated code."""
+    """(number of the captured graph, role, graph, generated code) of each graph that inductor has compiled.
+
+    The role is ``forward``, ``backward`` or ``inference``.
+    """
     _graphs: list[tuple[int, StageGraph]] = field(default_factory=list)
-    """The number of the captured graph in this log, and a stage graph."""
+    """(number of the captured graph in this log, stage graph)."""
     newest: Captured = NOT_CAPTURED
     """The graph that was captured last."""
     _later: list[Callable[[], object]] = field(default_factory=list)
     """Functions that make the graphs of programs from disk when ``graphs`` is read."""
     _count: int = 0
-    """The number of graphs that have a number."""
+    """The number of graphs that have been numbered so far."""
     _traced: float | None = None
     """The seconds of a trace whose graph has no number yet."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
@@ -210,7 +222,7 @@ class CompileLog:
 
     @property
     def graphs(self) -> list[tuple[int, StageGraph]]:
-        """Return the stage graphs with the numbers of their captured graphs."""
+        """Return (number of the captured graph, stage graph) of each stage graph."""
         while self._later:
             self._later.pop(0)()
         return sorted(self._graphs, key=lambda kept: kept[0])
@@ -229,7 +241,7 @@ class CompileLog:
             listener.on_end(error)
 
     def on_trace(self, seconds: float) -> None:
-        self._traced = seconds  # its graph gets a number after this
+        self._traced = seconds  # the graph of this trace gets its number later
 
     def _add_traced(self) -> None:
         """Record the seconds of the trace that ended last (``on_trace``).

@@ -24,6 +24,6 @@ def compiled_memory(stage: StageGraph, options: PartitionOptions) -> StageMemory
     unknown = options.unbacked_hint
     symbols = {s.name: unknown if s.hint is None else s.hint for s in stage.signature.symbols}
     timeline = memory_timeline(lowered.plan, symbols)
-    # The caller holds a forward's inputs; a backward gets a list that it empties.
+    # The caller keeps a forward's inputs alive. A backward gets its inputs in a list, and empties the list.
     released = timeline.released if stage.signature.stage is Stage.BACKWARD else {}
     return StageMemory(timeline.steps, retained=timeline.arena, released=released)

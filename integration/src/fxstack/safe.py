@@ -2,7 +2,7 @@
 
 One of the two serves each call, so nothing is computed twice and no side effect is repeated; both give the
 same results. Calls alternate between them until each has been timed a few times. Without gradients, the
-duration of the call counts. With gradients, most of the work follows in a backward that the program runs, so
+duration of the call counts. With gradients, most of the work follows in a backward that the program runs. So
 the time from one call to the next counts: a whole training step, in which only this graph differs. Graphs of
 one program alternate in different patterns (Walsh functions, which are orthogonal over all calls), so that
 the choice for one graph does not influence the time of another.
@@ -27,7 +27,10 @@ Call = Callable[..., Any]
 # patterns of calls.
 
 WARM_UP = 4
-"""Calls that do not count, half of them on each side: the first calls compile backwards and fill caches."""
+"""Number of first calls whose times do not count, half of them on each side.
+
+These calls compile backwards and fill caches.
+"""
 TIMED = 16
 PATTERNS = 3
 MARGIN = 0.97
@@ -61,7 +64,7 @@ class Trial:
     _calls: int = 0
     """The number of calls so far."""
     _times: dict[bool, list[float]] = field(default_factory=lambda: {False: [], True: []})
-    """The counted seconds of calls: under True of eager, under False of the compiled graph."""
+    """The counted seconds of calls. Key True: calls of eager. Key False: calls of the compiled graph."""
     _last: tuple[bool, float, bool] | None = None
     """Whether eager served the last call, the start of the call, and whether its time counts."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -86,13 +89,15 @@ class Trial:
         return results
 
     def _serves_eager(self, position: int) -> bool:
-        """Whether call number ``position`` runs in eager: half of the warm-up, then by the pattern of the graph."""
+        """Whether call number ``position`` runs in eager: the second half of the warm-up, later calls by the
+        graph's pattern.
+        """
         if position < WARM_UP:
             return position >= WARM_UP // 2
         return bool((position - WARM_UP) >> (self.number % PATTERNS) & 1)
 
     def _finish_period(self, now: float) -> None:
-        """Add the time since the last call to what that call ran, eager or compiled."""
+        """Add the time since the start of the last call to the side that served this call."""
         if self._last is not None:
             in_eager, start, counts = self._last
             self._add(in_eager, now - start, counts)

@@ -1,8 +1,8 @@
 """All options of ``fxstack.compile``, checked once, in one frozen record.
 
 The options of a stage are the fields of its record; no list repeats their names. Settings of
-``torch._inductor.config`` and ``torch._functorch.config`` are read when a graph is compiled. An option that was given
-to ``compile`` precedes the setting.
+``torch._inductor.config`` and ``torch._functorch.config`` are read when a graph is compiled. An option that
+was given to ``compile`` overrides the setting.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ MODES: Final[Mapping[str, Mapping[str, bool]]] = {
 }
 """The options of inductor that each mode sets, unless ``options`` sets them.
 
-``safe`` times the compiled graph and eager torch on the first calls and keeps the faster, graph by graph (``safe.py``).
-CUDA graphs have no effect on CPU; ``freezing`` has none on CUDA.
+``safe`` times the compiled graph and eager torch on the first calls and keeps the faster, graph by graph
+(``safe.py``). CUDA graphs have no effect on CPU; ``freezing`` has no effect on CUDA.
 """
 
 
@@ -72,10 +72,10 @@ def make_options(
 ) -> CompileOptions:
     """Return the record for ``compile(mode=, options=)``.
 
-    ``options`` has ``partitioner`` and fields of the stages' records, either by their names (``{"budget": 0.3}``) or
-    under the name of the stage (``{"partition": {"budget": 0.3}}``), and options of ``torch.compile`` (see
-    ``torch_options``). ``capture`` has options of capture that precede their defaults. A budget without a partitioner
-    requests the partitioner ``"budget"``.
+    ``options`` has ``partitioner``, fields of the stages' records, and options of ``torch.compile`` (see
+    ``torch_options``). A field is given by its name (``{"budget": 0.3}``) or under its stage's name
+    (``{"partition": {"budget": 0.3}}``). ``capture`` has options of capture that replace the defaults of
+    their fields. A budget without a partitioner requests the partitioner ``"budget"``.
 
     Raises:
         OptionError: if a mode, option or partitioner is unknown, or a name belongs to several stages. The message has
@@ -106,7 +106,7 @@ def make_options(
         except UnknownPartitionerError:
             raise OptionError(_unknown("partitioner", partitioner, REGISTRY.names())) from None
     by_stage["capture"] = {**(capture or {}), **by_stage["capture"]}
-    # ``refusals`` runs the captured graph again, so inductor need not.
+    # ``refusals`` runs a refused graph again in eager, so inductor must not do it a second time.
     by_stage["inductor"] = {"rerun_refused": False, **MODES[mode or "default"], **inductor}
     defaults = CompileOptions(mode or "default", partitioner)
     records = {stage: replace(getattr(defaults, stage), **values) for stage, values in by_stage.items()}
@@ -211,7 +211,9 @@ def _unknown(kind: str, name: object, known: Iterable[object]) -> str:
 
 
 def _unknown_option(name: object, stage: str | None = None) -> str:
-    """Return the error text for a name that is no option (of ``stage``), with similar names and their stages."""
+    """Return the error text for an unknown option: its name, ``stage`` if it was given under a stage, and
+    similar names.
+    """
     close = difflib.get_close_matches(str(name), list_options(), n=3)
     similar = [" of ".join([repr(match), *stages_of(match)[:1]]) for match in close]
     hint = f" Did you mean {' or '.join(similar)}?" if similar else ""
@@ -228,8 +230,8 @@ CHECKS: Final[list[Any]] = []
 class ReproRequest:
     """``after``: ``dynamo`` compares with captured graphs, ``aot`` with functionalized graphs.
 
-    ``level`` is torch's: up to 2 what raises is minified, 3 writes every graph before its first call, 4 minifies what
-    is wrong, too.
+    ``level`` has torch's meaning. Up to 2: minify graphs that raise. 3: write every graph before its first
+    call. 4: minify graphs that raise or have wrong results.
     """
 
     after: str
@@ -237,7 +239,8 @@ class ReproRequest:
 
 
 def repro_request() -> ReproRequest | None:
-    """Return the request of the program, or else of the environment, to minify failing graphs.
+    """Return the request to minify failing graphs, from the program's settings or the environment; None if
+    there is none.
 
     Raises:
         ValueError: ``repro_after`` is neither ``dynamo`` nor ``aot``.
@@ -252,10 +255,10 @@ def repro_request() -> ReproRequest | None:
 
 
 def with_torch_settings(options: CompileOptions) -> CompileOptions:
-    """Return ``options`` with the values of torch's settings for options that have their default value.
+    """Return ``options``. Replace each option that has its default value by the value of torch's setting for it.
 
-    A row of the table of settings is enough: the option's stage follows from its name. Capture reads dynamo's settings
-    itself, before a graph exists.
+    A new setting needs only a row in the table of settings, because the option's stage follows from its name.
+    Capture reads dynamo's settings itself, before a graph exists.
     """
     values = {**options_from_torch(INDUCTOR), **options_from_torch(FUNCTORCH)}
     inductor = options.inductor

@@ -1,4 +1,4 @@
-"""Translate the options of ``torch.compile``, so that a program that moves here keeps its ``options``.
+"""Translate the options of ``torch.compile``, so that a program can use fxstack without changing its ``options``.
 
 The table of torch's settings gives each option of torch its meaning: another name of an option of fxstack, or fixed
 behaviour. An option without effect causes a warning and changes nothing: these options affect how code is compiled,
@@ -28,7 +28,7 @@ class OptionError(CompilerError, ValueError):
 TORCH_MODES: Mapping[str, str] = {
     "lite": "it turns off optimizations of torch's compiler, which does not run"
 }
-"""Modes of torch that are the default mode here, with the reason."""
+"""Mode of torch -> reason, for each mode that is the default mode here."""
 
 
 @cache
@@ -64,7 +64,7 @@ def _setting(option: str) -> Setting | None:
 
 
 def translate_options(options: Mapping[str, Any], own_names: Container[str]) -> dict[str, Any]:
-    """Return ``options`` with torch's names replaced. Names in ``own_names`` and unknown names stay.
+    """Return ``options`` (name -> value) with torch's names replaced. Names in ``own_names`` and unknown names stay.
 
     Raises:
         OptionError: if a switch of torch has another value than True or False.

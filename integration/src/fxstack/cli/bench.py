@@ -22,10 +22,11 @@ WARMUP = 2
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The times and the peak memory (bytes) of one system: the first step, and the quartiles of later steps in seconds.
+    """The times (seconds) and the peak memory (bytes) of one system. ``first`` is the time of the first step.
 
-    ``ratio`` is eager's median divided by this median. A failed run has the type and message of its ``error``, the
-    ``line`` of the program and a ``fix``.
+    ``low``, ``median`` and ``high`` are the quartiles of the later steps. ``ratio`` is eager's median divided
+    by this median. A failed run has ``error`` (type and message), ``line`` (the failing line of the program)
+    and ``fix``.
     """
 
     system: str
@@ -53,7 +54,7 @@ def busy() -> str:
 
 
 def quartiles(seconds: Sequence[float]) -> tuple[float, float, float]:
-    """Return the quartiles of the seconds a step, without the steps that compile."""
+    """Return the quartiles of the seconds per step. Steps that compile are left out."""
     times = list(seconds[min(WARMUP, len(seconds) - 1) :])
     low, median, high = statistics.quantiles(times, n=4) if len(times) > 1 else times * 3
     return low, median, high

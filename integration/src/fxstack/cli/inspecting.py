@@ -44,7 +44,7 @@ def explain(
     folder = tempfile.mkdtemp(prefix="fxstack-")
     go_on_in_child(partial(_explain, Path(folder), as_json))
     if as_json:
-        os.dup2(2, 1)  # what the program prints would stand in front of the JSON
+        os.dup2(2, 1)  # the program prints to stderr, so that stdout holds only the JSON
     LISTENERS.append(TraceListener(lambda: True, partial(TraceWriter().write, folder), lambda: True))
     run_program(script, context.args, module=module, debug="", folder="", report="")
 
@@ -76,7 +76,7 @@ def report(
     *,
     as_json: Json = False,
 ) -> None:
-    """Write HTML pages from the records of a job, also of one that was killed or still runs."""
+    """Write HTML pages from the records of a job. The job may have been killed, or may still run."""
     try:
         index = write_folder(folder)
     except (TraceError, OSError) as error:

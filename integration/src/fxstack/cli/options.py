@@ -27,7 +27,7 @@ class OptionRecord:
 
 
 def describe_options() -> list[OptionRecord]:
-    """Return the options of fxstack's own, by stage."""
+    """Return fxstack's own options, ordered by stage."""
     records = []
     for stage, names in OPTIONS.items():
         if stage == "partition":
@@ -75,7 +75,11 @@ class DescribedSetting:
 
 
 def describe_settings(inductor_settings: Iterable[str] = ()) -> list[DescribedSetting]:
-    """Return the rows of the table by module, and the row that each of ``inductor_settings`` belongs to."""
+    """Return the settings of torch, ordered by module and name.
+
+    ``inductor_settings``: names of further settings of ``torch._inductor.config``. Each is described by the
+    row of the table that covers its name.
+    """
     by_module = {module: set(table) for module, table in TABLES.items()}
     by_module[INDUCTOR].update(inductor_settings)
     return [
@@ -87,7 +91,9 @@ def describe_settings(inductor_settings: Iterable[str] = ()) -> list[DescribedSe
 
 
 def _effect(row: Setting) -> str:
-    """Return the sentence about what a setting of torch does here: set an option, or nothing, and why."""
+    """Return a sentence about the effect of a setting of torch in fxstack: the option that it sets, or why it
+    has no effect.
+    """
     if row.option is not None:
         return f"sets the option {row.option}" + (f": {row.because}" if row.because else "")
     if row.fixed is not None:

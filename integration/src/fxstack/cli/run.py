@@ -43,7 +43,8 @@ def run_program(
 ) -> None:
     """Run ``script`` with ``arguments``. ``torch.compile`` is fxstack in this process and in its children.
 
-    With a report, the program runs in a child, so that a program that ends by ``os._exit`` or is killed gets one, too.
+    If a report is requested, the program runs in a child process. The parent can then write the report of a
+    program that is killed or ends by ``os._exit``.
 
     Raises:
         typer.Exit: status 2 if the script does not exist.
@@ -72,15 +73,17 @@ def run_program(
 
 
 def go_on_in_child(after: Callable[[int, int], None]) -> None:
-    """Return in a child. This process waits for it, calls ``after(child, exit code)``, and ends in the same way.
+    """Fork, and return only in the child.
 
-    So it can say something of a program that ends by a signal, by ``os._exit`` or by ``exec``.
+    The parent calls ``after(process id, exit code)`` of the ended child, then ends likewise.
+
+    So the parent can report on a program that ends by a signal, by ``os._exit`` or by ``exec``.
     """
     child = os.fork()
     if not child:
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: who kills the parent means the program
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: killing the parent kills the program
         return
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the program, too
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches the child directly
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, lambda got, _frame: os.kill(child, got))
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -91,11 +94,11 @@ def go_on_in_child(after: Callable[[int, int], None]) -> None:
         with suppress(OSError):  # SIGKILL has no handler
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
-    os._exit(code)  # what runs at the end of a process is the program's
+    os._exit(code)  # the child has run the program's exit handlers
 
 
 def _write_missing(folder: Path, child: int, code: int) -> None:
-    """Write the report of a process that left a record without an end."""
+    """Write the report of a child whose record has no ``Ended``: it was killed, or skipped its exit handlers."""
     record = folder / f"trace-{child}.jsonl"
     if not record.exists():
         return
@@ -118,5 +121,5 @@ def _write_missing(folder: Path, child: int, code: int) -> None:
 
 
 def _is_ours(file: str) -> bool:
-    """Return whether a file runs the program: one of this package, or of ``runpy``."""
+    """Return whether a file belongs to this package or to ``runpy``, which run the program."""
     return file.startswith(str(Path(__file__).parents[1])) or "runpy" in file

@@ -1,6 +1,7 @@
 """Run a program on one system and measure its steps: ``python -m fxstack.cli.timed SYSTEM RESULT SCRIPT ...``.
 
-A step ends with an optimizer's step; in a program without optimizers, with an outermost call of something compiled.
+A step ends when an optimizer has stepped. In a program without optimizers, each outermost call of a compiled
+function or module is a step.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Clock:
     """Seconds at which compiled calls begin and end, and at which optimizers have stepped."""
 
     calls: list[tuple[float, float]] = field(default_factory=list)
-    """(begin, end) of each outermost call of something compiled."""
+    """(begin, end) of each outermost call of a compiled function or module."""
     updates: list[float] = field(default_factory=list)
     """The times at which an optimizer's step ended."""
     _depth: int = 0
@@ -70,10 +71,10 @@ class Clock:
         return time.perf_counter()
 
     def timed(self, compiler: Callable[..., Any]) -> Callable[..., Any]:
-        """Return ``compiler`` with results whose calls are measured."""
+        """Return a function like ``compiler`` whose compiled functions and modules measure their calls."""
 
         def compile(model: Any = None, **options: Any) -> Any:
-            """Compile as ``compiler`` does. The clock times each call of the result."""
+            """Compile ``model`` by ``compiler``. The clock times each call of the compiled function or module."""
             if model is None:
                 return functools.partial(compile, **options)
             compiled = compiler(model, **options)
@@ -96,7 +97,10 @@ class Clock:
 
 
 def run(system: str, target: str, arguments: list[str], clock: Clock) -> None:
-    """Run a script, or train or call the model ``MODULE:NAME``, whose arguments are expressions."""
+    """Run the script ``target`` with ``arguments``, or call the model ``MODULE:NAME`` for a number of steps.
+
+    For a model, ``arguments`` are the number of steps and an expression for each argument of the call.
+    """
     compilers = {
         "eager": lambda model, **_: model,
         "torch.compile": torch.compile,
@@ -120,7 +124,9 @@ def run(system: str, target: str, arguments: list[str], clock: Clock) -> None:
 
 
 def user_line(error: BaseException) -> str:
-    """Return the innermost line of an error that is the program's, not a library's."""
+    """Return the innermost line of the error's traceback that belongs to no library, as text; "" if every
+    line belongs to one.
+    """
     paths = sysconfig.get_paths()
     libraries = (
         "<",

@@ -26,8 +26,9 @@ ALL: Final = "all"
 class Artefact:
     """One kind of text.
 
-    ``logger`` is the logger of torch below which ``torch_names`` are shown: it has torch's handlers. ``suffix`` ends
-    the names of files. ``of_stages``: made from a graph after capture, so a program from the disk cache has none.
+    ``logger`` is the logger of torch that shows the artefact under ``torch_names``; torch gives it handlers.
+    ``suffix`` is the extension of files. ``of_stages``: the artefact is made from a graph after capture. A
+    program from the disk cache has no such graph.
     """
 
     name: str
@@ -126,7 +127,9 @@ def is_printed_after(stage: str, name: str) -> bool:
 
 
 def folder() -> str:
-    """Return the folder of ``FXSTACK_DEBUG_DIR``, that of torch under ``TORCH_COMPILE_DEBUG=1``, or ""."""
+    """Return the folder for artefacts: ``FXSTACK_DEBUG_DIR``, or torch's folder under
+    ``TORCH_COMPILE_DEBUG=1``, or "".
+    """
     chosen = os.environ.get(FOLDER_VARIABLE, "")
     if chosen or os.environ.get("TORCH_COMPILE_DEBUG") != "1":
         return chosen
@@ -163,14 +166,14 @@ def torch_loggers(artefact: Artefact) -> list[logging.Logger]:
     """Return the loggers of torch that show an artefact, as ``TORCH_LOGS`` or ``torch._logging.set_logs`` say."""
     if not artefact.logger:
         return []
-    # A name of torch.compile's artefacts has a logger of its own below that of the package.
+    # Each artefact name of torch.compile has its own logger, a child of the package's logger.
     loggers = _torch_loggers(artefact) or [logging.getLogger(f"{artefact.logger}.fxstack")]
     return [log for log in loggers if log.propagate and log.isEnabledFor(logging.DEBUG)][:1]
 
 
 @cache
 def _torch_loggers(artefact: Artefact) -> list[logging.Logger]:
-    """Return torch's loggers for an artefact, which torch shows if ``TORCH_LOGS`` names them."""
+    """Return torch's loggers for an artefact. Torch shows their records if ``TORCH_LOGS`` names the artefact."""
     from torch._logging import getArtifactLogger  # noqa: PLC0415 - registers names, which few programs need
 
     return [getArtifactLogger(f"{artefact.logger}.fxstack", name) for name in artefact.torch_names]

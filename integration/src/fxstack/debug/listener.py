@@ -37,7 +37,7 @@ class DebugListener(Listener):
         emit("graph", captured.place, lambda: readable(code.graph_module))
 
     def on_frame(self, record: FrameRecord) -> None:
-        """Emit the verdict on a frame, and its recompilation, guards and bytecode if it has some."""
+        """Emit the verdict on a frame, then its recompilation, guards and bytecode, if the frame has them."""
         place = record.place
         emit("frames", place, lambda: f"{record.verdict}{f': {record.why}' if record.why else ''}")
         if record.recompilation is not None:

@@ -51,7 +51,10 @@ def show_pass(done: PassDone) -> None:
 
 
 def _show(to_stderr: bool, name: str, title: str, body: str) -> Path | None:
-    """Show a text on stderr (if ``to_stderr``) and write it into the folder, if there is a folder; return the file."""
+    """Show a text on stderr if ``to_stderr``.
+
+    Write it into the folder of artefacts if there is a folder; return the file.
+    """
     with _LOCK:  # lines of threads stay together
         if to_stderr:
             tell(f"== fxstack {title}\n{body}\n\n")
@@ -74,7 +77,7 @@ def _new_file(folder: Path, name: str) -> Path:
 
 
 def _write(into: str, name: str, title: str, body: str) -> Path | None:
-    """Write a file. The title stands at the end, so that lines have the numbers that they have in ``body``."""
+    """Write a file. The title stands at the end, so that line numbers equal those in ``body``."""
     comment = "//" if name.endswith(".c") else "#"
     try:
         path = Path(into).absolute()

@@ -61,7 +61,7 @@ def _record(package: str, stage: str, step: Pass[object]) -> PassRecord:
 
 
 def is_pass(stage: str, name: str) -> bool:
-    """Return whether there is a pass with this name, in ``stage`` or, if that is "", in any stage."""
+    """Return whether ``stage`` has a pass with this name. An empty ``stage`` means any stage."""
     return any(name == record.name and stage in ("", record.stage) for record in all_passes())
 
 

@@ -20,7 +20,7 @@ from fxstack_interchange.passes import PassDone
 
 VARIABLE: Final = "FXSTACK_PROGRESS"
 PATIENCE: Final = 0.5
-"""Seconds of a compilation without a line, on a terminal."""
+"""Seconds that a compilation takes on a terminal before the line appears."""
 PATIENCE_OF_FILES: Final = 5.0
 FORGOTTEN: Final = 120.0
 """Seconds without an event after which a compilation counts as ended: errors have no event."""
@@ -35,7 +35,7 @@ def is_shown(stream: TextIO) -> bool:
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Return whether a stream is a terminal. It may be closed, None, or an object of the program that only writes."""
+    """Return whether a stream is a terminal. The stream may be closed, None, or an object that only has ``write``."""
     try:
         return stream.isatty()
     except (AttributeError, OSError, ValueError):
@@ -88,7 +88,10 @@ class Progress(Listener):
         self._end()
 
     def _draw(self, place: str, action: str, *, begins: bool = True) -> None:
-        """Write the line. An event that does not begin a compilation may come after its end, without a line."""
+        """Write the line. ``begins``: the event may begin a compilation.
+
+        Any other event writes no line after the compilation's end.
+        """
         if not is_shown(self.stream):
             return
         with self._lock:

@@ -68,7 +68,7 @@ def write_folder(folder: str | Path) -> Path:
     """Write a page for each record in ``folder``, and ``index.html``, which shows all processes. Return its path.
 
     Raises:
-        TraceError: the folder has no record, or one of another version.
+        TraceError: the folder has no record, or only records of another version.
         OSError: a page cannot be written.
     """
     root = Path(folder)

@@ -12,7 +12,10 @@ from fxstack.trace.session import Session
 from fxstack_inductor.cost.quantities import bytes_text, seconds_text
 
 WIDTH = 720
-"""The smallest width in pixels (style.html), too: on a narrow page a chart scrolls, and its letters stay large."""
+"""The width of a chart in its own units, and its smallest width in pixels (style.html).
+
+On a narrow page a chart scrolls, so its letters stay large.
+"""
 _ROW = 22
 _COLORS = ("#4477aa", "#66ccee", "#228833", "#ccbb44", "#ee6677", "#aa3377", "#bbbbbb")
 """Paul Tol's bright colours, which people with colour blindness can tell apart."""
@@ -21,7 +24,7 @@ _LETTER = 6.8
 
 
 def line_chart(series: Sequence[tuple[str, Sequence[float]]], unit: str) -> Markup:
-    """Return lines over their positions, each stretched over the whole width; the largest value is labelled."""
+    """Return a chart with one line per series, each as wide as the chart. The largest value is written at the top."""
     drawn = [(label, values) for label, values in series if len(values) > 1]
     if not drawn:
         return Markup("")
@@ -41,7 +44,7 @@ def line_chart(series: Sequence[tuple[str, Sequence[float]]], unit: str) -> Mark
 
 
 def scatter(rows: Sequence[records.Alternative]) -> Markup:
-    """Return partitioners by recomputed operations (right: more) and peak memory (up: more)."""
+    """Return a chart of partitioners: recomputed operations on the x axis, peak memory on the y axis."""
     if not rows:
         return Markup("")
     height = 200
@@ -68,7 +71,7 @@ def scatter(rows: Sequence[records.Alternative]) -> Markup:
 
 
 def flame(session: Session) -> Markup:
-    """Return the seconds of compilation: functions, below them graphs, stages, and passes."""
+    """Return a flame chart of the seconds of compilation: functions, below them graphs, then stages, then passes."""
     chart = _Flame()
     for spent in session.of(records.Spent):
         path = (spent.place, f"graph {spent.graph}", spent.stage)
@@ -86,7 +89,9 @@ def flame(session: Session) -> Markup:
 
 
 def _stage_of(stage: str) -> str:
-    """Return the stage of the pipeline that a stage of passes belongs to."""
+    """Return the stage of the pipeline (``inductor``) for a stage name in a record of passes (``lower``,
+    ``schedule``).
+    """
     return {
         "joint": "functionalize",
         "inference": "functionalize",
@@ -96,7 +101,11 @@ def _stage_of(stage: str) -> str:
 
 
 class _Flame:
-    """The bars of a flame chart. Each bar is a path: ``seconds`` has its time, ``below`` the paths that extend it by a part."""
+    """The bars of a flame chart. A bar's path is a tuple of names, from the function down to the bar.
+
+    ``seconds``: path -> time. ``below``: path -> the paths that are one name longer. ``parts``: the drawn
+    bars as SVG.
+    """
 
     def __init__(self) -> None:
         self.seconds: defaultdict[tuple[str, ...], float] = defaultdict(float)
@@ -110,9 +119,11 @@ class _Flame:
         self.seconds[path] += seconds
 
     def draw(self, parent: tuple[str, ...], start: float, scale: float) -> None:
-        """Add the bars of the paths below ``parent`` (``()`` for all stages), from pixel ``start``.
+        """Add the bars of all paths below ``parent``, from pixel ``start`` to the right.
 
-        ``scale``: pixels for a second.
+        ``()`` is the parent of the functions.
+
+        ``scale``: pixels per second.
         """
         room = self.seconds[parent] if parent else float("inf")
         measured = sum(self.seconds[path] for path in self.below[parent])
@@ -137,7 +148,7 @@ class _Flame:
 
 
 def hash_text(text: str) -> int:
-    """Return a number that is the same in each process, for a colour."""
+    """Return a number from ``text`` that is the same in each process, unlike ``hash``. It selects a colour."""
     return sum(map(ord, text))
 
 

@@ -18,7 +18,7 @@ MOST = 5
 
 @dataclass(frozen=True, slots=True)
 class TimedStep:
-    """A step of a program with its seconds, which are ``measured`` or else predicted."""
+    """A step of a program. Its ``seconds`` are measured if ``measured`` is True, otherwise predicted."""
 
     program: records.Program
     step: records.Step
@@ -50,7 +50,7 @@ class Figures:
 
     @cached_property
     def graphs(self) -> dict[int, list[records.Graph]]:
-        """Return the graphs of each captured graph, by its number."""
+        """Return the graphs of all stages, by the number of their captured graph."""
         by_number: defaultdict[int, list[records.Graph]] = defaultdict(list)
         for graph in self.session.of(records.Graph):
             by_number[graph.graph].append(graph)
@@ -58,7 +58,10 @@ class Figures:
 
     @cached_property
     def steps(self) -> list[TimedStep]:
-        """Return the steps of all programs: with measured seconds where a call was measured, else predicted ones."""
+        """Return the steps of all programs.
+
+        A step of a measured call has measured seconds, any other step predicted seconds.
+        """
         measured = {
             (each.graph, each.role, step.name): step.seconds
             for each in self.session.of(records.Measured)
@@ -75,7 +78,10 @@ class Figures:
         return timed
 
     def shares(self) -> dict[tuple[str, int], float]:
-        """Return the share of the steps' seconds that each line of the program takes, called functions included."""
+        """Return (file, line) -> share (0 to 1) of the seconds of all steps.
+
+        A line's share includes the functions that it calls.
+        """
         total = sum(step.seconds for step in self.steps) or 1.0
         by_line: defaultdict[tuple[str, int], float] = defaultdict(float)
         for step in self.steps:

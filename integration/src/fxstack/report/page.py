@@ -21,7 +21,10 @@ STAGES = ("capture", "functionalize", "partition", "inductor")
 
 @dataclass(frozen=True, slots=True)
 class SourceLine:
-    """A line of a function. ``key`` joins it with operations and kernels; ``share``: of the steps' seconds."""
+    """A line of a function. ``key`` (see ``_keys``) joins the line with operations and kernels.
+
+    ``share`` is the line's share of all steps' seconds.
+    """
 
     key: str
     number: int
@@ -87,7 +90,7 @@ def render_index(sessions: Sequence[Session], pages: Sequence[str]) -> str:
 
 
 def _template(name: str) -> jinja2.Template:
-    """Return a template of the package. A name that the template uses but nobody gives is an error."""
+    """Return a template of the package. Rendering raises if a name in the template has no value."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("fxstack"),
         autoescape=True,
@@ -140,7 +143,7 @@ def _lines(parts: Sequence[Part], shares: Mapping[tuple[str, int], float]) -> li
 
 
 def _parts(figures: Figures) -> dict[str, list[Part]]:
-    """Return the captured graphs by function."""
+    """Return the captured graphs of each function, by the function's ``place``."""
     by_place: dict[str, list[Part]] = {}
     session = figures.session
     steps: defaultdict[int, list[TimedStep]] = defaultdict(list)

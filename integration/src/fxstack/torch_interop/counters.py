@@ -26,11 +26,14 @@ _TIMES: Final = {
     "inductor": ("compile_fx_inner", "inductor_compile"),
     "backward": ("backward._backward_impl", "entire_backward_compile"),
 }
-"""The names in ``compile_times`` and ``calculate_time_spent`` of the time of a stage."""
+"""Stage -> the names of its time in ``compile_times`` and in ``calculate_time_spent`` (None: not listed)."""
 
 
 class TorchRecords(FrameMetrics):
-    """A listener of all compilations. It keeps its counts until the program imports the module that has them."""
+    """A listener of all compilations.
+
+    It keeps its counts until the program imports ``torch._dynamo.utils``, which holds the records.
+    """
 
     def __init__(self) -> None:
         super().__init__(self._record)
@@ -77,7 +80,7 @@ class TorchRecords(FrameMetrics):
         counters[group][name] += count
 
     def _record(self, metrics: Metrics, seconds: Seconds) -> None:
-        """Hand metrics to torch, or keep them until the program has loaded torch's module for them."""
+        """Hand metrics to torch, or keep them until the program has imported ``torch._dynamo.utils``."""
         utils = _utils()
         if utils is None:
             self._metrics.append((metrics, seconds))
@@ -98,7 +101,7 @@ def reset() -> None:
 
 
 def _utils() -> Any:
-    """Return torch's module, or None if the program has not imported it."""
+    """Return ``torch._dynamo.utils``, or None if the program has not imported it completely."""
     utils = sys.modules.get(UTILS)
     return utils if hasattr(utils, "get_compilation_metrics") else None
 

@@ -33,7 +33,8 @@ class _Open(threading.local):
 class FrameMetrics(Listener):
     """Base of ``TorchRecords`` and ``StructuredTrace``: passes torch's metrics of each compilation to ``receive``.
 
-    ``receive`` also gets the seconds by stage. A backward is compiled when the program needs it, and has own metrics.
+    ``receive`` also gets the seconds by stage. A backward that is compiled later than its frame has metrics
+    of its own.
     """
 
     def __init__(self, receive: Callable[[Metrics, Seconds], None]) -> None:
@@ -126,7 +127,7 @@ _COLUMNS = {
     "inductor": "inductor_cumulative_compile_time_us",
     "backward": "backward_cumulative_compile_time_us",
 }
-"""The fields of torch that hold the time of a stage."""
+"""Stage -> the field of torch's metrics that holds the stage's microseconds."""
 
 
 def _process_metrics() -> Metrics:

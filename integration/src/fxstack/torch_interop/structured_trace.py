@@ -33,7 +33,10 @@ _KINDS: Final = {
 
 
 def is_traced() -> bool:
-    """Return whether torch's structured trace goes into a folder. Its handler may have none; others keep logs alone."""
+    """Return whether torch's structured trace goes into a folder.
+
+    Torch's handler has a ``root_dir``, which may be None. Handlers for logs have no ``root_dir``.
+    """
     return any(getattr(handler, "root_dir", None) is not None for handler in trace_log.handlers)
 
 
@@ -103,7 +106,7 @@ class StructuredTrace(FrameMetrics):
 
 
 def _write_metrics(metrics: Metrics, seconds: Seconds) -> None:
-    """Write the metrics of a compilation; torch's class, if it is loaded, adds the fields that fxstack has not."""
+    """Write the metrics of a compilation, after events for the seconds of its frame and of its backward."""
     if not is_traced():
         return
     for stage in ("frame", "backward"):

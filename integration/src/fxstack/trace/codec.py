@@ -32,7 +32,8 @@ def from_line(text: str | bytes, where: str) -> Event:
     """Return the event of a line.
 
     Raises:
-        TraceError: the line is no event of this version, as ``TraceVersionError`` if it says another version.
+        TraceError: the line is no event of this version. A line of another version raises the subclass
+            ``TraceVersionError``.
     """
     try:
         content = json.loads(text)
@@ -49,7 +50,10 @@ def from_line(text: str | bytes, where: str) -> Event:
 
 
 def _read(kind: Any, value: Any) -> Any:
-    """Return ``value`` as ``kind``: a record class, a tuple, or a plain type."""
+    """Convert JSON to ``kind``: a record class, a tuple, or a plain type.
+
+    Raise ValueError or TypeError if it does not fit.
+    """
     if is_dataclass(kind) and isinstance(kind, type):
         types = _types(kind)
         if value.keys() != types.keys():

@@ -13,15 +13,15 @@ class Counts:
 
     def __init__(self, bodies: Iterable[records.Body] = ()) -> None:
         self.places: dict[str, None] = {}
-        """The functions with compiled frames or graphs, in order."""
+        """The functions with compiled frames or graphs, in order, as an ordered set."""
         self.graphs: set[int] = set()
         self.breaks: Counter[records.Break] = Counter()
         self.recompilations: list[records.Recompilation] = []
         self.plain: dict[str, str] = {}
-        """Functions that run in plain Python, with the reason."""
+        """Function -> reason, for each function that runs in plain Python."""
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.stored: Counter[bool] = Counter()
-        """Look-ups of programs on disk: found or not."""
+        """Numbers of look-ups of programs on disk, by whether the program was found."""
         for body in bodies:
             self.add(body)
 

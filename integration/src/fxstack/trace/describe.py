@@ -30,7 +30,10 @@ _CALLS = ("call_function", "call_method", "call_module")
 
 
 def frame_of(record: FrameRecord, graph: int, *, in_full: bool = True) -> records.Frame:
-    """Return the record of a frame. ``graph`` is the number of its captured graph, or 0. ``in_full``: with texts."""
+    """Return the record of a frame. ``graph`` is the number of its captured graph, or 0.
+
+    ``in_full``: with guards and code.
+    """
     guards = [
         records.Guard(guard_condition(guard, record.names), needed_at(guard), estimated_nanoseconds(guard))
         for guard in (record.guards if in_full else ())
@@ -58,18 +61,19 @@ def _sources(nodes: Iterable[Node]) -> tuple[records.Source, ...]:
 
 @cache
 def _source(file: str, line: int) -> records.Source | None:
-    """Return the innermost function around a line; None if the file is not there."""
+    """Return the innermost function around a line; None if no function contains the line or the file cannot be read."""
     lines = linecache.getlines(file)
     spans = [span for span in _functions(file) if span[0] <= line <= span[1]]
     if not spans:
         return None
+    # Functions may be nested: the innermost has the shortest span.
     first, last = min(spans, key=lambda span: span[1] - span[0])
     return records.Source(file, first, "".join(lines[first - 1 : last]))
 
 
 @cache
 def _functions(file: str) -> tuple[tuple[int, int], ...]:
-    """Return the first and last lines of the functions of a file."""
+    """Return (first line, last line) of each function in a file."""
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except SyntaxError:

@@ -24,16 +24,16 @@ from fxstack_interchange.user_warnings import warn_user
 from fxstack_partition import PartitionOptions
 
 MOST_ALTERNATIVES = 20
-"""Maximum number of joint graphs that other partitioners cut too, when the process ends."""
+"""Maximum number of joint graphs for which ``finish`` compares other partitioners."""
 MOST_NODES = 2000
 _DEFAULTS = PartitionOptions()
 
 
 class TraceListener(Listener):
-    """Describes each event while ``wanted`` says so and gives it to ``write``.
+    """While ``wanted()`` is true, describes each event as a record and passes the record to ``write``.
 
-    ``in_full``: whether calls of compiled CPU graphs are measured and passes have the text of their changes, which
-    costs more than a twentieth of the time of compilation.
+    ``in_full()``: whether to measure calls of compiled CPU graphs, and to record the text of each pass's
+    changes. This costs more than a twentieth of the time of compilation.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class TraceListener(Listener):
         self._wanted, self._write, self._in_full = wanted, write, in_full
         self._numbers: weakref.WeakKeyDictionary[GraphModule, int] = weakref.WeakKeyDictionary()
         self._sources: dict[int, dict[str, str]] = {}
-        """For each captured graph, where its inputs come from."""
+        """For each captured graph: input name -> the path by which the program reaches the input."""
         self._texts: dict[tuple[int, str], str] = {}
         """The text after the last pass, by thread and stage."""
         self._current = threading.local()

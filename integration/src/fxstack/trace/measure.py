@@ -1,4 +1,7 @@
-"""Measure two calls of a compiled graph: the seconds of each step, and, except of a backward, the memory."""
+"""Measure two calls of a compiled graph: the seconds of each step in one, the memory in the other.
+
+The memory of a backward is not measured.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,8 @@ def measure_calls(
 ) -> Compiled:
     """Return ``compiled`` with clocks: its third and fourth call are measured, and ``tell`` gets the records.
 
-    The third call computes the same results by the same kernels, with a clock around each step. Compiling these kernels
-    again takes as long as before, unless they are in the cache on disk.
+    The third call computes the same results by the same kernels, with a clock around each step. For this call
+    the kernels are compiled again, unless they are in the cache on disk.
     """
     boxed = bool(vars(compiled).get("boxed", False))
     calls = itertools.count(1)  # next() is atomic, threads may call
@@ -38,7 +41,7 @@ def measure_calls(
         if number == TIMED_CALL:
             try:
                 timed = profile_steps(lowered, boxed=boxed)
-            except InductorError:  # the machine has lost its compiler: what is compiled still runs
+            except InductorError:  # without a C compiler, the compiled graph still runs
                 return compiled(*args)
             start = perf_counter()
             results = timed.run(*args)
@@ -46,7 +49,8 @@ def measure_calls(
             steps = tuple(StepTime(name, seconds) for name, seconds in timed.seconds.items())
             tell(Measured(graph, role, spent, steps))
             return results
-        # A backward frees what it has got: the profiler warns of memory that it has not seen allocated.
+        # A boxed graph (a backward) frees its inputs. The profiler would warn about the freed memory, because
+        # it has not seen the allocation.
         if number == MEMORY_CALL and not boxed and not torch.autograd._profiler_enabled():
             return _measure_memory(compiled, args, lambda moments: tell(MeasuredMemory(graph, role, moments)))
         return compiled(*args)

@@ -133,7 +133,9 @@ class GraphInput(_Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Symbol(_Record):
-    """A symbolic size: the value at capture, its inclusive range, and where it comes from. -1: none, or no bound."""
+    """A symbolic size: the value at capture, its inclusive range, and where it comes from. -1 stands for a
+    missing value or bound.
+    """
 
     name: str
     hint: int
@@ -155,7 +157,7 @@ class Source(_Record):
 class Graph(_Record):
     """A graph as a stage has made it: ``captured``, ``functional``, ``joint``, ``forward`` or ``backward``.
 
-    ``sources``: of a captured graph the functions of the program that it computes, called ones included.
+    ``sources``: only for captured graphs, the functions of the program whose operators are in the graph.
     """
 
     graph: int
@@ -255,8 +257,9 @@ class Buffer(_Record):
 class Step(_Record):
     """A kernel, or a call of ATen (``kernel`` is False), in order of execution.
 
-    ``origins``: the operators that it computes. ``stacks``: their stacks, each once. ``predicted``: seconds by the roofline
-    model of this machine or GPU, and ``bound``, the resource that limits them.
+    ``origins``: the names of the graph's nodes that the step computes. ``stacks``: their stacks, each once.
+    ``predicted``: seconds by the roofline model of this machine or GPU, and ``bound``, the resource that
+    limits them.
     """
 
     name: str

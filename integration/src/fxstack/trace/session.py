@@ -23,7 +23,7 @@ class Session:
 
     @cached_property
     def _indexed(self) -> dict[tuple[type, int | None], list[Any]]:
-        """The bodies by kind, and by kind and graph: reports look up the bodies of each of hundreds of graphs."""
+        """The bodies by kind, and by kind and graph, because reports look up bodies for hundreds of graphs."""
         index: defaultdict[tuple[type, int | None], list[Any]] = defaultdict(list)
         for event in self.events:
             kind = type(event.body)

@@ -114,10 +114,10 @@ def aot(
     """Compile ``gm`` ahead of time. Return a callable with its signature and eager's exact semantics.
 
     ``requires_grad`` of the examples and the present grad mode decide whether the graph trains.
-    ``fw_compiler`` compiles the forward; ``bw_compiler`` (default: ``fw_compiler``) the backward, at the
-    first backward unless the backward has symbolic sizes; ``inference_compiler`` (default: ``fw_compiler``) a
-    graph without gradients. If ``store`` has a program of the same graph, no compiler runs. A training
-    program is stored when its backward has run.
+    ``fw_compiler`` compiles the forward. ``bw_compiler`` compiles the backward when it first runs, or at once
+    if it has symbolic sizes. ``inference_compiler`` compiles a graph without gradients. The last two default
+    to ``fw_compiler``. If ``store`` has a program of the same graph, no compiler runs. A training program is
+    stored when its backward has run.
 
     Raises:
         UnsupportedGraphError: if no functional graph has exactly the semantics of ``gm``. Nothing has run
@@ -138,7 +138,8 @@ def aot(
         return compile_wrapped(gm, example_inputs, Compilers(compile_plain, stages, decompositions, options))
     captured = prepare(gm, example_inputs)
     request = _request_of(options)
-    # Only a trace shows whether the graph draws. A pure graph has other inputs, so it is traced anew.
+    # Only a trace shows whether the graph draws random numbers. The functional graph has the generator's
+    # state as an input, so it is traced anew.
     if options.functional_random and is_random(trace(captured, request, decompositions).stage_graph):
         pure_module, inputs = with_random_state(gm, example_inputs)
         pure_options = replace(options, functional_random=False)

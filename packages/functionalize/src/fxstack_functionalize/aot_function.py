@@ -67,7 +67,7 @@ def aot_module(
 def _check_arguments(
     fw_compiler: Compiler, bw_compiler: Compiler | None, aot_arguments: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the arguments for ``aot``. Check them now, because ``aot`` is called only at the first call."""
+    """Return the arguments for ``aot`` by name. Check them now, because ``aot`` is called only at the first call."""
     arguments = {"fw_compiler": fw_compiler, "bw_compiler": bw_compiler, **aot_arguments}
     signature(aot).bind(None, (), **arguments)
     for name, value in arguments.items():
@@ -168,7 +168,7 @@ class _Cache:
 
 
 def _make_nest_function(leaves: Sequence[Any], spec: pytree.TreeSpec) -> Callable[..., Any]:
-    """Return a function from the tensors among ``leaves`` to the call's arguments; others are fixed."""
+    """Return a function from the tensors among ``leaves`` to the call's arguments. All other leaves are constants."""
     constants = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
     positions = [position for position, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
 

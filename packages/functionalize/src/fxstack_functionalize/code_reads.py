@@ -34,7 +34,10 @@ FUNCTION_MODULES = frozenset({"torch.nn.functional", "torch.functional"})
 
 
 def reads_of(code: CodeType, check: Check, bound: frozenset[str] = frozenset()) -> Iterator[NameLoad]:
-    """Yield each read of a name outside ``code``. ``bound``: free names that an enclosing function binds."""
+    """Yield each read of a name that ``code`` does not bind: a global, or a variable of an enclosing function.
+
+    ``bound``: free names that an enclosing function binds.
+    """
     outside = set(code.co_freevars) - bound
     for instruction in dis.get_instructions(code):
         check(instruction, outside)
@@ -53,10 +56,10 @@ def load(
     allowed_builtins: Collection[str],
     error: Callable[[str], Exception],
 ) -> tuple[Any, str, list[str]]:
-    """Return the value that ``read`` has now, its dotted name, and the attributes that are not followed.
+    """Return (value, dotted name, remaining attributes) of ``read``. Attributes are followed only through modules.
 
     Raises:
-        Exception: the result of ``error`` for a text with the reason, if the name has no value.
+        Exception: ``error(reason)``, if the name has no value now.
     """
     kind, name, attributes = read
     value, rest = _loaded(function, kind, name, allowed_builtins, error), [*attributes]

@@ -32,8 +32,8 @@ class UnsupportedGraphError(FunctionalizeError):
 class TraceFailedError(UnsupportedGraphError):
     """The captured graph raised ``error`` on fake tensors. ``error`` is also the ``__cause__`` of this error.
 
-    Eager very likely raises the same error. Tracing does not raise ``error`` itself, because only eager runs
-    the effects that come before the error: run the captured graph in eager.
+    Eager very likely raises the same error. The caller should run the captured graph in eager. Tracing does
+    not raise ``error`` itself, because only eager runs the effects that come before the error.
     """
 
     def __init__(self, error: Exception) -> None:

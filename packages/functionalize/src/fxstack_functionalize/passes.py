@@ -1,8 +1,8 @@
 """The passes from a captured graph to a functional graph or a joint graph.
 
-``functionalize`` records the forward. Then it is known whether an output requires a gradient, so ``joint`` or
-``inference`` follows; after ``joint``, ``hooks`` if there are saved-tensor hooks. In the examples, ``example`` traces a
-function and prints what the pass changed: the lines before (``-``) and after (``+``) the pass.
+``functionalize`` records the forward. If an output then requires a gradient, ``joint`` follows, otherwise
+``inference``. If there are saved-tensor hooks, ``hooks`` follows ``joint``. In the examples, ``example``
+traces a function and prints what the pass changed: the lines before (``-``) and after (``+``) the pass.
 """
 
 from __future__ import annotations
@@ -304,7 +304,7 @@ def _eager_strides(slot: FlatSlot) -> tuple[Any, ...] | None:
 
 
 def _unsaved_names(state: Tracing) -> tuple[str, ...]:
-    """Return the names of the inputs, except parameters, and outputs whose memory eager does not save."""
+    """Return the names of inputs and outputs whose memory eager does not save. Parameters are left out."""
     session, slots = state.session, state.slots
     saved = saved_storages(
         (slots[position].value.grad_fn for position in state.info.differentiable), storage_key
@@ -319,13 +319,13 @@ def _unsaved_names(state: Tracing) -> tuple[str, ...]:
 
 
 def _find_inputs_without_gradient(info: GraphInfo, gradients: Sequence[GradientSlot]) -> tuple[int, ...]:
-    """Return the inputs without gradient. The base of a custom function's view is not cut off."""
+    """Return the inputs without gradient, except bases of a custom function's views."""
     bases = {alias.index for _, alias in info.custom_views if alias.source is AliasSource.INPUT}
     return tuple(slot.index for slot in gradients if slot.node is None and slot.index not in bases)
 
 
 def _find_differentiable(slots: list[FlatSlot], analysis: Analysis) -> tuple[int, ...]:
-    """Return the flat outputs with a gradient. A change that autograd does not see propagates none."""
+    """Return the flat outputs with a gradient. An input's new value has none if autograd does not see the change."""
     return tuple(
         position
         for position, slot in enumerate(slots)

@@ -53,7 +53,7 @@ KNOWN_NAMES = frozenset(
     _decomposition_table_stack _invoke_subgraph_names _invoke_subgraph_cache torch._inductor config
     emulate_precision_casts""".split()  # noqa: SIM905 - a list of them would take a screen
 )
-"""Names in the constructor of torch's mode, for versions in which ``_initial_state`` is equivalent."""
+"""Names that the constructor of torch's mode uses in each version for which ``_initial_state`` is equivalent."""
 
 
 def _is_known_constructor() -> bool:
@@ -61,7 +61,10 @@ def _is_known_constructor() -> bool:
 
 
 def _initial_state(tracer: AtenTracer) -> dict[str, Any]:
-    """Return the state of a new mode. torch's constructor would import torch's own compiler (one second)."""
+    """Return the attributes of a new mode by name.
+
+    torch's constructor would import torch's own compiler (one second).
+    """
     return {
         "tracer": tracer,
         "tracing_mode": "symbolic",
@@ -170,6 +173,7 @@ class RecordingMode(ProxyTorchDispatchMode):
             if result is not NotImplemented:
                 return result
         if torch.get_default_dtype() is not self.default_dtype and isinstance(func, OpOverload):
+            # The recorded calls run under the default dtype that was set when the trace began.
             arguments = with_explicit_dtype(self, func, args, kwargs, self.default_dtype)
             if arguments is not None:
                 with self:

@@ -2,8 +2,8 @@
 
 Autograd frees the saved tensors of a node when the node has run. So eager can differentiate a second result
 after a first one exactly if no node with saved tensors is reachable from both results. The trace runs under
-autograd, so its autograd graph is eager's: ``ResultHistories`` reads there which results reach which nodes with saved
-tensors.
+autograd, so its autograd graph equals eager's. ``ResultHistories`` reads from this graph which results reach
+which nodes with saved tensors.
 """
 
 from __future__ import annotations

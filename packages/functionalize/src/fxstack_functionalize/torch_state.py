@@ -46,7 +46,10 @@ def with_explicit_dtype(
     kwargs: dict[str, Any],
     default: torch.dtype,
 ) -> Arguments | None:
-    """Return arguments for which ``func`` keeps its result dtype under ``default``; None if ``args`` do.
+    """Return arguments with which ``func`` returns its present dtype even under the default dtype ``default``.
+
+    Return None if ``args`` and ``kwargs`` already do so.
+
 
     Integer tensors are converted to floats as ``func`` itself would convert them; ``mode`` records the
     conversion. Raise UnsupportedGraphError if no arguments give the dtype.
@@ -89,7 +92,7 @@ def _candidates(
 def _dtypes_under(
     default: torch.dtype, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[torch.dtype]:
-    """Return the dtypes of the results of ``func`` under another default dtype."""
+    """Return the dtypes of the results of ``func`` under the default dtype ``default``."""
     current = torch.get_default_dtype()
     torch.set_default_dtype(default)
     try:
@@ -103,7 +106,7 @@ def _dtypes_of(result: object) -> list[torch.dtype]:
 
 
 def autocast_dtypes() -> dict[str, torch.dtype]:
-    """Return the dtypes of autocast by device, for the devices on which it is on."""
+    """Return device type -> autocast dtype, for the devices on which autocast is on."""
     if not torch_compat.is_any_autocast_enabled():
         return {}
     return {

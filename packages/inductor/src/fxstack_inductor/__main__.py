@@ -94,7 +94,10 @@ _WHY = {
     OTHER_VERSION: "another version of fxstack wrote it",
 }
 COMMANDS = {"summary": summary, "list": listing, "check": check, "clear": clear}
-"""Generators of lines. They fill a dict with the same as data; their docstrings are the help."""
+"""Command -> generator of its output lines. The generator also fills the dict ``data`` for ``--json``.
+
+Its docstring is the help.
+"""
 SENTENCES = "; ".join(f"{name}: {(command.__doc__ or '').lower()}" for name, command in COMMANDS.items())
 
 

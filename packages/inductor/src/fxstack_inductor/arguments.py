@@ -42,7 +42,7 @@ class Checked:
         return self.call(*args)
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("call", "check", "takes_list"):  # a copy without attributes yet
+        if name in ("call", "check", "takes_list"):  # ``copy`` asks before it has set the attributes
             raise AttributeError(name)
         return getattr(self.call, name)
 
@@ -87,7 +87,7 @@ class Arguments:
             return
         assert self._env is not None
         for guard in self._env.guards:
-            # A ``Ne`` guard only lets the trace omit a special case (broadcasting) that computes the same.
+            # A ``Ne`` guard only lets the trace omit a special case (broadcasting) with the same result.
             if not isinstance(guard.expr, sympy.Ne) and guard.expr.xreplace(symbols) == sympy.false:
                 shown = ", ".join(f"{symbol} = {value}" for symbol, value in symbols.items())
                 raise ArgumentError(

@@ -40,7 +40,9 @@ class ProgramCache:
         self.cache = Cache(Path(options.cache_dir), options.cache_limit)
 
     def identity(self) -> str:
-        """Return the part of a document's key that is not the graph: options, host, Python and machine as a text."""
+        """Return the part of a document's key that is not the graph: options, kind of host program, Python
+        and machine, as text.
+        """
         chosen = {k: v for k, v in asdict(self.options).items() if k not in NOT_IN_KEYS}
         host = native_refusal(self.options)
         return repr((chosen, host, sys.version_info[:3], platform.machine(), sys.byteorder))
@@ -94,7 +96,7 @@ class ProgramCache:
         image = image_from_json(record)
         try:
             return link(image, self.options, graph)
-        except CompilerFailedError as error:  # this compiler may differ from the one that compiled before
+        except CompilerFailedError as error:  # the C compiler may have changed since
             if on_failure is None or self.options.raise_failures:
                 raise
             return run_by_aten(graph(), error, on_failure)

@@ -45,7 +45,7 @@ class CompilerKilledError(CompilerFailedError):
 
 
 def first_error(output: str) -> str:
-    """Return the first line of compiler output that names an error (without directory), else the last."""
+    """Return the first line of compiler output that names an error, else the last line. Directories are removed."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     named = [line for line in lines if re.search(r"\berror\b", line, re.IGNORECASE)]
     line = (named or lines[-1:] or [""])[0]

@@ -1,7 +1,8 @@
 """Handle defects of this package: after one warning, ATen's operators run the graph.
 
-Defects are generated code that the compiler rejects, and every exception of lowering, scheduling and code
-generation that does not report a missing part of the machine or an operation that cannot be lowered.
+Defects are generated code that the compiler rejects, and exceptions of lowering, scheduling and code
+generation. An exception is no defect if it reports a missing tool of the machine or an operation that cannot
+be lowered.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ def _message(error: Exception) -> str:
 def _place(graph_module: GraphModule, names: Iterable[str]) -> tuple[str, int]:
     """Return file and line of the user's code for the first of the nodes ``names`` that has a line.
 
-    If none of these has a line, take the graph's first node that has one; ``("", 0)`` if there is none.
+    If none of these has a line, take the graph's first node that has one; ``("", 0)`` if no node has a line.
     """
     nodes = {node.name: node for node in graph_module.graph.nodes}
     named = [nodes[name] for name in names if name in nodes]

@@ -66,7 +66,7 @@ def _last_uses(plan: Plan) -> dict[Node, int]:
 
 
 def _released(plan: Plan, last: Mapping[Node, int], outlives: Iterable[Node]) -> dict[str, int]:
-    """Return, by input, how many steps run before the host program releases the input.
+    """Return name of an input -> number of steps that run before the host program releases the input.
 
     ``last`` is the result of ``_last_uses``; ``outlives`` are the tensors that are needed after the call.
     """

@@ -25,7 +25,7 @@ REMOVING = ".removing-"
 
 
 class NotPrivateError(OSError):
-    """A file or folder that other users can write or own; the text says which and why."""
+    """Other users can write or own a file or folder; the text names it and the reason."""
 
 
 @contextmanager
@@ -33,8 +33,9 @@ def opened(name: str | Path, inside: int | None = None, *, folder: bool = False)
     """Open a file, or a ``folder``. With ``inside``, a folder's descriptor, ``name`` may not be a link.
 
     Raises:
-        NotPrivateError: another user can write it, or owns it (except root).
-        OSError: it cannot be opened, or has another type.
+        NotPrivateError: another user can write the file or folder, or owns it (except root), or a file is not
+            regular.
+        OSError: the file or folder cannot be opened.
     """
     flags = FOLDER | (os.O_NOFOLLOW if inside is not None else 0) if folder else _FILE
     descriptor = os.open(name, flags, dir_fd=inside)
@@ -87,7 +88,7 @@ def remove_inside(name: str, inside: int) -> None:
 
 
 def load(descriptor: int, path: Path) -> ctypes.CDLL:
-    """Load the library that ``descriptor`` has open, for kernels from the cache; by ``path`` if there is no ``/proc``.
+    """Load the kernel library that ``descriptor`` has open. Without ``/proc``, load it by ``path``.
 
     The dynamic loader returns an older library for a name that it has seen, and the system uses the numbers
     of closed descriptors again. So each library gets a spelling of its own: ``/`` and ``/.`` are the digits

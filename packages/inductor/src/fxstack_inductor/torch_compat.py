@@ -1,7 +1,7 @@
 """The private names of torch that this package uses, by purpose (``fxstack_interchange.torch_names``).
 
-No other module of the package uses a private name: an adaptation to a torch release that renames one happens
-here.
+No other module of the package uses a private name. If a release of torch renames one, only this module
+changes.
 """
 
 from __future__ import annotations

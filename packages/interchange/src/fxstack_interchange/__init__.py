@@ -1,11 +1,11 @@
 """The format in which the stages of fxstack exchange FX graphs, in memory and as files, and facts about torch.
 
-``format`` is the first half. ``format.signature`` and ``format.metadata`` define the contract between the stages,
-``verify`` checks a graph against it, ``save`` and ``load`` write and read files, ``show`` prints a graph;
-``operators`` holds the operators of fxstack that may occur in a graph between stages. ``torch_facts`` is the
-second half: behaviour of torch's operators that its fake kernels do not reproduce, settings and errors of torch's
-compiler. ``bytecode`` has the properties of CPython's opcodes. The package imports torch and no other package of
-fxstack. Begin with ``format.signature``.
+``format`` is the first half. ``format.signature`` and ``format.metadata`` define the contract between the
+stages, ``verify`` checks a graph against this contract, ``save`` and ``load`` write and read files, ``show``
+prints a graph. ``operators`` holds the operators of fxstack that may occur in a graph between stages.
+``torch_facts`` is the second half: behaviour of torch's operators that its fake kernels do not reproduce,
+settings and errors of torch's compiler. ``bytecode`` has the properties of CPython's opcodes. The package
+imports torch and no other package of fxstack. Begin with ``format.signature``.
 """
 
 from fxstack_interchange import former_names

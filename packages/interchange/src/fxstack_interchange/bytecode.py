@@ -1,7 +1,8 @@
 """Properties of CPython's opcodes, for all code that reads bytecode.
 
-``kind_of`` returns the properties of an opcode. No module outside of this one, ``fxstack_capture.bytecode`` and
-``fxstack_capture.versions`` may name an opcode (``docs/house.py``), so a new opcode is classified once, here.
+``kind_of`` returns the properties of an opcode. Only this module, ``fxstack_capture.bytecode`` and
+``fxstack_capture.versions`` may name an opcode (``docs/house.py``). So the properties of a new opcode are
+written once, here.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ class Kind(Flag):
     """Properties of an opcode. An opcode may have several, or none."""
 
     INERT = auto()
-    """The opcode changes neither variables nor the stack, except that it may replace a value by its truth."""
+    """The opcode changes neither variables nor the stack, except that it may replace a value by its truth value."""
     LOADS_CONSTANT = auto()
     BUILDS = auto()
     """The opcode makes a list, tuple, set or dictionary of stack values."""
@@ -48,7 +49,9 @@ class Kind(Flag):
     KEEPS_CONDITION = auto()
     """A conditional jump that leaves its condition on the stack when it jumps."""
     FORKS = auto()
-    """The opcode continues at one of several places, and no truth of a value decides, or it enters a ``with`` block."""
+    """The opcode enters a ``with`` block, or it continues at one of several places without testing the truth
+    of a value.
+    """
     ITERATES = auto()
     DELEGATES = auto()
     """The opcode sends a value to the iterator of a ``yield from``."""

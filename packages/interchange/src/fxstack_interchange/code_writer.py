@@ -14,7 +14,7 @@ class CodeWriter:
 
     INDENT: ClassVar[str] = "    "
     OPEN: ClassVar[str] = ""
-    """The text behind the head of a block; empty for Python, whose heads end with a colon anyway."""
+    """The text after the head of a block; empty for Python, where the caller's heads end with a colon."""
     CLOSE: ClassVar[str] = ""
     """The line that ends a block; empty for Python, where the indentation ends it."""
 
@@ -32,7 +32,7 @@ class CodeWriter:
             self.line(text)
 
     def open(self, head: str) -> None:
-        """Begin a block that another method ends; ``block`` serves blocks that one method begins and ends."""
+        """Begin a block that another method ends. For a block that one method begins and ends, use ``block``."""
         self.line(head + self.OPEN)
         self.depth += 1
 

@@ -43,9 +43,9 @@ def paused_collector() -> Iterator[None]:
 def held_signals() -> Iterator[None]:
     """Defer the program's signal handlers to the end of the context.
 
-    A handler that raises inside of torch's C++ ends the process, and inside of a compiler its exception would
-    look like the compiler's. A second Ctrl-C runs its handler at once. Python runs handlers only in the main
-    thread, so other threads defer nothing.
+    If a handler raises inside of torch's C++, the process ends. If a handler raises inside of a compiler, its
+    exception looks like an exception of the compiler. A second Ctrl-C runs its handler at once. Python runs
+    handlers only in the main thread, so other threads defer nothing.
     """
     handlers: dict[int, object] = {}
     if current_thread() is main_thread():
@@ -65,7 +65,7 @@ def held_signals() -> Iterator[None]:
         yield
     finally:
         for number, handler in handlers.items():
-            if signal.getsignal(number) is hold:  # else a backend has set its own
+            if signal.getsignal(number) is hold:  # otherwise a backend has set its own handler
                 signal.signal(number, handler)  # type: ignore[arg-type]
         for number in arrived:
             signal.raise_signal(number)

@@ -24,7 +24,7 @@ class Variable(NamedTuple):
 def read_environment(
     variables: Iterable[Variable], environ: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Return the values of the options whose variables are set in ``environ`` (None: in this process).
+    """Return option name -> value, for each variable that is set in ``environ`` (None: in this process).
 
     A text without meaning causes a warning and sets nothing.
     """

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def make_fake_mode(shape_env: ShapeEnv | None = None, *, static_shapes: bool | None = None) -> FakeTensorMode:
-    """Return a new mode whose operators take real tensors too: graphs have constants.
+    """Return a new mode whose operators take real tensors as well, because graphs hold real tensors as constants.
 
-    ``static_shapes`` is torch's: whether sizes of real tensors that become fake are constants (None: if there is no
-    ``shape_env``).
+    ``static_shapes`` has torch's meaning: whether sizes of real tensors that become fake are constants (None:
+    if there is no ``shape_env``).
     """
     return FakeTensorMode(shape_env=shape_env, static_shapes=static_shapes, allow_non_fake_inputs=True)

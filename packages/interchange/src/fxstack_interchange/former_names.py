@@ -1,6 +1,7 @@
 """Import of modules of this package by the names that they had before version 1.1.
 
-The names go with version 1.2. The import gives the module itself, so that ``isinstance`` holds for its classes.
+Version 1.2 removes these names. Such an import returns the present module itself, so that ``isinstance``
+holds for its classes.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ class NothingToDo:
 class Pass(Generic[State]):
     """One step of a stage: ``run`` returns the next state, or ``NothingToDo``.
 
-    The docstring of ``run`` begins with the sentence that lists show. It has an example (``>>>`` lines): a graph,
-    or other state, before and after the pass.
+    The docstring of ``run`` begins with the sentence that lists show. The docstring also has an example
+    (``>>>`` lines): a graph, or another state, before and after the pass.
     """
 
     name: str

@@ -34,7 +34,7 @@ def warn_user(text: str, category: type[Warning]) -> None:
 
 
 def user_frame() -> FrameType:
-    """Return the innermost frame that belongs neither to fxstack nor to torch; the outermost frame if all do."""
+    """Return the innermost frame that belongs neither to fxstack nor to torch; else the outermost frame."""
     frame = sys._getframe(1)
     while frame.f_back is not None and _is_inside(frame):
         frame = frame.f_back

@@ -1,6 +1,6 @@
 """Modules that only some functions need, imported when these functions are called.
 
-networkx and SciPy are always installed, but their import takes 80 and 800 ms, and a process that finds its
+networkx and SciPy are always installed, but their imports take 80 and 800 ms. A process that finds its
 partitions in the disk cache needs neither. torch's flop formulas import Triton if it is installed: another
 200 ms.
 """

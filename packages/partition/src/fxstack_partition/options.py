@@ -38,8 +38,8 @@ class StageMemory:
 
     ``moments``: the steps in order, each as the name of an FX node that the step computes, and the bytes that
     the stage has allocated and that are alive during the step. ``retained``: bytes kept between steps; a
-    step's stages share them, so the largest value counts. ``released``: by name of an input, the number of
-    steps after which the stage releases it, if nobody else holds it; other arguments live until the stage
+    step's stages share them, so the largest value counts. ``released``: name of an input -> number of steps
+    after which the stage releases the input, if nobody else holds it. Other arguments live until the stage
     returns.
     """
 
@@ -91,7 +91,7 @@ class PartitionOptions:
     policy: Callable[[Node], str | None] | None = None
     """Function from a node to a recomputation tag or None; it takes precedence over tags in the graph."""
     runtime: Callable[[StageGraph, PartitionOptions], StageMemory] | None = None
-    """Execution of stages for ``simulate``: a function to a ``StageMemory``, or None for operator by operator."""
+    """Function by which ``simulate`` gets the memory of a stage. None: ``simulate`` runs operator by operator."""
     scratch: Callable[[Node], int] | None = None
     """Function from a node to the bytes that its operator uses beyond its results (``Measured().scratch``)."""
 
@@ -100,7 +100,8 @@ class PartitionOptions:
 
         Raises:
             TypeError: if ``budget`` or ``time_overhead`` is no number.
-            ValueError: if one is out of range, both are given, or ``cost`` is unknown.
+            ValueError: if ``budget`` or ``time_overhead`` is out of range, if both are given, or if ``cost``
+                is unknown.
             LookupError: if no device has the name.
         """
         _check_bounds(self.budget, self.time_overhead)

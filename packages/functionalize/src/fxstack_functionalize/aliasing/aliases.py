@@ -2,7 +2,7 @@
 
 The plan follows autograd's records: a tensor with ``_base`` is a view of this base, a tensor without is a
 root. A root that aliases an input is a ``detach()`` or ``.data`` of the input. If outputs share memory that
-no input owns, one root becomes a flat output of the graph, and the caller makes the others from this root.
+no input owns, one root becomes a flat output of the graph. The caller makes the other outputs from this root.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ from fxstack_functionalize.tracer.symbols import find_computed_symbols
 from fxstack_functionalize.tracing.session import Session
 from fxstack_functionalize.views.differentiable_bases import root_of
 
-# Limits: for autograd (_base), a view whose memory set_ has replaced, and a view of a tensor whose history
-# autograd.grad has freed, are no views when they leave the graph. In eager they still are. A backward of a
-# view that was made under no_grad runs, and frees, the history of the viewed tensor.
+# Limits: two kinds of eager views have no _base when they leave the graph, so autograd does not know them as
+# views: views whose memory set_ has replaced, and views of a tensor whose history autograd.grad has freed.
+# The backward of a view that was made under no_grad runs the history of the viewed tensor, and frees this
+# history.
 
 Location = tuple[AliasSource, int]
 """Where the caller finds a tensor at run time: an argument, a flat output, or an earlier alias."""
@@ -51,7 +52,10 @@ class ViewKind(Enum):
 
 
 class AliasPlan:
-    """The aliases that the caller makes, in order. Bases that no user output is follow in ``values``."""
+    """The aliases that the caller makes, in order.
+
+    ``add_base`` appends to ``values`` each base that is no user output.
+    """
 
     def __init__(self, session: Session, values: list[Any]) -> None:
         self.session = session
@@ -61,7 +65,7 @@ class AliasPlan:
         self._owners: dict[int, torch.Tensor] = {}
         self._keep: list[torch.Tensor] = []
         self._numbers: dict[sympy.Symbol, int] = {}
-        """Positions of the flat outputs with data-dependent numbers that views need."""
+        """Symbol -> position of its flat output, for data-dependent numbers that views need."""
         for index, traced in enumerate(session.inputs):
             if traced.inner is not None:
                 self.locations[id(traced.argument)] = (AliasSource.INPUT, index)
@@ -105,7 +109,9 @@ class AliasPlan:
         return self.locations[id(tensor)]
 
     def _with_computed_numbers(self, info: AliasInfo) -> AliasInfo:
-        """Make data-dependent numbers of steps (``x[t]``) graph outputs, so that the caller knows them."""
+        """Make the data-dependent numbers in view steps (``x[t]``) graph outputs, so that the caller knows
+        the numbers.
+        """
         computed = find_computed_symbols(self.session.captured, info.sizes)
         if computed is None:
             raise UnsupportedGraphError(
@@ -120,7 +126,7 @@ class AliasPlan:
         return replace(info, numbers=tuple((symbol, self._numbers[symbol]) for symbol in computed))
 
     def view_kind(self, tensor: torch.Tensor) -> ViewKind:
-        """Return whether a view of its owner would have the gradient that ``tensor`` has."""
+        """Return whether a view of the owner of its memory would have the gradient that ``tensor`` has."""
         if self.is_placed(tensor):
             return ViewKind.VIEW
         base = tensor._base
@@ -130,7 +136,7 @@ class AliasPlan:
         return self.view_kind(base) if truth_of_view is ViewKind.VIEW else truth_of_view
 
     def _find_member(self, parent: torch.Tensor, chain: tuple[Step, ...]) -> torch.Tensor:
-        """Return the input from which a view of the merged base ``parent`` was made; else ``parent``."""
+        """Return the input from which a view of the merged base ``parent`` was made; ``parent`` if no input fits."""
         for traced in self.session.inputs:
             if traced.root is parent:
                 return traced.argument
@@ -219,8 +225,9 @@ def _steps_after(chain: tuple[Step, ...], prefix: tuple[Step, ...]) -> tuple[Ste
 def _kind_of_view(tensor: torch.Tensor, base: torch.Tensor, planned: Collection[int]) -> ViewKind:
     """Return whether a view of ``base`` would have the gradient that ``tensor``, a view of ``base``, has.
 
-    VIEW: ``tensor`` has no gradient, or its only autograd path leads to ``base`` or to a leaf in ``planned`` (ids).
-    CUSTOM: a custom function is on the path. UNCLEAR: it forks or ends elsewhere, or the view was made under no_grad.
+    VIEW: ``tensor`` has no gradient, or its only autograd path leads to ``base`` or to a leaf in ``planned``
+    (ids). CUSTOM: a custom function is on the path. UNCLEAR: the path forks or ends elsewhere, or the view
+    was made under no_grad.
     """
     node, end_node = grad_fn_of(tensor), grad_fn_of(base)
     if not tensor.requires_grad or node is None:

@@ -1,9 +1,9 @@
 """Read from the functional tensors which inputs the captured graph mutated, and classify its outputs.
 
 A graph may return new leaves (``zeros_like(x, requires_grad=True)``, ``y.detach().requires_grad_()``). If no
-other output and no input depends on such a leaf, it is an ordinary result, on which the wrapper calls
-``requires_grad_()`` after the compiled graph has run. Otherwise the backward would have to accumulate its
-gradient, which is refused.
+other output and no input depends on such a leaf, the leaf is an ordinary result: the wrapper calls
+``requires_grad_()`` on it after the compiled graph has run. Otherwise the backward would have to accumulate
+its gradient, which is refused.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from fxstack_functionalize.tracer.inputs import SYMBOLIC, CapturedInput, Restart
 from fxstack_functionalize.tracing.session import Session, TracedInput
 from fxstack_functionalize.views.differentiable_bases import leaves_behind, root_of
 
-# Limits: refused: new leaves as outputs of which other outputs are views or whose gradient others pass on,
-# and new leaves behind results if no input requires a gradient.
+# Limits: three uses of a new leaf are refused: another output is a view of the leaf, another output depends
+# on the leaf, or an output depends on the leaf while no input requires a gradient.
 
 
 def clear_new_leaves(
@@ -85,7 +85,7 @@ def _is_leaf(value: torch.Tensor, input_ids: Collection[int]) -> bool:
 
 @dataclass(slots=True)
 class Analysis:
-    """The result of ``analyze``. ``values`` are the flat graph outputs behind the mutated inputs."""
+    """The result of ``analyze``. ``values``: the flat graph outputs that follow the new values of mutated inputs."""
 
     inputs: list[InputInfo]
     outputs: list[OutputInfo] = field(default_factory=list)
@@ -109,7 +109,8 @@ def analyze(session: Session, outputs: Sequence[Any], *, replay_views: bool) -> 
 def _input_info(session: Session, spec: CapturedInput, traced: TracedInput) -> InputInfo:
     """Return the record of one input.
 
-    Restart the trace with ``keep_views`` if a view gained a history but is no view in the trace.
+    Restart the trace with ``keep_views`` if the input is a view in eager, is no view in the trace, and gained
+    a history.
     """
     name = spec.name
     if traced.inner is None:
@@ -137,10 +138,11 @@ def _input_info(session: Session, spec: CapturedInput, traced: TracedInput) -> I
 
 
 def _merge_if_aliased(session: Session, infos: Sequence[InputInfo]) -> None:
-    """Restart the trace with merged inputs if the graph changes an input that shares memory or its root with others.
+    """Restart the trace with merged inputs if the graph changes an input that shares memory or a root with
+    another input.
 
-    An input whose size or strides change as well gets a base of its own, even if it shares no memory. A trace whose
-    inputs are merged already is not restarted.
+    If the size or strides of such an input change, the input gets a base of its own, even if it shares no
+    memory. A trace whose inputs are merged already is not restarted.
     """
     if any(spec.members is not None for spec in session.captured.inputs):
         return
@@ -192,7 +194,7 @@ class _OutputClassifier:
         self.analysis.aliases = self.plan.aliases
 
     def _add_bases(self, *, replay_views: bool) -> None:
-        """For memory that outputs share and no input owns, make one of the outputs' roots the owner."""
+        """If outputs share memory that no input owns, make one of the outputs' roots the owner of the memory."""
         groups: dict[int, list[torch.Tensor]] = {}
         for position in self.first.values():
             value = self.outputs[position]

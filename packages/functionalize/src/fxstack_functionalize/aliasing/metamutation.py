@@ -1,8 +1,8 @@
 """Changes of an input's metadata: its size, its strides, or whether it has a gradient.
 
 The wrapper repeats these calls on the caller's tensor, so that version counters, ``grad_fn`` and errors are
-eager's. ``requires_grad_()`` runs before the compiled graph, which may need a backward for it; ``t_()``,
-``detach_()`` and the others run after. While tracing, ``t_()`` leaves only a view.
+eager's. ``requires_grad_()`` runs before the compiled graph, because the input may then need a backward.
+``t_()``, ``detach_()`` and all other calls run after the graph. While tracing, ``t_()`` leaves only a view.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Inputs that share memory, if the graph changes one: they become views of a further input, their base.
+"""If the graph changes one of several inputs that share memory, these inputs become views of an extra input,
+their base.
 
 The base is the whole storage as one flat tensor, appended to the graph's inputs. The placeholders of the
 members stay, unused; inside the graph each member is ``base.as_strided(...)``. So a change of one member is a
 change of the base, and all members show it. Disjoint members stay separate inputs. If gradients are recorded,
-the base is the tensor of which autograd knows the members as views (``differentiable_bases``).
+the base is the tensor that is the ``_base`` of the members (``differentiable_bases``).
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ def groups_to_merge(captured: Captured, changed: set[int], relaid: set[int]) -> 
     """Return the groups of inputs to merge. ``relaid``: changed inputs whose size or strides change.
 
     A base is a whole storage and is written as a whole, so all changed inputs on it belong to its group.
-    Inputs with gradients that are views of one tensor share a version counter, which autograd compares with
-    that of saved tensors: they belong to one group even if they are disjoint.
+    Inputs with gradients that are views of one tensor share a version counter. Autograd compares this counter
+    with the counters of saved tensors, so these inputs belong to one group even if they are disjoint.
     """
     to_merge = [group for group in overlapping_groups(captured) if changed.intersection(group)]
     to_merge += [(index,) for index in relaid]
@@ -73,6 +74,7 @@ def _split_disjoint(captured: Captured, members: Sequence[int]) -> list[tuple[in
     if any(span is None for span in spans):
         return [tuple(members)]
     known_spans = [span for span in spans if span is not None]
+    # An empty tensor has no element to share.
     order = sorted(
         (span, index) for span, index in zip(known_spans, members, strict=True) if span[0] < span[1]
     )
@@ -98,7 +100,7 @@ def _numbers_of(tensor: torch.Tensor) -> list[torch.SymInt]:
 
 
 def element_span(tensor: torch.Tensor) -> tuple[Any, Any]:
-    """Return (first element, end) as ``static_span``, with symbolic numbers for symbolic sizes, which are never 0."""
+    """Return (first element, end) like ``static_span``. Symbolic sizes give symbolic numbers, and count as not 0."""
     start = tensor.storage_offset()
     if any(type(size) is int and size == 0 for size in tensor.shape):
         return start, start
@@ -114,11 +116,13 @@ def _base_length(members: Sequence[torch.Tensor]) -> Any:
 
 
 def with_bases(captured: Captured, groups: Sequence[Group], rooted: Sequence[Group] = ()) -> Captured:
-    """Replace the base inputs by one base per group; for groups in ``rooted`` the base is the root.
+    """Return ``captured`` with one base input per group, in place of the base inputs of an earlier trace.
+
+    ``rooted``: groups whose base is the members' autograd root even without gradients.
 
     Raises:
         UnsupportedGraphError: if members differ in dtype, have sizes that do not follow from the inputs'
-            sizes, or require gradients without being views of one tensor.
+            sizes, or require gradients but are not views of one tensor.
     """
     inputs = [spec for spec in captured.inputs if spec.members is None]
     for number, group in enumerate(groups):

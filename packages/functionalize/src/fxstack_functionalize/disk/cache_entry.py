@@ -30,10 +30,10 @@ class Store(Protocol):
 
     @property
     def salt(self) -> str:
-        """Return a text with everything on which results depend and which this package does not know.
+        """Return a text of all facts outside of this package on which compiled programs depend.
 
-        For example options and versions of other packages and torch's global state. Equal in all processes
-        and machines that share results.
+        Examples are options, versions of other packages, and torch's global state. The text is equal in all
+        processes and machines that share results.
         """
 
     def read(self, key: str) -> Any:
@@ -75,7 +75,10 @@ class CacheEntry:
             self.key = program_key(captured, self.sizes, request, options, store.salt)
 
     def find(self) -> Stored | None:
-        """Return the stored program; None if there is none, or (with a log line) if it cannot be read."""
+        """Return the stored program; None if the store lacks it.
+
+        If it cannot be read, write a log line and return None.
+        """
         if self.store is None or self.key is None:
             return None
         document = self.store.read(self.key)
@@ -90,7 +93,7 @@ class CacheEntry:
         return None
 
     def load(self, record: object, graph: Callable[[], GraphModule]) -> Compiled | None:
-        """Return a compiled graph from its stored form; None (with a log line) if it cannot be loaded."""
+        """Return a compiled graph from its stored form. If it cannot be loaded, write a log line and return None."""
         assert self.store is not None
         try:
             return self.store.unpack(record, graph)
@@ -108,7 +111,10 @@ class CacheEntry:
     def keep_training(
         self, shell: Shell, pair: Pair, variant: Variant | None, backward: Compiled | None
     ) -> None:
-        """Keep a forward, then a forward with its first backward. Each process compiles other variants."""
+        """Store the forward, and later the forward with the first compiled backward.
+
+        Other backward variants are not stored.
+        """
         if not self._kept:
             is_written = self._keep(shell, (pair.plan, variant), (pair.forward, backward))
             self._kept = is_written and variant is not None

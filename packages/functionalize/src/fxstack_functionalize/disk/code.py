@@ -1,9 +1,10 @@
 """Describe Python code as JSON, equal in every process for equal code, so that it can be part of a key.
 
 The description comes from bytecode and from everything that the bytecode loads from outside: constants,
-functions of torch (known by torch's version), and other such code. A function that imports, assigns to
-globals or reads any other object has no description. That of a custom operator holds its schema and the
-functions that tracing calls, not the kernels, which are called when the program runs.
+functions of torch (identified by torch's version), and other functions that have a description. A function
+that imports, assigns to globals or reads any other object has no description. The description of a custom
+operator holds its schema and the functions that tracing calls. The kernels are left out: they are called when
+the program runs.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from fxstack_interchange.bytecode import Kind, kind_of
 from fxstack_interchange.format.encoding.arguments import encode
 from fxstack_interchange.format.literals import LITERAL_TYPES
 
-# Limits: code that reads lists, sets or dictionaries has no form, since it may write to them.
+# Limits: code that reads lists, sets or dictionaries has no description, because it may also write to them.
 
 PACKAGES = frozenset(
     {"torch"} | {f"fxstack_{part}" for part in ("capture", "functionalize", "interchange", "partition")}
@@ -69,7 +70,7 @@ REGISTERED_KEYS = frozenset(
 
 
 class CodeReader:
-    """Describes values. A value that was described before is a number."""
+    """Describes values. The second description of the same value is the value's number."""
 
     def __init__(self) -> None:
         self._numbers: dict[int, int] = {}
@@ -116,11 +117,13 @@ class CodeReader:
             raise SaveError(f"{name}, a {kind.__name__} that may do anything")
         items = list(value.items()) if kind is dict else list(value)
         if kind in {set, frozenset}:
+            # The order of a set differs between processes.
             return [kind.__name__, sorted((encode(item) for item in items), key=repr)]
         return [kind.__name__, [self.describe(item, name) for item in items]]
 
     def _function(self, value: object, name: str) -> Any:
-        """Describe a function of torch by its name, and another by its code, its defaults and what it reads.
+        """Describe a function of torch by its name, any other function by its code, its defaults and the
+        names it reads.
 
         Raise SaveError for a callable that may change.
         """
@@ -144,7 +147,7 @@ class CodeReader:
         return ["function", described]
 
     def _code(self, code: CodeType) -> Any:
-        """Return everything that determines the behaviour of ``code``: all but its position in a file."""
+        """Return the fields of ``code`` that determine its behaviour: all fields except its position in a file."""
         names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
         counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
         return [
@@ -194,7 +197,7 @@ class CodeReader:
         return [self._operator(getattr(value, name)) for name in value.overloads()]
 
     def _operator(self, op: OpOverload[..., Any]) -> Any:
-        """Describe an overload of torch by its name, and one of ``custom_op`` by its schema and functions.
+        """Describe torch's overloads by their names, overloads of ``custom_op`` by their schemas and functions.
 
         Raise SaveError for other operators of the program, whose kernels cannot be read.
         """
@@ -258,7 +261,9 @@ def higher_order_name(target: HigherOrderOperator) -> str:
 
 
 def name_in_torch(target: Any) -> str | None:
-    """Return the name of a function or class of torch or fxstack, whose code has a version; else None."""
+    """Return the name of a function or class of torch or fxstack (their versions determine its code); None
+    for other objects.
+    """
     name, place = getattr(target, "__qualname__", ""), getattr(target, "__module__", None) or ""
     if not isinstance(target, (FunctionType, type)) or place.partition(".")[0] not in PACKAGES:
         return None

@@ -2,8 +2,8 @@
 
 The key contains symbolic sizes as expressions. Graphs that depend on something a hash cannot hold have no
 key: data-dependent numbers, called modules, tensor subclasses, code that reads mutable objects (see
-``code``). The key is equal in every process. A target that is more than its name describes its parts in
-``__fxstack_parts__``.
+``code``). The key is equal in every process. A call target whose behaviour does not follow from its name
+lists its parts in ``__fxstack_parts__``.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from fxstack_interchange import SaveError
 from fxstack_interchange.format.encoding.arguments import encode
 from fxstack_interchange.format.encoding.targets import is_tensor_method, name_of
 
-# Limits: no key: programs on a GPU, with sizes that data decide, with symbolic sizes or tensors inside of the
-# functions of control flow operators, with constants of more than a megabyte, under saved-tensor hooks, or
-# compiled under a mode of the program. A backward is kept when it has run: one per program, for all sizes for
-# which it decides the same.
+# Limits: these programs have no key: programs on a GPU, with sizes that data decide, with symbolic sizes or
+# tensors inside of the functions of control flow operators, with constants of more than a megabyte, under
+# saved-tensor hooks, or compiled under a mode of the program. Only the backward that runs first is stored. It
+# serves all sizes for which its guards hold.
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 def program_key(
     captured: Captured, sizes: Sizes, request: TraceRequest, options: AotOptions, salt: str
 ) -> str | None:
-    """Return the key of the program that tracing and compiling ``captured`` would give; None if there is no key."""
+    """Return the key of the compiled program of ``captured``; None if the program has no key."""
     storages: dict[int, int] = {}
     roots: dict[int, int] = {}
     try:
@@ -60,7 +60,7 @@ def program_key(
 
 
 def _input(spec: CapturedInput, storages: dict[int, int], roots: dict[int, int]) -> list[Any]:
-    """Describe one input. Tensors on one storage get the same number, and so do views of one tensor."""
+    """Describe one input. Tensors on one storage share a storage number, and views of one tensor share a root number."""
     record: list[Any] = [spec.kind, spec.target]
     fake = spec.fake
     if not isinstance(fake, torch.Tensor):
@@ -139,7 +139,7 @@ def _function(target: Any) -> Any:
 
 
 def _attribute(module: GraphModule, path: str, *, inner: bool) -> Any:
-    """Describe an attribute of a graph's module: a path for a tensor, which is an input described before."""
+    """Describe an attribute of a graph's module. A tensor needs its path only, because it is a described input."""
     value: Any = attrgetter(path)(module)
     if isinstance(value, torch.Tensor) and not inner:
         return path

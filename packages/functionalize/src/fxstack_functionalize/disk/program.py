@@ -79,7 +79,7 @@ def to_json(value: Any) -> Any:
 
 
 def _check_literal(value: Any) -> None:
-    """Refuse literals that would return as another type: symbolic numbers, subclasses of numbers or str."""
+    """Refuse literals that JSON would return as another type: symbolic numbers, subclasses of numbers or str."""
     if type(value) in {list, tuple, torch.Size}:
         for item in value:
             _check_literal(item)
@@ -128,7 +128,10 @@ FORMAT = 6
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A program from disk. ``plan``: None for inference. ``variant``, ``backward``: None if not stored."""
+    """A program from disk. ``plan`` is None for inference.
+
+    ``variant`` and ``backward`` are None if no backward is stored.
+    """
 
     shell: Shell
     plan: TrainingPlan | None

@@ -1,8 +1,8 @@
 """Make the callable of a program on disk: its wrapper from records, its compiled graphs from files.
 
-The callable needs the traced graphs only in rare cases: hooks to be inlined, an index out of range (which
-runs in eager), a report, a missing file. ``RecreatedGraphs`` then traces them again, in the state of torch of the
-first trace.
+The callable needs the traced graphs only in rare cases: hooks to be inlined, an index out of range (the call
+then runs in eager), a report, a missing file. ``RecreatedGraphs`` then traces them again, in the state of
+torch of the first trace.
 """
 
 from __future__ import annotations
@@ -112,9 +112,10 @@ def _add_backward(
 
 
 def make_runner() -> Run:
-    """Return a function that later runs a function with the present grad mode and autocast.
+    """Return ``run(function)``, which calls ``function`` under the grad mode and autocast of this moment.
 
-    In its own thread, because tracing must not see that a compiled graph or a backward is running.
+    ``run`` uses a thread of its own, because tracing must not see that a compiled graph or a backward is
+    running.
     """
     in_state = capture_torch_state()
 

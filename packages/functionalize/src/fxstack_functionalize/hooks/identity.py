@@ -3,8 +3,8 @@ equal for equal hooks.
 
 A plain Python function can be traced if its behaviour depends on its argument and on constants alone, and if
 it changes only its own locals. So each name that it loads from outside must be a constant, a torch function
-or another such function, and it may store only into locals. The key contains every loaded value: a closure
-that is recreated in each step is the same hook, a closure with another constant is not.
+or another function that meets these conditions. It may store only into locals. The key contains every loaded
+value: a closure that is recreated in each step is the same hook, a closure with another constant is not.
 """
 
 from __future__ import annotations

@@ -34,7 +34,10 @@ DYNAMIC = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 @dataclass(frozen=True, slots=True)
 class TracedHook:
-    """The ATen graph of one hook. ``results``: nodes of its dynamic leaves; ``leaves``: all leaves."""
+    """The ATen graph of one hook. ``leaves``: the leaves of its result, a node for each tensor or symbol.
+
+    ``results``: only the nodes.
+    """
 
     graph: Graph
     results: tuple[Node, ...]
@@ -85,8 +88,8 @@ class HookPair:
         """Trace ``unpack`` on the result of ``pack``. The unpacked tensor gets the strides of ``saved``.
 
         Raises:
-            NotTraceableError: as for ``pack``, and if the result is no tensor of the same size, dtype and
-                device.
+            NotTraceableError: as for ``pack``, and if the result is no tensor with the size, dtype and device
+                of ``saved``.
         """
         examples = [node.meta["val"] for node in packed.results]
 
@@ -122,7 +125,10 @@ class HookPair:
 
 
 def parameter_memory(stage: StageGraph) -> frozenset[int]:
-    """Return the storages of the graph's parameters. A hook sees their views as parameters, as in eager."""
+    """Return the storages of the graph's parameters.
+
+    A hook sees each tensor on such a storage as a parameter, as in eager.
+    """
     names = {spec.name for spec in stage.signature.inputs_of(InputKind.PARAMETER)}
     return frozenset(
         node.meta["val"].untyped_storage()._cdata

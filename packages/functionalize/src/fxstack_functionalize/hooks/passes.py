@@ -120,8 +120,8 @@ def _is_number(node: Node) -> bool:
     return not _is_tensor(node)
 
 
-# Limits: a hook sees what the partitioner saves, which are fewer tensors than eager saves, and not whether
-# these require a gradient.
+# Limits: a hook sees only the tensors that the partitioner saves, fewer than eager saves. It does not see
+# whether a tensor requires a gradient.
 
 
 def hooks_in_joint(joint: StageGraph, backward: frozenset[str], pair: HookPair) -> StageGraph:
@@ -148,6 +148,7 @@ def hooks_in_joint(joint: StageGraph, backward: frozenset[str], pair: HookPair) 
             pack = pair.trace_pack(value, parameters)
             packed = pack.splice(graph, [env[node]])
             unpack = pair.trace_unpack(pack, value)
+            # If the partitioner could save the unpacked value, the hooks would have no effect on memory.
             (unpacked[node],) = unpack.splice(graph, packed, recompute="must_recompute")
         return unpacked[node]
 
@@ -160,7 +161,9 @@ def hooks_in_joint(joint: StageGraph, backward: frozenset[str], pair: HookPair) 
 
 @dataclass(frozen=True, slots=True)
 class HookedStep:
-    """A training step between two passes. ``backward``: names of the joint graph's nodes of the backward.
+    """A training step between two passes.
+
+    ``backward``: the names of the joint graph's nodes that belong to the backward.
 
     ``early``: whether the partitioner sees the hooks.
     """

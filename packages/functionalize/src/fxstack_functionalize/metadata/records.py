@@ -73,7 +73,7 @@ class OutputInfo:
     requires_grad: bool = False
     is_tensor: bool = True
     constant: Any = None
-    """The value of an output that is no tensor and the same in all calls."""
+    """The value of an output that is no tensor and that is equal in all calls."""
     is_leaf: bool = False
 
 
@@ -119,7 +119,9 @@ class GraphInfo:
         return tuple(index for index in self.grad_inputs if index not in self.cut)
 
     def memory_of(self, output: OutputInfo, position: int) -> tuple[AliasSource, int] | None:
-        """Return the input or flat output that owns an output's memory; None if flat ``position`` does."""
+        """Return the input or flat output that owns an output's memory; None if the flat output ``position``
+        itself owns it.
+        """
         if output.source is OutputSource.INPUT:
             return AliasSource.INPUT, output.index
         if output.source is OutputSource.VALUE and output.index != position:

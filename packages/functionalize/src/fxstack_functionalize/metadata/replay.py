@@ -82,7 +82,9 @@ class AliasInfo:
         return replace(self, index=index, numbers=numbers)
 
     def with_detachment(self, replay: Callable[..., Any]) -> Callable[..., Any]:
-        """Return ``replay``, which makes a tensor or a tuple of tensors, with ``detachment`` applied."""
+        """Return a function that calls ``replay`` and applies ``detachment`` to the tensor, or tuple of
+        tensors, that it returns.
+        """
         if self.detachment is Detachment.NONE:
             return replay
         if self.detachment is Detachment.NO_GRAD:
@@ -100,10 +102,13 @@ class AliasInfo:
 def apply_steps(
     base: torch.Tensor, kinds: Sequence[Any], step_args: Sequence[tuple[Any, ...]]
 ) -> torch.Tensor:
-    """Return the view of ``base`` that records of the classes ``kinds`` with arguments ``step_args`` describe.
+    """Apply view records to ``base`` in order, and return the last view.
 
-    Call ``split`` itself for one result of ``split``: torch 2.15 replays it as a slice, whose ``grad_fn``
-    differs.
+    Record number i has the class ``kinds[i]`` and the arguments ``step_args[i]``.
+
+
+    For one result of ``split``, call ``split`` itself: torch 2.15 would replay the record as a slice, with
+    another ``grad_fn``.
     """
     pending: list[Any] = []
     for kind, arguments in zip(kinds, step_args, strict=True):
@@ -134,7 +139,8 @@ def _step_of(meta: Any) -> Step:
 def can_replay(steps: tuple[Step, ...]) -> bool:
     """Return whether the caller can repeat all ``steps``.
 
-    It cannot for two operators, whose records in torch are incomplete.
+    It cannot repeat ``_unsafe_view`` and ``resize_``, because torch's records of these operators are
+    incomplete.
     """
     return all(make not in {UNSAFE_VIEW, RESIZE_VIEW} for make, _ in steps)
 

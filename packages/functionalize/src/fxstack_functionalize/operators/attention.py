@@ -1,11 +1,11 @@
 """Trace ``flex_attention`` as the operators that eager runs, or as one operator for a compiler's kernels.
 
-The node holds two graphs over single numbers, ``score_mod`` and ``mask_mod``. The first form does as eager
-does: it multiplies query and key in float32 (float64 for float64), applies both graphs to all scores with
-``torch.vmap``, and normalises with a softmax that gives zeros for a query without visible keys. Autograd and
+The node holds two graphs, ``score_mod`` and ``mask_mod``, each for a single score. The first form computes as
+eager does: it multiplies query and key in float32 (float64 for float64), applies both graphs to all scores
+with ``torch.vmap``, and normalises with a softmax. A query without visible keys gets zeros. Autograd and
 later fusion see ordinary operators.
 
-The second form (``AotOptions.whole_attention``) keeps attention and its gradients as one operator each
+The second form (``AotOptions.whole_attention``) keeps attention as one operator, and its gradients as another
 (``fxstack_interchange.operators.attention_operators``), for kernels that never hold all scores in memory.
 """
 
@@ -48,7 +48,8 @@ def flex_attention(  # noqa: PLR0917 - the operator's own signature
     score_buffers: tuple[Any, ...] = (),
     mask_buffers: tuple[Any, ...] = (),
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return attention, base-2 logarithms of the sums, and largest scores in units of ln 2.
+    """Return (attention, base-2 logarithms of each query's sum of exponentials, each query's largest score in
+    units of ln 2).
 
     ``query``: (B, Hq, L, E); ``key``: (B or 1, Hkv, S, E) with Hkv a divisor of Hq; ``value``: (B or 1, Hkv,
     S, Ev).
@@ -80,7 +81,11 @@ def _whole(
     scale: float,
     buffers: tuple[Sequence[Any], Sequence[Any]],
 ) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Return attention by the one operator; None if the functions need more than single numbers."""
+    """Return attention by the one operator.
+
+    Return None if the operator does not take these dtypes or buffers, or if ``score_mod`` or ``mask_mod``
+    needs more than single numbers.
+    """
     query, key, value = inputs
     shared = list({id(x): x for of_function in buffers for x in of_function}.values())
     tensors = [x for x in shared if isinstance(x, Tensor)]
@@ -120,9 +125,9 @@ def _wants_gradient(tensor: Tensor) -> bool:
 
 
 def _tables(block_mask: Sequence[Any]) -> tuple[list[Tensor], tuple[int, int] | None]:
-    """Return the tensors of a block mask, and its block sizes. Tables of fully visible blocks are optional.
+    """Return (tensors, block sizes) of a block mask. Tables of fully visible blocks are optional.
 
-    Return nothing if the mask has no tables by query, or sizes that are not integers.
+    Return ([], None) if the mask has no tables by query, or has block sizes that are not integers.
     """
     _, _, *further = block_mask
     tables, sizes = further[:TABLES], tuple(further[TABLES : TABLES + 2])

@@ -28,13 +28,13 @@ _CASTS_INSIDE: Final[Mapping[object, str]] = {
     torch.ops.aten.linalg_pinv.atol_rtol_tensor: "linalg_pinv.atol_rtol_tensor",
     torch.ops.aten.linalg_polar.default: "linalg_polar",
 }
-"""Operators whose kernels multiply matrices by other operators, with the operator that programs call."""
+"""Operators whose kernels call other operators to multiply matrices -> the name of the operator that programs call."""
 
 
 def without_casts(
     engine: Engine, function: Callable[..., Any], *, simple: bool
 ) -> AbstractContextManager[Any]:
-    """Return the context for a call of ``function`` that writes to arguments: eager casts nothing for it.
+    """Return the context for a call of ``function`` that writes to arguments. As in eager, nothing is cast in it.
 
     A composition of other operators may contain both in-place operators and operators with rules. The mode of
     ``ModeEngine`` runs after autocast, so its functionalisation casts nothing. ``simple``: whether it is known
@@ -55,7 +55,10 @@ def without_casts(
 
 
 def _may_be_composition(function: Callable[..., Any]) -> bool:
-    """Whether an overload of ``function`` that writes to arguments is a composition, or none is known."""
+    """Whether an overload of ``function`` that writes to arguments may be a composition.
+
+    True if no overload is known.
+    """
     if isinstance(function, torch_compat.OpOverload):
         return bool(function._can_decompose())
     name = f"aten::{function.__name__}"
@@ -66,16 +69,16 @@ def _may_be_composition(function: Callable[..., Any]) -> bool:
 
 
 def _is_known(name: str, overload: str) -> bool:
-    """Whether the dispatcher has the overload. TorchScript has others of its own."""
+    """Whether the dispatcher has the overload. TorchScript has overloads that the dispatcher lacks."""
     return bool(torch_compat.has_operator(name if overload == "default" else f"{name}.{overload}"))
 
 
 def dtype_inside(
     func: object, casting: Mapping[str, torch.dtype], args: tuple[Any, ...]
 ) -> torch.dtype | None:
-    """Return the dtype in which eager's kernel multiplies the arguments of an operator, None if it is theirs.
+    """Return the dtype to which eager's kernel casts the arguments of an operator; None if it does not cast them.
 
-    ``casting``: the dtypes of autocast by device, where it is on.
+    ``casting``: device type -> autocast dtype, for devices on which autocast is on.
 
     Raises:
         UnsupportedGraphError: if the kernel does more than multiply the arguments.

@@ -33,7 +33,7 @@ class _Step:
         target.data.copy_(value)
 
     def finish(self, grad: torch.Tensor) -> None:
-        """Leave the gradient as the operator does: divided by the scale, if there is a scale."""
+        """If there is a gradient scale, divide the gradient in place by the scale, as the operator does."""
         if self._scale is not None:
             self.keep(grad, self.gradient(grad))
 
@@ -165,7 +165,7 @@ _STEPS: Mapping[str, Callable[..., None]] = {
 
 
 def _names() -> dict[Any, Callable[..., None]]:
-    """Return the step for each function, operator packet and overload of a fused optimizer."""
+    """Map each function, operator packet and overload of a fused optimizer to its step."""
     steps: dict[Any, Callable[..., None]] = {}
     for name, step in _STEPS.items():
         packet = getattr(torch.ops.aten, name)

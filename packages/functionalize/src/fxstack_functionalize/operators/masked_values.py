@@ -1,10 +1,13 @@
 """Gradients of values that a mask writes into a tensor (``x[mask] = values``), with the size of the values.
 
-torch's derivative reads the gradient at the mask, whose number of places depends on data, and then sums over
-broadcast places. But the trace knows the number of values: there are as many places, or one value for all
-places. If the number of values depends on data too, the gradient covers both cases. A mask beside other
-indices (``x[mask, [1]] = values``) is replaced by its places, which broadcast with the other indices: if
-other indices or values have several elements, there are as many places or one place; else the masks decide.
+A place is a True element of the mask. The number of places depends on data. torch's derivative reads the
+gradient at each place, and then sums over broadcast places. But the trace knows the number of values: there
+is one value for each place, or one value for all places. If the number of values depends on data as well, the
+gradient covers both cases.
+
+A mask beside other indices (``x[mask, [1]] = values``) is replaced by its places, which broadcast with the
+other indices. If other indices or the values have several elements, the mask has as many places, or one
+place. Otherwise the number of places is read from the masks when the graph runs.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ VALUES = 1
 
 
 def index_gradient(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
-    """``x[indices]`` if the derivative of such a store calls it; else NotImplemented."""
+    """Return ``x[indices]`` for a call from the derivative of a store at a mask; NotImplemented for any other call."""
     given_indices = [(dim, index) for dim, index in enumerate(indices) if index is not None]
     masks = [index for _, index in given_indices if index.dtype in MASKS]
     if not masks or not all(mask.dim() for mask in masks):
@@ -65,7 +68,10 @@ def _indexed_dims(index: torch.Tensor | None) -> int:
 def _at_several(
     x: torch.Tensor, indices: Sequence[torch.Tensor | None], count: int, trailing: int
 ) -> torch.Tensor:
-    """Return the gradient at masks and other indices; the sum over places if their number is unknown."""
+    """Return the gradient at masks and other indices.
+
+    If the number of places is unknown, return the sum over the places.
+    """
     masks = [index for index in indices if index is not None and index.dtype in MASKS]
     other_indices = [index for index in indices if index is not None and index.dtype not in MASKS]
     along = next((index.shape[-1] for index in other_indices if index.dim() and index.shape[-1] != 1), count)
@@ -96,9 +102,9 @@ def _with_positions(indices: Sequence[torch.Tensor | None], count: int) -> list[
 
 
 def _gather_by_number(x: torch.Tensor, dim: int, mask: torch.Tensor, count: Any) -> torch.Tensor:
-    """Return the gradient for a data-dependent number of places: add each place to the value of its number.
+    """Return the gradient of ``count`` values if ``count`` depends on data: place number i goes to value number i.
 
-    Places beyond the last value are added to it. Elements outside the mask go to one further row, which is
+    Further places are added to the last value. Elements outside the mask go to one extra row, which is
     dropped.
     """
     is_position = mask.bool().flatten()

@@ -1,4 +1,4 @@
-"""Kernels for torch's Python dispatcher, where torch's own differ from eager or end the process."""
+"""Kernels for torch's Python dispatcher. They replace kernels of torch that differ from eager or crash the process."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _layer_by_layer(operator: Callable[..., Any], flags: int) -> Callable[..., A
 
     def kernel(*args: Any) -> tuple[torch.Tensor, ...]:
         """Compute a recurrent network with dropout one layer at a time, and draw each dropout as eager does."""
-        # not at import, which has to pass without any one private name of torch
+        # read here, because importing this module must not fail if torch drops a private name
         composition = torch_compat.decomposition_table[operator]
         has_biases, num_layers, p, train, bidirectional = args[flags : flags + 5]
         if p == 0 or not train or num_layers < 2:
@@ -107,7 +107,7 @@ _KERNELS: Final[dict[Any, Kernel | None]] = {
     # torch's compositions round uint8 differently from eager, and use gathers where eager has a kernel.
     _aten.upsample_bilinear2d.default: None,
     _aten.upsample_bicubic2d.default: None,
-    # They divide sizes by sizes, but eager multiplies with the reciprocal of the scale.
+    # torch's kernels divide sizes by sizes, but eager multiplies by the reciprocal of the scale.
     **{operator.default: None for operator in _NEAREST},
     **{operator.input: _layer_by_layer(operator.input, 3) for operator in _RECURRENT},
     **{operator.data: _layer_by_layer(operator.data, 4) for operator in _RECURRENT},
@@ -132,7 +132,7 @@ _ZERO_KEY: Final = torch_compat.DispatchKey.ZeroTensor
 
 
 def _below_zeros(operator: Callable[..., Any]) -> Kernel:
-    """Run a view of zeros as a view of any tensor.
+    """Return a kernel that runs a view operator on a tensor of zeros as on any other tensor.
 
     torch's own kernel for zeros runs before the functionalisation. It copies a functional tensor's keys into a tensor
     that is not functional, and the first use of this tensor ends the process.

@@ -1,4 +1,4 @@
-"""Trace recurrent layers in training step by step, not as oneDNN's layer.
+"""Trace recurrent layers in training as operators for each time step, not as oneDNN's layer.
 
 oneDNN's layer keeps the workspace for its backward only in grad mode, but compiled forwards run without it.
 Under autocast oneDNN's layer takes and returns autocast's dtype and computes in float32 inside. So do the steps.
@@ -19,7 +19,7 @@ _LAYERS = frozenset({torch.lstm, torch.ops.aten.lstm.input, torch.ops.aten.lstm.
 
 
 def in_steps(call: Callable[..., Any], target: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Call ``call(args, kwargs)``, a call of ``target``, without oneDNN if it is a layer that may need a backward."""
+    """Return ``call(args, kwargs)``, which calls ``target``. Turn oneDNN off if ``target`` is a layer in grad mode."""
     if target not in _LAYERS or not torch.is_grad_enabled():
         return call(args, kwargs)
     low = _low_precision(args)
@@ -36,7 +36,7 @@ def in_steps(call: Callable[..., Any], target: object, args: Sequence[Any], kwar
 def _low_precision(args: Sequence[Any]) -> torch.dtype | None:
     """Return autocast's dtype if eager computes the layer by one operator of oneDNN, for which autocast has a rule.
 
-    Autocast has no rule for other layers, but rules for the operators of their steps.
+    Return None for other layers: autocast has rules only for the operators of their steps.
     """
     x, hidden = args[:2]
     is_one_operator = (
@@ -65,7 +65,7 @@ def _without_mkldnn() -> Iterator[None]:
 
 
 class _StepsMode(TorchFunctionMode):
-    """Does the same for recurrent layers that a module calls."""
+    """Applies ``in_steps`` to the recurrent layers that a module calls."""
 
     def __torch_function__(
         self,
@@ -78,9 +78,9 @@ class _StepsMode(TorchFunctionMode):
 
 
 def steps_in_module(module: torch.nn.Module) -> AbstractContextManager[Any]:
-    """Return the context for a call of ``module``: ``_StepsMode`` only if it has an LSTM.
+    """Return the context for a call of ``module``: ``_StepsMode`` if the module has an LSTM, else no mode.
 
-    A mode changes other paths.
+    No mode is entered without need, because a mode makes torch take other code paths.
     """
     recurrent = any(isinstance(submodule, torch.nn.LSTM) for submodule in module.modules())
     return _StepsMode() if recurrent else nullcontext()

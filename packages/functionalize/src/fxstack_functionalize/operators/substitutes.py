@@ -1,8 +1,8 @@
 """Replacements of functions by other operators with equal results, which suit a trace better.
 
-``one_hot`` in C++ reads elements only to refuse some; tracing cannot read them, and the graph would run in
-eager because of a check. After ``unbind``, a change of one row remakes all rows when the next row is used:
-quadratic time.
+``one_hot`` in C++ reads elements only to reject invalid ones. Tracing cannot read elements, so this check
+would make the graph run in eager. After ``unbind``, a change of one row makes torch compute all rows again
+when the next row is used. This takes quadratic time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ aten = torch.ops.aten
 
 
 def one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
-    """``torch.nn.functional.one_hot``; without ``num_classes`` the original, whose size depends on data.
+    """Return ``torch.nn.functional.one_hot`` without reading elements, if ``num_classes`` is given.
+
+    Without ``num_classes``, call torch's function: the size of its result depends on data.
 
     Raises:
         RuntimeError: if eager raises without reading elements.
@@ -38,7 +40,10 @@ ONE_HOT = dict.fromkeys((torch.nn.functional.one_hot, aten.one_hot, aten.one_hot
 
 
 def select_rows(function: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Return ``unbind`` or iteration by ``select``; None for other functions, and in grad mode."""
+    """Return the result of ``unbind`` or of an iteration, made by ``select``. Return None if this is not possible.
+
+    This is not possible for other functions, in grad mode, and for a symbolic number of rows.
+    """
     name = getattr(function, "__name__", None)
     if name not in {"unbind", "__iter__"} or torch.is_grad_enabled():
         return None

@@ -161,7 +161,9 @@ def _forward(case: _Case, compiled: Compiled) -> Callable[..., Any]:
 
 
 def _backward(case: _Case, backwards: Backwards) -> Callable[..., Any]:
-    """Generate ``backward``: return the gradients of all inputs, by the compiled backward wherever it has them."""
+    """Generate ``backward``, which returns the gradients of all inputs, by the compiled backward where this
+    is possible.
+    """
     info, saved = case.shell.info, case.saved
     source = Source()
     _add_nothing(source, info, edge_gradients=case.edge_gradients)
@@ -206,7 +208,7 @@ def _backward(case: _Case, backwards: Backwards) -> Callable[..., Any]:
 
 
 def _add_nothing(source: Source, info: GraphInfo, *, edge_gradients: EdgeGradients | None) -> None:
-    """Return at once if no output has a gradient: autograd also runs nodes behind outputs without one."""
+    """Add a return without gradients if no output has one. Autograd runs nodes even behind such outputs."""
     nothing = " and ".join(f"grads[{position}] is None" for position in info.differentiable)
     if edge_gradients is not None:  # results with edges also get gradients through their own nodes
         nothing += " and not ctx.edge_call.is_in_pieces"
@@ -222,12 +224,12 @@ def _missing(info: GraphInfo) -> str:
 
 
 def _add_fallback(source: Source, case: _Case) -> None:
-    """Add the gradients that the compiled backward does not have: the captured graph runs again for them."""
+    """Add the statements for gradients that the compiled backward cannot compute: the captured graph runs again."""
     replay = case.replay
     source.add("twice = grad_enabled()", grad_enabled=torch.is_grad_enabled)
     source.add("special = are_special(grads)", are_special=are_unsupported)
     states = case.replay.states
-    if states:  # the program has changed what a backward of its own reads
+    if states:  # true if the program has changed state that its own backward reads
         source.add("special = special or any([state.has_changed() for state in states])", states=states)
     if replay.refusal is None:
         condition = "twice or special or (anomaly() and not has_changed(inputs))"

@@ -51,7 +51,9 @@ class TrainingPlan:
     symbolic: bool
     """Whether a tangent has symbolic sizes."""
     needs: tuple[tuple[int, ...], ...]
-    """For each saved tensor the outputs whose gradients need the tensor; empty if one output has a gradient."""
+    """For each saved tensor the outputs whose gradients need the tensor; empty if only one output can have a
+    gradient.
+    """
     refusals: Refusals
     """The reasons why the captured graph cannot run again in eager."""
 
@@ -94,7 +96,7 @@ def metadata_of(value: torch.Tensor) -> Example:
 
 
 def _saved_layout(partition: Partition, count: int) -> tuple[range, range]:
-    """Return the positions of saved tensors and of saved symbols, which follow them by convention."""
+    """Return the positions of saved tensors, and of saved symbols. Symbols follow tensors by convention."""
     kinds = partition.forward.signature.outputs
     total = len(kinds)
     nodes: Any = partition.forward.graph_module.graph.output_node().args[0]

@@ -76,7 +76,10 @@ def generate_wrapper(
 
 @contextmanager
 def _on_error(source: Source, shell: Shell, options: AotOptions, undone: Sequence[str]) -> Iterator[None]:
-    """Pass exceptions to ``options.on_error``, outside the ``except`` block: its errors need no context."""
+    """Pass exceptions to ``options.on_error``, after the statements ``undone``.
+
+    The handler runs outside of the ``except`` block, so that its own errors have no ``__context__``.
+    """
     if options.on_error is None:
         yield
         return
@@ -108,11 +111,13 @@ def _add_arguments(source: Source, shell: Shell, *, trains: bool) -> None:
     captured = shell.captured
     bases, guard = base_maker(shell), sharing_guard(shell)
     source.add(
+        # Function transforms and forward-mode AD need eager's operators.
         "if transforms_active() or forward_ad._current_level >= 0:",
         transforms_active=torch_compat.are_functorch_transforms_active,
         forward_ad=forward_ad,
     )
     source.add("    return eager(*args)", eager=captured.graph_module)
+    # The errors of anomaly mode show the line of the forward operator, which only an eager run records.
     if trains:
         source.add("if anomaly():", anomaly=torch.is_anomaly_enabled)
         source.add("    return checked(*args)", checked=as_interpreter(captured.graph_module))
@@ -162,10 +167,10 @@ def _enables_grad(shell: Shell) -> bool:
 Apply = Callable[..., Sequence[Any]]
 
 
-# Limits: autograd.grad(loss, x, allow_unused=True), where loss does not depend on the argument x but another
-# result does, runs the backward of the graph and frees what it has saved. Eager runs nothing.
-# autograd.grad(loss, x) of an argument x that is no leaf, and that the graph changed before it computed loss,
-# finds no path from loss to x.
+# Limits: if another result depends on the argument x but loss does not, autograd.grad(loss, x,
+# allow_unused=True) runs the backward of the graph and frees its saved tensors. Eager runs nothing. If the
+# argument x is no leaf and the graph changes x before it computes loss, autograd.grad(loss, x) finds no path
+# from loss to x.
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,7 @@ def _inference(graph: Desugared, compiled: Callable[..., Any], options: AotOptio
         """Call the compiled graph with the plain tensors inside of the arguments, and rebuild the wrappers."""
         flat = map(_detach, flatten_all(graph.inputs, args))
         results = rebuild_all(outputs, compiled(*flat))
-        for position in counted:  # the versions of its inner tensors are counted by the compiled graph
+        for position in counted:  # the compiled graph counts only the versions of inner tensors
             torch.autograd.graph.increment_version(args[position])
         values = [
             value if source is None else args[source] for value, source in zip(results, sources, strict=True)
@@ -162,7 +162,8 @@ def _as_joint(graph: Desugared, traced: Traced, inputs: int) -> Traced:
         ),
     )
     tensors = _spans(graph.inputs)
-    # A gradient may have another class and more tensors than its input: extra ones belong to the last tensor.
+    # A gradient may have another class and more tensors than its input. Further tensors count as gradients of
+    # the input's last tensor.
     targets = [
         inputs_of_stage[tensors[position][min(offset, len(tensors[position]) - 1)]].name
         for position, gradient in zip(graph.trained, graph.gradients, strict=True)
@@ -182,13 +183,15 @@ def _as_joint(graph: Desugared, traced: Traced, inputs: int) -> Traced:
 
 
 def _spans(layouts: Sequence[Layout]) -> list[range]:
-    """Return for each value the positions of its plain tensors among those of all values."""
+    """Return for each value the positions of its plain tensors in the list of the plain tensors of all values."""
     ends = list(accumulate(len(layout.leaves) for layout in layouts))
     return [range(end - len(layout.leaves), end) for end, layout in zip(ends, layouts, strict=True)]
 
 
 def guarded_by_eager(run: Callable[..., Any], module: GraphModule, options: AotOptions) -> Callable[..., Any]:
-    """Return ``run`` with eager under function transforms, and with ``options.on_error`` for exceptions."""
+    """Return ``run`` with two fallbacks: ``module`` in eager under function transforms, ``options.on_error``
+    for exceptions.
+    """
 
     def call(*args: object) -> Any:
         """Run the compiled graph.
@@ -217,9 +220,9 @@ def _unsupported(construct: str) -> UnsupportedGraphError:
     )
 
 
-# Limits: results are views of arguments in memory, but not for autograd (_is_view). The backward keeps the
-# arguments of the graph: for create_graph=True, and for gradients of another class or metadata, the graph
-# runs again in eager.
+# Limits: a result may share memory with an argument, but is no view for autograd (_is_view). The backward
+# keeps the arguments of the graph, because the graph runs again in eager for create_graph=True and for
+# gradients of another class or metadata.
 
 
 def trained_callable(
@@ -248,8 +251,9 @@ def trained_callable(
 def _sizes(graph: Desugared, captured: Captured) -> Callable[[Sequence[Any]], Any]:
     """Return a function from the arguments to the numbers of results that depend on sizes.
 
-    The strides of the plain tensors of outputs; the symbolic numbers of outputs, and of gradients; for each
-    differentiable output its symbolic numbers, and sizes and strides of its plain tensors.
+    The function returns a tuple of four: strides of the outputs' plain tensors; symbolic numbers of the
+    outputs; symbolic numbers of the gradients; and for each differentiable output (symbolic numbers, (size,
+    stride) of each plain tensor).
     """
     nests = (
         tuple(leaf.stride for leaf in leaves_all(graph.outputs)),

@@ -35,8 +35,8 @@ from fxstack_interchange.modules import make_graph_module
 class Desugared:
     """A graph over wrappers and the facts about it. Tracing fills in the facts about outputs.
 
-    ``sources``: for each output that is an input the number of this input, else None. ``differentiable``:
-    positions of the outputs that require a gradient.
+    ``sources``: for each output, the number of the input that the output is; None for any other output.
+    ``differentiable``: positions of the outputs that require a gradient.
     """
 
     module: GraphModule
@@ -50,7 +50,7 @@ class Desugared:
     """The nesting of the outputs."""
     differentiable: tuple[int, ...] = ()
     writes: dict[int, int] = field(default_factory=dict)
-    """For each wrapper among the inputs that operators write to: how many writes its version counts."""
+    """Number of a wrapper input that operators write to -> the number of writes that its version counter counts."""
     gradients: list[Layout | None] = field(default_factory=list)
 
     def forward(self, *flat: object) -> tuple[Any, ...]:
@@ -105,7 +105,7 @@ class Desugared:
 
     @property
     def tangents(self) -> tuple[Layout, ...]:
-        """Return the layouts of the tangents, assumed to be those of the outputs."""
+        """Return the layouts of the tangents. The trace assumes that they equal the layouts of the outputs."""
         return tuple(self.outputs[position] for position in self.differentiable)
 
 
@@ -140,7 +140,7 @@ class _DisjointMemory:
 def _versions(arguments: Sequence[Any]) -> dict[int, int]:
     """Return the version counters of the wrappers among the arguments, by position.
 
-    A comparison of two such results finds changed arguments.
+    Arguments have changed if their versions after a run differ from those before it.
     """
     return {
         position: argument._version

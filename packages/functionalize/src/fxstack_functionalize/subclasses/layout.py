@@ -69,7 +69,9 @@ class Wrapper:
     stride: tuple[int, ...]
 
     def sizes(self, value: Any) -> Iterator[Any]:
-        """Yield the numbers of a value that are symbolic here: those of inner tensors, then its own."""
+        """Yield the numbers of ``value`` that are symbolic in this layout: of its inner tensors, then of its
+        size and strides.
+        """
         for name, layout in self.parts:
             yield from layout.sizes(getattr(value, name))
         present = (*value.size(), *value.stride())
@@ -148,7 +150,7 @@ def flatten_all(layouts: Iterable[Layout], values: Any) -> list[Any]:
 
 
 def rebuild_all(layouts: Sequence[Layout], parts: Sequence[Any]) -> list[Any]:
-    """Return the values whose parts ``flatten_all`` gave."""
+    """Return the values from the parts that ``flatten_all`` returned."""
     count = len(leaves_all(layouts))
     return assemble_all(layouts, parts[:count], parts[count:])
 

@@ -1,8 +1,8 @@
 """The FX tracer that records ATen operators and their origins.
 
-Each captured node is set as the origin while it runs, and every operator recorded meanwhile inherits its
-metadata. In the backward the running autograd node gives the origin: autograd numbers its nodes in sequence,
-and the tracer records the sequence numbers from each captured node's forward.
+While a captured node runs, it is the origin: every operator that is recorded inherits the node's metadata. In
+the backward the running autograd node gives the origin: autograd numbers its nodes in sequence, and the
+tracer records the sequence numbers from each captured node's forward.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class TensorMap:
         self._entries[id(tensor)] = (tensor, proxy)
 
     def set_later(self, tensor: torch.Tensor, make: partial[Any]) -> None:
-        """Set a function that makes the proxy of ``tensor`` when ``get`` asks for it first.
+        """Set a function that makes the proxy of ``tensor`` at the first ``get`` of ``tensor``.
 
         For views that are recorded only if used.
         """
@@ -87,7 +87,7 @@ class AtenTracer(PythonKeyTracer):
         self.backward_nodes: list[Node] = []
         self.in_backward = False
         self.casting: Mapping[str, torch.dtype] = {}
-        """The dtypes of autocast by device, where the present captured node runs."""
+        """Device type -> autocast dtype, as the present captured node runs."""
         self._starts: list[int] = []
         self._origins: list[dict[str, Any]] = []
 
@@ -133,7 +133,7 @@ class AtenTracer(PythonKeyTracer):
         node.meta.update(self.origin())
 
     def origin(self) -> dict[str, Any]:
-        """Return the metadata for a node that is recorded now. In the backward it is that of the forward node."""
+        """Return the metadata for a node that is recorded now. In the backward this is the forward node's metadata."""
         return self._backward_origin() if self.in_backward else self._origin
 
     def add_item(self, node: Node, index: int) -> Node:

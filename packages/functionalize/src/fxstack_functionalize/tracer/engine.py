@@ -29,13 +29,13 @@ class Engine:
         self.relayouts: list[tuple[torch.Tensor, Relayout]] = []
         """The in-place changes of tensors' metadata, in order."""
         self.detached_from: dict[int | None, torch.Tensor] = {}
-        """By storage: the tensor from which other tensors on it were detached."""
+        """Storage -> the tensor from which other tensors on this storage were detached."""
         self.views_of_leaves: set[int] = set()
         """The ids of inputs that are views of leaves with a gradient: autograd forbids to change them."""
         self.non_dense: dict[int | None, tuple[torch.Tensor, Sequence[Any]]] = {}
-        """By storage, if eager's tensor has gaps that the present value lacks: its owner and eager's strides."""
+        """Storage -> (owner, eager's strides), if eager's tensor is non-dense but the present value is dense."""
         self.moved: dict[int, tuple[torch.Tensor, Any]] = {}
-        """By storage, if the present value has another storage offset than eager's: its owner, eager's offset."""
+        """Storage -> (owner, eager's offset), if the present value has another storage offset than eager's tensor."""
         self.has_absolute_views: set[int] = set()
         """The storages with ``as_strided`` views, whose offsets count from the start of the storage."""
 
@@ -110,7 +110,10 @@ def version_of(tensor: torch.Tensor) -> int:
 
 
 def storage_key(wrapped: torch.Tensor) -> int:
-    """Return the identity of the functional storage. Unwrap vmap levels, which have none on torch 2.11."""
+    """Return the identity of the functional storage.
+
+    Unwrap vmap levels first, because their tensors have no storage on torch 2.11.
+    """
     while torch_compat.is_batchedtensor(wrapped):
         wrapped = torch_compat.get_unwrapped(wrapped)
     # Reading the storage itself would prevent it from growing.

@@ -51,7 +51,7 @@ RANDOM_BETWEEN = getattr(torch.ops.aten.random, "from")
 
 
 def random_rules(tracer: AtenTracer, *, exact: bool) -> dict[Any, Callable[..., Any]]:
-    """Return decompositions that keep in-place random fills bit-identical.
+    """Map operators to decompositions that keep in-place random fills bit-identical.
 
     ``exact``: in-place fills never reach these rules, because ``ExactRandomMode`` handles them first.
     """
@@ -81,7 +81,9 @@ def fill_in_memory_order(self: torch.Tensor, p: float, generator: object) -> tor
 
 
 def random_between(self: torch.Tensor, low: int, high: int | None, *, generator: object = None) -> Any:
-    """Return the value of ``self.random_(low, high)``. ``aten.random.from`` is not a valid Python name."""
+    """Return the value of ``self.random_(low, high)``: the rule for ``aten.random.from``, which is no valid
+    Python name.
+    """
     if high is None:
         return NotImplemented
     order, inverse = _memory_order(self)
@@ -131,7 +133,9 @@ class ExactRandomMode(FunctionalTensorMode):
         return super().__torch_dispatch__(func, types, args, kwargs)
 
     def _call_in_order(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call an operator with effects itself. torch would add a token; here the order of nodes suffices."""
+        """Call an operator with effects directly. torch's mode would add an effect token; here the order of
+        nodes suffices.
+        """
         below = PythonFunctionalizeAPI(self)
         plain_args, plain_kwargs = below.unwrap_tensors(args), below.unwrap_tensors(kwargs)
         with below.redispatch_to_next():

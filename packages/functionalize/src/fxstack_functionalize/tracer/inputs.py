@@ -44,7 +44,7 @@ class CapturedInput:
     members: tuple[int, ...] | None = None
     """For an appended base: the inputs that are views of it."""
     is_root: bool = False
-    """For a base: whether it is the root that autograd knows, rather than the flat storage."""
+    """For a base: whether it is the members' autograd root, rather than the flat storage."""
     size_of: tuple[int, int] | None = None
     """For an appended symbol: the input and the dimension whose size it is."""
 
@@ -56,7 +56,7 @@ class Captured:
     graph_module: GraphModule
     inputs: tuple[CapturedInput, ...]
     owned: Mapping[str, int]
-    """The input number of every attribute path that the graph or its modules read. Tied paths share one."""
+    """Attribute path that the graph or its modules read -> input number. Tied paths share one number."""
     fake_mode: FakeTensorMode
     keep_views: bool = False
     """Whether an input that is a view and gains a history is also a view in the trace."""
@@ -91,7 +91,9 @@ class TraceRequest:
 
 
 class RestartTraceError(Exception):
-    """The trace has to restart with the inputs or views that ``change`` returns, represented differently."""
+    """The trace has to restart with the captured graph that ``change`` returns, which represents inputs or
+    views differently.
+    """
 
     def __init__(self, change: Callable[[Captured], Captured]) -> None:
         self.change = change
@@ -99,7 +101,7 @@ class RestartTraceError(Exception):
 
 
 def fake_mode_of(values: Sequence[Any], results: Iterable[Any] = ()) -> FakeTensorMode:
-    """Return the mode of the fake tensors among ``values``; a new mode if there are none.
+    """Return the mode of the fake tensors among ``values``; a new mode if no value is a fake tensor.
 
     If ``values`` have symbolic numbers but no tensors, return the mode of a tensor among ``results`` with the
     same ShapeEnv.
@@ -158,7 +160,7 @@ def _new_identifier(path: str, used: set[str]) -> str:
 
 
 def _check_types(graph_module: object, example_inputs: object) -> None:
-    """Raise TypeError for arguments that are no graph module and no sequence of examples."""
+    """Raise TypeError unless the arguments are a graph module and a list or tuple of examples."""
     if not isinstance(graph_module, torch.fx.GraphModule):
         raise TypeError(
             f"a captured graph is a torch.fx.GraphModule, not {type(graph_module).__name__}.\n"
@@ -172,7 +174,7 @@ def _check_types(graph_module: object, example_inputs: object) -> None:
 
 
 def _unbound_symbols(inputs: Sequence[CapturedInput]) -> list[CapturedInput]:
-    """Make an input of every symbol that only a tensor's size binds: graphs need all symbols as inputs."""
+    """Return an input for each symbol that only a tensor's size binds, because a graph needs all symbols as inputs."""
     bound = {spec.fake.node.expr for spec in inputs if isinstance(spec.fake, torch.SymInt)}
     symbols = []
     for index, spec in enumerate(inputs):

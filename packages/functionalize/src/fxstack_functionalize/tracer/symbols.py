@@ -111,7 +111,7 @@ class _NestText:
 
 
 def _evaluated(expr: sympy.Expr) -> Callable[..., int]:
-    """Return a function that evaluates an expression without Python text."""
+    """Return a function that evaluates an expression for which Python text cannot be written."""
     symbols = {str(symbol): symbol for symbol in expr.free_symbols}
 
     def evaluate(**values: int) -> int:
@@ -133,7 +133,7 @@ def is_evaluable(captured: Captured, numbers: Iterable[Any]) -> bool:
 def find_computed_symbols(
     captured: Captured, numbers: Iterable[torch.SymInt]
 ) -> dict[sympy.Symbol, torch.SymInt] | None:
-    """Return the data-dependent symbols among ``numbers``; None if one occurs only inside an expression."""
+    """Return symbol -> number for the data-dependent symbols; None if a symbol occurs only inside of an expression."""
     bound = set(_bindings(captured))
     computed = [number for number in numbers if not bound.issuperset(number.node.expr.free_symbols)]
     symbols = {number.node.expr: number for number in computed if number.node.expr.is_Symbol}
@@ -143,7 +143,7 @@ def find_computed_symbols(
 
 
 def has_symbols(value: object) -> bool:
-    """Whether a symbolic integer is among nested lists and tuples, or among the sizes and strides of tensors there."""
+    """Whether nested lists and tuples hold a symbolic integer, or a tensor with symbolic sizes or strides."""
     if isinstance(value, torch.Tensor):
         return bool(value._has_symbolic_sizes_strides)
     if isinstance(value, (tuple, list)):
@@ -152,7 +152,7 @@ def has_symbols(value: object) -> bool:
 
 
 def hint_of(number: int | torch.SymInt) -> int:
-    """Return the value that a number had at capture. A data-dependent number counts as large."""
+    """Return the value that a number had at capture. Return ``sys.maxsize`` for a data-dependent number."""
     if not isinstance(number, torch.SymInt):
         return number
     hint = number.node.hint
@@ -179,7 +179,7 @@ def _bindings(captured: Captured) -> dict[sympy.Symbol, tuple[int, int | None]]:
 
 
 def symbol_values(shape_env: object) -> dict[sympy.Symbol, Any]:
-    """Return the values of symbols at capture. Data-dependent symbols have no value."""
+    """Map each symbol to its value at capture. Data-dependent symbols are missing."""
     # torch 2.11 has the second name only; later versions warn about it.
     name = "backed_var_to_val" if hasattr(shape_env, "backed_var_to_val") else "var_to_val"
     return getattr(shape_env, name, {})

@@ -17,7 +17,7 @@ from fxstack_functionalize.tracer.symbols import hint_of
 
 @dataclass(frozen=True, slots=True)
 class TensorMeta:
-    """The metadata of a strided tensor, with the describing methods of a tensor. Sizes may be symbolic."""
+    """The metadata of a strided tensor, with those methods of a tensor that describe it. Sizes may be symbolic."""
 
     dtype: torch.dtype
     device: torch.device
@@ -43,7 +43,7 @@ Example: TypeAlias = torch.Tensor | TensorMeta
 
 
 # Limits: a gradient has the layout of the result. If the incoming gradient has other strides, eager's
-# gradient may have these.
+# gradient may have the incoming strides.
 
 
 def dense_like(example: Example) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -57,8 +57,9 @@ def dense_like(example: Example) -> Callable[[torch.Tensor], torch.Tensor]:
 def tangent_reader(position: int, example: Example) -> Callable[[Sequence[Any], Any], torch.Tensor]:
     """Return a function that takes gradient ``position`` from autograd, in the layout of ``example``.
 
-    If the gradient is missing, the function returns zeros of the size of ``example``. Sizes of the call
-    replace it: they map positions to sizes, or are None.
+    The function takes the gradients and the sizes of a call: position -> size, or None for all. If the
+    gradient is missing, it returns zeros of this size. If the sizes are None, it uses the size of
+    ``example``.
     """
     fix, (order, inverse) = dense_like(example), dimension_order(example)
 
@@ -77,7 +78,7 @@ def tangent_reader(position: int, example: Example) -> Callable[[Sequence[Any], 
 
 
 def dimension_order(example: Example) -> tuple[list[int], list[int]]:
-    """Return dimensions from outermost to innermost in memory (ties keep their order), and the inverse."""
+    """Return (dimensions from outermost to innermost in memory, inverse permutation). Ties keep their order."""
     order = list(range(example.dim()))
     if not example.is_contiguous():
         strides = [hint_of(stride) for stride in example.stride()]

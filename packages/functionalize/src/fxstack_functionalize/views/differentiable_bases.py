@@ -1,4 +1,4 @@
-"""Inputs that are views of one tensor, if one of them is changed while gradients are recorded.
+"""Handle inputs that are views of one tensor, if the graph changes one of them while gradients are recorded.
 
 Autograd records the change on the common root (``view._base``), and gives each view a new history when the
 view is next read. So the root becomes a further input of the graph, the one with the gradient, and the graph
@@ -22,9 +22,9 @@ from fxstack_functionalize.tracer.symbols import hint_of, is_evaluable
 
 ViewFunction = Callable[[torch.Tensor], torch.Tensor]
 
-# Limits: refused: members that autograd does not record as views of one tensor with a gradient: a detach()
-# beside its source, views made under no_grad, by operators with several results, of another dtype, or of a
-# tensor without gradient.
+# Limits: members are refused if autograd does not record them as views of one tensor with a gradient.
+# Examples: a detach() beside its source; a view made under no_grad; a result of an operator with several
+# results; a view of another dtype; a view of a tensor without gradient.
 
 _DEFAULT = torch_compat.CreationMeta.DEFAULT
 
@@ -58,7 +58,10 @@ def find_root(captured: Captured, group: Iterable[int]) -> torch.Tensor | str:
 
 
 def inputs_sharing_root(captured: Captured, index: int) -> set[int]:
-    """Return the inputs that share a root with a gradient with input ``index``; empty if no other does."""
+    """Return the inputs, ``index`` included, that are views of the root of input ``index``.
+
+    Empty if no other input is a view of this root, or the root has no gradient.
+    """
     root = root_of(captured.inputs[index].fake)
     relatives = {
         position
@@ -127,7 +130,9 @@ def _after_view(shape: tuple[int, ...], part: ViewFunction) -> ViewFunction:
 
 
 def _dividing_strides(count: int, member: Layout) -> tuple[int, ...]:
-    """Return strides, taken from ``member`` and each dividing the one before, of ``count`` elements."""
+    """Return strides for a dense shape of ``count`` elements: the strides of ``member`` that divide the
+    stride before them.
+    """
     steps: list[int] = []
     for stride in sorted({*member.strides, 1} - {0}, reverse=True):
         if (steps[-1] if steps else count) % stride == 0:
@@ -179,7 +184,11 @@ def _slice_of(length: Any, start: Any, size: Any, step: Any) -> slice | None:
 
 
 def _start_indices(root: Layout, distance: Any) -> list[Any] | None:
-    """Return the index of the element of ``root`` at ``distance``; None if its elements may coincide."""
+    """Return the index (one number per dimension) of the element of ``root`` that lies ``distance`` elements
+    after its start.
+
+    None if elements of ``root`` may coincide, or no element certainly lies there.
+    """
     starts: list[Any] = [0] * len(root.shape)
     within = None
     for dim in sorted(range(len(root.shape)), key=lambda dim: -hint_of(root.strides[dim])):
@@ -214,7 +223,7 @@ def _is_certain(truth: object) -> bool:
 
 
 def find_duplicates(fakes: Sequence[Any], group: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Return the members of ``group`` that repeat an earlier member, each with that earlier member."""
+    """Return (member, earlier member) for each member of ``group`` that is the same tensor as an earlier member."""
     first: dict[int, int] = {}
     pairs = [(index, first.setdefault(id(fakes[index]), index)) for index in group]
     return tuple((index, earlier) for index, earlier in pairs if index != earlier)

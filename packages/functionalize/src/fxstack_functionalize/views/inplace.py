@@ -61,9 +61,9 @@ READS_LAYOUT = AS_STRIDED | {
 }
 """Operators that return a view or a copy depending on strides, or that read the storage offset."""
 INEXACT_VIEWS = frozenset({"broadcast_to", "expand", "expand_as", "unfold"})
-"""Views that have no exact inverse (``inverses``), made as ``as_strided`` if ``Engine.flat_views`` is set."""
+"""Views that have no exact inverse (``inverses``). With ``Engine.flat_views``, ``as_strided`` makes them."""
 VECTOR_SIZE = 16
-"""From this size on, torch's CPU kernel draws normal numbers of contiguous tensors by vectors."""
+"""From this number of elements on, torch's CPU kernel draws normal numbers in vectors if the tensor is contiguous."""
 RESIZES = frozenset({"resize_", "resize_as_"})
 METADATA_METHODS = RELAYOUTS | RESIZES | {"detach_", "requires_grad_", "set_"}
 """In-place operators that change metadata of a tensor, not its values."""
@@ -99,7 +99,7 @@ def run_in_place_safely(engine: Engine, function: Any, args: Sequence[Any], kwar
         rows_of_tensor = select_rows(function, args, kwargs) if isinstance(target, torch.Tensor) else None
         result = function(*args, **kwargs) if rows_of_tensor is None else rows_of_tensor
         if type(result) is FakeTensor and not engine.is_functional(result):
-            result = engine.wrap(result)  # of an operator on numbers alone (``torch.add(7, 2)``)
+            result = engine.wrap(result)  # the operator took numbers alone (``torch.add(7, 2)``)
     if isinstance(target, torch.Tensor) and isinstance(result, torch.Tensor):
         _note_detached(engine, target, result)
     return flatten_lossy_views(engine, result, (args, kwargs)) if engine.flat_views else result
@@ -131,7 +131,10 @@ def _without_casts(engine: Engine, function: Callable[..., Any]) -> AbstractCont
 
 @contextmanager
 def _restoring_strides(engine: Engine, changed: Sequence[torch.Tensor]) -> Iterator[None]:
-    """Give ``changed`` the strides and offsets from before the statements inside, unless these resize."""
+    """Run the statements inside.
+
+    Then give ``changed`` their former strides and offsets, unless the statements resize them.
+    """
     before = [tensor.stride() if tensor.layout is torch.strided else None for tensor in changed]
     sizes = [tensor.shape for tensor in changed]
     offsets = [
@@ -147,7 +150,7 @@ def _restoring_strides(engine: Engine, changed: Sequence[torch.Tensor]) -> Itera
 
 
 def _with_owners(engine: Engine, targets: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Return ``targets``, their bases, and the tensors from which they were detached: they share values."""
+    """Return ``targets``, their bases, and the tensors from which they were detached. All of these share values."""
     owners = [
         tensor
         for target in targets
@@ -173,7 +176,10 @@ def _check_views(engine: Engine, target: torch.Tensor) -> None:
 
 
 def _check_leaf(engine: Engine, name: str, target: torch.Tensor) -> None:
-    """Refuse to change a view of a leaf that is itself an input: eager raises."""
+    """Refuse to change ``target`` in grad mode if its root is an input that is a view of a leaf with a gradient.
+
+    Eager raises for this change.
+    """
     if id(root_of(target)) in engine.views_of_leaves and torch.is_grad_enabled():
         raise UnsupportedGraphError(
             f"{name!r} changes a view of a leaf that requires a gradient",
@@ -198,7 +204,7 @@ def _note_detached(engine: Engine, source: torch.Tensor, result: torch.Tensor) -
 
 
 def _storage_of(engine: Engine, tensor: torch.Tensor) -> int | None:
-    """Return the identity of the storage; None for tensors of function transforms, which have none."""
+    """Return the identity of the storage; None for tensors of function transforms, which have no storage."""
     if tensor.layout is not torch.strided or not engine.is_functional(tensor):
         return None
     return storage_key(tensor)
@@ -334,7 +340,10 @@ def _name(function: object) -> str:
 
 
 def _check_change(engine: Engine, name: str, target: torch.Tensor) -> None:
-    """Refuse to change a tensor whose elements share memory, or a view or detached view of such a tensor."""
+    """Refuse to change a tensor whose elements share memory.
+
+    Refuse to change a view of such a tensor, detached or not.
+    """
     strided = [t for t in _with_owners(engine, [target]) if t.layout is torch.strided]
     if any(map(overlaps_itself, strided)):
         raise UnsupportedGraphError(
@@ -346,7 +355,11 @@ def _check_change(engine: Engine, name: str, target: torch.Tensor) -> None:
 
 
 def _check_draws(name: str, target: torch.Tensor) -> None:
-    """Refuse ``normal_`` for a tensor with gaps: eager draws singly, for dense copies in vectors of 16."""
+    """Refuse ``normal_`` for a tensor with gaps.
+
+    Eager draws the numbers of such a tensor one by one. A functional graph would fill a dense copy, for which
+    eager draws vectors of other numbers.
+    """
     if name != "normal_" or statically_known_true(target.numel() < VECTOR_SIZE):
         return
     if torch.ops.aten.is_non_overlapping_and_dense.default(target):
@@ -359,9 +372,9 @@ def _check_draws(name: str, target: torch.Tensor) -> None:
 
 
 def _keep_strides(engine: Engine, target: torch.Tensor, strides: Sequence[Any]) -> None:
-    """Give the value of a functional tensor its earlier strides. Views get theirs from their base.
+    """Give the value of a functional tensor its earlier strides. Views get their strides from their base.
 
-    A value with gaps between its elements becomes dense. Operators that depend on gaps call
+    A value that had gaps between its elements becomes dense. Operators that depend on gaps call
     ``_restore_non_dense_strides`` first.
     """
     core = engine.core(target)

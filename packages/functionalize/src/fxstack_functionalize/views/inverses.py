@@ -4,8 +4,9 @@ torch's functionalisation writes a changed view back by the inverse of each view
 ``unfold`` is its gradient formula: it gives zeros outside all windows, and sums where windows overlap. The
 inverse of ``expand`` adds a difference, which rounds and makes NaN of infinities. The inverse of an
 ``as_strided`` with overlaps writes old values beside new values. If a graph changes a tensor through such a
-view, the trace restarts and makes these views, and all views of them, in one step: ``as_strided`` of the
-tensor that owns the memory, whose inverse writes exactly the elements of the view.
+view, the trace restarts. The new trace makes each such view, and each view of it, in one step: as
+``as_strided`` of the tensor that owns the memory. The inverse of this ``as_strided`` writes exactly the
+elements of the view.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ def _is_lossy(engine: Engine, tensor: torch.Tensor) -> bool:
 
 
 def _owner_of(engine: Engine, tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor of which ``tensor`` is a view, also through ``detach()``."""
+    """Return the owner of the memory of ``tensor``: the tensor from which it was detached, or its root."""
     detached_from = engine.detached_from.get(storage_key(tensor))
     return root_of(tensor) if detached_from is None else detached_from
 
@@ -134,20 +135,21 @@ def _is_change_lost(value: torch.Tensor, steps: Sequence[Step]) -> bool:
 
 
 _LOSSY: dict[Any, Callable[[torch.Tensor, torch.Tensor], bool]] = {
-    # An expand without effect loses values too: its inverse adds a difference all the same.
+    # Even an expand that changes no size loses values, because its inverse adds a difference.
     EXPAND: lambda _before, _after: True,
     UNFOLD: lambda before, after: (
         not statically_known_true(before.numel() == after.numel()) or overlaps_itself(after)
     ),
     AS_STRIDED: lambda _before, after: overlaps_itself(after),
 }
-"""View operators whose inverses are not exact for all arguments, each with its test of the tensors before and after."""
+"""Class of a view record -> test whether the inverse is inexact, given the tensors before and after the view."""
 
 
 def overlaps_itself(tensor: torch.Tensor) -> bool:
     """Whether elements may share memory: a stride lies within the span of dimensions with smaller strides.
 
-    Symbolic strides are compared by guards. Strides that depend on data count as apart.
+    Symbolic strides are compared by guards. Strides that depend on data are assumed not to overlap, but a
+    stride of 0 still overlaps.
     """
     dims = list(zip(tensor.stride(), tensor.shape, strict=True))
     if any(guard_or_false(n == 0) for _, n in dims):

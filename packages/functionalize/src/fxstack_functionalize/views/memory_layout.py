@@ -23,8 +23,8 @@ from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.metadata.replay import view_steps
 from fxstack_functionalize.tracer.engine import Engine, current_value, storage_key
 
-# Limits: a tensor with non-dense strides that the graph makes, changes in place and returns is dense. normal_
-# on such a tensor of 16 elements or more draws other numbers than eager.
+# Limits: if the graph makes a tensor with non-dense strides, changes it in place and returns it, the result
+# is dense. normal_ on such a tensor of 16 elements or more draws other numbers than eager.
 
 
 def same_strides(tensor: torch.Tensor, strides: Sequence[Any]) -> bool:
@@ -137,7 +137,7 @@ def note_as_strided(engine: Engine, target: torch.Tensor) -> None:
 
 
 def keep_offset(engine: Engine, target: torch.Tensor, offset: object) -> None:
-    """Restore the ``offset`` of a tensor changed in place: now, or in ``note_as_strided`` if no view needs it."""
+    """Restore the ``offset`` of a tensor changed in place: now, or in ``note_as_strided`` if no view needs it yet."""
     core = engine.core(target)
     if not torch_compat.is_functional_tensor(core) or view_steps(core):
         return

@@ -59,7 +59,8 @@ def check_reads(
     """Check a call that writes to ``target`` and reads the tensors among ``args`` and ``kwargs``.
 
     Raises:
-        UnsupportedGraphError: if a read tensor shares memory with ``target``, but is not the same elements.
+        UnsupportedGraphError: if a read tensor shares memory with ``target``, but does not consist of the
+            same elements.
     """
     readers = [
         other
@@ -86,7 +87,7 @@ def check_reads(
 def check_lists(
     engine: Engine, name: str, targets: Sequence[Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> None:
-    """Check a call that writes to each of ``targets`` in order, and reads the items beside it in other lists.
+    """Check a call on lists of tensors: step i writes to ``targets[i]`` and reads item i of each other list.
 
     Raises:
         UnsupportedGraphError: if a tensor shares memory with a tensor that another step writes or reads.
@@ -160,7 +161,7 @@ def _share_storage(engine: Engine, target: torch.Tensor, other: torch.Tensor) ->
 
 
 def _is_elementwise(name: str) -> bool:
-    """Whether an operator reads for each element of its first argument only the same element of others."""
+    """Whether an operator computes each element only from elements at the same place in its arguments."""
     plain = name.removeprefix("_foreach_")
     if plain in ELEMENTWISE:
         return True
@@ -175,9 +176,10 @@ def _is_elementwise(name: str) -> bool:
 def _written_place(
     name: str, target: torch.Tensor, present: torch.Tensor, args: Sequence[Any]
 ) -> tuple[Elements, torch.Tensor | None]:
-    """Return the place that a call writes in the present value, and a tensor with eager's layout of that place.
+    """Return (place that a call writes in ``present``, tensor with eager's layout of this place).
 
-    Assignments without tensor indices write a part of ``target``. Others have no such tensor.
+    An assignment without tensor indices writes a part of ``target``. For an assignment with tensor indices,
+    the place is all of ``present``, and the tensor is None.
     """
     whole_place = elements_of(present)
     if name not in ASSIGNMENTS:
@@ -263,7 +265,9 @@ def _digits_overlap(both: Sequence[Elements], strides: Sequence[int]) -> bool:
 
 
 def _digits(place: Elements, strides: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the half-open range of each digit; the last range is that of the remaining bytes."""
+    """Return the half-open range of each digit of the offsets, one digit per stride, then the range of the
+    remaining bytes.
+    """
     spans, remaining = [], place.offset
     for stride in strides:
         first, remaining = remaining // stride, remaining % stride

@@ -15,7 +15,7 @@ from fxstack_inductor.schedule.steps import KernelStep, Plan
 from fxstack_inductor.tiling.kernels import KernelConfig, TritonKernel
 
 Fill = Callable[[int, torch.dtype], torch.Tensor]
-"""Returns a tensor of so many elements, filled like operands."""
+"""(number of elements, dtype) -> a tensor with values that operands may have."""
 
 
 class Candidate(ABC):
@@ -31,7 +31,9 @@ class Candidate(ABC):
 
     @abstractmethod
     def pays(self, kernel: Kernel, gpu: Gpu) -> bool:
-        """Return whether ``kernel`` should beat the library's call and a kernel for the remaining operations."""
+        """Return whether ``kernel`` should take less time than the library's call and a kernel for the
+        remaining operations.
+        """
 
     @abstractmethod
     def key(self, kernel: Kernel) -> str:

@@ -24,8 +24,8 @@ LIBRARY = "library"
 class Choice:
     """The fastest alternative for one kernel; ``config`` is None if the library's call is the fastest.
 
-    ``micros``: microseconds by name of the alternative. ``skipped``: by the same names, why there is no
-    time. ``origins``: the FX nodes of the kernel, for people.
+    ``micros``: name of an alternative -> microseconds. ``skipped``: name of an alternative without a time ->
+    the reason. ``origins``: the FX nodes of the kernel, for people.
     """
 
     config: KernelConfig | None

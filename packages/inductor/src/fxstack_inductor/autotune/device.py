@@ -44,7 +44,7 @@ class DeviceTimer:
     options: InductorOptions
 
     def compile(self, kernels: Sequence[TritonKernel]) -> Mapping[str, Cubin | str]:
-        """Compile ``kernels``; return, by kernel name, the machine code, or a text that says why there is none."""
+        """Compile ``kernels``; return kernel name -> machine code, or a text that says why there is no machine code."""
         text = "\n\n".join([triton_ops.PRELUDE, *(kernel.text for kernel in kernels)]) + "\n"
         source = TritonSource(text, {kernel.name: kernel for kernel in kernels})
         return compile_each(source, self.capability, self.options)
@@ -72,7 +72,7 @@ class DeviceTimer:
         return self._median(lambda: launch(record, stream, grid, *pointers))
 
     def calls(self, calls: Callable[[Fill], Iterable[Callable[[], object]]]) -> float:
-        """Return the sum of the times of the functions that ``calls`` makes; ``fill`` gives it the operands.
+        """Return the sum of the times of the functions that ``calls(fill)`` returns. ``fill`` makes operands.
 
         Raises:
             RuntimeError: there is too little memory.

@@ -65,7 +65,7 @@ def device_tuner(options: InductorOptions, device: int) -> tuple[SavedChoices, D
 
 
 def choose(kernel: Kernel, saved: SavedChoices, timer: DeviceTimer, candidate: Candidate) -> Choice:
-    """Return the saved choice for ``kernel``; if there is none, measure and save one."""
+    """Return the saved choice for ``kernel``. If there is none, measure the alternatives and save the choice."""
     key = hashlib.sha256(candidate.key(kernel).encode()).hexdigest()[:32]
     choice = saved.get(key, candidate.config_type)
     if choice is None:
@@ -96,14 +96,17 @@ def measure(kernel: Kernel, timer: DeviceTimer, candidate: Candidate) -> Choice:
 
 
 def _timed(timer: DeviceTimer, kernel: TritonKernel, cubin: Cubin | str) -> float:
-    """Return the seconds of a launch; raise ``CudaError`` if ``cubin`` is the reason why there is no machine code."""
+    """Return the seconds of a launch. Without machine code, ``cubin`` is the reason, which ``CudaError`` reports."""
     if isinstance(cubin, str):
         raise CudaError(cubin)
     return timer.kernel(kernel, cubin)
 
 
 def _best(times: Mapping[KernelConfig | None, float]) -> KernelConfig | None:
-    """Return the first alternative whose time is within noise of the least; None: the library, or no times."""
+    """Return the first alternative whose time is within noise of the least.
+
+    None stands for the library, and for no times.
+    """
     if not times:
         return None
     limit = min(times.values()) * (1 + NOISE)

@@ -27,7 +27,7 @@ class Cpu:
     peak: float
 
     def seconds(self, moved: Traffic) -> tuple[float, str]:
-        """Return the predicted seconds of a kernel or call, and "memory" or "arithmetic", which limits it."""
+        """Return (predicted seconds of a kernel or call, what limits it: "memory" or "arithmetic")."""
         memory = (moved.read + moved.written) / self.bandwidth
         return max((memory, "memory"), (moved.operations / self.peak, "arithmetic"))
 

@@ -2,8 +2,8 @@
 
 A kernel takes the longer of its memory time and its arithmetic time (the roofline model: Williams, Waterman
 and Patterson, 2009). The time grows if programs are too few to keep all processors busy, and is at least the
-time of a launch. Each element of a buffer counts once; a looped reduction reads it again in every pass that
-the L2 cache cannot serve.
+time of a launch. Each element of a buffer counts once. A looped reduction reads its buffers again in each
+pass that the L2 cache cannot serve.
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ def kernel_cost(kernel: Kernel, tiling: Tiling, gpu: Gpu, sizes: Mapping[str, in
 
 
 def call_cost(step: ExternCall, gpu: Gpu, sizes: Mapping[str, int]) -> Cost:
-    """Return the cost of an ATen call: torch's flop formula, if any, and one access of each tensor."""
+    """Return the cost of an ATen call: operations by torch's formula (0 without a formula), and one access of
+    each tensor.
+    """
     moved = call_traffic(step, sizes)
     dtype = step.outputs[0].dtype
     total = moved.read + moved.written

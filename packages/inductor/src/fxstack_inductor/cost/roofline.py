@@ -54,5 +54,8 @@ def roofline(
 
 
 def size_of(expr: Expr, sizes: Mapping[str, int]) -> int:
-    """Return a size as a number; symbols missing in ``sizes``, which only the host knows, count as 1."""
+    """Return a size as a number.
+
+    A symbol that is missing in ``sizes`` counts as 1: only the host program knows its value.
+    """
     return expr.evaluate({v.name: sizes.get(v.name, 1) for v in expr.variables})

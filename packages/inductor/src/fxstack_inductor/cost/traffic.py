@@ -60,7 +60,9 @@ def kernel_traffic(kernel: Kernel, sizes: Mapping[str, int]) -> Traffic:
 
 
 def call_traffic(step: ExternCall, sizes: Mapping[str, int]) -> Traffic:
-    """Return the traffic of an ATen call: one access of each tensor, and torch's flop formula, if any."""
+    """Return the traffic of an ATen call: one access of each tensor, and operations by torch's formula (0
+    without a formula).
+    """
     read = sum(_bytes(node, sizes) for node in dict.fromkeys(step.reads))
     return Traffic(read, sum(_bytes(node, sizes) for node in step.outputs), _flops(step, sizes))
 

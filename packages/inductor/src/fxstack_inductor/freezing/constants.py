@@ -64,7 +64,7 @@ def _changes_silently(node: FxNode) -> bool:
 
 
 def _writes(user: FxNode) -> bool:
-    """Whether ``user`` may change its argument: by its schema, or without a declaration, as training batch norms do."""
+    """Whether ``user`` may change its argument. Schemas say so, except those of training batch norms."""
     trains = "batch_norm" in str(user.target) and not is_evaluated_norm(user)
     return trains or mutates_tensor(user)
 
@@ -119,7 +119,10 @@ def split(graph_module: GraphModule) -> Split | None:
 
 
 def _results(graph_module: GraphModule) -> set[FxNode]:
-    """Return the graph's results and the nodes whose memory they may be: each call must return memory of its own."""
+    """Return the graph's results, and the nodes whose memory a result may share.
+
+    Each call must return memory of its own.
+    """
     (output,) = graph_module.graph.find_nodes(op="output")
     reached = _reached(output.all_input_nodes, lambda node: node.all_input_nodes if may_alias(node) else ())
     return {node for node in reached if node.op != "placeholder"}

@@ -32,10 +32,10 @@ MOST_MISSES = 8
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """Results of the constant part for one state of the weights. ``state`` keeps the source memory alive.
+    """Results of the constant part for one state of the weights.
 
-    So no other tensor gets its address. ``copies`` are the old values of the tensors that are compared by
-    value.
+    ``state`` keeps the memory of the weights alive, so that no other tensor gets the same address. ``copies``
+    are the old values of the tensors that are compared by value.
     """
 
     stamp: Stamp
@@ -50,9 +50,9 @@ class Folded:
 class Frozen:
     """The callable of a frozen graph.
 
-    A tensor counts as unchanged while its address and version (and the values of running statistics) are the
-    same and no optimizer has made a step. So a write through ``.data`` is not seen; assigning ``.data`` and
-    in-place operators are seen.
+    A tensor counts as unchanged if its address and version are the same and no optimizer has made a step. For
+    running statistics, the values must be the same as well. So a write through ``.data`` is not seen;
+    assigning ``.data`` and in-place operators are seen.
     """
 
     parts: Split
@@ -99,14 +99,14 @@ class Frozen:
             return Folded(stamp, tensors, copies, tuple(interpreter.run(*tensors)))
 
     def _unfrozen(self) -> Compiled:
-        """Return the compiled whole graph, which the first such call compiles."""
+        """Return the compiled whole graph. The first call compiles the graph."""
         if not self.unfrozen:
             self.unfrozen.append(self.plain())
         return self.unfrozen[0]
 
 
 def _equal(current: Sequence[torch.Tensor], stored: Sequence[torch.Tensor]) -> bool:
-    """Whether all elements are as they were."""
+    """Whether the tensors have the same elements as their stored copies."""
     return all(map(torch.equal, current, stored))
 
 
@@ -213,7 +213,7 @@ def _copy(graph_module: GraphModule) -> torch.fx.Graph:
 
 @dataclass(eq=False)
 class LastStep:
-    """Changes ``step`` to another object after each step of any optimizer, so that stored values become invalid."""
+    """``step`` becomes another object after each step of any optimizer, so that stored values become invalid."""
 
     step: object
 
@@ -224,7 +224,7 @@ LAST = LastStep(object())
 def note_step(_optimizer: object, _args: object, _kwargs: object) -> None:
     """Record an optimizer step; ``watch_optimizers`` makes it a hook of all optimizers.
 
-    The hook only writes, so a compiled step around it depends on nothing.
+    The hook reads nothing, so a compiled optimizer step that calls the hook gets no guards from it.
     """
     LAST.step = object()
 

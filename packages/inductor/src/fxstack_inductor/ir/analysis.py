@@ -57,7 +57,10 @@ class Analysis:
         return [k for k in positions if not isinstance(self.kernel.values[k], Reduce)]
 
     def roots(self, reduces: Iterable[int], stores: Iterable[Store]) -> list[int]:
-        """Return the values that the given reductions and stores read; other values of the pass follow from them."""
+        """Return the positions of the values that the given reductions and stores read.
+
+        ``needed`` finds the other values.
+        """
         reduced = [k for position in reduces for k in self.kernel.reduction(position).args]
         return reduced + [store.value for store in stores]
 

@@ -1,7 +1,7 @@
 """Integer index expressions: polynomials over loop variables, sizes, quotients and remainders.
 
-Every coordinate, stride, offset and size in the IR is an ``Expr``. ``Expr`` replaces sympy here: it supports
-only what addressing needs and simplifies at construction by rules that always hold for integers, so
+Every coordinate, stride, offset and size in the IR is an ``Expr``. ``Expr`` replaces sympy here. It supports
+only what addressing needs. It simplifies at construction, by rules that always hold for integers, so
 construction takes microseconds. An ``Expr`` is a sum of ``coefficient * atom * atom * ...``; an atom is a
 ``Var``, ``FloorDiv``, ``Mod`` or ``Extremum``. ``Var.extent`` gives a loop variable's range ``[0, extent)``;
 the range lets ``(i0 * 64 + i1) // 64`` become ``i0``.
@@ -389,7 +389,7 @@ def in_range(value: Expr, size: Expr) -> bool:
 
 
 def _coarse(rest: Expr, divisor: int) -> tuple[Expr, Expr, int] | None:
-    """Write ``rest`` as ``k * coarse + fine`` with ``0 <= fine < k`` and ``k`` a divisor of ``divisor``."""
+    """Return (coarse, fine, k): ``rest == k * coarse + fine``, ``0 <= fine < k``, and ``k`` divides ``divisor``."""
     for _, coefficient in rest.terms:
         k = gcd(divisor, coefficient)
         if k <= 1:

@@ -2,10 +2,10 @@
 
 A kernel runs over ``outer`` loops (independent points, spread over threads or blocks) and, inside each point,
 ``inner`` loops. ``values`` is a list in static single assignment order: an operand is the position of an
-earlier value. ``Reduce`` combines its operand over all inner points into one value per outer point. A user of
-that value may be at the outer level, or at the inner level again (a further pass over the inner loops).
-Values without inner variables are at the outer level. ``stores`` write values to buffers, at the level of the
-value.
+earlier value. ``Reduce`` combines its operand over all inner points into one value per outer point. A value
+that uses the result may be at the outer level. It may also be at the inner level, in a further pass over the
+inner loops. Values without inner variables are at the outer level. ``stores`` write values to buffers, at the
+level of the value.
 
 Addresses are offsets in elements: ``Load.index`` and ``Store.index`` are ``Expr`` over loop variables, sizes,
 and ``VALUE`` variables named ``v<position>`` for a computed index. Loads of half-precision buffers give
@@ -66,7 +66,7 @@ class IndexValue:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """``buffer[index]``; where the value ``mask`` is false, the value ``other`` without a memory access."""
+    """``buffer[index]``. Where the value ``mask`` is false, it is the value ``other``, without a memory access."""
 
     buffer: str
     index: Expr
@@ -81,7 +81,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The index ``arg`` after a check: out of range of ``size``, the error flag is set and the index becomes 0.
+    """The index ``arg`` after a range check. If ``arg`` is out of range of ``size``, set the error flag and use 0.
 
     Where the value ``mask`` is false, nothing is checked. With ``wraps``, negative indices count from the
     end.
@@ -137,10 +137,11 @@ Value = Constant | IndexValue | Load | Check | Compute | Reduce | Scan
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """``buffer[index] = value``; with ``op`` (add, mul, max, min), ``op`` of the old element and ``value``.
+    """Write ``value`` to ``buffer[index]``, or with ``op`` (add, mul, max, min) ``op`` of the old element and
+    ``value``.
 
-    Stores with an ``op`` (``set`` overwrites) may write one element repeatedly, so the inner loops run in
-    order.
+    The ``op`` ``set`` overwrites the element. Stores with an ``op`` may write one element repeatedly, so the
+    inner loops run in order.
     """
 
     buffer: str
@@ -169,7 +170,7 @@ class Kernel:
     comments: tuple[str, ...] = ()
     """The user's lines, for comments in generated code."""
     guarded: bool = False
-    """Whether the kernel may write nothing after an index was out of range, in this kernel or before."""
+    """Whether the kernel must not write after an index was out of range, in this kernel or in an earlier kernel."""
     small: bool = False
     """Whether the launcher ensures that index arithmetic fits into 32 bits (``schedule.int32_indexing``)."""
     template: str = ""

@@ -293,7 +293,7 @@ class ExternCall:
 
 
 def substitution(index: Iterable[Expr], values: Iterable[T]) -> dict[Var, T]:
-    """Return the values of the coordinates ``index`` by variable; fixed coordinates are left out."""
+    """Return variable -> value for the coordinates ``index``. Constant coordinates are left out."""
     pairs = zip(index, values, strict=True)
     return {var: value for coord, value in pairs if (var := coord.as_var()) is not None}
 

@@ -39,7 +39,8 @@ class Scatter(Computed):
     def parts(self) -> Iterator[Body]:
         """Every part of the values, and of the coordinates to which they go."""
         yield from walk(self.body)
-        # A read of ``init`` at ``target`` has the parts of the target's coordinates as its parts.
+        # ``walk`` of a read of ``init`` at ``target`` also yields the expressions of computed coordinates in
+        # ``target``.
         yield from walk(Read(self.init, self.target))
 
     @cached_property

@@ -30,7 +30,8 @@ def verify(kernel: Kernel, after: str) -> Kernel:
     """Return ``kernel`` if it is well formed.
 
     Raises:
-        VerificationError: with the pass before (``after``), the value, the broken rule and the kernel's text.
+        VerificationError: a rule is broken. The text has the pass before (``after``), the value, the rule and
+            the kernel as text.
     """
     for problem in problems(kernel):
         raise VerificationError(f"after {after}: {problem}\n{show_kernel(kernel)}")

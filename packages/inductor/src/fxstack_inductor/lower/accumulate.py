@@ -1,11 +1,11 @@
 """Rewrite a sum of matrix products so that each product is added into the same memory.
 
-Such a sum is, for example, the gradient of a weight that is used many times.
-``add(add(a @ b, c @ d), e @ f)`` becomes ``addmm(addmm(a @ b, c, d), e, f)``. BLAS adds a product to its
-output, so the products need no memory of their own and no kernel has to read all of them (``schedule.memory``
-gives the partial sums one buffer). The rewrite requires that every summand is a float32 or float64 CPU
-product that no other node reads. The sum is rounded as often as before, in another order. All products may be
-transposed, or none: a sum of transposed products is the transposed sum.
+Such a sum is, for example, the gradient of a weight that is used many times. ``add(add(a @ b, c @ d), e @
+f)`` becomes ``addmm(addmm(a @ b, c, d), e, f)``. BLAS adds a product to its output, so the products need no
+memory of their own and no kernel has to read all of them (``schedule.memory`` gives the partial sums one
+buffer). The rewrite requires that every summand is a float32 or float64 CPU product that no other node reads.
+The sum is rounded as often as before, in another order. Either all products are transposed, or none is: a sum
+of transposed products is the transposed sum.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ADD, MM, ADDMM, T, TRANSPOSE, PERMUTE = (
 class Product:
     """A summand of a sum: the matrix product ``node``, seen through ``transposes``.
 
-    ``turned``: these transpose it an odd number of times.
+    ``turned``: whether ``transposes`` transpose the product an odd number of times.
     """
 
     node: FxNode
@@ -59,7 +59,7 @@ def accumulate_products(graph_module: GraphModule) -> GraphModule:
 
 
 def _sum(node: FxNode, sums: Mapping[FxNode, Sum]) -> Sum | None:
-    """Return ``node`` as a sum of products, or None if it is no such sum; ``sums`` has the sums found before."""
+    """Return ``node`` as a sum of products; None for any other node. ``sums`` has the sums found before."""
     if node.target is not ADD or len(node.args) != 2 or node.kwargs:
         return None
     first, second = node.args
@@ -83,7 +83,10 @@ def _sum(node: FxNode, sums: Mapping[FxNode, Sum]) -> Sum | None:
 
 
 def _product(node: FxNode) -> Product | None:
-    """Return the product behind the transposes of ``node``; None without one, or if another node reads any of them."""
+    """Return the product behind the transposes of ``node``.
+
+    None if there is no product, or if another node reads the product or one of the transposes.
+    """
     transposed = False
     transposes: list[FxNode] = []
     while _has_one_user(node):
@@ -133,7 +136,7 @@ def _rewritten(graph_module: GraphModule, sums: Mapping[FxNode, Sum]) -> GraphMo
     """Return a copy of the graph in which each of ``sums`` is an ``addmm``."""
     graph = Graph()
     copies: dict[FxNode, FxNode] = {}
-    """New nodes by old nodes. An inner sum of transposed products maps to the untransposed sum."""
+    """Old node -> new node. An inner sum of transposed products maps to the untransposed sum."""
     bases = {summation.base for summation in sums.values()}
     products = [summation.product for summation in sums.values()]
     dropped = {node for product in products for node in (product.node, *product.transposes)}

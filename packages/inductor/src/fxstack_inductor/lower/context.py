@@ -173,8 +173,8 @@ def read(node: Node, coords: Sequence[Coord]) -> Body:
     """Return the element of ``node`` at ``coords``: rules read operands by it. Views are resolved.
 
     Raises:
-        NotLowered: a view cannot take the computed coordinate, or no element would depend on it, so no
-        kernel would check it.
+        NotLowered: a view cannot take a computed coordinate, or no element depends on the coordinate, so that
+            no kernel would check it.
     """
     base, position = resolve(node, coords)
     if isinstance(base, View):
@@ -245,7 +245,7 @@ def broadcast_shapes(shapes: Sequence[Sequence[Expr]]) -> tuple[Expr, ...]:
 
 
 def broadcast_coords(shape: Sequence[Expr], index: Sequence[Expr]) -> tuple[Expr, ...]:
-    """Return the coordinates in a tensor of ``shape`` of the element at ``index`` of the broadcast tensor."""
+    """Return where the element at ``index`` of the broadcast tensor lies in a tensor of ``shape``, as coordinates."""
     offset = len(index) - len(shape)
     return tuple(ZERO if size == 1 else index[offset + k] for k, size in enumerate(shape))
 

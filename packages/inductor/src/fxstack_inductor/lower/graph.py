@@ -101,7 +101,7 @@ class Lowering:
         self.program = Program()
         self.values: dict[FxNode, Any] = {}
         self.materialised: dict[Node, Node] = {}
-        """Views that an ATen call or an output needed in memory, with their copies."""
+        """View -> its copy, for views that an ATen call or an output needs in memory."""
         self.copies: Counter[str] = Counter()
         """Number of copies by name, so that two copies get different names."""
         self.symbols = Symbols(self.program)
@@ -111,9 +111,12 @@ class Lowering:
         self.numbers = HostNumbers(self.program, target.device)
         self.asserted = asserted_numbers(graph_module.graph)
         self.unsimplified: dict[FxNode, HostValue] = {}
-        """Host values of the numbers in ``asserted`` that tracing has simplified; the assertions use the host values."""
+        """For each number in ``asserted`` that tracing has simplified: its host value, which the assertions use."""
         self.updates: dict[FxNode, Node] = {}
-        """Current values of placeholders that an operator with a rule has changed; ``_output`` turns them into mutations."""
+        """The current value of each placeholder that an operator with a rule has changed.
+
+        ``_output`` turns it into a mutation.
+        """
 
     def run(self, node: FxNode) -> None:
         """Lower one FX node by the handler of its ``op``.
@@ -299,7 +302,10 @@ class Lowering:
         return result
 
     def _operands(self, value: object) -> Any:
-        """Return the arguments of a rule with host floats, and tensors of other devices, as values that kernels can read."""
+        """Return the arguments of a rule.
+
+        Host floats and tensors of other devices become values that kernels can read.
+        """
         if isinstance(value, HostValue):
             return self.numbers.scalar(value, self.context.device)
         if isinstance(value, Node) and value.device.type != self.context.target.device:
@@ -330,7 +336,7 @@ class Lowering:
         self.values[target] = changed
 
     def _finish(self, node: FxNode, result: object) -> None:
-        """Set the layout (above all the strides) of eager's results, and check shape and dtype."""
+        """Give the results of a rule eager's layout (above all the strides), and check their shape and dtype."""
         value = node.meta["val"]
         results = result if isinstance(result, tuple) else (result,)
         values = value if isinstance(value, (tuple, list)) else (value,)
@@ -343,7 +349,9 @@ class Lowering:
                 set_layout(lowered, layout)
 
     def _extern(self, node: FxNode) -> Any:
-        """Append a call of the operator itself: between kernels, or on the host if no tensor results."""
+        """Append a call of the operator itself: as a step between kernels, or as a host call if no result is
+        a tensor.
+        """
         value = node.meta.get("val")
         if mutates_tensor(node):
             raise UnsupportedGraphError(
@@ -422,7 +430,7 @@ class Lowering:
     # --- memory ---------------------------------------------------------------------------------------
 
     def materialise(self, node: Node) -> Node:
-        """Return ``node`` if it has memory of its own or is a strided view of memory; else return a copy."""
+        """Return ``node`` if it has its own memory or is a strided view of memory; else return a copy."""
         if not isinstance(node, View) or strided_view(node) is not None:
             return node
         if node not in self.materialised:

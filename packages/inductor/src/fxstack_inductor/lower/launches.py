@@ -72,7 +72,7 @@ def _may_overwrite(source: FxNode, node: FxNode, launch: FunctionalLaunch, group
 
 
 def _owns_memory(source: FxNode) -> bool:
-    """Whether the result owns its memory: no view, and not one of several results that read each other."""
+    """Whether the result owns its memory: it is no view, and no result of an operator whose results read each other."""
     launch = functional_launch_of(source.target)
     if launch is not None:
         return len(launch.places) == 1

@@ -44,7 +44,10 @@ def check_layout(node: FxNode, result: Node, layout: Layout) -> None:
 
 
 def set_layout(result: Node, layout: Layout) -> None:
-    """Set the layout of ``result``; a view that re-adds reduced dimensions also sets its base's strides."""
+    """Set the layout of ``result``.
+
+    For a view that inserts reduced dimensions again, set the strides of its base as well.
+    """
     shape = tuple(
         traced if traced == 1 else size for size, traced in zip(result.shape, layout.shape, strict=True)
     )

@@ -35,7 +35,10 @@ class HostCall:
 
 @dataclass(frozen=True, slots=True)
 class SymbolBinding:
-    """The source of a size symbol: size (or stride) ``dim`` of input ``source``, or the input itself, minus ``rest``."""
+    """The source of a size symbol: size (or stride) ``dim`` of input ``source``, or this input's value.
+
+    The symbol is the source's value minus ``rest``.
+    """
 
     symbol: str
     """The name of the symbol."""
@@ -48,7 +51,7 @@ class SymbolBinding:
 
     @property
     def less(self) -> str:
-        """Return the text behind the size, in Python and in C: the subtraction of ``rest``."""
+        """Return the text after the size, in Python and in C, for example `` - (1)``: the subtraction of ``rest``."""
         return f" - ({self.rest})" if self.rest else ""
 
     def python(self, source: str) -> str:

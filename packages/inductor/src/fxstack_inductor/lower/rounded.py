@@ -1,8 +1,9 @@
 """Values of half precision that are rounded after their operator, as eager rounds them.
 
-Kernels keep the values of a chain of operators in float32. The last digits may then differ from eager's, which an
-operator whose result jumps (a comparison, ``floor``, a conversion to integers) makes visible. Therefore the
-elementwise operators in front of such an operator round, as all do with ``InductorOptions.eager_rounding``.
+Kernels keep the values of a chain of operators in float32. The last digits may then differ from eager's. An
+operator whose result jumps (a comparison, ``floor``, a conversion to integers) makes this difference visible.
+Therefore the elementwise operators before such an operator round their results. With
+``InductorOptions.eager_rounding`` all operators round.
 """
 
 from __future__ import annotations

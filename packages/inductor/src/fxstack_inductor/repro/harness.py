@@ -182,7 +182,10 @@ def measure(name: str, call: Callable[..., Any], inputs: Sequence[Any], repeats:
 
 
 def main(call: Callable[..., Any], reference: Callable[..., Any] | str, inputs: Sequence[Any]) -> None:
-    """Check, measure, and exit with 1 for wrong results. ``reference`` may be a reason for its absence."""
+    """Check, measure, and exit with 1 for wrong results.
+
+    ``reference``: the function to compare with, or a text that says why there is none.
+    """
     parser = argparse.ArgumentParser(description="Run compiled kernels, check and time them.")
     parser.add_argument("--repeats", type=int, default=100, help="timed calls, at least 1")
     repeats = max(1, parser.parse_args().repeats)

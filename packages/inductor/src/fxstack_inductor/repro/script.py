@@ -75,7 +75,7 @@ def _lowered(source: object, options: InductorOptions | None) -> Lowered:
     """Return the lowered form of a compiled graph, or lower a graph for CPU.
 
     Raises:
-        ReproError: ``source`` is neither.
+        ReproError: ``source`` is neither a compiled graph nor a graph.
     """
     if isinstance(source, GraphModule):
         return lower_c(source, options_from_environment() if options is None else options)
@@ -153,7 +153,9 @@ def _functions(arguments: dict[str, int]) -> str:
 
 
 def _attributes(constants: dict[str, torch.Tensor], graph: GraphModule) -> str:
-    """Return the graph's tensors: names for the host program, attributes of ``SELF`` for the ATen graph."""
+    """Return Python text that defines the graph's tensors: by name for the host program, in ``SELF`` for the
+    ATen graph.
+    """
     names = {node.name: node.target for node in graph.graph.nodes if node.op == "get_attr"}
     lines = [f"{identifier(name)} = {text_of(value)}" for name, value in constants.items()]
     pairs = (f"{names[n]!r}: {identifier(n)}" for n in constants if n in names)
@@ -161,7 +163,7 @@ def _attributes(constants: dict[str, torch.Tensor], graph: GraphModule) -> str:
 
 
 def _reference(graph: GraphModule) -> str:
-    """Return the ATen graph as a function ``REFERENCE``, or the reason for its absence as a text of this name."""
+    """Return the text of ``REFERENCE``: the ATen graph as a function, or a text that says why there is none."""
     modules = [n for n, _ in graph.named_modules() if n]
     if any(node.op == "get_attr" and node.target in modules for node in graph.graph.nodes):
         return 'REFERENCE = "the ATen graph has graphs inside, which have no text"'
@@ -213,7 +215,7 @@ def _numbered(folder: Path, text: str) -> Path:
 def compile_and_write(
     graph: GraphModule, options: InductorOptions, folder: str | Path, *, boxed: bool
 ) -> Callable[..., Any]:
-    """Return the compiled graph; its first call, which has real data, writes its script to ``folder``.
+    """Return the compiled graph. Its first call has real data, and writes the script to ``folder``.
 
     Raises:
         CompilerFailedError: the kernels do not compile; the script is written nevertheless.

@@ -75,7 +75,9 @@ def _function(value: object) -> str:
 
 
 def foreign(value: object) -> str | None:
-    """Return the name of an operator that torch does not register: a script must import its module. Else None."""
+    """Return the name of an operator that torch does not register, so that a script must import its module;
+    else None.
+    """
     if not isinstance(value, torch_compat.OpOverload) or value.namespace in OPERATOR_PACKAGES:
         return None
     return str(value)
@@ -121,7 +123,9 @@ def _written(memory: torch.Tensor) -> bool:
 
 
 def _unseen(dtype: torch.dtype) -> str:
-    """Return arguments of ``make_random`` without data: normal floats, even booleans, indices in range for every size but 1."""
+    """Return arguments of ``make_random`` for a tensor without data: normal floats; integers and booleans
+    from 0 and 1.
+    """
     if dtype.is_floating_point or dtype.is_complex:
         return "low=-inf, high=inf"
     return "low=0, high=1, mean=0.5"

@@ -52,7 +52,9 @@ INT32 = 2**31
 """Exclusive limit of the absolute values that int32 coordinates hold."""
 ARG_REDUCTIONS = frozenset({"argmax", "argmin"})
 MAX_RECURSIVE = 4
-"""Larger groups are evaluated in order: a tensor may depend on all others, and Python's stack is finite."""
+"""Larger groups are evaluated in order, not recursively: a tensor may depend on all others, and Python's
+stack is finite.
+"""
 
 
 class Builder:
@@ -68,7 +70,10 @@ class Builder:
         self.buffers: dict[str, Node] = {}
         self.stores: list[Store] = []
         self.bodies: dict[tuple[int, int, int | None], tuple[object, object, int]] = {}
-        """Values of bodies, by identity of body and environment (kept alive here): bodies may share parts."""
+        """(identity of body, identity of environment, mask) -> (body, environment, position of the value).
+
+        Bodies may share parts.
+        """
 
     def references(self) -> tuple[BufferRef, ...]:
         """Return the kernel's buffers in the order of first use."""
@@ -85,7 +90,10 @@ class Builder:
         return self.positions[value]
 
     def in_order(self) -> None:
-        """Evaluate the group's tensors first to last; for large groups, because recursion would be too deep."""
+        """Evaluate the group's tensors from first to last.
+
+        Large groups need this, because recursion would be too deep.
+        """
         for node, placement in self.group.placed.items():
             self.node(node, placement.coords, None)
 
@@ -112,8 +120,8 @@ class Builder:
     def node(self, node: Node, coords: Sequence[Expr | int], mask: int | None) -> int:
         """Return the position of an element's value; an ``int`` coordinate is the position of a computed index.
 
-        An element that certainly exists needs no mask. With a mask, a tensor that a chain of writes reads
-        inside and outside of each write would be evaluated once for each combination of masks.
+        An element that certainly exists needs no mask. Otherwise a chain of writes would evaluate a tensor
+        once for each combination of masks.
         """
         if mask is not None and _exists(node, coords):
             mask = None

@@ -39,7 +39,9 @@ MAX_PARTS = 8
 
 
 def segments(kernel: Kernel) -> list[Kernel]:
-    """Return ``kernel`` in ranges of its last outer loop, in each of which the conditions on that loop are constant.
+    """Return ``kernel`` as parts, one for each range of its last outer loop.
+
+    In each range, the conditions on this loop are constant.
 
     ``PointsWriter`` writes one C loop per range. A kernel without such conditions stays whole.
     """
@@ -92,7 +94,7 @@ def _selectors(value: Value) -> tuple[int, ...]:
 
 
 def _on_coordinates(kernel: Kernel, position: int, last: Var) -> bool:
-    """Whether the value depends on loop variables other than ``last`` alone, and reads no memory."""
+    """Whether the value depends only on loop variables other than ``last``, and reads no memory."""
     value = kernel.values[position]
     match value:
         case IndexValue(expr):

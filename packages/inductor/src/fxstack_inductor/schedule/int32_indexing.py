@@ -77,7 +77,7 @@ def _atom(atom: Atom) -> Expr | None:
             return None if most is None else most - ONE
         case Var(_, VarKind.SIZE):
             return Expr((((atom,), 1),))
-        case Var(_, VarKind.VALUE):  # the value has 64 bits, so its sum has too
+        case Var(_, VarKind.VALUE):  # the value has 64 bits, so a sum with it has 64 bits
             return ZERO
         case Var():
             return None

@@ -11,7 +11,9 @@ from fxstack_inductor.ir.kernel import Kernel, Load, Loop, expressions, with_exp
 
 
 def normalise(kernel: Kernel) -> Kernel:
-    """Run all loop passes on a kernel that no pass of the schedule has seen, as tiling makes them."""
+    """Run all loop passes on a kernel that the schedule's passes have not seen, for example a kernel that
+    tiling made.
+    """
     for step in PASSES:
         kernel = step(kernel)
     return kernel

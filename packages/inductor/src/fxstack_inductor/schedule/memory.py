@@ -1,9 +1,9 @@
 """Place tensors in the arena: buffers whose lifetimes do not overlap share memory.
 
 The arena is one block of memory that a call borrows (``runtime.arena``). It holds every intermediate tensor
-that a kernel or an ``out=`` variant writes and that does not outlive the call. Placement is greedy, largest
-tensor first, each at the lowest offset that is free during its lifetime (Pisarchyk and Lee, "Efficient Memory
-Management for Deep Neural Net Inference", 2020).
+that a kernel or an ``out=`` variant writes and that does not outlive the call. Placement is greedy: the
+largest tensor comes first, and each tensor gets the lowest offset that is free during the tensor's lifetime
+(Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def written(step: Step) -> Iterable[Node]:
 
 
 def slots(plan: Plan) -> dict[Node, Slot]:
-    """Return the tensors that live in the arena, with their slots."""
+    """Map each tensor in the arena to its slot."""
     program = plan.program
     outside = {base_of(v) for v in program.outputs if isinstance(v, Node)}
     outside |= {base_of(m.value) for m in program.mutations}
@@ -213,5 +213,5 @@ def _lowest_gap(block: _Block, overlapping: Sequence[_Block]) -> int:
 
 
 def _aligned(size: int) -> int:
-    """Return ``size`` rounded up to whole lines."""
+    """Return ``size`` rounded up to a multiple of ``ALIGNMENT``."""
     return (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT

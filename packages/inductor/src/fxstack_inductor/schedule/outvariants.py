@@ -24,9 +24,9 @@ OUT_VARIANTS = {
 
 
 def out_variant(call: ExternCall, device: str = "cpu") -> Any:
-    """Return ``call``'s ``out=`` overload; None if there is none.
+    """Return ``call``'s ``out=`` overload, or None if it has none.
 
-    None also unless ``call`` returns one contiguous tensor on device type ``device``.
+    Return None unless ``call`` returns exactly one contiguous tensor on device type ``device``.
     """
     overload = OUT_VARIANTS.get(call.target)
     if overload is None or len(call.outputs) != 1:

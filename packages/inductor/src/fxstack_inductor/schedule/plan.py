@@ -34,7 +34,8 @@ from fxstack_interchange.passes import NothingToDo, Pass, run_passes
 class Scheduling:
     """A program between two passes.
 
-    ``units`` are groups of tensors, which become kernels, and calls; ``steps`` are kernels and calls in order.
+    ``units`` are calls and groups of tensors; each group becomes a kernel. ``steps`` are kernels and calls in
+    order.
     """
 
     program: Program
@@ -113,7 +114,7 @@ def fuse_tensors(state: Scheduling) -> Scheduling:
 
 
 def order_units(state: Scheduling) -> Scheduling | NothingToDo:
-    """Order groups and calls by their dependencies, the first of the graph first.
+    """Order groups and calls by their dependencies. Keep the graph's order where these leave a choice.
 
     >>> example("order_units", lambda x: (x @ x).exp())
     + # call: mm = aten.mm(arg0_1, arg0_1)

@@ -25,14 +25,18 @@ class SizeProviders:
     """Names that a kernel of each tensor needs, computed once."""
 
     def of_kernel(self, nodes: Iterable[Computed]) -> list[Call]:
-        """Return the calls that must precede a kernel of ``nodes`` because of sizes."""
+        """Return the calls that must run before a kernel of ``nodes``, because they return sizes that the
+        kernel needs.
+        """
         if not self.symbols:
             return []
         names = {name for node in nodes for name in self._names(node)}
         return [self.calls[name] for name in sorted(names)]
 
     def of_call(self, call: Call) -> list[Call]:
-        """Return the calls whose host values or symbols ``call`` takes, or needs for its operands' sizes."""
+        """Return the calls that compute host values or symbols for the arguments of ``call``, or for the
+        sizes of its operands.
+        """
         names = {*_mentioned((call.args, call.kwargs))}
         names |= {v.name for node in call.reads for v in memory_sizes(node)}
         calls = [self.calls[name] for name in sorted(names) if name in self.calls]
@@ -50,7 +54,7 @@ class SizeProviders:
 
 
 def size_providers(program: Program, inlined: Collection[Node]) -> SizeProviders:
-    """Return the calls of ``program`` that return sizes, under their own names and the names of their symbols."""
+    """Return the calls of ``program`` that return sizes, by the names of their results and of their symbols."""
     calls: dict[str, Call] = {}
     for step in program.steps:
         if isinstance(step, HostCall):

@@ -15,7 +15,7 @@ TARGETS: Final[tuple[Target, ...]] = (CTarget(), TritonTarget())
 
 
 def target_named(text: str) -> Target:
-    """Return the target that ``text`` names by its device type, as ``cuda`` and ``cuda:sm_90`` do.
+    """Return the target for a device type, for example ``cpu``, ``cuda`` or ``cuda:sm_90``.
 
     Raises:
         ValueError: no target has this device type.
@@ -29,7 +29,7 @@ def target_named(text: str) -> Target:
 def target_of(graph_module: GraphModule, named: str | None = None) -> Target:
     """Return the target that ``named`` (``options.target``) names; by default, the target of the graph's tensors.
 
-    In a graph with tensors on a GPU, ATen's operators compute on the tensors on the CPU.
+    In a graph with tensors on a GPU, operators on CPU tensors stay calls of ATen.
     """
     if named is not None:
         return target_named(named)

@@ -32,7 +32,7 @@ class LoweredGraph(Protocol):
 
     @property
     def host(self) -> str:
-        """The host program as Python, also where the one that runs is C."""
+        """The host program as Python, even if the host program that runs is C."""
 
 
 class Target(ABC):
@@ -57,7 +57,8 @@ class Target(ABC):
     def lower(self, graph_module: GraphModule, options: InductorOptions, name: str) -> LoweredGraph:
         """Return the generated code; neither a compiler nor a device is needed.
 
-        ``name`` is ``device``, or names a machine of the target too: the times of ``cuda:sm_90`` are predicted.
+        ``name`` is ``device``, or ``device`` with a machine: for ``cuda:sm_90``, the times on this GPU are
+        predicted.
 
         Raises:
             ValueError: the target does not know the machine.

@@ -1,4 +1,4 @@
-"""Templates: kernels that are written from a pattern of their own, as they profit from matrix instructions.
+"""Templates: kernels that are written from patterns of their own, because they profit from matrix instructions.
 
 ``template`` is the interface, ``all_templates`` the list; each folder is one template: its lowering rules, tiling, writer
 and cost. ``kernels`` writes all kernels of a graph, with or without a template. Other folders know a template only by the

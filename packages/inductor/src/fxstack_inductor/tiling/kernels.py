@@ -33,7 +33,10 @@ POINTERS = MappingProxyType(
 
 
 class KernelConfig(Protocol):
-    """The tile sizes of a kernel, of one record type per template and ``tiles.Config`` for others."""
+    """The tile sizes of a kernel.
+
+    Each template has its own record type; kernels without template use ``tiles.Config``.
+    """
 
     @property
     def num_warps(self) -> int: ...
@@ -62,7 +65,7 @@ class KernelTiling(Protocol):
 
     @property
     def grid(self) -> Expr:
-        """The number of programs."""
+        """The number of Triton programs that one launch starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,7 @@ class TritonKernel:
 
     @property
     def signature(self) -> dict[str, str]:
-        """Argument types in Triton's notation; tile sizes are ``constexpr``."""
+        """Argument name -> type in Triton's notation. Tile sizes are ``constexpr``."""
         pointers = {
             f"a{k}": "i64" if ref.by_value else POINTERS[ref.dtype]
             for k, ref in enumerate(self.kernel.buffers)

@@ -60,7 +60,7 @@ class Tiling:
 
     @property
     def grid(self) -> Expr:
-        """The number of programs."""
+        """The number of Triton programs that one launch starts."""
         programs = _blocks(self.kernel.outer, self.config.xblock)
         if self.kind != "tiled":
             return programs
@@ -104,8 +104,8 @@ def _columns(kernel: Kernel, elements: int) -> Config:
 def _most_across(kernel: Kernel, elements: int) -> int:
     """Return how many elements one tile may reduce if it spans contiguous points.
 
-    With one pass, loops over such tiles cost nothing. With several passes, a tile that holds everything saves
-    further reads, as long as warps have registers for it. A scan is not cut if it fits.
+    With one pass, loops over such tiles cost nothing. With several passes, a tile that holds all elements
+    saves the reads of later passes, if warps have enough registers. A scan is not cut if it fits.
     """
     if any(isinstance(v, Scan) for v in kernel.values):
         return PERSISTENT
@@ -116,7 +116,10 @@ def _most_across(kernel: Kernel, elements: int) -> int:
 
 
 def _spread(xblock: int, kernel: Kernel) -> int:
-    """Return ``xblock``, or fewer points per program if programs are too few for a GPU; memory stays read in runs."""
+    """Return ``xblock``, or fewer points per program if there would be too few programs for a GPU.
+
+    Programs keep at least ``RUN`` points where memory runs along the points.
+    """
     points = extent(kernel.outer).as_int()
     least = RUN if _along_outer(kernel) else 1
     while points is not None and xblock > least and points < PROGRAMS * xblock:
@@ -125,12 +128,16 @@ def _spread(xblock: int, kernel: Kernel) -> int:
 
 
 def _crowding(kernel: Kernel) -> int:
-    """Return the divisor of tile sizes for many live values, so that a thread's registers hold its shares."""
+    """Return the number by which tile sizes are divided, so that a kernel with many buffers does not run out
+    of registers.
+    """
     return min(8, power_of_two(-(-len(kernel.buffers) // CROWDED)))
 
 
 def _warps(tile_size: int, elements: int) -> int:
-    """Return the number of warps: 4; up to 16 if a thread would hold too many elements, fewer for small tiles."""
+    """Return the number of warps: usually 4, up to 16 for large tiles (a thread holds fewer elements), fewer
+    for small tiles.
+    """
     if tile_size <= elements:
         return max(1, min(4, tile_size // LEAST_PER_WARP))
     return min(4 * WARPED, 4 * power_of_two(tile_size // elements))

@@ -46,7 +46,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(sympy, name) for name in _SYMPY},
     **{name: getattr(functions, name) for name in _TORCH if hasattr(functions, name)},
 }
-"""The functions that an expression may use."""
+"""The functions that an expression may use, by name."""
 
 _NAMES = {_RELATIONS.get(name, name): name for name in FUNCTIONS}
 _CONSTANTS: dict[str, Any] = {"True": sympy.true, "False": sympy.false, "inf": sympy.oo, "int_oo": int_oo}

@@ -25,7 +25,7 @@ def save(graph: StageGraph, path: str | os.PathLike[str]) -> None:
     The write is atomic: the file appears complete or not at all.
 
     Raises:
-        SaveError: the graph holds a value that the format cannot express; names the node.
+        SaveError: the graph holds a value that the format cannot express. The text names the node.
         VerificationError: graph and signature do not correspond.
         OSError: the file cannot be written.
     """
@@ -60,7 +60,8 @@ def load(
     ``map_location`` puts constants on another device than the device that they were saved from.
 
     Raises:
-        LoadError: the file is damaged, of another version, or violates the format; names the defect.
+        LoadError: the file is damaged, of another version, or violates the format. The text names the
+            defect.
         OSError: the file cannot be read.
     """
     with checking("container", (OSError,)):

@@ -36,7 +36,7 @@ def user_stack(node: Node) -> list[tuple[str, int, str]]:
 def user_line(node: Node) -> str | None:
     """Return ``file:line: source text`` of the innermost frame in the node's stack trace.
 
-    Return None if there is none.
+    Return None for a node without a stack trace.
     """
     frame = user_frame(node)
     if frame is None:
@@ -48,7 +48,7 @@ def user_line(node: Node) -> str | None:
 def user_frame(node: Node) -> tuple[str, int, str] | None:
     """Return file, line and source text of the innermost frame in the node's stack trace.
 
-    Return None if there is none.
+    Return None for a node without a stack trace.
     """
     return next(frames(node), None)
 

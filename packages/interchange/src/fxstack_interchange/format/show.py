@@ -100,6 +100,7 @@ def _symbol(spec: SymbolSpec) -> str:
 def _subgraphs(module: GraphModule) -> Iterator[tuple[str, GraphModule]]:
     """Yield the path and the module of each graph that a graph uses, at any depth."""
     used = {str(node.target) for node in module.graph.nodes if node.op == "get_attr"}
+    # Sorted, so that equal graphs have equal texts.
     for path in sorted(used):
         value: Any = module
         for part in path.split("."):

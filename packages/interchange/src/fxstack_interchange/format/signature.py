@@ -122,7 +122,7 @@ class GraphSignature:
     """The signature of one stage graph.
 
     ``unsaved``: in a joint graph the inputs and outputs whose memory eager does not save. The program may
-    change it before the backward, so a partition saves a copy. Files do not have this field.
+    change this memory before the backward, so a partition saves a copy. Files do not have this field.
     """
 
     stage: Stage

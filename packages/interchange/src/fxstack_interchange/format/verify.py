@@ -79,7 +79,7 @@ Violations = Iterator[tuple[Node | str | None, str]]
 
 
 def _names(facts: Facts) -> Violations:
-    """Check that no two nodes have the same name: files and specifications refer to nodes by name."""
+    """Check that no two nodes have the same name, because files and specifications refer to nodes by name."""
     for name, count in Counter(node.name for node in facts.nodes).items():
         if count > 1:
             yield name, f"{count} nodes have this name"
@@ -293,6 +293,7 @@ def _is_low_level(target: object) -> bool:
     if isinstance(target, OpOverload | HigherOrderOperator):
         return True
     module = str(getattr(target, "__module__", ""))
+    # Arithmetic on sizes: for example operator.add, math.floor and torch.sym_max.
     return module in ("_operator", "operator", "math", "builtins", "torch")
 
 

@@ -1,9 +1,9 @@
 """Tracebacks of interpreted frames: real traceback objects that name the user's files, lines and
 functions.
 
-CPython makes tracebacks of real frames only, so each entry has the frame of a stub: a generator
-that is never started and carries the file name and function name of the user's code. (The frame of
-a function that was called would keep its callers, and so all of the interpreter's frames, alive.)
+CPython makes tracebacks of real frames only. So each entry has the frame of a stub: a generator that is never
+started, with the file name and function name of the user's code. (The frame of a function that was called
+would keep its callers, and so all of the interpreter's frames, alive.)
 """
 
 from __future__ import annotations

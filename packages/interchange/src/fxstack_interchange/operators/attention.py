@@ -2,8 +2,8 @@
 
 A compiler can inline such a graph into a kernel. ``score`` takes ``(score, b, h, m, n, *buffers, *numbers)``.
 ``mask`` takes the same arguments without the score. ``gradient`` takes ``(score, b, h, m, n, grad, *buffers,
-*numbers)``. It returns the gradient of the score, followed, for each buffer element that a gradient is added
-to, by the indices of the element and the value to add. ``numbers`` are integers of the program, as 0-d
+*numbers)``. It returns the gradient of the score. Then follow, for each buffer element that receives a
+gradient, the indices of the element and the value to add. ``numbers`` are integers of the program, as 0-d
 tensors.
 """
 
@@ -39,7 +39,8 @@ NOTHING = frozenset({aten.new_zeros.default, aten.zeros.default, aten.zeros_like
 
 
 class UnsupportedModifierError(Exception):
-    """A score or mask function cannot be inlined: it does not compute one number, or its gradient is not additions.
+    """A score or mask function cannot be inlined: it does not compute one number, or its gradient is more
+    than additions to elements of buffers.
 
     The caller then uses ordinary operators on all scores.
     """
@@ -183,7 +184,7 @@ class _Tracer:
         ]
 
         def call(score: Any, *rest: Any) -> Any:
-            """Return the gradient of the score, then the gradients of the buffers (None for one without)."""
+            """Return the gradient of the score, then those of the buffers (None: a buffer without gradient)."""
             positions, grad_output = rest[:POSITIONS], rest[POSITIONS]
             captured = rest[POSITIONS + 1 :]
             value = function(score, *positions, *(captured[k] for k in operand_positions))

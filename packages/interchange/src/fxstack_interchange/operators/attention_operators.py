@@ -155,7 +155,9 @@ def _backward(attention: Attention) -> Callable[..., tuple[Tensor, ...]]:
         shared = _shared(query, buffers, numbers)
         score_mod, mask_mod = _vectorized_modifiers(attention, shared)
         scores, modified_scores = dense_scores(query, key, score_mod, mask_mod, attention.scale)
+        # The sums are logarithms to base 2.
         weights = torch.exp(modified_scores - (sums * math.log(2)).unsqueeze(-1))
+        # A row without visible keys has the sum -inf; its weights would be NaN.
         weights = torch.where((sums == -math.inf).unsqueeze(-1), 0, weights)
         values = for_each_query(value, query).float()
         delta = (out.float() * grad_out.float()).sum(-1, keepdim=True)

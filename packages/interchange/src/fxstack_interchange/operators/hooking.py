@@ -11,7 +11,7 @@ import torch
 from torch.fx.node import has_side_effect
 
 TRACEABLE_BACKWARD = "fxstack_traceable_backward"
-"""The attribute of the ``autograd.Function`` of a compiled graph from which a capture makes its backward.
+"""The attribute from which a capture makes the backward of a compiled graph. The graph's ``autograd.Function`` has it.
 
 The attribute is a function of an autograd node and of one bool for each gradient, which is true if the gradient is
 missing. The function returns None, or a Python function of the node, its saved tensors and the gradients. This

@@ -1,10 +1,10 @@
 """Whether eager's CPU kernels refuse arguments that torch's fake kernels accept.
 
-This module runs the real operator to find out, with placeholder tensor elements instead of the program's data; sizes
-and all other arguments are the program's. A call with more than ``_MAX_DIRECT_ELEMENTS``
-elements does not run directly; a call with more than ``_MAX_ELEMENTS`` elements never runs. If a call in between has
-arguments other than tensors, the module first calls the operator on short tensors, and repeats the call with
-the full sizes only if eager refuses the short call.
+This module runs the real operator to find out, with placeholder tensor elements instead of the program's
+data; sizes and all other arguments are the program's. A call with more than ``_MAX_DIRECT_ELEMENTS`` elements
+does not run directly; a call with more than ``_MAX_ELEMENTS`` elements never runs. A call between these
+limits that has arguments other than tensors first runs on short tensors. It is repeated with the full sizes
+only if eager refuses the short call.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CHECKING = frozenset({"_softmax_backward_data", "_log_softmax_backward_data"})
 _NEEDS_CONSISTENT_DATA = frozenset({"linalg_ldl_solve", "segment_reduce"})
 """Operators whose tensors must have consistent elements. Placeholder elements do not satisfy this condition."""
 _MAX_DIRECT_ELEMENTS = 1 << 14
-"""Maximum number of elements of a call that runs with its own sizes at once."""
+"""Maximum number of elements of a call that runs with its own sizes without a shorter call before."""
 _MAX_ELEMENTS = 1 << 22
 _MAX_SHORT_SIZE = 4
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
@@ -186,6 +186,7 @@ def _is_refused(func: Any, args: Sequence[Any], kwargs: dict[str, Any], size: Ca
 
 def _attempt(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
     """Make the call. Return the exception that it raises, or None."""
+    # A check must not advance the program's random numbers.
     state = torch.get_rng_state() if torch.Tag.nondeterministic_seeded in func.tags else None
     with (
         _disable_current_modes(),

@@ -1,9 +1,9 @@
 """The dtypes that eager's CPU kernels refuse, and the dtypes that they return.
 
-Torch's fake kernels differ from eager in both. The eager kernels are the authority. Operators that check
-sizes are called once for each combination of dtypes and ranks, on zeros with a few elements. If such a call
-raises an error about dtypes, eager raises the same error for the program's call. Other errors of the call are
-ignored, because the sizes are not the program's and all elements are zero.
+Torch's fake kernels differ from eager in both respects. The eager kernels are the authority. Operators that
+check sizes are called once for each combination of dtypes and ranks, on zeros with a few elements. If such a
+call raises an error about dtypes, eager raises the same error for the program's call. Other errors of the
+call are ignored, because the sizes are not the program's and all elements are zero.
 """
 
 from __future__ import annotations
@@ -293,7 +293,10 @@ def _call(
 
 
 ZEROS = torch.ops.aten.zeros.default
-"""Not ``torch.zeros``, because the program may have replaced that function. ``_ANSWERS`` keeps the result."""
+"""Used in place of ``torch.zeros``, which the program may have replaced.
+
+``_ANSWERS`` must not keep a replacement's result.
+"""
 
 
 def _replica(value: object, size: Callable[[Any], int]) -> Any:
@@ -313,7 +316,7 @@ def _is_size(value: object) -> bool:
 
 
 def _replaced(value: object) -> Any:
-    """Return what stands for ``value`` in the call on zeros: 1 for a SymInt, 1.0 for a SymFloat, else ``value``."""
+    """Return the replacement of ``value`` in the call on zeros: 1 for a SymInt, 1.0 for a SymFloat, else ``value``."""
     if isinstance(value, torch.SymInt):
         return 1
     return 1.0 if isinstance(value, torch.SymFloat) else value

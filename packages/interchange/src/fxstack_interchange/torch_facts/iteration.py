@@ -73,6 +73,7 @@ def iterated_strides(result: Tensor, operands: Sequence[Operand]) -> tuple[Any, 
         return None
     if len({source.sizes for source in operands}) == 1:
         rank = len(shape)
+        # ATen has this short way for contiguous and for channels-last operands only.
         for order in (tuple(range(rank)), *([CHANNELS_LAST] if rank == len(CHANNELS_LAST) else [])):
             if all(is_packed(source, order) for source in operands):
                 return dense_strides(result.shape, order)
@@ -194,10 +195,12 @@ def _compare_dimensions(
     """Return 1 if ``second`` is further inside than ``first``, -1 if it is not, 0 if no operand decides."""
     for strides in operands:
         one, other = strides[first], strides[second]
+        # A stride of 0 is a broadcast dimension, whose place this operand does not decide.
         if one == 0 or other == 0:
             continue
         if one != other:
             return -1 if one < other else 1
+        # For equal strides, ATen puts the smaller dimension further inside.
         if shape[first] > shape[second]:
             return 1
     return 0

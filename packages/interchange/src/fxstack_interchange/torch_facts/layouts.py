@@ -116,7 +116,7 @@ def _is_plain(first: Tensor, args: Sequence[Any]) -> bool:
 
 
 def _if_different(first: Any, strides: Strides | None) -> Strides | None:
-    """Return eager's ``strides`` if the fake result ``first`` has others; else None."""
+    """Return eager's ``strides`` if the fake result ``first`` has other strides; else None."""
     if strides is None:
         return None
     pairs = zip(first.stride(), strides, strict=True)
@@ -271,10 +271,12 @@ def _preserves_layout_of(position: int) -> Rule:
 
 
 def _channels_last_if(position: int) -> Rule:
-    """Return a rule for results that are channels last if the argument is, else contiguous."""
+    """Return a rule for results that are channels last if the argument at ``position`` is channels last, else
+    contiguous.
+    """
 
     def rule(result: Tensor, args: Sequence[Any]) -> Strides | None:
-        """Return dense strides, with channels last if the operand at ``position`` has them; None if it is no tensor."""
+        """Return dense strides: channels last if the operand at ``position`` is. Return None if it is no tensor."""
         source = operand(args[position])
         if source is None:
             return None

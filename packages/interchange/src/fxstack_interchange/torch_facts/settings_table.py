@@ -37,7 +37,7 @@ class Setting:
     convert: Callable[[Any], Any] = _same
     """Function from the value of the setting to the value of the option."""
     variable: str = ""
-    """The environment variable from which torch reads the setting, for settings that fxstack reads there too."""
+    """The environment variable from which torch reads the setting; "" if fxstack does not read it."""
     parse: Callable[[str], Any] = _is_one
     """Function from the text of ``variable`` to the value of the setting."""
     because: str = ""

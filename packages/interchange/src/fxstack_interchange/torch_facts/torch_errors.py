@@ -1,8 +1,9 @@
 """Errors that a program written for ``torch.compile`` can catch by the names of torch's classes.
 
-``except torch._dynamo.exc.Unsupported`` looks at the bases of an error's class. An error class of fxstack names its
-counterpart in ``torch._dynamo.exc``, and derives from the counterpart as soon as the program has loaded that module.
-fxstack never loads the module; a program that has not loaded it cannot name its classes either.
+``except torch._dynamo.exc.Unsupported`` looks at the bases of an error's class. An error class of fxstack
+names its counterpart in ``torch._dynamo.exc``, and derives from the counterpart as soon as the program has
+loaded that module. fxstack never loads the module. A program that has not loaded the module cannot name its
+classes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, Final, Self
 MODULE: Final = "torch._dynamo.exc"
 
 _UNDERIVED: Final[dict[type[CompilerError], str]] = {}
-"""Error classes that do not derive from their counterpart yet, with the counterpart's name."""
+"""Error class -> name of its counterpart in torch, for classes that do not derive from it yet."""
 
 
 class CompilerError(RuntimeError):

@@ -56,7 +56,10 @@ def options_from_torch(module: str) -> dict[str, Any]:
 
 
 def options_from_environment(module: str) -> dict[str, Any]:
-    """Return the options that environment variables set. Torch reads the variables when it imports ``module``."""
+    """Return option name -> value, for each option that an environment variable sets.
+
+    Torch reads the variables when it imports ``module``.
+    """
     variables = (
         Variable(row.variable, row.option, row.parse)
         for row in TABLES.get(module, {}).values()
@@ -66,10 +69,10 @@ def options_from_environment(module: str) -> dict[str, Any]:
 
 
 def with_unset_options(options: T, defaults: T, values: Mapping[str, Any]) -> T:
-    """Return the record ``options`` with ``values`` for fields that have their value in ``defaults``.
+    """Return the record ``options``. A field that has its default takes its value from ``values``.
 
-    An option that the program gives to the compiler precedes a setting of torch. ``values`` may have names of options
-    of other records.
+    An option that the program gives to the compiler overrides a setting of torch. ``values`` may have names
+    of options of other records.
     """
     if not values:
         return options
@@ -82,7 +85,7 @@ def with_unset_options(options: T, defaults: T, values: Mapping[str, Any]) -> T:
 
 
 def changed_settings(module: str) -> dict[str, Any]:
-    """Return the settings of ``module`` that the program has set to another value than torch's default."""
+    """Return name -> value, for each setting of ``module`` that the program has changed from torch's default."""
     config = sys.modules.get(module)
     entries = getattr(config, "_config", None)
     if config is None or entries is None:
@@ -98,7 +101,7 @@ def changed_settings(module: str) -> dict[str, Any]:
 
 @cache
 def _aliases(module: str) -> tuple[tuple[str, str, str], ...]:
-    """The settings of ``module`` that stand for a setting of another module: name, module, name there."""
+    """Return (name, other module, name in the other module) for each setting of ``module`` that is an alias."""
     found = []
     for name, entry in sys.modules[module]._config.items():
         other, _, its_name = (getattr(entry, "alias", None) or "").rpartition(".")
@@ -112,7 +115,10 @@ def _equal(value: object, default: object) -> bool:
 
 
 def _overridden(config: ModuleType, entries: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that have a value of the program. Torch stores it in a context variable since 2.12."""
+    """Return name -> value, for each setting that the program has set.
+
+    Since 2.12 torch stores such a value in a context variable.
+    """
     unset = getattr(sys.modules.get(type(config).__module__), "_UNSET_SENTINEL", None)
     names = _context_variables(config.__name__)
     if names:
@@ -126,7 +132,7 @@ def _overridden(config: ModuleType, entries: Mapping[str, Any]) -> dict[str, Any
 def _context_variables(module: str) -> dict[ContextVar[Any], str]:
     """Return the context variables of a config module of torch, each with the name of its setting.
 
-    Empty before torch 2.12, which has none.
+    Before torch 2.12 there are none.
     """
     entries = sys.modules[module]._config.items()
     found = ((getattr(entry, "user_override", None), name) for name, entry in entries)

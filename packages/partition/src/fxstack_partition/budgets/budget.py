@@ -102,7 +102,7 @@ def partition_within(facts: JointFacts, choices: tuple[Choice, ...], options: Pa
         if choice.peak <= limit:
             part = _extract_choice(facts, choice, options)
             # ``worst_case`` gives symbols other values than their hints: only a simulation of the graphs sees
-            # them.
+            # these values.
             peaks.append(simulate(part, options).peak)
             if peaks[-1] <= limit:
                 return part
@@ -132,7 +132,7 @@ def bytes_allowed(choices: tuple[Choice, ...], fraction_or_bytes: float | None) 
 
 
 def _choice_within_time(facts: JointFacts, choices: tuple[Choice, ...], options: PartitionOptions) -> Choice:
-    """Return the last choice whose recomputation fits ``options.time_overhead``, else the first.
+    """Return the last choice whose recomputation fits ``options.time_overhead``; the first choice if none fits.
 
     ``choices``: from the least recomputation to the most.
     """

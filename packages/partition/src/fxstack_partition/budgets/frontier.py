@@ -1,9 +1,10 @@
 """The frontier of memory against recomputation: the choices of saved values that no other choice beats.
 
-The candidates do not depend on a budget, so budgets are monotone. They are minimum cuts in which recomputation has a
-price (each cut is optimal for one exchange rate of seconds and bytes), the same cuts with checkpoints between which
-the forward is recomputed piece by piece (Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016), and sets
-between these choices. Each candidate is simulated with the order of its backward, unless a bound already shows that
+The candidates do not depend on a budget, so budgets are monotone. There are three kinds of candidates. The
+first are minimum cuts in which recomputation has a price: each cut is optimal for one exchange rate of
+seconds and bytes. The second are the same cuts with checkpoints, between which the forward is recomputed
+piece by piece (Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016). The third are sets between
+these choices. Each candidate is simulated with the order of its backward, unless a bound already shows that
 another choice is better.
 """
 
@@ -34,7 +35,7 @@ MAX_HULL_CUTS = 14
 PIECES = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Numbers of pieces into which checkpoints divide the forward."""
 ALLOWANCES = 24
-"""Steps between recomputing no node that does not fuse, and recomputing all of them."""
+"""Number of steps in which nodes that do not fuse are allowed to be recomputed: from none of them to all."""
 MAX_NEIGHBOURS = 5
 NEIGHBOUR_ROUNDS = 3
 CHOICES_PER_ROUND = 8
@@ -202,7 +203,9 @@ def _unlike_values(search: Search, indices: list[int]) -> list[int]:
 
 
 def _try_filling(search: Search, network: Network) -> None:
-    """Try each choice with more saved values at the same peak: saving is free for a value dead at the peak."""
+    """Try each choice with more saved values at the same peak: saving a value that is dead at the peak costs
+    nothing.
+    """
     graph, seconds = search.graph, search.seconds
     allowance = _candidate_limit(graph)
     for choice in search.best:

@@ -1,9 +1,9 @@
 """Local search between two choices: exchange values that the first saves and the second recomputes.
 
 A set of saved values stays valid if more values are saved. So a path of valid sets leads from a choice with
-few saved values to a choice with many. In this direction values that save most seconds per byte come first;
-in the other direction values that cost the fewest seconds per byte are given up first (path relinking:
-Glover, 1997; the greedy of the fractional knapsack).
+few saved values to a choice with many. The walk to more saved values adds the values first that save the most
+seconds per byte. The walk to fewer saved values drops the values first that cost the fewest seconds per byte
+(path relinking: Glover, 1997; the greedy of the fractional knapsack).
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ Saved = tuple[int, ...]
 def extend_choice(
     graph: IndexGraph, seconds: Sequence[float], few: Saved, many: Saved, share: float
 ) -> Saved:
-    """Return ``few`` with the best values of ``many``, up to ``share`` of the bytes of their difference."""
+    """Return ``few`` with the best values of ``many``.
+
+    The values hold at most ``share`` of the bytes that ``many`` adds to ``few``, but one value is always
+    added.
+    """
     extra = rank_additions(graph, seconds, few, many)
     return tuple(sorted({*few, *extra[: _count_for_share(graph, extra, share)]}))
 
@@ -29,7 +33,10 @@ def extend_choice(
 def shrink_choice(
     graph: IndexGraph, seconds: Sequence[float], few: Saved, many: Saved, share: float
 ) -> Saved:
-    """Return ``many`` without its cheapest values, at least ``share`` of the bytes of their difference."""
+    """Return ``many`` without its cheapest values.
+
+    The dropped values hold at least ``share`` of the bytes that ``many`` has more than ``few``.
+    """
     least, most = (sum(_saved_bytes(graph, index) for index in saved) for saved in (few, many))
     spared = rank_removals(graph, seconds, many)
     weights = list(accumulate(_saved_bytes(graph, index) for index in spared))
@@ -67,7 +74,7 @@ def rank_additions(graph: IndexGraph, seconds: Sequence[float], few: Saved, many
 
 
 def _exclusive_ancestors(graph: IndexGraph, index: int, recomputed: bytearray) -> list[int]:
-    """Return the value and the recomputed values that only it needs: saving the value saves them all."""
+    """Return the value and the recomputed values that only it needs. If the value is saved, none of them runs."""
     chain = [index]
     inside = {index}
     for member in chain:

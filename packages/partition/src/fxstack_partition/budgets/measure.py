@@ -115,7 +115,9 @@ def _is_tensor(value: object) -> bool:
 
 
 def _real(value: Any) -> Any:
-    """Replace (meta tensor, device) by a real tensor: ones, which suit logarithms, or zeros, which suit indices."""
+    """Replace (meta tensor, device) by a real tensor: floats are ones (valid for logarithms), integers are
+    zeros (valid indices).
+    """
     if _is_tensor(value):
         tensor, device = value
         data = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
@@ -146,7 +148,7 @@ def _inside(target: OpOverload[..., Any], args: tuple[Any, ...], kwargs: dict[st
 def _storages(values: object) -> dict[int, int]:
     """Return the bytes of each tensor's memory, by address.
 
-    ``_inside`` uses it to leave out results on the memory of arguments.
+    ``_inside`` uses the map to leave out results that are on the memory of arguments.
     """
     tensors = (leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor))
     storages = (tensor.untyped_storage() for tensor in tensors)

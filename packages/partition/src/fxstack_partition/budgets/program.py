@@ -1,8 +1,8 @@
 """The integer program of ``ilp``: minimal seconds of recomputation under a cap on saved bytes.
 
 Its variables are the saved values, the nodes that the backward computes, and the memory alive between the
-stages. Without the cap, the program is that of the minimum cut, so relaxations are nearly integral and HiGHS
-(through SciPy) is fast.
+stages. Without the cap, this would be the program of the minimum cut, so relaxations are nearly integral and
+HiGHS (through SciPy) is fast.
 """
 
 from __future__ import annotations

@@ -27,8 +27,9 @@ EXTRACTIONS = 12
 class Choice:
     """A choice of saved values, with its simulated peak in bytes and its estimated seconds of recomputation.
 
-    ``products``: the flops of matrix products, convolutions and attention in the recomputation: its cost on a
-    runtime that fuses all other operators. ``label`` names the search step that found the choice.
+    ``products``: the flops of matrix products, convolutions and attention in the recomputation. This is the
+    cost of recomputation on a runtime that fuses all other operators. ``label`` names the search step that
+    found the choice.
     """
 
     label: str
@@ -40,9 +41,9 @@ class Choice:
     network: Network
 
     def beats(self, peak: int, seconds: float, products: int) -> bool:
-        """Whether this choice is at least as good as these figures in all three.
+        """Whether this choice is at least as good in all three figures as a choice with these figures.
 
-        ``Search`` then drops the choice that has them.
+        ``Search`` then drops the other choice.
         """
         return self.peak <= peak and self.seconds <= seconds and self.products <= products
 
@@ -73,7 +74,8 @@ def pareto_choices(
 class Search:
     """The choices found so far that no other choice beats.
 
-    ``best``: the frontier of peak against seconds. ``product_choices``: choices beside it that need fewer products.
+    ``best``: the frontier of peak against seconds. ``product_choices``: further choices, which need fewer
+    products.
     """
 
     def __init__(self, facts: JointFacts, options: PartitionOptions) -> None:

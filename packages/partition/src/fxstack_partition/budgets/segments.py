@@ -36,7 +36,9 @@ class Segments:
         return frozenset(values)
 
     def _alive_after(self) -> list[int]:
-        """Return the bytes alive after each node: allocated up to it, and read after it."""
+        """Return the bytes alive after each node: memory that was allocated up to the node and is read after
+        the node.
+        """
         graph = self._graph
         last = {s: i for i, index in enumerate(self._order) for s in graph.touched[index]}
         change = [0] * (len(self._order) + 1)

@@ -110,7 +110,9 @@ def _results(case: Case) -> Iterator[tuple[str, str]]:
 
 
 def _same_value(case: Case, output: object, value: object) -> Iterator[tuple[str, str]]:
-    """Yield (node name, problem) if an output of a part is not the value that the joint graph returns there."""
+    """Yield (node name, problem) if ``output`` of a part is not ``value``, the joint graph's output at the
+    same position.
+    """
     if isinstance(output, Node) != isinstance(value, Node):
         yield str(value), f"is returned as {output!r}"
     elif isinstance(output, Node) and isinstance(value, Node):
@@ -201,6 +203,7 @@ def _equal_values(facts: JointFacts) -> dict[str, str]:
     same: dict[str, str] = {}
     for node in facts.nodes[:-1]:
         same[node.name] = node.name
+        # Two draws or effects are different, even with equal arguments.
         if node.op == "call_function" and facts.kinds[node] not in NEVER_TWICE:
             key = (node.target, structural_key((node.args, node.kwargs), lambda arg: same[arg.name]))
             same[node.name] = first.setdefault(key, node.name)
@@ -222,7 +225,10 @@ def _names_in_joint(case: Case, stage: StageGraph) -> dict[str, str]:
 
 
 def _through_copies(case: Case, specs: list[Any], names: dict[str, str]) -> dict[str, str]:
-    """Map each saved input of the backward to the joint graph's node: a copy to its original."""
+    """Map the name of each saved input of the backward to the name of the joint graph's node.
+
+    A copy maps to its original.
+    """
     forward_nodes = {n.name: n for n in case.part.forward.graph_module.graph.nodes}
     renamed = {}
     for node, spec in specs:
@@ -264,10 +270,12 @@ def _tags(case: Case) -> Iterator[tuple[str, str]]:
     tags = {n.name: tag_of(n) for n in case.facts.nodes if n not in case.facts.backward}
     recomputed = {n.name for n in case.computed(case.part.backward) if not case.is_converted_back(n)}
     forward_names = {n.name for n in case.computed(case.part.forward)}
+    # A view is recomputed from its saved base, whatever its tag.
     views = {n.name for n, kind in case.facts.kinds.items() if kind is OpKind.VIEW}
     for name in sorted(recomputed & forward_names - views):
         if tags.get(name) == "must_save":
             yield name, "is tagged must_save, but the backward recomputes it"
+    # Inputs and nodes that must not run twice are saved, whatever their tag.
     always_saved = {n.name for n, kind in case.facts.kinds.items() if kind in (*NEVER_TWICE, OpKind.INPUT)}
     for spec in case.part.forward.signature.outputs_of(OutputKind.SAVED):
         if tags.get(str(spec.name)) == "must_recompute" and spec.name not in always_saved:

@@ -24,7 +24,7 @@ def extract(
 ) -> Partition:
     """Build the two graphs of a partition that saves ``saved`` and the symbols that the backward needs.
 
-    The nodes are ordered for a low simulated peak, under ``options`` or else under default options. ``reasons`` are
+    The nodes are ordered for a low simulated peak. ``options``: None means default options. ``reasons`` are
     (node name, reason), for ``explain``.
 
     Raises:

@@ -93,8 +93,8 @@ def extend_reasons(
 class _ForwardBuilder:
     """A forward graph under construction.
 
-    By node of the joint graph: ``env`` has its copy, ``copies`` the clone of an updated value, ``states`` the
-    generator's state, ``narrow`` the value in a smaller dtype.
+    Four maps have the joint graph's nodes as keys: ``env`` to the copies of nodes, ``copies`` to clones of
+    updated values, ``states`` to states of the generator, and ``narrow`` to values in a smaller dtype.
     """
 
     def __init__(self, index_graph: IndexGraph, plan: Plan) -> None:

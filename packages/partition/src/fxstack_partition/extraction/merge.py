@@ -2,8 +2,8 @@
 
 Autograd and decompositions write the same computation more than once. A merged node runs once, and its
 arguments may die after the first use. (Value numbering: Alpern, Wegman and Zadeck, Detecting Equality of
-Variables in Programs, 1988.) But the merged value lives longer, so nodes are merged only if
-this frees at least as many bytes as the value holds.
+Variables in Programs, 1988.) But the merged value lives longer. So nodes are merged only if merging frees at
+least as many bytes as the value holds.
 
 Four groups are not merged: nodes that must not run twice or are unknown, values whose memory the graph updates,
 results of the graph (two results must stay two tensors), and nodes with different recompute tags.
@@ -161,7 +161,9 @@ def _without_repeated(facts: JointFacts, same: dict[Node, Node]) -> StageGraph:
 
 
 def structural_key(value: object, identity: Callable[[Node], object]) -> object:
-    """Return a value that is equal for equal arguments only. Types and signs of zeros count.
+    """Return a value that is equal for equal arguments only.
+
+    Arguments of different types, and zeros of different sign, are different.
 
     ``identity`` returns the value that represents a node.
     """

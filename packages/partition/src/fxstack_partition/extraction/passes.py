@@ -149,6 +149,7 @@ def plan_backward(state: C) -> C:
     + # order of the forward: the program's
     """
     facts = state.joint_facts
+    # The cached graph has the default options.
     graph = facts.index_graph if state.options is None else IndexGraph(facts, state.options)
     plan = make_plan(graph, (facts.position[node] for node in state.saved or ()))
     return replace(state, planned=Planned(graph, plan))
@@ -218,6 +219,7 @@ def extract_backward(state: C) -> C:
         forward=state.forward,
         backward=backward,
         saved=tuple(item.name for item in saved_values),
+        # Both graphs hold the constants that they read, so a constant is not recomputed.
         recomputed=tuple(n.name for n in _recomputed(graph, plan) if n.op != "get_attr"),
         reasons=tuple(extend_reasons(state.reasons, saved_values)),
     )

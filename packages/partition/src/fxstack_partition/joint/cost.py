@@ -36,8 +36,8 @@ _FUSED_KINDS = (OpKind.POINTWISE, OpKind.CREATION, OpKind.GATHER)
 class SizeModel:
     """Computes the bytes of values in node metadata. Symbols have the hints of the signature.
 
-    With ``options.worst_case``, a symbol has the upper bound of its range. A symbol with neither has
-    ``options.unbacked_hint``.
+    With ``options.worst_case``, a symbol has the upper bound of its range. Any other symbol without a hint
+    has the value ``options.unbacked_hint``.
     """
 
     def __init__(self, graph: StageGraph, options: PartitionOptions) -> None:

@@ -157,7 +157,10 @@ class IndexGraph:
         return touched_storages
 
     def saved_storages(self, indices: Iterable[int]) -> set[int]:
-        """Return the storages that stay alive if these values are saved: narrow copies, copies, or their own."""
+        """Return the storages that stay alive if these values are saved.
+
+        A value is saved as its narrow copy, else as its copy, else in its own storages.
+        """
         storages: set[int] = set()
         for index in indices:
             if index in self.narrow_storages:
@@ -246,14 +249,14 @@ class IndexGraph:
 
     @cached_property
     def binders(self) -> tuple[dict[str, int], dict[str, SizeOf]]:
-        """Return the sources of the symbols (see ``symbol_sources``)."""
+        """Map the name of each symbol to a node with its value, and to a size of an input (``symbol_sources``)."""
         return symbol_sources(self.facts)
 
     @cached_property
     def runs_once(self) -> bytes:
         """Return 1 for each node that the backward must not recompute, else 0.
 
-        Inputs count, because only the forward gets them. Draws that can be replayed do not count.
+        An input is 1, because only the forward gets it. A draw that can be replayed is 0.
         """
         kinds = self.facts.kinds
         never = (*NEVER_TWICE, OpKind.INPUT)
@@ -300,7 +303,10 @@ def free_symbols(value: object) -> tuple[str, ...]:
 
 
 def symbol_sources(facts: JointRecord) -> tuple[dict[str, int], dict[str, SizeOf]]:
-    """Return where the forward finds each symbol: by symbol name, a node with this value, and a size of an input."""
+    """Return two maps by symbol name: to a node with this value, and to a size of an input.
+
+    The forward reads symbols there.
+    """
     binders: dict[str, int] = {}
     for index, node in enumerate(facts.nodes[:-1]):
         value = node.meta.get("val")

@@ -1,8 +1,8 @@
 """Save values in a smaller dtype that holds them exactly, and convert them back in the backward.
 
-A floating-point mask of ones and zeros fits into ``bool``. Positions in the plane of a pooling window, or
-along a dimension, fit into the smallest integer dtype for its size. Nothing is rounded: the converted value
-is equal bit for bit.
+A floating-point mask of ones and zeros fits into ``bool``. Positions in a plane (of max pooling) or along a
+dimension fit into an integer dtype that is chosen by the size of the plane or dimension. Nothing is rounded:
+the converted value is equal bit for bit.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _shape(node: Node) -> tuple[Any, ...]:
 
 
 def _static(sizes: tuple[Any, ...]) -> int | None:
-    """Return the product of ``sizes``; None if one of them is symbolic, or if there are none."""
+    """Return the product of ``sizes``; None if a size is symbolic, or ``sizes`` is empty."""
     return prod(sizes) if sizes and all(isinstance(size, int) for size in sizes) else None
 
 

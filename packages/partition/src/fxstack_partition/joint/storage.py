@@ -1,4 +1,7 @@
-"""The storages that each node allocates and reads. A view shares its base's; each result of a node has its own."""
+"""The storages that each node allocates and reads.
+
+A view shares the storage of its base; each result of a node has its own storage.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,9 @@ class StorageTable:
         return ()
 
     def _element(self, node: Node) -> Any:
-        """Return the storages of a ``getitem`` node: those of one result of its argument, else those of all results."""
+        """Return the storages of a ``getitem`` node: of the selected result, or of the whole argument if it
+        is no tuple of results.
+        """
         base, index = node.args[0], node.args[1]
         if not isinstance(base, Node) or base not in self._parts:
             return self._new(node.meta.get("val"))

@@ -145,9 +145,9 @@ def build_flow_network(
     """Build the network of a joint graph under a policy.
 
     ``penalty`` returns the cost of recomputing a node, in units of ``1 / BYTE`` bytes; without ``penalty``
-    recomputation is free. ``factor`` multiplies the cost of saving a value. With ``traffic``, a value that a fusing
-    compiler would not write to memory in the forward costs twice its bytes, because saving adds a write; without
-    ``traffic`` each value costs its bytes.
+    recomputation is free. ``factor`` multiplies the cost of saving a value. Without ``traffic`` each value
+    costs its bytes. With ``traffic``, a value costs twice its bytes if a fusing compiler would not write it
+    to memory in the forward, because saving adds a write.
     """
     users = _backward_users(facts)
     decisions = _decide(facts, Policy(rules, facts, options), users)
@@ -180,7 +180,7 @@ def build_flow_network(
 
 
 def _backward_users(facts: JointFacts) -> dict[Node, bool]:
-    """Return the nodes with a path to the backward, each with whether the backward reads it directly.
+    """Return node -> whether the backward reads the node directly, for each node with a path to the backward.
 
     A gradient that the forward computes counts as a direct read.
     """
@@ -200,8 +200,8 @@ def _backward_users(facts: JointFacts) -> dict[Node, bool]:
 def _decide(facts: JointFacts, policy: Policy, users: dict[Node, bool]) -> dict[Node, Decision]:
     """Return the policy's decision about each node, without nodes that both graphs hold anyway.
 
-    An element or a view of a value that must be recomputed must be recomputed too: saving it would save the same
-    memory.
+    If a value must be recomputed, its elements and views must be recomputed as well: saving one would save
+    the same memory.
     """
     decisions: dict[Node, Decision] = {}
     for node in users:

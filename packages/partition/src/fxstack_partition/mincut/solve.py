@@ -94,7 +94,7 @@ def _reaches_sink(edges: Any) -> bool:
 
 
 def _contradiction(network: Network) -> str:
-    """Return the message of InfeasibleError. It names the nodes of a path from source to sink that cannot be cut."""
+    """Return the message of InfeasibleError. It names the nodes of an uncuttable path from source to sink."""
     nx = networkx()
     fixed = nx.DiGraph()
     fixed.add_edges_from((edge.start, edge.end) for edge in network.edges if edge.capacity is None)

@@ -21,8 +21,8 @@ from fxstack_partition.ordering.plan import Plan
 Arguments = Sequence[tuple[int, ...]]
 
 
-# Limits: a forward is reordered only if it, and not its backward, sets the peak. Graphs with effects or
-# communication keep their order.
+# Limits: a forward is reordered only if the forward, not the backward, sets the peak of the step. Graphs with
+# effects or communication keep their order.
 
 
 def demand_order(
@@ -31,8 +31,9 @@ def demand_order(
     """Order the nodes whose entry in ``needed`` is 1, such that each node comes just before its first user.
 
     The walk goes depth first from ``roots``, in their order, so recomputation comes as late as possible. The
-    ``getitem`` nodes of a node with several results follow the node directly: results that are not taken yet stay
-    alive. The random nodes ``drawn`` keep their order, because a generator's numbers depend on the order.
+    ``getitem`` nodes of a node with several results follow the node directly, because results that are not
+    taken yet stay alive. The random nodes ``drawn`` keep their order, because a generator's numbers depend on
+    the order.
     """
     args, elements = _chained(graph.reversed_args, drawn), graph.elements
     missing = bytearray(needed)
@@ -64,7 +65,7 @@ def _chained(args: Arguments, drawn: Sequence[int]) -> Arguments:
 
 
 _MANY = 1 << 60
-"""Readers of a storage that lives to the end: the count never reaches one."""
+"""The count of readers of a storage that lives to the end: it never falls to one."""
 
 
 def eager_frees(
@@ -192,8 +193,8 @@ _FIXED = (OpKind.EFFECT, OpKind.COLLECTIVE)
 def forward_order(graph: IndexGraph, plan: Plan, stop_at: int = 0) -> tuple[list[int], int]:
     """Return the forward's order with its simulated peak.
 
-    This is the program's order if its peak is at most ``stop_at`` (the backward's peak), else the order with the
-    lowest peak among the candidates.
+    If the program's order has a peak of at most ``stop_at`` (the backward's peak), return it. Otherwise
+    return the candidate with the lowest peak.
     """
     needed = plan.forward(graph)
     is_input = graph.is_input

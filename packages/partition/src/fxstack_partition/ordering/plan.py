@@ -88,6 +88,7 @@ def closure(graph: IndexGraph, roots: Iterable[int], marked: bytes = b"") -> byt
     for root in roots:
         marks[root] = 1
     args = graph.args
+    # Users follow their arguments, so one pass from the end reaches all ancestors.
     for index in range(graph.count - 1, -1, -1):
         if marks[index]:
             for arg in args[index]:
@@ -128,8 +129,9 @@ def make_plan(graph: IndexGraph, saved: Iterable[int]) -> Plan:
 def complete_plan(graph: IndexGraph, saved: Iterable[int], savable: Collection[Node]) -> Plan:
     """Plan a choice, adjusted to values that stay alive anyway. Searches call this for every choice.
 
-    The caller keeps the forward's results, so a result that would be recomputed is saved instead, if it is in
-    ``savable`` and needs no copy. A view or an element of a recomputed value is recomputed instead of saved.
+    The caller keeps the forward's results alive. So the forward saves a result that the backward would
+    recompute, if the result is in ``savable`` and needs no copy. A view or an element of a recomputed value
+    is recomputed instead of saved.
     """
     plan = make_plan(graph, saved)
     alive = graph.storages_of(graph.results)

@@ -168,7 +168,8 @@ class _Memory:
 def _timeline_of_runtime(memory: _Memory, partition: Partition, options: PartitionOptions) -> Timeline:
     """Return the timeline of a runtime that describes its own stages (``options.runtime``).
 
-    Each moment adds the bytes that the runtime retains, the bytes alive outside of the stage, and the stage's own.
+    Each moment has the sum of the bytes that the runtime retains, the bytes alive outside of the stage, and
+    the bytes of the stage itself.
     """
     runtime = options.runtime
     assert runtime is not None

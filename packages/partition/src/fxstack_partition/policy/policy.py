@@ -84,7 +84,7 @@ _TAGS = {
 
 
 def effective_tag(node: Node, options: PartitionOptions) -> str | None:
-    """Return the tag from ``options.policy`` if that returns one, else the tag in the graph.
+    """Return the tag that ``options.policy`` gives the node, else the tag in the graph; None for a node without either.
 
     Raises:
         ValueError: if the tag is unknown.

@@ -115,7 +115,10 @@ def _row(
     options: PartitionOptions,
     spent: float,
 ) -> Row:
-    """Run one partitioner and return its row. ``spent``: seconds of earlier preparation, which count too."""
+    """Run one partitioner and return its row.
+
+    ``spent``: seconds of earlier preparation, which are part of ``solver_seconds``.
+    """
     start = time.perf_counter()
     try:
         part = partition(joint, name, options)

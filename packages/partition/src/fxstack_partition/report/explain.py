@@ -120,7 +120,10 @@ _LIBRARY = re.compile(r"(^|/)torch/")
 
 
 def line_of(node: Node) -> str | None:
-    """Return ``file:line: text`` of the innermost frame outside of torch, else of the innermost frame, else None."""
+    """Return ``file:line: text`` of the innermost frame outside of torch.
+
+    If all frames are of torch, take the innermost frame. None if the node has no stack trace.
+    """
     trace = node.meta.get("stack_trace")
     frames = list(_FRAME.finditer(trace)) if isinstance(trace, str) else []
     for frame in reversed(frames):

@@ -45,8 +45,8 @@ class JointGraph(StageGraph):
         """Convert the joint graph that torch passes to a ``partition_fn``. The module is copied.
 
         Symbols that only shapes contain become further inputs in front. With functional random numbers
-        (``functionalize_rng_ops``) the forward's seed and offset are inputs of the forward, the backward's
-        are inputs of the backward, and each stage's new offset is its last result.
+        (``functionalize_rng_ops``), each stage has its own seed and offset as inputs, and its new offset as
+        its last result.
 
         Raises:
             JointGraphError: if the graph has inputs that are not supported (states of generators).
@@ -149,7 +149,11 @@ def _primal_spec(node: Node, static: bool) -> InputSpec:
 
 
 def _tangent_spec(node: Node, index: int, outputs: list[Any]) -> InputSpec:
-    """Return the spec of a tangent. torch may name the tangent's output; if not, the outputs with gradients count."""
+    """Return the spec of a tangent.
+
+    If torch does not name the tangent's output, it is number ``index`` of the floating-point and complex
+    outputs.
+    """
     position = getattr(getattr(node.meta.get("desc"), "output", None), "idx", None)
     differentiable = [
         value
@@ -165,7 +169,7 @@ def _tangent_spec(node: Node, index: int, outputs: list[Any]) -> InputSpec:
 
 
 def _forward_specs(output: Node, values: list[Any], primals: list[Node]) -> list[OutputSpec]:
-    """Return the specs of the forward's outputs; torch's descriptions tell outputs that are mutated inputs."""
+    """Return the specs of the forward's outputs; torch's descriptions say which outputs are mutated inputs."""
     descriptions = list(output.meta.get("desc") or [None] * len(values))
     by_description = {str(n.meta.get("desc")): n.name for n in primals if n.meta.get("desc")}
     specs = []

@@ -1,9 +1,10 @@
 """Repair partitions from outside, which rely on a later stage of torch for values that the backward needs.
 
-torch's own partitioners save inputs that the forward updates when it returns, before the backward runs; a later stage
-of torch gives the backward the old values. Here the forward saves copies, which costs memory. Under memory budgets
-they also draw random numbers twice, and a later stage makes the numbers equal. Here the forward saves the generator's
-state, and the backward draws from the state (see ``rng_replay``).
+torch's own partitioners may save an input that the forward updates. The update happens before the backward
+runs, so a later stage of torch gives the backward the old value. Here the forward saves a copy, which costs
+memory. Under memory budgets, torch's partitioners also draw random numbers twice, and a later stage makes the
+numbers equal. Here the forward saves the generator's state, and the backward draws from the state (see
+``rng_replay``).
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def save_generator_states(forward: GraphModule, backward: GraphModule) -> None:
 
 
 def _save_state(graph: Graph, node: Node) -> Node:
-    """Replace a draw of the forward by a draw that saves the state, behind all saved tensors. Return the state."""
+    """Replace a draw of the forward by a draw that saves the state. Return the state, saved behind all tensors."""
     with graph.inserting_before(node):
         value, state = draw_and_save_state(graph, node, {arg: arg for arg in node.all_input_nodes})
     _replace(graph, node, value)

@@ -48,7 +48,7 @@ def as_partition_fn(
 
 
 def _descriptions(joint_module: GraphModule, count: int) -> list[Any]:
-    """Return torch's descriptions of the outputs of a joint graph, in order; None for each if there are none."""
+    """Return torch's descriptions of the outputs of a joint graph, in order; None for each if torch stored none."""
     output = joint_module.graph.output_node()
     values = output.args[0]
     size = len(values) if isinstance(values, tuple | list) else count

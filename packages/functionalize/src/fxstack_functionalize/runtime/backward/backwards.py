@@ -28,8 +28,8 @@ from fxstack_functionalize.tracing.finalize import remove_dead_code, with_graph
 from fxstack_interchange import InputKind, StageGraph
 from fxstack_interchange.locations.located_errors import locate_traceback, stack_traces
 
-# Limits: with symbolic sizes, the backward runs in eager if its compiler asks for guards on sizes, which the
-# forward can no longer have.
+# Limits: with symbolic sizes, the backward runs in eager if its compiler asks for guards on sizes. The
+# forward has already been compiled and can no longer check them.
 
 aten = torch.ops.aten
 
@@ -41,10 +41,11 @@ class _NoZerosError(Exception):
 def without_tangents(backward: StageGraph, missing: Collection[str]) -> StageGraph | None:
     """Return ``backward`` (``Stage.BACKWARD``) without the tangents ``missing``.
 
-    The new graph has no inputs for these tangents and for saved tensors that only they need (it keeps
-    symbols), and returns None for gradients that depend on missing tangents alone. Return None if a node
-    needs zeros for a missing gradient and their layout cannot be written, for example because its size is
-    symbolic.
+    The new graph has no inputs for these tangents, and none for saved tensors that only these tangents need.
+    It keeps all symbols. It returns None for each gradient that depends on missing tangents alone.
+
+    Return None, not a graph, if a node needs zeros for a missing gradient whose layout cannot be written, for
+    example because its size is symbolic.
     """
     try:
         return _TangentRemoval(backward, missing).graph()
@@ -110,7 +111,10 @@ class _TangentRemoval:
         self._copies[node] = self._graph.node_copy(node, self._argument)
 
     def _argument(self, used: Node) -> Node:
-        """Return the copy of an argument, or zeros for a missing gradient that a node takes beside others."""
+        """Return the copy of an argument.
+
+        Return zeros for a missing gradient whose reader also takes a gradient that is present.
+        """
         if used not in self._dropped:
             return self._copies[used]
         if used not in self._zeros:
@@ -157,7 +161,9 @@ class _TangentRemoval:
 
 
 def _present_summand(node: Node, missing: Collection[Node]) -> Node | None:
-    """Return the summand of ``node`` that is not missing, if ``node`` adds two tensors of the same layout."""
+    """Return the one summand of ``node`` that is not missing, if ``node`` adds two tensors of the same
+    layout; else None.
+    """
     if node.target is not aten.add.Tensor or node.kwargs:
         return None
     present = [used for used in node.args if used not in missing]
@@ -187,8 +193,8 @@ BACKWARD = "backward graph"
 class Variant:
     """The backward for calls in which the flat outputs ``missing`` have no gradient.
 
-    ``arguments``: the leading arguments (before tangents) of the whole backward that it takes. None: it is
-    the whole backward, which gets zeros.
+    The whole backward takes leading arguments, then tangents. ``arguments``: the leading arguments that the
+    variant takes. None: the variant is the whole backward, and gets zeros for missing gradients.
     """
 
     missing: tuple[int, ...]
@@ -224,7 +230,10 @@ class LazyBackward:
 
 
 class Backwards:
-    """Finds the backward for the present gradients, and makes one from ``graph()`` when a new set is missing."""
+    """Finds the backward for the present gradients.
+
+    For a new set of missing gradients it makes one from ``graph()``.
+    """
 
     def __init__(
         self,
@@ -246,7 +255,7 @@ class Backwards:
     def __call__(
         self, missing: tuple[bool, ...], arguments: list[Any], grads: Sequence[Any], sizes: object
     ) -> list[Any]:
-        """Return the gradients of all inputs. ``missing``: for each differentiable output, if it has none.
+        """Return the gradients of all inputs. ``missing``: for each differentiable output, whether it has no gradient.
 
         Empties ``arguments`` (saved tensors and symbols).
         """
@@ -254,14 +263,15 @@ class Backwards:
         try:
             return ready(arguments, grads, sizes)
         except Exception as error:
-            # The graph of a program from disk is traced again here. The program's error matters more than its line.
+            # ``_graph`` may trace a program from disk again. If this fails, raise the original error without
+            # the program's lines.
             with suppress(Exception):
                 traces = stack_traces(self._graph().graph_module.graph)
                 error.__traceback__ = locate_traceback(error.__traceback__, traces) or error.__traceback__
             raise
 
     def arguments(self, missing: tuple[bool, ...]) -> tuple[int, ...] | None:
-        """Return the leading arguments of the whole backward that are needed; None for all."""
+        """Return the leading arguments that the backward for ``missing`` takes, by position; None if it takes all."""
         return (self._found.get(missing) or self._find(missing)).arguments
 
     def traceable(self, missing: tuple[bool, ...]) -> _ReadyBackward:
@@ -343,7 +353,7 @@ class _ReadyBackward:
         self._without = [
             index for index, sources in shell.info.sources if sources and missing.issuperset(sources)
         ]
-        """Inputs that only get a gradient through missing gradients."""
+        """Inputs whose gradients depend on missing gradients alone."""
 
     def __call__(self, arguments: list[Any], grads: Sequence[Any], sizes: object) -> list[Any]:
         inputs = arguments

@@ -1,11 +1,12 @@
 """Gradients between results of one graph, for programs that observe them.
 
-For each result that is computed from other results (``OutputEdge``) an autograd node stands between the result and
-the compiled graph's node, with edges to the other results. Usually this node passes its gradient on, and one
-compiled backward does everything. If the program observes the gradient of one of the other results (a hook,
-``retain_grad``, ``autograd.grad(loss, logits)``), the captured graph runs again in eager (``replay``), cut at
-each such result, and autograd differentiates the pieces: every result gets eager's gradient, and changes by
-hooks are propagated.
+If a result is computed from other results (``OutputEdge``), it gets an autograd node of its own, in front of
+the compiled graph's node. This edge node has edges to the other results as well. Usually the edge node only
+passes its gradient on to the graph's node, and one compiled backward computes everything. A program may
+observe the gradient of one of the other results, by a hook, ``retain_grad`` or ``autograd.grad(loss,
+logits)``. Then the captured graph runs again in eager (``replay``), cut at each such result, and autograd
+differentiates the pieces. So every result gets eager's gradient, and a change of a gradient by a hook has its
+effect.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ from fxstack_functionalize.torch_compat import pytree
 from fxstack_functionalize.trace import Shell
 
 # Limits: the captured graph cannot run again if it changes its inputs, has side effects or draws random
-# numbers on a GPU. These uses then raise an error with this reason. A hook on a view that is dropped before the
-# backward is not seen by what was computed from the view.
+# numbers on a GPU. Gradients between results then raise an error with this reason. If the program drops a
+# hooked view before the backward, the hook does not affect gradients of results that were computed from the
+# view.
 
 _task: Callable[[], int] = torch_compat.current_graph_task_id
 _executes: Callable[[Any], bool] = torch_compat.will_engine_execute_node
@@ -61,16 +63,18 @@ class EdgeCall:
         """The inputs, until a backward frees what the call has saved."""
         self.held: Held | None = None
         """The saved tensors; None if autograd keeps them."""
+        # If the graph runs again, it must draw the same numbers.
         self.random_state = torch.get_rng_state() if edges.draws else None
+        # Weak references: the node of an origin holds this call.
         self.origins: dict[int, ref[torch.Tensor]] = {}
-        """The results from which others are computed, by the number of the user output."""
+        """Number of a user output -> the output, for outputs from which other outputs are computed."""
         self.hooked = False
         self.task: int | None = None
         """The autograd run in which the graph was cut into pieces."""
         self.run: Again | None = None
         """The run of the graph in pieces."""
         self.cuts: dict[int, torch.Tensor] = {}
-        """The tensors from which the rest of the graph was computed, by the number of the cut result."""
+        """Number of a cut result -> the tensor from which the rest of the graph was computed."""
 
     def release(self) -> None:
         """Free the run in pieces, and the inputs unless autograd keeps the graph. The generated backward calls it."""
@@ -102,8 +106,9 @@ class EdgeCall:
 def _asked_for(origins: Sequence[torch.Tensor], *, marked: bool) -> bool:
     """Whether the program asked the present run of autograd for the gradient of one of ``origins``.
 
-    The caller's frame has the answer. Backwards on GPUs run in threads without this frame: there the answer
-    is True if the run is restricted to certain inputs, or if there is no mark.
+    The frame of torch's ``_engine_run_backward`` holds the requested inputs. Backwards on GPUs run in threads
+    without this frame. In these threads, return True if the run computes gradients of certain inputs only, or
+    if there is no mark.
     """
     frame: FrameType | None = sys._getframe()
     while frame is not None:
@@ -130,7 +135,7 @@ class EdgeGradients:
         self._graph = shell.captured.graph_module
 
     def gradients_of_edge(self, edge: OutputEdge, ctx: Any, grads: Sequence[Any]) -> Sequence[Any]:
-        """Return the gradients of the sources of a node for ``edge``: its own result, the origins, the marks.
+        """Return the gradients that the node of ``edge`` passes on: for its own result, the origins and the marks.
 
         Autograd calls this function when the result has a gradient, before the node of the graph runs.
         """
@@ -141,7 +146,9 @@ class EdgeGradients:
         return (grad, *of_origins, *(None for _ in self.marks))
 
     def _between(self, call: EdgeCall, edge: OutputEdge, grad: torch.Tensor) -> Sequence[Any]:
-        """Return the gradients of the origins for the gradient of their result, by direct paths only.
+        """Return the gradients of the origins of ``edge``, given the gradient ``grad`` of its result.
+
+        Count direct paths only.
 
         Raises:
             RuntimeError: if the graph cannot run again, or its inputs were changed in place.
@@ -213,7 +220,10 @@ def _cut_at(cutter: _Cutter, origin: int, value: torch.Tensor) -> torch.Tensor:
 
 
 def _with_cuts(module: GraphModule, cuts: Sequence[tuple[int, Node]]) -> GraphModule:
-    """Return ``module`` with a further first argument, a ``_Cutter`` that replaces origins for later users."""
+    """Return ``module`` with a ``_Cutter`` as an extra first argument.
+
+    The cutter replaces origins for their later readers.
+    """
     graph = Graph()
     cutter = graph.placeholder("cutter")
     copies: dict[Any, Any] = {}
@@ -256,7 +266,7 @@ set_traceable(_EdgeNode, _traceable, lambda n: (n._autograd_function_id, n.sourc
 
 
 def add_edges(result: torch.Tensor, edge: OutputEdge, *origins: torch.Tensor) -> None:
-    """Give a flat output that is computed from ``origins`` eager's history. The generated wrapper calls it."""
+    """Give eager's history to a flat output that is computed from ``origins``. The generated wrapper calls this."""
     call = _find_call(result)
     if call is None:
         return
@@ -289,7 +299,7 @@ def _register_result_hooks(node: Any, result: torch.Tensor) -> None:
 
 
 def _noting(register: Callable[[Any, object], Any]) -> Callable[[Any, object], Any]:
-    """Return ``register`` with a note of the hook in ``edge_call``.
+    """Return a function that notes the hook in ``edge_call``, and then calls ``register``.
 
     ``register``: ``register_hook`` or ``register_prehook`` of a node.
     """
@@ -307,7 +317,9 @@ watch_hooks(_EdgeNode)
 
 
 def _find_call(tensor: torch.Tensor) -> EdgeCall | None:
-    """Return the call whose node is the ``grad_fn`` of ``tensor``, or the node before it (of a copy); else None."""
+    """Return the call whose node is ``tensor.grad_fn`` or, if ``tensor`` is a copy, the next node behind it;
+    else None.
+    """
     node = tensor.grad_fn
     if node is None:
         return None

@@ -1,8 +1,9 @@
 """Further autograd nodes for the results of a compiled graph, and nodes whose backward can be traced.
 
-Autograd runs and frees everything behind a node, even behind outputs without gradient. So a result whose
-history in eager is not that of all results gets its own node: ``partial_inputs`` does so for results that reach
-other inputs than the other results, ``edge_gradients`` for results that are computed from other results.
+Autograd runs and frees everything behind a node, even behind outputs without gradient. So a result gets its
+own node if its eager history differs from the histories of other results. ``partial_inputs`` makes nodes for
+results that do not reach the same inputs, ``edge_gradients`` for results that are computed from other
+results.
 
 A backward pass that is compiled as a whole (torch's compiled autograd) contains the backwards of compiled
 graphs. Their kernels cannot be traced, but their graphs can. A traceable backward is a Python function that
@@ -39,7 +40,7 @@ def register_hooks(node: Any, result: torch.Tensor) -> None:
 
 
 class HistoryNode(torch.autograd.Function):
-    """The identity on results, in place, with edges to the tensors on which they depend."""
+    """An in-place identity on results. It adds autograd edges from the results to the tensors on which they depend."""
 
     @staticmethod
     def forward(ctx: Any, attributes: Mapping[str, Any], count: int, *tensors: torch.Tensor) -> Any:
@@ -62,7 +63,10 @@ class HistoryNode(torch.autograd.Function):
 def give_history(
     kind: type[HistoryNode], results: Sequence[Any], sources: Sequence[Any], attributes: Mapping[str, Any]
 ) -> None:
-    """Give ``results`` a common node of class ``kind`` with edges to their own nodes and to ``sources``."""
+    """Give ``results`` a common new node of class ``kind``.
+
+    It has edges to the present nodes of the results, and to ``sources``.
+    """
     versions = [result._version for result in results]
     # Function.apply first handles functorch transforms in Python; the wrapper has handled them.
     super(torch.autograd.Function, kind).apply(attributes, len(results), *results, *sources)
@@ -194,7 +198,7 @@ def _read_held(ctx: Any, _saved: Sequence[torch.Tensor]) -> list[Any]:
 
 
 def _make_reader(plan: Sequence[KeptTensor]) -> Callable[[Any, Sequence[torch.Tensor]], list[Any]]:
-    """Return a function that returns all saved tensors in order, of autograd and of the node itself."""
+    """Return a function that returns all saved tensors in order: those that autograd keeps, and those of the node."""
     positions = positions_of(plan)
 
     def read(ctx: Any, saved: Sequence[torch.Tensor]) -> list[Any]:

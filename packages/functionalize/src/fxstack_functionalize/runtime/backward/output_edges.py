@@ -39,7 +39,7 @@ class OutputEdge:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The user output for a flat output: the same tensor, or (``base``) a view of it."""
+    """The user output for a flat output: the same tensor or, if ``base`` is True, a view of the flat output."""
 
     output: int
     """The number of the user output."""
@@ -58,7 +58,10 @@ class OutputEdges:
 
 
 def find_owners(info: GraphInfo) -> dict[int, Owner]:
-    """Return the differentiable flat outputs that are user outputs or bases of user outputs."""
+    """Map the position of each differentiable flat output to its ``Owner``.
+
+    A flat output without an owner is missing.
+    """
     owner_of: dict[int, Owner] = {}
     for number, (output, position) in _place_outputs(info).items():
         base = output.source is OutputSource.ALIAS
@@ -85,7 +88,7 @@ def _place_outputs(info: GraphInfo) -> dict[int, tuple[OutputInfo, int]]:
 
 
 def plan_output_edges(shell: Shell) -> OutputEdges | None:
-    """Return the edges between results of a captured graph; None if there are none."""
+    """Return the edges between results of a captured graph; None for a graph without such edges."""
     graph = shell.captured.graph_module.graph
     results = pytree.tree_leaves(graph.output_node().args[0])
     if len(results) != len(shell.info.outputs):  # one operator returns several results
@@ -118,7 +121,7 @@ def plan_output_edges(shell: Shell) -> OutputEdges | None:
 
 
 def _last_writes(graph: Graph, candidates: Collection[Node]) -> dict[Node, Node]:
-    """Return for each candidate the last node that writes to its memory, or the candidate itself.
+    """Return candidate -> the last node that writes to the candidate's memory, or the candidate itself.
 
     Leave out candidates whose memory is read after that node through a tensor from before it.
     """
@@ -163,7 +166,10 @@ def _origins_of(graph: Graph, numbers: Mapping[Node, int], finals: Mapping[Node,
         origins_by_end.setdefault(last_write, []).append(origin)
 
     def through(node: Node) -> Reach:
-        """Return the origins that a reader of ``node`` reaches. An origin at its last write is its own only origin."""
+        """Return the origins that a reader of ``node`` reaches.
+
+        From its last write on, an origin reaches only itself.
+        """
         if node in final:
             return frozenset({final[node]})
         return reached[node].union(*(written.get(key, frozenset()) for key in _storages(node)))
@@ -223,7 +229,7 @@ class Refusals:
 
 
 def find_refusals(traced: Traced) -> Refusals:
-    """Return why the graph cannot run again. Between results it runs in the state of the call."""
+    """Return why the graph cannot run again. A run for gradients between results restores torch's state of the call."""
     nodes = [node for node in traced.stage_graph.graph_module.graph.nodes if node.op == "call_function"]
     random = [node for node in nodes if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())]
     info, module = traced.info, traced.captured.graph_module
@@ -239,7 +245,8 @@ def find_refusals(traced: Traced) -> Refusals:
         for node in nodes
         if node not in random
     )
-    # A run between results restores the generator and the modes of the call, so these are no reason for it.
+    # A run between results restores the generator and the modes of the call, so random numbers on CPU and
+    # autocast are no reason for ``between``.
     state = info.autocast or not info.grad_mode
     hidden = bool(info.custom_views) or not find_owners(info).keys() >= set(info.differentiable)
     on_host = all(tensor.device.type == "cpu" for node in random for tensor in _tensors_of(node))

@@ -1,16 +1,18 @@
 """Autograd nodes for the inputs that only some results of a compiled graph reach.
 
-Autograd runs everything behind a node: hooks of a leaf, accumulation, the history of a tensor. So the node of the
-graph itself has edges only to the inputs that all results reach. A result that reaches further inputs gets a node
-of its own (``HistoryNode``), in front of the graph's node. Behind it is, for each group of inputs that the same
-results reach, an ``_InputNode``, which runs after the graph's node and passes on the gradients that this has
-computed: one compiled backward computes all gradients, as if no input were partial.
+Autograd runs everything behind a node: hooks of a leaf, accumulation, the history of a tensor. So the node of
+the graph itself has edges only to the inputs that all results reach. A result that reaches further inputs
+gets a node of its own (``HistoryNode``), in front of the graph's node. Behind the ``HistoryNode`` is an
+``_InputNode`` for each group of inputs that the same results reach. An ``_InputNode`` runs after the graph's
+node, and passes on gradients that the graph's node has computed. So one compiled backward computes all
+gradients, as if no input were partial.
 
-These nodes cost 100 us and more in each step, and only hooks and histories can tell. So a call whose partial inputs
-are leaves without hooks has the graph's node alone, with edges to all inputs.
+These nodes cost 100 us and more in each step, and only hooks and histories of the inputs can observe them. So
+a call whose partial inputs are leaves without hooks has the graph's node alone, with edges to all inputs.
 
-If autograd does not run the graph's node (``autograd.grad(result, head_weight)``) or runs it later (other
-devices), or if the backward is traced, a compiled backward of only these results computes the gradients.
+In three cases, a compiled backward of only these results computes the gradients: autograd does not run the
+graph's node (``autograd.grad(result, head_weight)``); autograd runs the graph's node later (other devices);
+or the backward is traced.
 """
 
 from __future__ import annotations
@@ -48,10 +50,10 @@ _executes: Callable[[Any], bool] = torch_compat.will_engine_execute_node
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The results ``positions`` with a common node, or the partial ``inputs`` that all of them reach.
+    """A group of results or a group of inputs. Every result in ``positions`` reaches every input in ``inputs``.
 
-    ``numbers``: for results, the groups of inputs that they reach. ``shares``: whether they share saved tensors
-    with other results.
+    For a group of results: ``numbers`` are the numbers of the input groups that the results reach, and
+    ``shares`` says whether the results share saved tensors with other results.
     """
 
     positions: tuple[int, ...]
@@ -119,7 +121,9 @@ class _InputNode(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, group: Group, number: int, *inputs: torch.Tensor) -> torch.Tensor:
-        """Return an empty tensor. It is an input of the graph's node, so that this node runs after that one."""
+        """Return an empty tensor as an input of the graph's node, so that autograd runs this node after the
+        graph's node.
+        """
         ctx.group, ctx.number, ctx.device = group, number, inputs[0].device
         ctx.set_materialize_grads(False)
         return torch.empty(0, device=ctx.device)
@@ -128,7 +132,7 @@ class _InputNode(torch.autograd.Function):
     def backward(ctx: Any, _grad: object) -> tuple[Any, ...]:
         """Return the gradients of the group's inputs.
 
-        They come from the run of the graph's node, else from a new one.
+        They come from the graph's node if it has run, otherwise from a new run of the backward.
         """
         call, inputs = ctx.call, ctx.group.inputs
         run = call.runs.get(_task())
@@ -167,7 +171,7 @@ set_traceable(_ResultNode, lambda node, missing: node.traceable(missing), lambda
 
 
 def _result_gradients(ctx: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
-    """Return ``grads`` for the graph's node, and gradients of partial inputs if this node does not run."""
+    """Return ``grads`` for the graph's node. If the graph's node does not run, add the gradients of partial inputs."""
     call, group = ctx.call, ctx.group
     gradient_of = dict(zip(group.positions, grads, strict=True))
     main, *nodes = ctx.nodes
@@ -187,7 +191,9 @@ def _result_gradients(ctx: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def split_off(backward: Backward, of_inputs: Sequence[Group]) -> Backward:
-    """Return ``backward`` of the graph's node, which leaves the gradients of partial inputs to their nodes."""
+    """Return ``backward`` for the graph's node, without the gradients of partial inputs: the input nodes
+    return them.
+    """
     partial_inputs = [index for group in of_inputs for index in group.inputs]
 
     def run(ctx: Any, *grads: Any) -> Sequence[Any]:
@@ -274,7 +280,7 @@ def _is_observed(tensor: torch.Tensor) -> bool:
 
 
 def _constant_attributes(function: Any, info: GraphInfo, group: Group) -> dict[str, Any]:
-    """Return the attributes of the node of ``group`` that are equal in all calls."""
+    """Return, by name, the attributes of the node of ``group`` that are equal in all calls."""
     traceable = make_traceable_part(
         function, group.positions, group.inputs, len(group.numbers), info.output_count
     )

@@ -1,17 +1,18 @@
 """Run the captured graph of a call again in eager, and let autograd differentiate this run.
 
-This is the one fallback for gradients that a compiled backward does not have: gradients of gradients
-(``create_graph=True``), batches of gradients and gradients that are wrapper subclasses, anomaly mode, and
-gradients between results that the program observes (``edge_gradients``). All these gradients are then computed by eager. In
-anomaly mode the graph runs operator by operator, so that an error names the operator and its forward line:
-eager checks every gradient for NaN, a compiled backward would only show its last gradients.
+This is the one fallback for cases that a compiled backward cannot handle. The cases are gradients of
+gradients (``create_graph=True``), batches of gradients, gradients that are wrapper subclasses, anomaly mode,
+and gradients between results that the program observes (``edge_gradients``). All these gradients are then
+computed by eager. In anomaly mode the graph runs operator by operator, so that eager checks every gradient
+for NaN, and an error names the operator and its forward line. A compiled backward would only show its last
+gradients.
 
-The forward keeps the inputs of the call for this, until a backward frees what the call has saved: eager would
-keep them too, or values computed from them. A graph that cannot run twice (because it draws random numbers,
-for example) gives an error with the reason, except for a batch of gradients (``vmap`` over
-``torch.autograd.grad``, ``is_grads_batched``): the compiled backward runs once for each gradient
-(``run_one_by_one``). Such a graph keeps weak references to inputs that are no leaves, because only the error
-needs them.
+For this run, the forward keeps the inputs of the call until a backward frees the saved tensors. Eager would
+keep the inputs, too, or values computed from them. If a graph cannot run twice, for example because it draws
+random numbers, these gradients raise an error with the reason. A batch of gradients (``vmap`` over
+``torch.autograd.grad``, ``is_grads_batched``) is the exception: the compiled backward runs once for each
+gradient (``run_one_by_one``). Such a graph keeps weak references to inputs that are no leaves, because only
+the error needs them.
 """
 
 from __future__ import annotations
@@ -66,8 +67,9 @@ class Again:
 class Replay:
     """Differentiates one captured graph in eager.
 
-    ``refusal``: the reason why the graph cannot run again, or None. ``held``: the positions of inputs in
-    ``ctx.saved_tensors``. ``pieces``: whether the graph may run in pieces although it cannot run as a whole.
+    ``refusal``: the reason why the graph cannot run again, or None. ``held``: number of an input -> its
+    position in ``ctx.saved_tensors``. ``pieces``: whether the graph may run in pieces although it cannot run
+    as a whole.
     """
 
     def __init__(self, shell: Shell, refusal: str | None, held: Mapping[int, int], *, pieces: bool) -> None:
@@ -104,8 +106,8 @@ class Replay:
     def run(self, kept: Kept, saved: Sequence[Any], run: Run | None = None) -> Again:
         """Run the graph on the inputs of the call, with a history that ends at these inputs.
 
-        In grad mode the inputs' own histories continue the history of the run. ``run``: a function that is called in
-        place of the graph, with the graph's own tensors and with its arguments.
+        In grad mode the inputs' own histories continue the history of the run. ``run``: a function to call in
+        place of the graph. It gets the graph's own tensors, and the arguments of the call.
 
         Raises:
             RuntimeError: if an input was changed in place since the call.
@@ -199,7 +201,10 @@ def are_unsupported(grads: Sequence[Any]) -> bool:
 
 
 def make_alias(tensor: torch.Tensor, *, has_history: bool) -> torch.Tensor:
-    """Return an alias of ``tensor`` that gets a gradient. ``has_history``: whether its history continues in ``tensor``."""
+    """Return an alias of ``tensor`` that gets a gradient.
+
+    ``has_history``: whether the alias has an autograd edge to ``tensor``.
+    """
     return _Alias.apply(tensor) if has_history else tensor.detach().requires_grad_()
 
 
@@ -281,7 +286,7 @@ def run_one_by_one(run: Callable[[Sequence[Any]], Sequence[Any]], gradients: Seq
 
 
 def _over_level(level: int) -> tuple[Change, Change]:
-    """Return the functions that unwrap and wrap ``level``, the innermost, of ``torch.func.vmap``."""
+    """Return (unwrap, wrap) for ``level`` of ``torch.func.vmap``, which is the innermost level."""
 
     def split(g: torch.Tensor) -> Any:
         """Return the members of a batched gradient, or a gradient that is not batched at this level as it is."""
@@ -293,7 +298,7 @@ def _over_level(level: int) -> tuple[Change, Change]:
 
 
 def _over_legacy_level() -> tuple[Change, Change]:
-    """Return the functions that unwrap and wrap the innermost level of autograd's own ``vmap``."""
+    """Return (unwrap, wrap) for the innermost level of autograd's own ``vmap``."""
     level = torch_compat.vmapmode_increment_nesting() - 1
     torch_compat.vmapmode_decrement_nesting()
 

@@ -1,15 +1,17 @@
 """The tensors that a forward saves for its backward, kept as in eager.
 
-Autograd saves a saved tensor that is an input or output of the graph; for a view of one, it saves this input
-or output as well. So an in-place change before the backward raises as in eager, instead of giving a wrong
-gradient. An input that the graph itself changes, and an input or output that eager does not save, is saved
-as a copy. No other code can see the remaining saved tensors: they are in a plain list, which the backward
-empties at its start. The generator state for recomputed random numbers is no activation: hooks do not see it.
+If a saved tensor is an input or output of the graph, autograd saves it. If a saved tensor is a view of an
+input or output, autograd saves this input or output as well. So an in-place change before the backward raises
+as in eager, instead of giving a wrong gradient. Two kinds of tensors are saved as copies: an input that the
+graph itself changes, and an input or output that eager does not save. No other code can see the remaining
+saved tensors: they are in a plain list, which the backward empties at its start. The generator state for
+recomputed random numbers is no activation: hooks do not see it.
 
 If a graph has several results, each backward frees its own part. Autograd would check all saved tensors of a
-compiled graph's node, and free all of them after one run. Eager does so for the nodes that a result reaches. So
-this package keeps the tensors (``Held``), with the versions of tensors that other code can see. A backward
-checks the tensors that it reads, and frees the tensors that no other result needs (``sequential_backward``).
+compiled graph's node, and free all of them after one run. Eager checks and frees only what the result's own
+nodes have saved. So this package keeps the tensors (``Held``), with the versions of tensors that other code
+can see. A backward checks the tensors that it reads, and frees the tensors that no other result needs
+(``sequential_backward``).
 """
 
 from __future__ import annotations
@@ -31,8 +33,9 @@ from fxstack_functionalize.runtime.generated_source import Source
 from fxstack_functionalize.tracer.exact_random import is_generator_state
 from fxstack_interchange import Partition
 
-# Limits: a backward that reads a parameter which eager does not save (w.half()) raises if it was changed.
-# After a change through .data the backward may read the value before or after the change, unlike eager.
+# Limits: a backward may read a parameter that eager does not save (w.half()). It then raises if the parameter
+# was changed. After a change through .data the backward may read the value before or after the change, unlike
+# eager.
 
 Owners = dict[Any, tuple[bool, int, bool]]
 
@@ -77,7 +80,7 @@ class SavedTensor:
 
 @dataclass(frozen=True, slots=True)
 class KeptTensor:
-    """The expression of the tensor that the forward keeps for a saved tensor, and whether autograd keeps it.
+    """The tensor that the forward keeps for a saved tensor. ``by_autograd``: whether autograd keeps it.
 
     ``guard``: the expression of the viewed tensor, whose version counter the backward checks.
     """
@@ -149,8 +152,9 @@ def positions_of_saved_inputs(plan: Sequence[KeptTensor], count: int) -> dict[in
 def add_reading(source: Source, plan: Sequence[KeptTensor]) -> list[str]:
     """Add the statements that read saved tensors. Return the expressions of all saved tensors in order.
 
-    Reading ``ctx.saved_tensors`` raises autograd's error if the backward has run without ``retain_graph``.
-    After a backward that raised, only the tensors kept here are freed; the error text is the same.
+    Reading ``ctx.saved_tensors`` raises autograd's error if the backward has run without ``retain_graph``. A
+    backward that raised has freed only the tensors that this package keeps. Reading these raises the same
+    error text.
     """
     source.add("saved = ctx.saved_tensors" if plan else "saved = ()")
     if any(not saved.by_autograd for saved in plan):
@@ -176,7 +180,9 @@ KEEPS_GRAPH = torch_compat.get_current_graph_task_keep_graph
 def _memory_owners(
     partition: Partition, info: GraphInfo, names: Sequence[str], unsaved: Collection[str]
 ) -> Owners:
-    """Return the owner of each node and memory: whether an input, its place, whether its memory changes."""
+    """Return node or memory -> owner: (whether it is an input, its number, whether a saved tensor on it must
+    be a copy).
+    """
     graph = partition.forward.graph_module.graph
     results: Any = graph.output_node().args[0]
     owners: Owners = {}
@@ -206,13 +212,13 @@ def _keys(node: object) -> tuple[Any, ...]:
 
 
 class Held:
-    """The saved tensors of one call. ``watched``: by position, the tensor whose version counter shows a change."""
+    """The saved tensors of one call. ``watched``: position -> the tensor whose version counter shows a change."""
 
     __slots__ = ("done", "inputs", "spent", "tensors", "versions", "watched")
 
     def __init__(self, tensors: list[Any], watched: dict[int, torch.Tensor]) -> None:
         self.tensors = tensors
-        if any(map(torch.is_inference, watched.values())):  # they have no version
+        if any(map(torch.is_inference, watched.values())):  # inference tensors have no version
             watched = {position: tensor for position, tensor in watched.items() if not tensor.is_inference()}
         self.watched = watched
         self.versions = {position: tensor._version for position, tensor in watched.items()}
@@ -244,7 +250,9 @@ class Holding:
         # A program asks for few sets of results, in every call the same.
         self._atoms_without: dict[tuple[bool, ...], frozenset[int]] = {}
         self._unused_after: dict[frozenset[int], tuple[tuple[int, ...], bool]] = {}
-        """By set of atoms that have run: the saved tensors that nothing needs any more, and whether all results have run."""
+        """Set of atoms that have run -> (saved tensors that no remaining result needs, whether all results
+        have run).
+        """
 
     def take(self, held: Held, missing: tuple[bool, ...], needed: Collection[int] | None) -> list[Any]:
         """Start a backward. Return its saved tensors by position, and None for saved tensors that it does not need.
@@ -252,7 +260,8 @@ class Holding:
         ``needed``: the positions of the arguments that the backward reads; None for all arguments.
 
         Raises:
-            RuntimeError: if an earlier backward freed one of them, or one was changed in place.
+            RuntimeError: if an earlier backward freed a needed tensor, or the program changed a needed tensor
+                in place.
         """
         atoms = self._atoms_without.get(missing)
         if atoms is None:
@@ -281,7 +290,7 @@ class Holding:
         return frozenset[int]().union(*(self._atoms[position] for position in present))
 
     def _free(self, held: Held) -> None:
-        """Free the saved tensors that no result needs whose backward can still run."""
+        """Free the saved tensors that are needed by no result whose backward can still run."""
         unused = self._unused_after.get(held.done)
         if unused is None:
             alive = {p for p in self._positions if self._atoms[p].isdisjoint(held.done)}
@@ -297,8 +306,8 @@ class Holding:
 def add_holding(source: Source, plan: Sequence[KeptTensor]) -> None:
     """Add the statements that keep saved tensors in ``ctx.held``, for a graph with several results.
 
-    Results are detached: with history a result would keep itself alive. Inputs are kept with their history: the
-    graph may run again on them.
+    Results are detached, because a result with history would keep itself alive. Inputs keep their history,
+    because the graph may run again on them.
     """
     tensors = (_detached(saved.expression) if saved.by_autograd else saved.expression for saved in plan)
     source.add(f"held = [{', '.join(tensors)}]")
@@ -306,7 +315,7 @@ def add_holding(source: Source, plan: Sequence[KeptTensor]) -> None:
     for position, saved in enumerate(plan):
         if saved.guard:
             watched.append(f"{position}: {_detached(saved.guard)}")
-        elif saved.by_autograd:  # what is kept shares its version
+        elif saved.by_autograd:  # the kept tensor shares the owner's version counter
             watched.append(f"{position}: held[{position}]")
     source.add(f"ctx.held = Held(held, {{{', '.join(watched)}}})", Held=Held)
 

@@ -72,7 +72,10 @@ class HookedCalls:
             return self._made[key]
 
     def _make(self, hooks: Hooks) -> Apply | None:
-        """Compile the graphs with ``hooks`` inlined; None, with a warning, if they cannot be traced or are too many."""
+        """Compile the graphs with ``hooks`` inlined.
+
+        If the hooks cannot be traced, or too many pairs are compiled, warn and return None.
+        """
         if len(self._made) >= LIMIT:
             self._warn(hooks, f"more than {LIMIT} different pairs of hooks were used with this graph")
             return None
@@ -137,7 +140,7 @@ def _checked(
 
 
 def _agree(numbers: Sequence[int], expected: Sequence[Any]) -> bool:
-    """Whether numbers agree with all wanted numbers that are not symbolic."""
+    """Whether ``numbers`` equal ``expected``, apart from symbolic numbers in ``expected``."""
     return len(numbers) == len(expected) and all(
         isinstance(b, torch.SymInt) or a == b for a, b in zip(numbers, expected, strict=True)
     )

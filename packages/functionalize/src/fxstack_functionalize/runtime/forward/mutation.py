@@ -1,9 +1,10 @@
 """Repeat the graph's changes on the caller's tensors, with eager's effects on autograd and version counters.
 
-New values are copied; size, strides and history change by the same calls as in the captured graph. An input
-becomes a leaf before the compiled graph runs; all other changes follow after it. The trace knows how often
-eager raises each version counter. A copy in this module raises the counter once. A change inside a compiled
-graph does not raise it, because graphs run without this bookkeeping. ``raise_version`` adds the difference.
+New values are copied into the caller's tensors. Their size, strides and history change by the same calls as
+in the captured graph. An input becomes a leaf before the compiled graph runs; all other changes follow after
+it. The trace knows how often eager raises each version counter. A copy in this module raises the counter
+once. A change inside a compiled graph does not raise it, because graphs run without this bookkeeping.
+``raise_version`` adds the difference.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ WriteBack = Callable[[Sequence[Any], Sequence[Any]], None]
 
 
 def write_back(shell: Shell) -> WriteBack | None:
-    """Return a function of (arguments, flat outputs) that completes all mutations; None if there are none.
+    """Return a function of (arguments, flat outputs) that completes all mutations; None if it would do nothing.
 
     A change that autograd sees is copied in grad mode, so it gets a gradient; other changes under no_grad.
     """
@@ -62,10 +63,10 @@ def write_back(shell: Shell) -> WriteBack | None:
 
 
 def early_rises(shell: Shell) -> dict[int, int]:
-    """Return the rises of version counters of inputs without new values (their size or strides change).
+    """Return input number -> rise of its version counter, for inputs without new values (their size or strides change).
 
-    They rise before the compiled graph runs, because the saved version of such an input is that after the
-    change.
+    The counters rise before the compiled graph runs, because eager saves such an input with the version after
+    the change.
     """
     info = shell.info
     values = {*info.mutated, *info.in_graph}
@@ -99,12 +100,14 @@ def new_leaves(shell: Shell) -> list[int]:
 
 
 def _is_flag(info_of_input: InputInfo) -> bool:
-    """Whether the graph only calls ``requires_grad_()`` on the input, and no call that changes its size or strides."""
+    """Whether every metadata change of the input is a ``requires_grad_()`` call."""
     return all(step.method == "requires_grad_" for step in info_of_input.relayouts)
 
 
 def relayout_inputs(shell: Shell) -> Callable[[Sequence[Any]], None] | None:
-    """Return a function that repeats the changes on the call's arguments; None if there are none."""
+    """Return a function that repeats the graph's metadata changes on the call's arguments; None for a graph
+    without such changes.
+    """
     indices = [index for index in relaid_inputs(shell) if not _is_flag(shell.info.inputs[index])]
     if not indices:
         return None

@@ -1,7 +1,7 @@
 """Convert the flat results of a compiled graph to the outputs that the user gets.
 
-The first call checks the number of results and their strides: a compiler that gives an output other strides
-than eager's does so in every call, so later calls copy such outputs into eager's strides. If all strides
+The first call checks the number of results and their strides. If a compiler gives an output other strides
+than eager's, it does so in every call. So later calls copy this output into eager's strides. If all strides
 agree, later calls check nothing. Outputs that alias other tensors are views, made as eager makes them: all
 results of one ``unbind`` or ``split`` come from one call, and so share one autograd node.
 """
@@ -64,7 +64,10 @@ class FirstCall:
 
 
 def same_layout(tensor: torch.Tensor | None, strides: tuple[int, ...]) -> bool:
-    """Whether ``tensor`` has ``strides`` in all dimensions of a size other than 1. Else ``with_strides`` copies it."""
+    """Whether ``tensor`` has ``strides`` in all dimensions of a size other than 1.
+
+    If not, ``with_strides`` copies the tensor.
+    """
     if tensor is None:  # undefined result of an operator whose fake kernel promises a tensor
         return True
     tensor_strides = tensor.stride()
@@ -81,7 +84,7 @@ def with_strides(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor
 
 
 def group_by_call(aliases: Sequence[AliasInfo]) -> dict[int, tuple[int, ...]]:
-    """Return a map from an alias to all aliases that the same operator call makes, by number.
+    """Return number of an alias -> numbers of all aliases that the same operator call makes.
 
     Only for calls with several aliases, for example ``unbind``.
     """
@@ -102,7 +105,7 @@ def group_by_call(aliases: Sequence[AliasInfo]) -> dict[int, tuple[int, ...]]:
 
 
 def _number(alias: AliasInfo) -> int:
-    """Return which of the results of one call (``unbind``) the alias is."""
+    """Return the position of the alias among the results of its call (``unbind``)."""
     number: int = alias.steps[-1][1][NUMBER]
     return number
 
@@ -117,8 +120,8 @@ def _call_of(alias: AliasInfo) -> Hashable:
 def alias_maker(captured: Captured, *members: AliasInfo) -> Callable[..., Any]:
     """Return the function from the base to an alias, or to the tuple of all ``members`` that one call makes.
 
-    If the steps have symbolic numbers, the function also takes the arguments of the call (and the results of the
-    graph, if these determine a number).
+    If the steps have symbolic numbers, the function takes the arguments of the call as well. If results of
+    the graph determine a number, it takes the pair of arguments and results.
     """
     first = members[0]
     kinds, arguments = zip(*first.steps, strict=True) if first.steps else ((), ())

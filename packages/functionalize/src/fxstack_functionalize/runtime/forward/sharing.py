@@ -1,7 +1,7 @@
 """Check that a call's inputs share memory as the traced inputs did, if the graph changes an input.
 
-Otherwise the compiled graph could write into a tensor and read the old value through another one. Such a call
-runs the captured graph in eager. Graphs that change no input need no check.
+Otherwise the compiled graph could write into a tensor and read the old value through another tensor. Such a
+call runs the captured graph in eager. Graphs that change no input need no check.
 """
 
 from __future__ import annotations
@@ -93,7 +93,10 @@ def _by_addresses(inputs: Sequence[Span]) -> Callable[[Sequence[Any]], bool]:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Inputs that are views of one base: their offsets, and its length, in elements of ``size`` bytes."""
+    """Inputs that are views of one base.
+
+    ``offsets`` of the inputs and ``length`` of the base count elements of ``size`` bytes.
+    """
 
     members: tuple[int, ...]
     """Numbers of the inputs."""
@@ -167,7 +170,7 @@ def _groups(shell: Shell) -> list[_Group]:
 
 
 def _length_of(tensor: torch.Tensor, fixed_length: int | None) -> int:
-    """Return the number of bytes that the tensor spans."""
+    """Return the number of bytes that the tensor spans: ``fixed_length`` if it is known at compile time."""
     length = _byte_length(tensor) if fixed_length is None else fixed_length
     assert length is not None
     return length

@@ -1,8 +1,8 @@
 """Separate the biases of GPU convolutions from the convolutions.
 
-cuDNN adds no bias: ATen's call launches one kernel that reads and writes the whole result, and for the
-gradient one that sums the whole gradient. Additions and sums in the graph fuse with neighbouring operators
-instead. Depthwise convolutions are ATen's own kernels, which add the bias themselves.
+cuDNN adds no bias. So ATen's call launches another kernel that reads and writes the whole result. ATen's
+gradient launches another kernel that sums the whole gradient. An addition or a sum in the graph fuses with
+neighbouring operators instead. Depthwise convolutions are ATen's own kernels, which add the bias themselves.
 """
 
 from __future__ import annotations

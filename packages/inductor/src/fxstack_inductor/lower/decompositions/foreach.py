@@ -63,7 +63,7 @@ def _one(value: object, position: int) -> Any:
 
 
 def foreach_rules() -> Mapping[Any, Callable[..., Any]]:
-    """Return the decompositions of the overloads that this torch has."""
+    """Map each ``_foreach_`` overload that this torch has to its decomposition."""
     rules = {}
     for name in _FUNCTIONS:
         for overload in _OVERLOADS:

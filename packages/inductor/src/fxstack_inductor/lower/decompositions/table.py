@@ -1,8 +1,9 @@
 """The decompositions that earlier stages should apply before this package sees the graph.
 
-The table is torch's core ATen table, without operators that have lowering rules here (layer norm, softmax,
-gelu, ...), and without operators that one ATen kernel computes best, or alone exactly: matrix products,
-convolutions, attention, random numbers, and operators whose decomposition needs several passes over memory.
+The table is torch's core ATen table without two groups of operators. The first group has lowering rules here
+(layer norm, softmax, gelu, ...). For the second group, one ATen kernel is the fastest, or the only exact one:
+matrix products, convolutions, attention, random numbers, and operators whose decomposition needs several
+passes over memory.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ OWN: dict[Any, Callable[..., Any]] = {
     aten.convolution_backward.default: convolution_backward,
     aten.logit.default: logit,
 }
-"""Decompositions that replace torch's."""
+"""Decompositions that replace torch's, by operator."""
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
@@ -83,7 +84,10 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
 @cache
 def _table() -> dict[Any, Callable[..., Any]]:
-    """Return the decompositions of ATen's operators; composite operators of other libraries consist of ATen's already."""
+    """Map each ATen operator to its decomposition.
+
+    Composite operators of other libraries consist of ATen's operators already.
+    """
     table: dict[Any, Callable[..., Any]] = {
         op: function
         for op, function in core_aten_decompositions().decomp_table.items()

@@ -80,7 +80,7 @@ def gelu_backward(ctx: Context, grad: Node, x: Node, *, approximate: str = "none
 
 
 def _gelu_erf_backward(grad: Body, x: Body) -> Body:
-    """Return the gradient of gelu: ``grad`` times the normal distribution's function plus ``x`` times its density."""
+    """Return ``grad * (P(x) + x * p(x))``, with distribution function P and density p of the normal distribution."""
     cdf = mul(like(x, 0.5), add(like(x, 1), call("erf", mul(x, like(x, sqrt(0.5))))))
     pdf = mul(like(x, 1 / sqrt(2 * pi)), call("exp", mul(mul(x, x), like(x, -0.5))))
     return mul(grad, add(cdf, mul(x, pdf)))
@@ -128,7 +128,7 @@ FUNCTIONS: dict[str, Callable[..., Body]] = {
     "hardsigmoid_backward": _hardsigmoid_backward,
     "hardswish": lambda x: call("div", mul(x, _clamped6(x)), like(x, 6)),
 }
-"""Activations and gradients without parameters."""
+"""Activations and gradients without parameters, by operator name."""
 
 
 def _without_parameters(make: Callable[..., Body]) -> Callable[..., Node]:
@@ -147,6 +147,7 @@ def threshold_backward(ctx: Context, grad: Node, x: Node, threshold: float) -> N
     dtype = promote(grad, x)
 
     def body(g: Body, a: Body) -> Body:
+        # As in eager, the gradient passes where ``x`` is NaN.
         return select(compare("le", a, like(a, threshold)), like(g, 0), g)
 
     return elementwise(ctx, (grad, x), dtype, dtype, body)
@@ -172,7 +173,7 @@ def leaky_relu(ctx: Context, x: Node, negative_slope: float = 0.01) -> Node:
 def leaky_relu_backward(
     ctx: Context, grad: Node, x: Node, negative_slope: float, self_is_result: bool
 ) -> Node:
-    """Lower the gradient; result and input of a leaky relu have the same sign, so both give it."""
+    """Lower the gradient. It needs only the sign of ``x``, and result and input of a leaky relu have the same sign."""
 
     def body(g: Body, a: Body) -> Body:
         return select(compare("gt", a, like(a, 0)), g, mul(g, like(a, negative_slope)))

@@ -124,13 +124,13 @@ UNARY: dict[str, Callable[[Body], Body]] = {
     "abs": lambda a: a if a.dtype in {BOOL, torch.uint8} else call("abs", a),
     "square": lambda a: call("mul", a, a),
 }
-"""Functions of one tensor with a result of its dtype."""
+"""By operator name: functions of one tensor whose result has the dtype of the tensor."""
 TESTS: dict[str, Callable[[Body], Body]] = {
     "isnan": lambda a: call("ne", a, a, dtype=BOOL),
     "isinf": _is_infinite,
     "logical_not": lambda a: call("eq", a, like(a, 0), dtype=BOOL),
 }
-"""Functions of one tensor with a boolean result."""
+"""By operator name: functions of one tensor with a boolean result."""
 
 
 def _unary(
@@ -384,7 +384,8 @@ def clamp(
     maximum_of_two = len(bounds) == 1 and isinstance(bounds[0], Node)
 
     def bounded(op: str, a: Body, bound: Body) -> Body:
-        # Of two equal zeros the second operand wins: a sole tensor bound, else the bounded value.
+        # For zeros of different sign, the second operand wins. As in eager, a single tensor bound is second,
+        # else the value.
         return call(op, a, bound) if maximum_of_two else call(op, bound, a)
 
     def body(a: Body, *bounds: Body) -> Body:
@@ -400,7 +401,8 @@ def clamp(
 def _in_range(bound: TensorOrScalar | None, dtype: torch.dtype, *, low: bool) -> TensorOrScalar | None:
     """Return a bound of ``clamp`` that an integer ``dtype`` can represent.
 
-    Eager ignores a lower bound below the range and an upper bound above the range. It raises an error for the others.
+    Eager ignores a lower bound below the range and an upper bound above the range. It raises an error for
+    other bounds out of range.
     """
     if bound is None or isinstance(bound, Node) or dtype.is_floating_point or dtype in (BOOL, torch.int64):
         return bound
@@ -446,7 +448,7 @@ registry.add("addcdiv.default", _added("div"))
 
 @rule("lerp.Scalar")
 def lerp(ctx: Context, x: Node, y: Node, weight: float | HostScalar) -> Node:
-    """Lower ``x + weight * (y - x)``; like eager, count from the nearer end."""
+    """Lower ``x + weight * (y - x)``. As in eager, a weight of at least 0.5 counts back from ``y``."""
     dtype = promote(x, y)
 
     def body(a: Body, b: Body) -> Body:

@@ -54,7 +54,7 @@ def _power(a: Body, exponent: float) -> Body:
 
 
 ROOTS: dict[float, Callable[[Body, float], Body]] = {0.5: _root, -0.5: _any_power}
-"""Powers of float16 whose shortcut would differ from ``pow``."""
+"""Functions for powers of float16 whose shortcut would differ from ``pow``, by exponent."""
 SHORTCUTS: dict[float, Callable[[Body], Body]] = {
     0.0: lambda a: like(a, 1),
     0.5: lambda a: call("sqrt", a),

@@ -22,7 +22,10 @@ class Symbols:
         self.bound: set[str] = set()
         """Names of the symbols whose values the host knows."""
         self._sums: list[tuple[Expr, SymbolBinding]] = []
-        """Sizes like ``u0 - 1`` with their location, solved for the symbol if no plain size gives it."""
+        """(expression, where its value is found) of each size that is a sum, like ``u0 - 1``.
+
+        A sum is solved for its unknown symbol.
+        """
 
     def bind_sizes(self, name: str, value: torch.Tensor) -> None:
         """Bind the symbols of the sizes and strides of the tensor ``name``."""
@@ -36,9 +39,9 @@ class Symbols:
                 self.bind(size_expr(stride), SymbolBinding("", name, dim, stride=True))
 
     def bind(self, expr: Expr, binding: SymbolBinding) -> None:
-        """Let ``binding`` give the value of ``expr``, a symbol.
+        """Let ``binding`` give the value of ``expr``, which is a symbol or a sum.
 
-        A sum of symbols waits until ``define`` can solve it.
+        A sum waits until ``define`` can solve it.
         """
         var = expr.as_var()
         if var is None:

@@ -1,8 +1,8 @@
 """Move 0-d CPU tensors that hold numbers to the GPU of the operators that use them.
 
-``vmap`` turns numbers into 0-d CPU tensors, and a CPU operand would keep GPU operators from fusing. Eager
-uses such a tensor beside others as a number. So the operator may have the tensor on its own device, where the
-number is a kernel constant.
+``vmap`` turns numbers into 0-d CPU tensors, and a CPU operand would keep GPU operators from fusing. Beside
+other tensors, eager uses such a tensor as a number. So the operator may have the tensor on its own device,
+where the number is a kernel constant.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _on_gpu(node: FxNode) -> bool:
 
 
 def _gpu(value: object) -> torch.device | None:
-    """Return the first GPU among the devices of a fake value's tensors; None if there is none."""
+    """Return the first GPU among the devices of a fake value's tensors; None if all are on CPU."""
     devices = (v.device for v in _flat(value) if isinstance(v, torch.Tensor))
     return next((device for device in devices if device.type == "cuda"), None)
 

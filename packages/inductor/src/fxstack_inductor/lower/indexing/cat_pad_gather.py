@@ -48,6 +48,7 @@ def masked(condition: Body, body: Body, other: Const) -> Body:
 def cat(ctx: Context, tensors: Sequence[Node], dim: int = 0) -> Node:
     """Lower a concatenation: an element belongs to the part whose range has its coordinate."""
     dtype = ctx.value.dtype
+    # Eager ignores empty one-dimensional tensors in a concatenation of tensors of any rank.
     parts = [t for t in tensors if not (len(t.shape) == 1 and t.shape[0] == 0)]
     if not parts or len(parts) > MAX_PARTS:
         raise NotLowered(f"concatenation of {len(parts)} tensors")
@@ -63,6 +64,7 @@ def cat(ctx: Context, tensors: Sequence[Node], dim: int = 0) -> Node:
         for k in reversed(range(len(parts))):
             start = ends[k - 1] if k else ZERO
             coords = [i - start if d == at else i for d, i in enumerate(index)]
+            # In the range of a part of size 1 the coordinate can only be 0.
             coords = [ZERO if parts[k].shape[d] == 1 else c for d, c in enumerate(coords)]
             value = cast(read(parts[k], coords), register)
             if result is None and len(parts) == 1:
@@ -289,8 +291,8 @@ def gather(ctx: Context, x: Node, dim: int, indices: Node, *, sparse_grad: bool 
 class AdvancedIndex:
     """The elements of ``x`` that index tensors select, as in ``x[:, i, j]``: their shape and their coordinates in ``x``.
 
-    As in NumPy, the broadcast dimensions of the index tensors replace adjacent indexed dimensions, else they
-    come first.
+    As in NumPy, the broadcast dimensions of the index tensors replace the indexed dimensions, if these are
+    adjacent. Otherwise the broadcast dimensions come first.
     """
 
     def __init__(self, x: Node, indices: Sequence[Node | None]) -> None:

@@ -98,14 +98,14 @@ del _rank
 
 
 def _reflected(position: Expr, size: Expr) -> Expr:
-    """Return the position inside that mirrors ``position``."""
+    """Return the position inside of ``[0, size)`` that mirrors ``position``."""
     inner = extremum("max", position, -position)
     rest = size - 1 - inner
     return size - 1 - extremum("max", rest, -rest)
 
 
 def _clamped(position: Expr, size: Expr) -> Expr:
-    """Return the position inside that is the nearest to ``position``."""
+    """Return the position inside of ``[0, size)`` that is nearest to ``position``."""
     return extremum("min", extremum("max", position, 0), size - 1)
 
 

@@ -2,7 +2,7 @@
 
 The result starts as a copy of the tensor that is scattered into. On CPU it receives the source's elements in
 eager's order, sequentially along the dimensions in which two elements may collide. So float sums equal
-eager's to the last bit, and of several elements stored at one place, the last one stays.
+eager's to the last bit. If several elements are stored at one place, the last element stays.
 """
 
 # ruff: noqa: ARG001, PLR0917 - a rule has its operator's signature
@@ -124,6 +124,7 @@ def _average(ctx: Context, total: Node, dim: int, index: Node, include_self: boo
     counts = _along(ctx, "add", none, dim, index, _source(1, dtype))
 
     def body(a: Body, n: Body) -> Body:
+        # Without ``include_self``, an element that takes no source keeps its value.
         n = Call("where", (call("lt", n, like(n, 1), dtype=BOOL), like(n, 1), n), n.dtype)
         return call("div" if dtype.is_floating_point else "floordiv", a, n)
 

@@ -43,6 +43,7 @@ def safe_softmax(ctx: Context, x: Node, dim: int, dtype: torch.dtype | None = No
     top = reduce(ctx, x, normalise_dims(x, dim), "max", register, keepdim=True)
 
     def body(y: Body, m: Body) -> Body:
+        # In these rows ``plain`` is NaN: -inf minus the maximum -inf.
         empty = call("eq", m, like(m, float("-inf")), dtype=torch.bool)
         return Call("where", (empty, like(y, 0), y), register)
 
@@ -56,6 +57,7 @@ def _below_maximum(
     dtype = require_floating(x)
     if not x.shape or any(size == 0 for size in x.shape):
         raise NotLowered("softmax of nothing")
+    # The exponential of a large element would overflow without this subtraction.
     dims = normalise_dims(x, dim)
     top = reduce(ctx, x, dims, "max", dtype, keepdim=True)
     return apply(ctx, dtype, dtype, lambda a, m: make(call("sub", a, m)), x, top), dims
@@ -63,7 +65,7 @@ def _below_maximum(
 
 @rule("_softmax.default")
 def softmax(ctx: Context, x: Node, dim: int, half_to_float: bool = False) -> Node:
-    """Lower softmax: exponentials below the maximum, divided by their sum."""
+    """Lower softmax: ``exp(x - maximum)``, divided by the sum of these exponentials."""
     exp, dims = _below_maximum(ctx, x, dim, lambda a: call("exp", a))
     total = reduce(ctx, exp, dims, "sum", exp.dtype, keepdim=True)
     result = torch.float32 if half_to_float else x.dtype

@@ -1,10 +1,10 @@
 """Split reductions that would occupy too few GPU processors: partial results first, then their reduction.
 
 ``sum(x[n])`` becomes ``sum over s of p[s]`` with ``p[s] = sum over c of x[s*C + c]``. Only the sizes and the
-direction of memory decide which reductions are split, so that reductions that could share a loop nest still
-can. The parts are the last dimension of ``p``. Where neighbours in memory belong to different results, the
-parts are the first dimension, so that neighbours stay neighbours. Arg-reductions are split into the best
-values of the parts and their positions.
+direction of memory decide which reductions are split, so that reductions that could share a loop nest can
+still share it. The parts are the last dimension of ``p``. Where neighbours in memory belong to different
+results, the parts are the first dimension, so that neighbours stay neighbours. Arg-reductions are split into
+the best values of the parts and their positions.
 """
 
 from __future__ import annotations
@@ -40,14 +40,17 @@ PROGRAMS = 512
 ROW = 2048
 """The smallest number of elements along memory that one program reduces."""
 WHOLE = PERSISTENT
-"""Reductions of at most this length along memory are not split: one tile holds all elements, also for the
-operations before and after the reduction. Two more launches and memory round trips would be slower."""
+"""Reductions of at most this length along memory are not split.
+
+One tile holds all elements, so that operations before and after the reduction use the same tile. Two more
+launches and memory round trips would be slower.
+"""
 COLUMN = 64
-"""The smallest number of elements across memory that one program reduces; also the columns it covers."""
+"""The smallest number of elements across memory that one program reduces, and the number of columns that it covers."""
 
 
 POSITIONS = {"argmax": "max", "argmin": "min"}
-"""Reductions that return positions, with the reductions that return the values there."""
+"""Reduction that returns positions -> reduction that returns the values at these positions."""
 
 
 def split_reductions(program: Program) -> None:
@@ -86,7 +89,7 @@ def _neutral(node: Reduction) -> bool | float | None:
 
 
 def _across(node: Reduction) -> bool:
-    """Whether most reads have elements of different results as neighbours in memory."""
+    """Whether, in most reads, neighbours in memory belong to different results."""
     reduced = {v for e in node.reduced for v in e.variables}
     across = along = 0
     for part in walk(node.body):
@@ -111,7 +114,7 @@ def _split(node: Reduction, parts: int) -> list[Reduction]:
 
 
 def _part_coords(node: Reduction, part: Expr) -> tuple[Expr, ...]:
-    """Return the coordinates of part ``part`` of the element of ``node`` at ``node.index``."""
+    """Return the coordinates of one partial result: of part ``part`` of the element at ``node.index``."""
     return (part, *node.index) if _across(node) else (*node.index, part)
 
 

@@ -32,7 +32,10 @@ MAX_POSITIONS = 25
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Windows along ``size`` elements; window ``k`` starts at ``k * step - pad`` and has ``length`` taps."""
+    """Windows along ``size`` elements.
+
+    Window ``k`` starts at ``k * step - pad``, and reads ``length`` elements (its taps).
+    """
 
     size: Expr
     count: Expr
@@ -80,9 +83,13 @@ class Window:
         return begin + extremum("max", missing, ZERO) * self.dilation
 
     def containing_window(self, at: Expr, back: int) -> tuple[Expr, list[Body]]:
-        """Return (window, conditions): the ``back``-th last window that may contain ``at``, and when it does."""
+        """Return (window, conditions): the ``back``-th last window that may contain ``at``.
+
+        The window contains ``at`` if all conditions hold.
+        """
         window = floordiv(at + self.pad, self.step) - back
         valid = [compare_index("ge", window, 0), compare_index("lt", window, self.count)]
+        # If the step divides the length, every one of the last length // step windows contains the element.
         if self.length % self.step or back == self.overlap:
             valid.append(compare_index("lt", at + self.pad, window * self.step + self.length))
         return window, valid
@@ -154,7 +161,7 @@ def _divisor(
 ) -> Body:
     """Return the divisor of a window's sum: ``override``, or the number of elements in window ``index``.
 
-    ``padding``: missing elements count too.
+    ``padding``: missing elements are counted as well.
     """
     if override is not None:
         return number(float(override), dtype)
@@ -221,6 +228,7 @@ def _sum_over_windows(
     """Sum ``term`` for each element over the windows that contain the element, in eager's order."""
     rows, columns = windows
     _require_few(rows.overlap * columns.overlap)
+    # Eager adds from the first window to the last; ``back`` counts from the last window.
     pairs = list(product(reversed(range(rows.overlap)), reversed(range(columns.overlap))))
 
     def value(index: Sequence[Expr], i: int, j: int) -> Body:
@@ -264,6 +272,7 @@ def max_pool(
         where: Body = Index(first(index), kind)
         for value, position in _positions(x, windows, index, float("-inf")):
             better = call("gt", value, best, dtype=BOOL)
+            # As in eager, NaN exceeds every number.
             better = call("bitwise_or", better, call("ne", value, value, dtype=BOOL))
             best = Call("where", (better, value, best), value.dtype)
             where = Call("where", (better, Index(position, kind), where), kind)
@@ -312,6 +321,7 @@ def _scatter_gradient(ctx: Context, grad: Node, x: Node, indices: Node) -> Node:
     dtype = value_dtype(x.dtype)
 
     def put(index: Sequence[Expr]) -> tuple[Sequence[Coord], Body]:
+        # The forward computed the positions, so they need no check.
         where = Indirect(read(indices, index), flat[-1], known=True)
         return [*index[:-2], where], read(grad, index)
 

@@ -36,7 +36,7 @@ from fxstack_inductor.schedule.sizes import size_providers
 HEAVY = 32
 """Operations per element above which reading a stored tensor is cheaper than a second computation."""
 SIBLINGS = 6
-"""The number of latest groups reading the same memory that are tried for a merge."""
+"""Of the groups that read the same memory, this many are tried for a merge, the latest first."""
 
 
 @dataclass
@@ -181,8 +181,8 @@ def merge(fusion: Fusion, left: Group, right: Group) -> Group | Refusal:
 def _pairs(fusion: Fusion, left: Group, right: Group) -> Iterable[tuple[Expr, Expr]]:
     """Return pairs of coordinates that must be equal.
 
-    The pairs come from each tensor that one group computes and the other reads; without one, from memory that
-    both read.
+    The pairs come from each tensor that one group computes and the other reads. If there is no such tensor,
+    they come from memory that both groups read.
     """
     edges = list(_edges(fusion, left, right))
     edges += [(b, a) for a, b in _edges(fusion, right, left)]
@@ -190,7 +190,9 @@ def _pairs(fusion: Fusion, left: Group, right: Group) -> Iterable[tuple[Expr, Ex
 
 
 def _edges(fusion: Fusion, producer: Group, consumer: Group) -> Iterable[tuple[Expr, Expr]]:
-    """Yield equal coordinates: of an element where ``producer`` computes it, and where ``consumer`` reads it."""
+    """Yield pairs of equal coordinates: where ``producer`` computes an element, and where ``consumer`` reads
+    the element.
+    """
     for node, placement in consumer.placed.items():
         for read in fusion.reads(node):
             produced = producer.placed.get(read.node)  # type: ignore[call-overload]
@@ -292,7 +294,7 @@ def _choose_inner(fusion: Fusion, merged: Group, left: Group, right: Group) -> R
 
 
 def _is_prefix(group: Group, outer: frozenset[Var]) -> bool:
-    """Whether ``outer`` are the leading dimensions of every tensor that has all of them."""
+    """Whether ``outer`` are the leading dimensions of every tensor that has all these dimensions."""
     for placement in group.placed.values():
         order = list(dict.fromkeys(v for e in placement.coords for v in _ordered_loops(e)))
         if len(order) > len(outer) and frozenset(order[: len(outer)]) != outer:
@@ -351,7 +353,7 @@ def _weight(fusion: Fusion, node: Computed) -> int:
 
 
 def _acyclic(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
-    """Refuse a merge with a unit that must run after one group and before the other."""
+    """Refuse a merge of two groups if a unit must run after one of them and before the other."""
     between = fusion.precedence.find_between(merged, left, right)
     if between is None:
         return None

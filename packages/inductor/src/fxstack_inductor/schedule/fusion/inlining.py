@@ -35,7 +35,7 @@ from fxstack_interchange.torch_facts.effects import RANGES
 # quotients and remainders, becomes several kernels.
 
 WINDOW = 4
-"""From this number of places on, the reads of a tensor for one element of a reader form a window."""
+"""If one element of a reader reads a tensor at this many places or more, these reads form a window."""
 
 
 MAX_RECOMPUTED = 8
@@ -43,7 +43,10 @@ MAX_RECOMPUTED = 8
 
 
 MAX_DEPTH = 32
-"""Largest depth of nested inlined tensors: conversions and look-ups count no operations, and Python's stack is finite."""
+"""Largest depth of nested inlined tensors, because Python's stack is finite.
+
+Limits on operations do not bound the depth: conversions and look-ups count none.
+"""
 
 
 SMALL = 16
@@ -65,7 +68,7 @@ class Usage:
     required: set[Node] = field(default_factory=set)
     """Computed nodes that must be in memory: read by calls, returned, or copied into inputs."""
     readers: dict[Node, list[Computed]] = field(default_factory=lambda: defaultdict(list))
-    """Live nodes that read a node, in the graph's order reversed."""
+    """The live nodes that read each node, from the last to the first in the graph."""
     sections: dict[int, int] = field(default_factory=dict)
     """Number of profiler range calls before a step, by identity of the step; empty without ranges."""
 
@@ -132,7 +135,7 @@ class _Cost:
     depth: int
     """Depth of nested inlined tensors below this tensor."""
     bends: int
-    """Number of non-variable atoms in coordinates, including the atoms of inlined tensors."""
+    """Number of quotients, remainders and extremes in coordinates, including those of inlined tensors."""
 
 
 def choose_inlined(uses: Usage) -> set[Node]:

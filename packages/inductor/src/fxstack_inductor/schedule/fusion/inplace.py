@@ -1,9 +1,9 @@
-"""Let kernels write mutated inputs directly, instead of a tensor of its own that is copied at the end.
+"""Let kernels write mutated inputs directly. Otherwise a kernel writes a new tensor, which is copied at the end.
 
-This is valid if no later step reads the input's old contents, and if the kernel, where it reads the input,
-reads each element only to write that element. An index that may be out of range forbids the direct write:
-eager raises before it writes anything, and so must the compiled program (see ``inplace_scatter`` for
-scatters).
+The direct write has two conditions: no later step reads the input's old contents, and the kernel reads an
+element of the input only to write the same element. An index that may be out of range forbids the direct
+write, because eager raises before it writes anything, and the compiled program must do the same (for scatters
+see ``inplace_scatter``).
 """
 
 from __future__ import annotations

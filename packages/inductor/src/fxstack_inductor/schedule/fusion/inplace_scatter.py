@@ -1,9 +1,9 @@
 """Scatter directly into an input that the graph mutates (e.g. a key cache), without a copy of the input.
 
-The scatter's kernel checks all its indices before it writes, and writes nothing after any index of the graph
-was out of range: the graph then runs in eager, which raises. For that eager run the input must hold its old
-contents, or elements that the scatter would set again. So indices that are checked later forbid accumulating
-scatters.
+The scatter's kernel checks all its indices before it writes. It writes nothing if an index of the graph was
+out of range: the graph then runs in eager, which raises. For this eager run, the input must hold its old
+contents, or elements that the scatter would set to the same values. So a scatter that accumulates is not
+allowed if a later step checks indices.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fxstack_inductor.schedule.steps import KernelStep, Step
 
 
 def may_scatter(steps: Sequence[Step], copied: int, target: Input, value: Scatter) -> bool:
-    """Whether ``value``, which step ``copied`` starts as a copy of ``target``, can use ``target`` itself."""
+    """Whether ``value`` can scatter into ``target`` itself. Step number ``copied`` copies ``target`` for ``value``."""
     step = steps[copied]
     if not isinstance(step, KernelStep) or not is_copy(step.kernel, target.name, value.name):
         return False
@@ -83,7 +83,7 @@ def _copied_tensor(step: Step, node: Node, candidates: Container[Node]) -> Compu
 
 
 def _allows_change(position: int, step: Step, copied: int) -> bool:
-    """Whether ``step``, a reader of a tensor at ``position``, lets the tensor change from step ``copied`` on."""
+    """Whether a tensor that ``step`` (number ``position``) reads may change from step ``copied`` on."""
     return position == copied or (isinstance(step, KernelStep) and position < copied)
 
 
@@ -100,7 +100,7 @@ def _rename_tensors(step: Step, later: Mapping[Node, Node]) -> Step:
 
 
 def rename_buffers(kernel: Kernel, names: Mapping[str, str]) -> Kernel:
-    """Return ``kernel`` with other names of buffers, by old name; buffers that get equal names are merged."""
+    """Return ``kernel`` with renamed buffers. ``names``: old -> new. Buffers that get equal names are merged."""
     values = tuple(
         replace(v, buffer=names.get(v.buffer, v.buffer)) if isinstance(v, Load) else v for v in kernel.values
     )

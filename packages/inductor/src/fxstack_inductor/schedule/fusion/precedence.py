@@ -1,8 +1,8 @@
 """Order constraints between units, with levels that often decide without search that no constraint exists.
 
 The level of a unit is higher than the levels of all units that must run before it. So a search for a path
-from one unit to another need not enter units at or below the level of the first. When groups are merged, the
-units behind the merged group are raised as far as necessary.
+from one unit to another need not enter units at or below the level of the first unit. When groups are merged,
+the levels of the units after the merged group are raised as far as necessary.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Precedence:
         return list(units.values())
 
     def _other_producers(self, call: Call) -> list[Call]:
-        """Return the calls that give ``call`` numbers, and the previous effect."""
+        """Return the calls that compute numbers for ``call``, and the call with the previous effect."""
         before = self._effect_before.get(id(call))
         return [*self._fusion.sizes.of_call(call), *([] if before is None else [before])]
 
@@ -82,7 +82,7 @@ class Precedence:
     # --- levels ----------------------------------------------------------------------------------
 
     def level(self, unit: Group | Call) -> int:
-        """Return the level of a unit that has one."""
+        """Return the level of a unit; KeyError for a call without a level."""
         if isinstance(unit, (ExternCall, HostCall)):
             return self._levels[id(unit)]
         return unit.level
@@ -130,7 +130,9 @@ class Precedence:
                 heapq.heappush(risen, (level + 1, id(behind), behind))
 
     def find_between(self, merged: Group, left: Group, right: Group) -> Group | Call | None:
-        """Return a unit outside both groups that must run after a tensor of one and before a tensor of the other, or None.
+        """Return a unit that must run between the two groups: after a tensor of one, and before a tensor of the other.
+
+        Return None if no unit outside of both groups must run between them.
 
         Two searches, from both ends, alternate, because either search may have to visit most of the graph.
         The first search to finish decides.
@@ -147,7 +149,7 @@ class Precedence:
     ) -> Iterator[Group | Call | None]:
         """Yield a found unit, or None for each other visited unit.
 
-        The search goes from ``start`` through producers of a level above ``limit``, to units that need one
+        The search goes from ``start`` through producers of a level above ``limit``, to units that need a unit
         in ``goal``.
         """
         for unit in _search(start, lambda unit: self.level(unit) > limit, self.producers):
@@ -169,7 +171,10 @@ def _search(
     is_wanted: Callable[[Group | Call], bool],
     neighbours: Callable[[Group | Call], Iterable[Group | Call]],
 ) -> Iterator[Group | Call]:
-    """Yield the units that ``is_wanted`` accepts, reached from ``start`` through such units, each once, depth first."""
+    """Yield the units that ``is_wanted`` accepts and that are reached from ``start`` through accepted units.
+
+    Each unit is yielded once, depth first.
+    """
     stack, seen = list(start), set[int]()
     while stack:
         unit = stack.pop()

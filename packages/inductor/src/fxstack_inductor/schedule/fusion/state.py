@@ -42,7 +42,7 @@ class Group:
     inner: frozenset[Var] | None
     """The variables of the inner loops (reduced or scanned), or None while undecided."""
     placed: dict[Computed, Placement]
-    """The tensors of the group, with their places in the loops."""
+    """Each tensor of the group -> its place in the loops."""
     first: int
     """Position in the program of the first tensor; ``last``: of the last tensor."""
     last: int
@@ -73,7 +73,7 @@ class FusionState:
     direct: dict[Computed, tuple[Read, ...]] = field(default_factory=dict)
     """Reads of each tensor through inlined tensors, computed once."""
     readers: dict[Node, list[Group]] = field(default_factory=dict)
-    """The groups that read a tensor, each as it was when the reader was placed: see ``current``."""
+    """The groups that read each tensor. A group may have been merged since: ``current`` returns the merged group."""
     refusals: list[tuple[str, str, Refusal]] = field(default_factory=list)
     """Pairs of tensors whose groups were not merged, with the reason; ``Plan`` shows them."""
     weights: dict[Computed, int] = field(default_factory=dict)

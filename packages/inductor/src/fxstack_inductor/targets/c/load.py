@@ -126,7 +126,7 @@ def load_c(graph_module: GraphModule, options: InductorOptions, *, boxed: bool) 
 
 
 def _rejected(lowered: Lowered, reason: str) -> tuple[str, ...]:
-    """Return the names of the FX nodes of the kernel at the line that a compiler's error names; empty if unknown."""
+    """Return the names of the FX nodes of the rejected kernel, found by the line in ``reason``; empty if unknown."""
     match = re.match(r"[^:\s]+:(\d+)", reason)
     if match is None:
         return ()

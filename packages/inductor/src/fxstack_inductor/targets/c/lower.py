@@ -29,7 +29,7 @@ from fxstack_inductor.targets.c.artifact import Lowered, kernels_of
 from fxstack_interchange.passes import Pass, run_passes
 
 MIN_CALLS = 4
-"""A graph without kernels justifies a compiler run if a native host program speeds up this many calls."""
+"""A graph without kernels gets a host program in C only if C speeds up at least this many calls."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,8 +77,8 @@ class LoweredTriton:
 def graph_refusal(plan: Plan) -> str | None:
     """Return why ``plan`` cannot be recorded as a CUDA graph; None if it can.
 
-    The reason is a phrase for a warning: a step that needs the host while the program runs, or a tensor
-    elsewhere.
+    The reason is a phrase for a warning: a step that needs the host while the program runs, or a tensor on
+    another device.
     """
     for step in plan.steps:
         if isinstance(step, ExternCall):
@@ -105,7 +105,7 @@ def graph_refusal(plan: Plan) -> str | None:
 
 
 def _by_numbers(step: ExternCall) -> bool:
-    """Whether ``step`` indexes by numbers, so that the result's size is known; masks must be counted."""
+    """Whether ``step`` indexes by numbers only. Then the result's size is known, unlike the size of a masked result."""
     if step.target is not torch.ops.aten.index.Tensor:
         return False
     return all(node.dtype not in {torch.bool, torch.uint8} for node in step.reads[1:])

@@ -48,6 +48,7 @@ def compile_for_device(
     if not lowered.limits:
         return run
     check = too_large(lowered.limits, lowered.plan.program)
+    # Calls of such sizes are rare, so the second compilation waits for the first of them.
     widened = lru_cache(maxsize=1)(lambda: load(wide=True))
 
     def run_checked(*args: Any) -> tuple[Any, ...]:
@@ -95,7 +96,9 @@ def _natively(lowered: LoweredTriton, options: InductorOptions) -> bool:
 def load_native(
     lowered: LoweredTriton, options: InductorOptions, driver: Driver, capabilities: dict[int, int]
 ) -> Compiled:
-    """Return the host program in C; all launches go to the one device (by number) in ``capabilities``.
+    """Return the host program in C.
+
+    ``capabilities`` has one entry, device number -> compute capability, for all launches.
 
     Raises:
         CudaError: the driver cannot be used.
@@ -135,7 +138,7 @@ def _interpreted_kernels(lowered: LoweredTriton, options: InductorOptions) -> di
 
 
 def _device_kernels(lowered: LoweredTriton, options: InductorOptions) -> dict[str, Any]:
-    """Return the launch names of the host program for the GPUs in this machine."""
+    """Return ``device_kernels`` for the GPUs that the host program uses, with their compute capabilities."""
     devices = {function.device for function in lowered.program.launched.values()}
     return device_kernels(lowered, options, Driver(), {d: _capability(d) for d in devices})
 

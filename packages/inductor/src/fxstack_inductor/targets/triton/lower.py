@@ -38,7 +38,7 @@ KERNELS = KernelTarget(device="cuda", many_threads=True, wide_moments=False, flo
 
 
 def on_cuda(graph_module: GraphModule) -> bool:
-    """Whether the graph computes on CUDA; ATen computes on the CPU tensors of a graph with CUDA tensors."""
+    """Whether the graph has CUDA tensors. Operators on the CPU tensors of such a graph stay calls of ATen."""
     return any(v.device.type == "cuda" for v in tensors_of(graph_module))
 
 
@@ -63,8 +63,8 @@ def lower_triton(
 ) -> LoweredTriton:
     """Return the generated code, on any machine; neither a GPU nor Triton is needed.
 
-    ``boxed``: the program should take one list, unless it is recorded as a CUDA graph. ``wide``: kernels
-    index symbolic sizes with 64 bits.
+    ``boxed``: the program takes one list. A program that is recorded as a CUDA graph never does. ``wide``:
+    kernels index symbolic sizes with 64 bits.
 
     Raises:
         ValueError: ``target`` is not a known GPU.

@@ -26,7 +26,7 @@ from fxstack_inductor.templates.attention.records import (
 )
 
 MAX_PACKED_ROWS = 64
-"""The number of query rows, of all heads that share keys, up to which one tile holds all these heads."""
+"""If the heads that share keys have at most this many query rows in total, one tile holds all these heads."""
 LETTERS = ["b", "h", "k", "m", "n", "d", "e", "s", "q", "j"]
 
 
@@ -62,6 +62,7 @@ class _Builder(Builder):
         names = program.parameters[: len(leading)]
         self.given = {**modifier.given, **dict(zip(names, leading, strict=True))}
         self.constants = program.constants
+        # With other inputs, the same nodes have other values.
         self.memo.clear()
         self.bodies.clear()
         return [self._result(node) for node in program.outputs]
@@ -162,6 +163,7 @@ class _Maker:
         """Whether one tile should hold the queries of all heads that share keys, because queries are few."""
         queries = self.queries.as_int()
         few = self.group > 1 and queries is not None and queries * self.group <= MAX_PACKED_ROWS
+        # The heads of one tile read the same row of each table.
         alike = all(table.shape[1] == 1 for table in self.call.tables)
         return self.call.kind == "forward" and few and alike
 
@@ -196,6 +198,7 @@ class _Maker:
             return score, mask, None, []
         grad = builder.emit(Load(GRAD, ZERO, torch.float32))
         first, *rest = builder.single(call.gradient, [score_load, *where, grad])
+        # The kernel of the keys computes these gradients too. Only one kernel may add them.
         return score, mask, first, self._additions(rest) if call.kind == "queries" else []
 
     def _additions(self, results: Sequence[int]) -> list[Store]:

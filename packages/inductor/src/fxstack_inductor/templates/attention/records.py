@@ -27,7 +27,10 @@ SCORE, GRAD = "score", "grad"
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """Loop variables; ``k``: key's head, ``s``: part of keys, ``q``, ``j``: row, entry of a block table."""
+    """Loop variables (see the module). ``k``: the key's head. ``s``: the part of the keys.
+
+    ``q``, ``j``: row and entry of a block table.
+    """
 
     b: Var
     h: Var
@@ -99,7 +102,10 @@ def attention_of(kernel: Kernel) -> Attention:
 
 @dataclass(frozen=True)
 class Modifier:
-    """A lowered score function. ``given`` maps each input behind the score and its position to a node or an integer."""
+    """A lowered score function. Its first inputs are the score and its coordinates.
+
+    ``given``: further input -> node or integer.
+    """
 
     program: Program
     given: Mapping[str, Node | Expr]
@@ -114,7 +120,7 @@ class AttentionCall(TemplateCall):
     """As in ``Attention``: "forward", "queries" or "keys"."""
     tensors: dict[str, Node] = field(default_factory=dict)
     tables: tuple[Node, ...] = ()
-    """Tensors of the block mask: counts and numbers of partial blocks, then of whole ones."""
+    """Tensors of the block mask: counts and numbers of partial blocks, then of whole blocks."""
     score: Modifier | None = None
     mask: Modifier | None = None
     gradient: Modifier | None = None

@@ -73,7 +73,10 @@ class Setting:
     key: Node
     value: Node
     tables: tuple[Node, ...]
-    """The tensors of the block mask: half for rows of queries, half for columns of keys."""
+    """The tensors of the block mask.
+
+    The first half lists keys for rows of queries, the second half queries for columns of keys.
+    """
     score: Modifier
     mask: Modifier | None
     gradient: Modifier | None

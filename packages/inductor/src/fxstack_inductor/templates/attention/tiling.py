@@ -23,7 +23,9 @@ MIN_SIDE = 16
 
 @dataclass(frozen=True, slots=True)
 class AttentionConfig:
-    """Queries and keys of a tile, elements of key and value rows (powers of two), warps, pipelined loads."""
+    """The numbers of queries and keys in a tile, of elements in key and value rows (powers of two), and of
+    warps and pipelined loads.
+    """
 
     bm: int
     """Queries of a tile."""
@@ -66,7 +68,10 @@ SINGLE: dict[tuple[str, int], Sizes] = {
     ("keys", 128): (16, 32, 8, 1),
     ("keys", 256): (16, 16, 8, 1),
 }
-"""By kind and longer row: for half precision, and for float32, which does not use matrix instructions."""
+"""(kind, largest length of a row) -> sizes. ``HALF`` is for half precision.
+
+``SINGLE`` is for float32, which does not use matrix instructions.
+"""
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,7 @@ class AttentionTiling:
 
     @cached_property
     def grid(self) -> Expr:
-        """The number of programs."""
+        """The number of Triton programs that one launch starts."""
         a = attention_of(self.kernel)
         if a.kind == "keys":
             return a.key_batches * (a.heads // a.group) * _blocks(a.keys, self.config.bn)

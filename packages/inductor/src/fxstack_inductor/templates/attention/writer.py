@@ -43,6 +43,7 @@ class AttentionWriter(KernelWriter):
         values = tuple(self._on_tile(value) for value in self.kernel.values)
         self.kernel = replace(self.kernel, values=values)
         stored = self.dtypes[self.roles["query"].buffer]
+        # Triton multiplies float32 in TF32 by default; eager does not.
         self.precision = ', input_precision="ieee"' if stored is torch.float32 else ""
 
     def function(self, name: str) -> str:
@@ -63,7 +64,7 @@ class AttentionWriter(KernelWriter):
         return value
 
     def _texts(self, **more: str) -> dict[Var, Expr]:
-        """Return the names of the loop variables; each address is written for the place of its use."""
+        """Map each loop variable to its name in Triton. ``more``: names that depend on where an address is used."""
         axes = self.attention.axes
         texts = {"b": "b", "h": "h", "k": "hk", "s": "part", **more}
         substitution = {}
@@ -77,7 +78,7 @@ class AttentionWriter(KernelWriter):
         return f"h{lanes}" if self.attention.packed else "h"
 
     def _tile_texts(self) -> dict[Var, Expr]:
-        """Return the names of the loop variables for single scores."""
+        """Map each loop variable to its name in code for single scores."""
         return self._texts(h=self._heads(ROW), m=f"m{ROW}", n=f"n{COLUMN}")
 
     def _on_tile(self, value: Value) -> Value:
@@ -100,7 +101,10 @@ class AttentionWriter(KernelWriter):
     # --- where a program is ----------------------------------------------------------------------
 
     def _program(self, size: str, block: str, *before: str) -> None:
-        """Write a program's ``tile`` among the tiles of ``block`` rows in ``size``; ``pid`` numbers the rest."""
+        """Write ``tile``: the number of the program's tile of ``block`` rows, along a side of ``size`` rows.
+
+        Then ``pid`` is the number of the program among the programs with the same ``tile``.
+        """
         self.line(f"M = {triton_index(self.attention.queries)}")
         self.line(f"N = {triton_index(self.attention.keys)}")
         self.line("pid = tl.program_id(0)")
@@ -140,7 +144,9 @@ class AttentionWriter(KernelWriter):
         self.line(f"{name} = tl.load({self.pointers[load.buffer]} + ({index}), mask={mask}, other=0)")
 
     def _tile(self, index: Expr, letter: str, wide: str | None) -> tuple[str, str]:
-        """Return the address and mask of a tile of rows ``letter``, each one number or along ``wide``.
+        """Return the address and mask of a tile of rows ``letter``.
+
+        A row extends along ``wide``; None: it is one number.
 
         The address has the tile's shape: axes that the index lacks are added times zero.
         """
@@ -165,7 +171,7 @@ class AttentionWriter(KernelWriter):
         return mask if whole else f"{mask} & ({letter} < {size}){COLUMN}"
 
     def _put(self, store: Store, value: str, letter: str, wide: str | None) -> None:
-        """Write the store of ``value`` to rows ``letter``, each one number or along ``wide``."""
+        """Write the store of ``value`` to rows ``letter``. A row extends along ``wide``; None: it is one number."""
         index, mask = self._tile(store.index, letter, wide)
         pointer = self.pointers[store.buffer]
         self.line(f"tl.store({pointer} + ({index}), ({value}).to({pointer}.dtype.element_ty), mask={mask})")
@@ -179,7 +185,10 @@ class AttentionWriter(KernelWriter):
     # --- single scores ---------------------------------------------------------------------------
 
     def _scores(self, *, masked: bool, rows: bool) -> None:
-        """Write ``s`` (products) and ``score`` (functions applied, masked); ``rows``: rows may be invalid."""
+        """Write ``s`` (products) and ``score`` (functions applied, masked).
+
+        ``rows``: mask rows beyond the last query as well.
+        """
         attention = self.attention
         self.line(f"s = tl.dot(q, tl.trans(k){self.precision}) * {attention.scale!r}")
         self.line(f"inside = valid{ROW} & (n < N){COLUMN}")
@@ -192,10 +201,14 @@ class AttentionWriter(KernelWriter):
         seen = "inside" if rows else f"(n < N){COLUMN}"
         if len(roots) > 1:
             seen = f"{seen} & v{attention.mask}"
+        # Scores become base-2 exponents, because GPUs have an instruction for exp2 but none for exp.
         self.line(f"score = tl.where({seen}, score, {NOTHING}) * {LOG2E!r}")
 
     def _compute(self, roots: Iterable[int], done: frozenset[int] = frozenset()) -> frozenset[int]:
-        """Write the values that ``roots`` need, except ``done``; return all that are now known."""
+        """Write the values that ``roots`` need and that are not in ``done``.
+
+        Return the positions of all written values.
+        """
         needed = self.facts.needed(roots)
         for k in needed:
             if k not in done:
@@ -271,6 +284,7 @@ class AttentionWriter(KernelWriter):
         self.line("total = tl.zeros([BM], tl.float32)")
         self.line("sums = tl.zeros([BM, BE], tl.float32)")
         self._each("n", self._forward_tile, self._row_block())
+        # In a row without visible keys the sum is 0. Eager gives zeros in this row.
         self.line("safe = tl.where(total == 0, 1.0, total)")
         out, sums, *largest = self.kernel.stores
         self._put(out, f"tl.div_rn(sums, tl.broadcast_to(safe{ROW}, [BM, BE]))", "m", "e")
@@ -284,6 +298,7 @@ class AttentionWriter(KernelWriter):
         self._fetch("k", "key", "n")
         self._scores(masked=masked, rows=False)
         self.line("high_ = tl.maximum(best, tl.max(score, 1))")
+        # A row may have no visible key so far. -inf minus -inf would be NaN.
         self.line(f"base = tl.where(high_ == {NOTHING}, 0.0, high_)")
         self.line(f"p = tl.exp2(score - base{ROW})")
         self.line("fade = tl.exp2(best - base)")
@@ -295,11 +310,12 @@ class AttentionWriter(KernelWriter):
     # --- the backward ----------------------------------------------------------------------------
 
     def _fetch_rows(self) -> None:
-        """Write the loads of what the backward needs of each query."""
+        """Write the loads of the values that the backward needs for each query."""
         self._fetch("q", "query", "m")
         self._fetch("do", "grad", "m")
         self._fetch("logs", "sums", "m")
         self._fetch("delta", "delta", "m")
+        # In a row without visible keys, -inf minus -inf would be NaN.
         self.line(f"logs = tl.where(logs == {NOTHING}, 0.0, logs)")
 
     def _gradient(self, *, masked: bool) -> None:

@@ -67,7 +67,7 @@ class ProductCandidate(Candidate):
         return [_written(tile_product(kernel, config), f"kernel_{k}") for k, config in enumerate(configs)]
 
     def library_calls(self, kernel: Kernel, fill: Fill) -> Iterator[Callable[[], object]]:
-        """Yield the library's product, and a copy of the bytes that a kernel for the rest would move."""
+        """Yield calls to time: the library's product, then a copy of as many bytes as a kernel for the rest moves."""
         work = work_of(tile_product(kernel))
         batch, rows, columns, depth = work.sides
         left = fill(batch * rows * depth, self.dtype).view(batch, rows, depth)
@@ -96,8 +96,8 @@ def candidates(graph_module: GraphModule) -> Mapping[str, ProductCandidate]:
 def _can_be_one(node: FxNode) -> bool:
     """Whether both factors are nonempty half-precision matrices of known sizes, with enough reduced elements.
 
-    One row counts as a matrix: a decoding step reads the other factor once anyway. Other float32 products are
-    left to the library, which checks at each call whether TF32 is allowed.
+    One row counts as a matrix, because a product with one row reads the other factor only once in any case.
+    Other float32 products are left to the library, which checks at each call whether TF32 is allowed.
     """
     values = [node.meta.get("val"), *(arg.meta.get("val") for arg in node.all_input_nodes)]
     if not all(isinstance(v, torch.Tensor) and v.layout is torch.strided for v in values):
@@ -114,7 +114,10 @@ def _can_be_one(node: FxNode) -> bool:
 
 
 def _held(node: FxNode) -> torch.dtype:
-    """Return the dtype of the numbers in ``node``: of the tensor that it converts to float32, if it does."""
+    """Return the dtype that holds the numbers of ``node``.
+
+    If ``node`` converts a tensor to float32, this is the tensor's dtype.
+    """
     while node.target in PASSING:
         node = node.args[0]
     if node.target in CONVERSIONS and node.meta["val"].dtype is torch.float32:

@@ -164,7 +164,10 @@ def variables_of(kernel: Kernel, position: int) -> frozenset[Var]:
 
 
 def _good(tiling: ProductTiling) -> ProductConfig:
-    """Return the largest tile that keeps all processors busy; without one, the smallest or largest tile."""
+    """Return the largest fitting tile that keeps all processors busy.
+
+    If there is none, return the smallest fitting tile for a small result, the largest for a large result.
+    """
     batch, rows, columns, depth = tiling.sides
     fitting = fitting_configs(tiling)
     fitting = [c for c in fitting if _fits(c.bk, depth)] or fitting

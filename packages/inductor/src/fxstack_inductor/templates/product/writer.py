@@ -54,6 +54,7 @@ class ProductWriter(KernelWriter):
             self.line(f"z = (pid // (down * across)).to({integer})")
             self.line("pid = pid % (down * across)")
             self._coordinates("z", tiles.batch)
+        # Programs that run at the same time share rows and columns of the factors, which stay in the cache.
         self.line("first = pid // (GROUP * across) * GROUP")
         self.line("high = tl.minimum(down - first, GROUP)")
         self.line("within = pid % (GROUP * across)")
@@ -160,7 +161,7 @@ class ProductWriter(KernelWriter):
         self.line(f"j = {' + '.join(['column', *starts])} + tl.arange(0, {self._width()})")
 
     def _width(self) -> str:
-        """Return, as Triton text, the number of columns that are finished at a time."""
+        """Return, as Triton text, the number of columns of a tile that the epilogue handles at a time."""
         return "BN" + " // 2" * self.tiles.config.halvings
 
     def _elements(self) -> None:

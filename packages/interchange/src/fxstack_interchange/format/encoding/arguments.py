@@ -29,11 +29,11 @@ class Reading:
     nodes: Mapping[str, Node]
     """The nodes by name."""
     table: SymbolTable | None
-    """None where the file may have no symbolic numbers."""
+    """None if the file must not have symbolic numbers."""
 
     @property
     def symbols(self) -> SymbolTable:
-        """The symbols of the graph. Raises LoadError where the file may have no symbolic numbers."""
+        """The symbols of the graph. Raises LoadError if the file must not have symbolic numbers."""
         if self.table is None:
             raise LoadError(
                 "the argument is a symbolic number, but only arguments of a graph may be symbolic"

@@ -76,7 +76,7 @@ def _check(tensor: torch.Tensor) -> None:
 def _overlaps(size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
     """Whether two indices may refer to the same element.
 
-    A zero stride does not count, because it can be kept.
+    Dimensions of stride 0 do not count, because a file can keep this stride.
     """
     reach = 1
     for length, step in sorted(zip(size, stride, strict=True), key=lambda pair: pair[1]):
@@ -90,7 +90,7 @@ def _overlaps(size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
 def _window(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
     """Return the memory between the first and the last element of a tensor, as flat integers for the file.
 
-    What lies between the elements is zero.
+    Memory between the elements is zero.
     """
     window = torch.zeros(_span(size, stride), dtype=tensor.dtype)
     if tensor.numel():

@@ -31,7 +31,10 @@ from fxstack_interchange.modules import make_graph_module
 
 FORMAT = "fxstack-interchange"
 VERSION = (1, 1)
-"""Version 1.1 adds ``signature.unsaved``. A graph without it is written as 1.0, which every reader understands."""
+"""Version 1.1 adds ``signature.unsaved``.
+
+A graph without ``unsaved`` is written as version 1.0, which every reader understands.
+"""
 MAX_GRAPH_DEPTH = 16
 
 
@@ -39,7 +42,7 @@ def to_document(graph: StageGraph, constants: ConstantWriter) -> dict[str, Any]:
     """Return the JSON document of ``graph``. Its tensors go to ``constants``.
 
     Raises:
-        SaveError: the format cannot express a part of the graph; names the node.
+        SaveError: the format cannot express a part of the graph. The text names the node.
     """
     body = encode_graph(graph.graph_module, constants)
     signature = asdict(graph.signature)
@@ -63,7 +66,7 @@ def _modules(module: GraphModule) -> Iterator[GraphModule]:
 
 
 def encode_symbols(module: GraphModule) -> list[dict[str, Any]]:
-    """Return descriptions of the symbols of a graph and its subgraphs."""
+    """Return one description per symbol of a graph and its subgraphs, sorted by the symbol's name."""
     descriptions: dict[str, dict[str, Any]] = {}
     for part in _modules(module):
         for node in part.graph.nodes:
@@ -79,7 +82,7 @@ def encode_graph(module: GraphModule, constants: ConstantWriter) -> dict[str, An
     """Return nodes and attributes as JSON. Tensors go to ``constants``.
 
     Raises:
-        SaveError: the format cannot express a part of the graph; names the node.
+        SaveError: the format cannot express a part of the graph. The text names the node.
     """
     nodes, attributes = [], {}
     for node in module.graph.nodes:
@@ -133,7 +136,7 @@ def from_document(document: dict[str, Any], constants: dict[str, torch.Tensor]) 
     """Rebuild the stage graph of a document that has passed the schema check.
 
     Raises:
-        LoadError: names the defect and its place.
+        LoadError: the document is malformed. The text names the defect and its place.
     """
     table = declare(document["symbols"])
     module = decode_graph(document["graph"], table, constants, 0)
@@ -161,7 +164,7 @@ def decode_graph(
     """Rebuild a graph that is nested ``depth`` levels inside the outermost graph.
 
     Raises:
-        LoadError: names the defect and the node.
+        LoadError: the record is malformed. The text names the defect and the node.
     """
     if depth > MAX_GRAPH_DEPTH:
         raise LoadError(f"subgraphs are nested deeper than {MAX_GRAPH_DEPTH}")

@@ -32,7 +32,7 @@ def encode_meta(meta: dict[str, Any]) -> dict[str, Any]:
 
 
 def decode_meta(record: dict[str, Any], table: SymbolTable) -> dict[str, Any]:
-    """Return the metadata that ``record`` encodes.
+    """Return the metadata, by key, that ``record`` encodes.
 
     Raises:
         LoadError: a key is not documented, or its content is malformed.
@@ -121,7 +121,9 @@ def _write_step(step: object) -> list[Any]:
 
 
 def _read_bindings(record: Any, table: SymbolTable) -> dict[sympy.Symbol, tuple[Any, ...]]:
-    """Return the metadata ``unbacked_bindings``: for each symbol that the node binds, the path from its value to it."""
+    """Return the metadata ``unbacked_bindings``: symbol that the node binds -> path from the node's value to
+    the symbol.
+    """
     return {table.expression(name): tuple(_read_step(step, table) for step in path) for name, path in record}
 
 

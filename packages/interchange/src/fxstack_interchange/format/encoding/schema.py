@@ -29,7 +29,7 @@ def check_document(document: object) -> None:
     """Check the structure of a document.
 
     Raises:
-        LoadError: names the place and the expected content.
+        LoadError: the structure is wrong. The text names the place and the expected content.
     """
     schema = document_schema()
     _check(document, schema, schema, "document")

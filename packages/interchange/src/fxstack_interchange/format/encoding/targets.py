@@ -117,6 +117,7 @@ def name_of(target: object) -> str:
     """
     try:
         name = _names().get(target) if not isinstance(target, OpOverload) else None
+    # An unhashable target is in no table.
     except TypeError:
         name = None
     if name is None:
@@ -164,7 +165,7 @@ def check_attribute(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
     """Check the arguments of a call of ``getattr``, which could reach any Python code by other names.
 
     Raises:
-        LoadError: it reads an attribute that is not in the closed list.
+        LoadError: the call reads an attribute that is not in the closed list.
     """
     name = args[1] if len(args) in (2, 3) else None
     if kwargs or not isinstance(name, str) or name not in _ATTRIBUTES:
@@ -227,6 +228,7 @@ def _table() -> dict[str, Callable[..., Any]]:
     tensor_functions |= {f.__name__ for f in overridable[torch] if hasattr(f, "__name__")}
     allowed = {"torch": tensor_functions | _EXTRA_TORCH, "torch.amp.autocast_mode": _EXTRA_AUTOCAST}
     for prefix, namespace in _NAMESPACES.items():
+        # Sorted, because files use the first name of a function.
         for name in sorted(dir(namespace)):
             if name in _REFUSED or (prefix in allowed and name not in allowed[prefix]):
                 continue
@@ -254,7 +256,7 @@ def _is_function(value: object) -> bool:
 def _belongs(value: object, prefix: str) -> bool:
     """Whether a function in a namespace belongs to torch.
 
-    It may also be a helper that the module imported.
+    A namespace may also hold helpers that its module has imported.
     """
     module = str(getattr(value, "__module__", None) or "")
     if prefix in ("operator", "math"):

@@ -33,6 +33,7 @@ def describe(value: object) -> Any:
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):
+        # JSON has neither NaN nor infinities.
         return {"float": repr(value)}
     if isinstance(value, tuple):
         return {"tuple": [describe(item) for item in value]}
@@ -170,6 +171,7 @@ def parse_float(text: object) -> float:
         value = float(str(text))
     except ValueError as error:
         raise LoadError(f"malformed float {text!r:.100}") from error
+    # A text such as "1e999" is infinite, although it is not "inf".
     is_word = str(text) in ("nan", "inf", "-inf")
     if not is_word and not math.isfinite(value):
         raise LoadError(f"malformed float {text!r:.100}")
