@@ -26,7 +26,7 @@ from torch import fx
 
 from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.torch_compat import HigherOrderOperator, OpOverload
+from fxstack_capture.torch_compat import HigherOrderOperator
 from fxstack_capture.torch_side.higher_order import bodies, subgraphs
 from fxstack_capture.torch_side.higher_order.control_flow import GraphsOfCall, any_gradient
 from fxstack_capture.torch_side.higher_order.unknown_operators import call_unknown
@@ -113,6 +113,19 @@ OPERATORS = (
     Operator("inline_asm_elementwise", "", kind=Kind.RECORDED),
 )
 """The operators with a row. The order has no meaning."""
+
+
+
+def calls_to_replace() -> list[Callable[..., Any]]:
+    """Return the methods ``__call__`` of operators that do more than check their arguments.
+
+    The rule of the operator runs in place of such a method.
+    """
+    rows = [row for row in OPERATORS if row.kind in (Kind.INLINE, Kind.RECORDED)]
+    operators = [getattr(torch.ops.higher_order, row.name, None) for row in rows]
+    methods = {type(operator).__call__ for operator in operators if operator is not None}
+    return [*methods.difference([HigherOrderOperator.__call__])]
+
 
 _BY_NAME = {row.name: row for row in OPERATORS}
 _SUBGRAPH_OPERATOR = Operator("", _PASSES_OPERANDS, "subgraph")
@@ -290,8 +303,6 @@ def _roles(tracer: TracerProtocol, row: Operator, args: Args, kwargs: Kwargs) ->
 
 def _constant(tracer: TracerProtocol, value: Any) -> Any:
     """Return a constant argument as an argument of the node. An instance of a frozen dataclass becomes a node."""
-    if isinstance(value, (OpOverload, HigherOrderOperator)):
-        return value
     if type(value) is dict:
         return {name: _constant(tracer, item) for name, item in value.items()}
     parameters = getattr(type(value), "__dataclass_params__", None)

@@ -27,7 +27,13 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.operator_protocol import COMPARISON_NAMES, OUT_OF_PLACE, function_of
 from fxstack_capture.shapes.geometry import Geometry
 from fxstack_capture.sources import Source
-from fxstack_capture.torch_compat import CustomOpDef, FakeTensor, tree_leaves
+from fxstack_capture.torch_compat import (
+    CustomOpDef,
+    FakeTensor,
+    HigherOrderOperator,
+    OpOverload,
+    tree_leaves,
+)
 from fxstack_capture.torch_side.global_state.import_snapshot import torchs_own
 from fxstack_capture.torch_side.numbers.symbols import Symbols
 from fxstack_capture.torch_side.recording.constants import is_constant, is_plain
@@ -209,6 +215,8 @@ class GraphBuilder:
             return _DTYPES[value]
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return kind(*(self.argument(item, tensors) for item in value))
+        if isinstance(value, (OpOverload, HigherOrderOperator)):
+            return value
         error = graph_break(
             "unsupported-call", f"an operator with an argument of {kind.__module__}.{kind.__qualname__}"
         )

@@ -23,6 +23,7 @@ from fxstack_capture.torch_compat import (
     while_loop,
 )
 from fxstack_capture.torch_compat import higher_order_utils as utils
+from fxstack_capture.torch_side.higher_order.operators import calls_to_replace
 from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 _CALL_COMPILED = getattr(utils, "_hop_compile_and_call", None)  # not in all versions of torch
@@ -53,12 +54,8 @@ def _call_operator(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any
 RULES.add(
     _call_operator,
     torch_compat.HigherOrderOperator.__call__,
-    *(
-        type(operator).__call__
-        for name in ("wrap", "wrap_with_set_grad_enabled", "wrap_with_autocast")
-        if (operator := getattr(torch.ops.higher_order, name, None)) is not None
-    ),
     torch_compat.BaseHOP.__call__,
+    *calls_to_replace(),
 )
 # The ``__call__`` of other operators checks its arguments, and calls that of ``HigherOrderOperator``.
 
