@@ -27,7 +27,7 @@ from torch import fx
 from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_compat import HigherOrderOperator
-from fxstack_capture.torch_side.higher_order import bodies, subgraphs
+from fxstack_capture.torch_side.higher_order import inline_calls, subgraphs
 from fxstack_capture.torch_side.higher_order.control_flow import GraphsOfCall, any_gradient
 from fxstack_capture.torch_side.higher_order.unknown_operators import call_unknown
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
@@ -164,9 +164,9 @@ def call_operator(tracer: TracerProtocol, operator: Any, args: Args, kwargs: Kwa
     run = partial(tracer.trace.calls.call, roles.function, roles.operands, dict(roles.inputs))
     if row.kind is Kind.INLINE:
         meta = _meta_of(tracer, roles.function) if row.keeps_meta else {}
-        call = bodies.BodyCall(operator, row.attribute, roles.node_arguments, meta)
+        call = inline_calls.BodyCall(operator, row.attribute, roles.node_arguments, meta)
         with _state(tracer, row, roles):
-            return bodies.run_in_place(tracer, call, run)
+            return inline_calls.run_in_place(tracer, call, run)
     return _call_pure(tracer, operator, row, roles)
 
 
