@@ -16,7 +16,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from fxstack_functionalize import torch_compat
-from fxstack_functionalize.errors import UnsupportedGraphError
+from fxstack_functionalize.errors import no_gradient_error
 from fxstack_functionalize.torch_compat import BaseHOP, HigherOrderOperator, tree_leaves
 from fxstack_interchange.modules import make_graph_module
 
@@ -128,11 +128,7 @@ class _Copy:
     def _inline(self, module: GraphModule, node: Node, rule: Inlined, env: dict[Node, Any]) -> Any:
         """Copy the nodes of the function of an operator."""
         if not rule.has_gradient and _requires_grad(node):
-            raise UnsupportedGraphError(
-                f"a result of {node.target} requires a gradient",
-                why="the operator has no gradient: its backward raises an error",
-                fix="call the function itself, or run the operator under torch.no_grad()",
-            )
+            raise no_gradient_error(node.target)
         body = module.get_submodule(str(node.args[rule.function].target))
         assert isinstance(body, GraphModule)
         rest = node.args[rule.function + 1 :]

@@ -30,6 +30,7 @@ from fxstack_capture.torch_compat import HigherOrderOperator
 from fxstack_capture.torch_side.higher_order import inline_calls, subgraphs
 from fxstack_capture.torch_side.higher_order.control_flow import GraphsOfCall, any_gradient
 from fxstack_capture.torch_side.higher_order.unknown_operators import call_unknown
+from fxstack_capture.torch_side.recording.execution import run_fake
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.trace.state import Args, Kwargs
 
@@ -207,6 +208,19 @@ def _call_pure(tracer: TracerProtocol, operator: Any, row: Operator, roles: _Rol
     builder.bind(tuple(results), node)
     tracer.all_bound()
     return subgraphs.unflatten(tracer, list(results), body.spec)
+
+
+def record_held(tracer: TracerProtocol, operator: Any, held: Mapping[str, Any], args: Args) -> Any:
+    """Record a call of an operator. ``held``: its first arguments, objects that the graph module holds, by name."""
+    builder = tracer.builder
+    with tracer.unrecorded():
+        result = run_fake(tracer.mode, operator, (*held.values(), *args), {})
+    objects = [builder.module(name, value) for name, value in held.items()]
+    node = builder.add("call_function", operator, (*objects, *(builder.argument(arg, []) for arg in args)), {})
+    tracer.annotate(node)
+    builder.bind(result, node)
+    tracer.all_bound()
+    return result
 
 
 def _tensors(value: object) -> list[torch.Tensor]:

@@ -304,7 +304,7 @@ def root_of(graph: fx.Graph, modules: Mapping[str, fx.GraphModule]) -> torch.nn.
             prefix = key.rpartition("_")[0]
             names[key] = f"{prefix}_{counts[prefix]}"
             counts[prefix] += 1
-            root.add_module(names[key], modules[key])
+            setattr(root, names[key], modules[key])
         node.target = names[key]
         if node.name == key and key != names[key]:
             node._rename(names[key])
