@@ -29,6 +29,7 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_compat import HigherOrderOperator
 from fxstack_capture.torch_side.higher_order import inline_calls, subgraphs
 from fxstack_capture.torch_side.higher_order.control_flow import GraphsOfCall, any_gradient
+from fxstack_capture.torch_side.higher_order.stacked_loops import stacked_loop
 from fxstack_capture.torch_side.higher_order.unknown_operators import call_unknown
 from fxstack_capture.torch_side.recording.execution import run_fake
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
@@ -45,6 +46,8 @@ class Kind(Enum):
     UNDIFFERENTIABLE = auto()
     """As ``PURE``, but a backward through the results raises. The function runs below autograd, so a tensor that it
     closes over gives the results no history."""
+    LOOP = auto()
+    """The operator repeats a function while another holds, and stacks the values (``stacked_loop``)."""
     RECORDED = auto()
     """The operator has no function: the call is one node."""
 
@@ -108,6 +111,13 @@ OPERATORS = (
         "strict_mode", "callable=function, operands=operands", "strict_mode_body", Kind.UNDIFFERENTIABLE
     ),
     Operator("run_const_graph", "graph=function, args=operands", "const_graph", Kind.UNDIFFERENTIABLE),
+    Operator(
+        "flex_gemm",
+        "gemm_op=constant, body_fn=function, args=operands, kwargs=constant, kernel_options=constant",
+        "flex_gemm_body",
+        Kind.UNDIFFERENTIABLE,
+    ),
+    Operator("while_loop_stack_output", "", "while_loop_stack_output", Kind.LOOP),
     Operator("out_dtype", "", kind=Kind.RECORDED),
     Operator("print", "", kind=Kind.RECORDED),
     Operator("call_torchbind", "", kind=Kind.RECORDED),
@@ -157,6 +167,8 @@ def call_operator(tracer: TracerProtocol, operator: Any, args: Args, kwargs: Kwa
     row = row_of(operator)
     if row is None:
         return call_unknown(tracer, operator, args, kwargs)
+    if row.kind is Kind.LOOP:
+        return stacked_loop(tracer, operator, args, kwargs)
     if row.kind is Kind.RECORDED:
         return tracer.record(operator, args, kwargs)
     roles = _roles(tracer, row, args, kwargs)
