@@ -170,6 +170,8 @@ def call_operator(tracer: TracerProtocol, operator: Any, args: Args, kwargs: Kwa
     if row.kind is Kind.LOOP:
         return stacked_loop(tracer, operator, args, kwargs)
     if row.kind is Kind.RECORDED:
+        if row.name == "call_torchbind":
+            _demand_pure_method(*args[:2])
         return tracer.record(operator, args, kwargs)
     roles = _roles(tracer, row, args, kwargs)
     if not callable(roles.function):
@@ -220,6 +222,12 @@ def _call_pure(tracer: TracerProtocol, operator: Any, row: Operator, roles: _Rol
     builder.bind(tuple(results), node)
     tracer.all_bound()
     return subgraphs.unflatten(tracer, list(results), body.spec)
+
+
+def _demand_pure_method(script_object: Any, method: object = "") -> None:
+    """Break the graph at a method of a torchbind object, which would run on the real object during the trace."""
+    name = f"{script_object._type().qualified_name()}.{method}" if isinstance(script_object, torch.ScriptObject) else method
+    raise graph_break("operator-function", f"call_torchbind of {name}, which may change its object,")
 
 
 def record_held(tracer: TracerProtocol, operator: Any, held: Mapping[str, Any], args: Args) -> Any:

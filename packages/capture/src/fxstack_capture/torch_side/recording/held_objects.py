@@ -51,7 +51,9 @@ def _real(tracer: TracerProtocol, value: Any) -> Any:
     real = _preexisting(tracer, value) if made is None else made
     tracer.builder.hold(real, _ATTRIBUTE)
     if kind == "symbolic":
-        tracer.trace.objects.opaque.add(id(value))  # the operator may change the object when the graph runs
+        # The operator may change the object when the graph runs, so a later read of an attribute breaks the graph.
+        tracer.trace.objects.opaque.add(id(value))
+        tracer.trace.objects.instances.pop(id(value), None)
     return real
 
 
