@@ -23,7 +23,7 @@ from fxstack_capture.torch_side.autograd.state_reads import StateLocation, note_
 from fxstack_capture.torch_side.higher_order import nested_checks
 from fxstack_capture.torch_side.higher_order.surroundings import Surroundings
 from fxstack_capture.torch_side.higher_order.inline_calls import close_bodies
-from fxstack_capture.torch_side.recording.execution import name_of
+from fxstack_capture.torch_side.recording.execution import place_of
 from fxstack_capture.torch_side.recording.graph import root_of
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapped
@@ -130,7 +130,7 @@ def _call_function(tracer: TracerProtocol, fn: Callable[..., Any], args: Args) -
 
 def _refusal(fn: object, why: str) -> BaseException:
     """Return a graph break, after which torch's own operator runs ``fn``."""
-    return graph_break("operator-function", f"{name_of(fn)} in a higher-order operator, {why},")
+    return graph_break("operator-function", f"{place_of(fn)} in a higher-order operator, {why},")
 
 
 _FIXED = (torch.SymFloat, torch.SymBool)

@@ -19,7 +19,7 @@ from fxstack_capture.torch_compat import FakeTensorMode, HigherOrderOperator, Op
 from fxstack_capture.torch_side.higher_order import subgraphs
 from fxstack_capture.torch_side.higher_order.control_flow import GraphsOfCall
 from fxstack_capture.torch_side.higher_order.subgraphs import Subgraph
-from fxstack_capture.torch_side.recording.execution import name_of, run_fake
+from fxstack_capture.torch_side.recording.execution import place_of, run_fake
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.trace.state import Args, Kwargs
 
@@ -99,6 +99,7 @@ class _UnknownCall:
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         likes = [self._like(leaf) for leaf in tensors]
         fn = partial(_call_on_leaves, function, leaves, spec)
+        fn.__wrapped__ = function  # type: ignore[attr-defined] - for messages
         body = self.call.trace(fn, likes)
         is_single = self.tracer.trace.calls.call(pytree.TreeSpec.is_leaf, (body.spec,), {})
         if not is_single and not _is_flat_tuple(body.spec):
@@ -155,7 +156,7 @@ class _UnknownCall:
 
     def _refuse(self, function: object, why: str) -> NoReturn:
         """Break the graph: the operator does something with a function that a node cannot express."""
-        raise self.call.refuse(f"of {name_of(function)}: the operator {why}; it")
+        raise self.call.refuse(f"of {place_of(function)}: the operator {why}; it")
 
 
 def _is_function(leaf: object) -> bool:
