@@ -21,8 +21,8 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_compat import FakeTensor, pytree
 from fxstack_capture.torch_side.autograd.state_reads import StateLocation, note_reads
 from fxstack_capture.torch_side.higher_order import nested_checks
-from fxstack_capture.torch_side.higher_order.surroundings import Surroundings
 from fxstack_capture.torch_side.higher_order.inline_calls import close_bodies
+from fxstack_capture.torch_side.higher_order.surroundings import Surroundings
 from fxstack_capture.torch_side.recording.execution import place_of
 from fxstack_capture.torch_side.recording.graph import root_of
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
