@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
+from itertools import count
 from types import (
     BuiltinFunctionType,
     FunctionType,
@@ -96,7 +97,8 @@ class GraphBuilder:
             node = self.placeholder(self._entered[key], fake)
         elif key in self._elements:
             parent, index = self._elements[key]
-            node = self.graph.call_function(operator.getitem, (parent, index))
+            with self.graph.inserting_after(parent):  # the first use may be in a nested graph
+                node = self.graph.call_function(operator.getitem, (parent, index))
             node.meta.update(parent.meta, val=fake, example_value=fake)
         else:
             node_of_wrapper = self.construct_node(fake)
@@ -171,6 +173,9 @@ class GraphBuilder:
         removed = set(nodes := self.nodes_since(mark))
         for node in reversed(nodes):
             self.graph.erase_node(node)
+        moved = {str(node.target) for node in nodes if node.op == "get_attr"}
+        for name in moved - {str(node.target) for node in self.graph.find_nodes(op="get_attr")}:
+            del self.modules[name]
         self._nodes = {key: n for key, n in self._nodes.items() if n not in removed}
         self._elements = {key: e for key, e in self._elements.items() if e[0] not in removed}
         self.symbols.forget(removed)
@@ -223,7 +228,7 @@ class GraphBuilder:
 
     def module(self, prefix: str, module: fx.GraphModule) -> fx.Node:
         """Return a ``get_attr`` node for ``module``, a nested graph, whose attribute name begins with ``prefix``."""
-        name = f"{prefix}_{len(self.modules)}"
+        name = numbered(prefix, self.modules)
         self.modules[name] = module
         return self.graph.get_attr(name)
 
@@ -275,6 +280,11 @@ class GraphBuilder:
                 element = self.graph.call_function(operator.getitem, (node, index))
                 element.meta.update(node.meta, val=item, example_value=item)
                 self._bind(item, element)
+
+
+def numbered(prefix: str, names: Container[str]) -> str:
+    """Return ``prefix`` with the first number that makes a name which is not among ``names``: ``cond_true_0``."""
+    return next(name for name in map(f"{prefix}_{{}}".format, count()) if name not in names)
 
 
 def holds_only_graph_values(result: object) -> bool:
