@@ -24,6 +24,7 @@ from torch.utils.checkpoint import CheckpointPolicy, SelectiveCheckpointContext,
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.operators.attention import RECOMPUTE_TAG, flex_attention
+from fxstack_functionalize.operators.control_flow import with_gradients
 from fxstack_functionalize.operators.fused_optimizers import FUSED
 from fxstack_functionalize.operators.recurrent import in_steps, steps_in_module
 from fxstack_functionalize.operators.substitutes import ONE_HOT
@@ -92,8 +93,7 @@ class CapturedRun:
         target = FUNCTIONS.get(node.target, node.target)
         if isinstance(target, HigherOrderOperator):
             _forget_values(self.engine, args)
-            if self.tracer.equal_draws:
-                target = with_equal_draws(target)
+            target = (with_equal_draws if self.tracer.equal_draws else with_gradients)(target)
         return self._call(target, args, self._load(node.kwargs))
 
     def _call(self, function: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

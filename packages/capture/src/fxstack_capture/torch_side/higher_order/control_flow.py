@@ -142,6 +142,17 @@ class GraphsOfCall:
         for each, value in zip(written, values, strict=True):
             self.tracer.record(torch.Tensor.copy_, (each.base, value), {})
 
+    def current_values(self, nodes: Sequence[fx.Node], written: Sequence[Written]) -> tuple[fx.Node, ...]:
+        """Return ``nodes``, with copies in place of the tensors that the outer graph overwrites after the call."""
+        # The derivative saves operands.
+        if not torch.is_grad_enabled():
+            return tuple(nodes)
+        copies = {
+            each.node: self.tracer.builder.node_of(self.tracer.record(torch.clone, (each.base,), {}))
+            for each in written
+        }
+        return tuple(copies.get(node, node) for node in nodes)
+
     def make_results(self, likes: Sequence[torch.Tensor], *, gradient: bool) -> Tensors:
         """Return new fakes with the metadata of ``likes``. ``gradient``: floats require grad in grad mode."""
         with self.tracer.unrecorded(), self.tracer.mode, torch.no_grad():
@@ -284,7 +295,7 @@ def cond(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
         [(f"cond_{name}", body.module()) for name, body in zip(("true", "false"), bodies, strict=True)]
     )
     results = call.make_results([*likes, *(each.base for each in written)], gradient=gradient)
-    call.add((chosen, *graphs, inputs), results)
+    call.add((chosen, *graphs, call.current_values(inputs, written)), results)
     call.write_back(written, results[len(likes) :])
     return subgraphs.unflatten(tracer, branches.values_of(tracer, joined, results), yes.spec)
 
@@ -318,7 +329,8 @@ def while_loop(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> 
     gradient = any_gradient((*initial, *further), call.free)
     graphs = call.install(modules)
     results = call.make_results(loop.likes, gradient=gradient)
-    call.add((*graphs, (*nodes[: len(initial)], *loop.written_nodes), loop.invariant), results)
+    values = call.current_values(loop.written_nodes, loop.written)
+    call.add((*graphs, (*nodes[: len(initial)], *values), loop.invariant), results)
     call.write_back(loop.written, results[len(initial) :])
     leaves = [
         result if isinstance(value, torch.Tensor) else number_of(tracer, result)
@@ -457,7 +469,8 @@ def _over_slices(
     is_map = call.operator is _OPERATORS.map_impl
     (module,) = call.install([("map_body" if is_map else "scan_combine_fn", graph.module())])
     results = call.make_results([*likes, *steps], gradient=gradient)
-    groups = [[*nodes[: len(carried)], *loop.written_nodes], nodes[len(carried) : len(carried) + len(xs)]]
+    values = call.current_values(loop.written_nodes, loop.written)
+    groups = [[*nodes[: len(carried)], *values], nodes[len(carried) : len(carried) + len(xs)]]
     call.add((module, *groups[1 if is_map else 0 :], loop.invariant), results)
     call.write_back(loop.written, results[len(carried) : len(likes)])
     for position, index in enumerate(written, len(results) - len(written)):

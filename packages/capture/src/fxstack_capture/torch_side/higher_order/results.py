@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import sympy
 import torch
 
 from fxstack_capture.torch_side.higher_order.bodies import same_number
@@ -111,10 +110,10 @@ def merged_size(tracer: TracerProtocol, size: Any, other: Any, *, is_own: bool) 
     with env.scalar_outputs_allowed():
         merged = env.create_unbacked_symint()
     ranges = [env.bound_sympy(x.node.expr) if isinstance(x, torch.SymInt) else None for x in (size, other)]
-    lower = min(x if r is None else r.lower for x, r in zip((size, other), ranges, strict=True))
-    upper = max(x if r is None else r.upper for x, r in zip((size, other), ranges, strict=True))
-    is_finite = getattr(upper, "is_finite", True)
-    env.constrain_symbol_range(merged.node.expr, max(int(lower), 0), int(upper) if is_finite else sympy.oo)
+    lowest = [x if r is None else r.lower for x, r in zip((size, other), ranges, strict=True)]
+    highest = [x if r is None else r.upper for x, r in zip((size, other), ranges, strict=True)]
+    lower = min(int(x) if x > 0 else 0 for x in lowest)
+    env.constrain_symbol_range(merged.node.expr, lower, max(highest))
     return merged
 
 
