@@ -21,9 +21,10 @@ from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.torch_compat import pytree
 from fxstack_capture.torch_side.autograd.accumulation import is_dense
 from fxstack_capture.torch_side.fakes.faker import with_history
-from fxstack_capture.torch_side.higher_order import branches, subgraphs
-from fxstack_capture.torch_side.higher_order.bodies import Body, Written, covers, storage_of, zip_nodes
-from fxstack_capture.torch_side.higher_order.results import (
+from fxstack_capture.torch_side.higher_order import subgraphs
+from fxstack_capture.torch_side.higher_order.nested import branches
+from fxstack_capture.torch_side.higher_order.nested.bodies import Body, Written, covers, storage_of, zip_nodes
+from fxstack_capture.torch_side.higher_order.nested.results import (
     difference_of_kinds,
     difference_of_tensors,
     kind_of,

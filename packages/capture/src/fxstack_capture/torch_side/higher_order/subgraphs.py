@@ -23,8 +23,9 @@ from fxstack_capture.torch_compat import FakeTensor, pytree
 from fxstack_capture.torch_side.autograd.state_reads import StateLocation, note_reads
 from fxstack_capture.torch_side.higher_order import nested_checks
 from fxstack_capture.torch_side.higher_order.surroundings import Surroundings
+from fxstack_capture.torch_side.higher_order.inline_calls import close_bodies
 from fxstack_capture.torch_side.recording.execution import name_of
-from fxstack_capture.torch_side.recording.graph import numbered
+from fxstack_capture.torch_side.recording.graph import root_of
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapped
 from fxstack_capture.trace.state import Args
@@ -225,12 +226,11 @@ def _demand_separate_memory(
 
 def cut_out(tracer: TracerProtocol, subgraph: Subgraph, free: Sequence[fx.Node]) -> fx.GraphModule:
     """Copy the nodes into a module. Its inputs are the function's inputs, then the ``free`` nodes."""
-    root, graph, copies = copy_nodes(tracer, subgraph, (*parameters_of(subgraph), *free))
+    graph, copies = copy_nodes(tracer, subgraph, (*parameters_of(subgraph), *free))
     results = tuple(copies[node] for node in subgraph.results)
     output = graph.output(results[0] if subgraph.is_single else results)
     output.meta["val"] = subgraph.outputs[0] if subgraph.is_single else subgraph.outputs
-    graph.lint()
-    return make_graph_module(root, graph, "Subgraph")
+    return finish(tracer, graph)
 
 
 def parameters_of(subgraph: Subgraph) -> list[fx.Node]:
@@ -243,7 +243,7 @@ def copy_nodes(
     subgraph: Subgraph,
     inputs: Sequence[fx.Node],
     same: Mapping[fx.Node, fx.Node] = MappingProxyType({}),
-) -> tuple[torch.nn.Module, fx.Graph, dict[fx.Node, Any]]:
+) -> tuple[fx.Graph, dict[fx.Node, Any]]:
     """Copy the nodes of a function into a new graph, whose placeholders represent ``inputs``.
 
     ``same``: for other inputs of the function, the node of ``inputs`` whose placeholder the input gets. Return the module of its nested graphs, the graph, which has no output yet, and the copy of each node.
@@ -258,16 +258,14 @@ def copy_nodes(
         copies[source] = graph.placeholder(f"arg{position}")
         copies[source].meta = dict(source.meta)
     copies |= {node: copies[source] for node, source in same.items()}
-    root = torch.nn.Module()
-    names: dict[str, str] = {}
     for node in subgraph.nodes:
-        if node.target is parameter:
-            continue
-        copies[node] = graph.node_copy(node, copies.__getitem__)
-        if node.op == "get_attr":
-            name = str(node.target)
-            if name not in names:
-                names[name] = numbered(name.rpartition("_")[0], root._modules)
-                root.add_module(names[name], tracer.builder.modules[name])
-            copies[node].target = names[name]
-    return root, graph, copies
+        if node.target is not parameter:
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+    return graph, copies
+
+
+def finish(tracer: TracerProtocol, graph: fx.Graph) -> fx.GraphModule:
+    """Return the module of a finished nested graph."""
+    close_bodies(tracer.builder, graph)
+    graph.lint()
+    return make_graph_module(root_of(graph, tracer.builder.modules), graph, "Subgraph")

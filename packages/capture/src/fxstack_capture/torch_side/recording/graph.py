@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Container
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from itertools import count
 from types import (
     BuiltinFunctionType,
     FunctionType,
@@ -27,7 +27,13 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.operator_protocol import COMPARISON_NAMES, OUT_OF_PLACE, function_of
 from fxstack_capture.shapes.geometry import Geometry
 from fxstack_capture.sources import Source
-from fxstack_capture.torch_compat import CustomOpDef, FakeTensor, tree_leaves
+from fxstack_capture.torch_compat import (
+    CustomOpDef,
+    FakeTensor,
+    HigherOrderOperator,
+    OpOverload,
+    tree_leaves,
+)
 from fxstack_capture.torch_side.global_state.import_snapshot import torchs_own
 from fxstack_capture.torch_side.numbers.symbols import Symbols
 from fxstack_capture.torch_side.recording.constants import is_constant, is_plain
@@ -173,9 +179,6 @@ class GraphBuilder:
         removed = set(nodes := self.nodes_since(mark))
         for node in reversed(nodes):
             self.graph.erase_node(node)
-        moved = {str(node.target) for node in nodes if node.op == "get_attr"}
-        for name in moved - {str(node.target) for node in self.graph.find_nodes(op="get_attr")}:
-            del self.modules[name]
         self._nodes = {key: n for key, n in self._nodes.items() if n not in removed}
         self._elements = {key: e for key, e in self._elements.items() if e[0] not in removed}
         self.symbols.forget(removed)
@@ -213,6 +216,8 @@ class GraphBuilder:
             return _DTYPES[value]
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return kind(*(self.argument(item, tensors) for item in value))
+        if isinstance(value, (OpOverload, HigherOrderOperator)):
+            return value
         error = graph_break(
             "unsupported-call", f"an operator with an argument of {kind.__module__}.{kind.__qualname__}"
         )
@@ -228,9 +233,13 @@ class GraphBuilder:
 
     def module(self, prefix: str, module: fx.GraphModule) -> fx.Node:
         """Return a ``get_attr`` node for ``module``, a nested graph, whose attribute name begins with ``prefix``."""
-        name = numbered(prefix, self.modules)
+        return self.graph.get_attr(self.register_module(prefix, module))
+
+    def register_module(self, prefix: str, module: fx.GraphModule) -> str:
+        """Return the key of ``module`` in ``modules``. ``root_of`` gives the final attribute names."""
+        name = f"{prefix}_{len(self.modules)}"
         self.modules[name] = module
-        return self.graph.get_attr(name)
+        return name
 
     def bind(self, result: object, node: fx.Node) -> None:
         """Register ``node`` as the node of ``result``, a tensor or a container of tensors and plain values."""
@@ -282,9 +291,25 @@ class GraphBuilder:
                 self._bind(item, element)
 
 
-def numbered(prefix: str, names: Container[str]) -> str:
-    """Return ``prefix`` with the first number that makes a name which is not among ``names``: ``cond_true_0``."""
-    return next(name for name in map(f"{prefix}_{{}}".format, count()) if name not in names)
+def root_of(graph: fx.Graph, modules: Mapping[str, fx.GraphModule]) -> torch.nn.Module:
+    """Return the root of a graph module: the nested graphs to which the ``get_attr`` nodes of ``graph`` refer.
+
+    The attributes with the same prefix are numbered from 0 in each graph, in the order of their nodes.
+    """
+    root = torch.nn.Module()
+    names: dict[str, str] = {}
+    counts: Counter[str] = Counter()
+    for node in graph.find_nodes(op="get_attr"):
+        key = str(node.target)
+        if key not in names:
+            prefix = key.rpartition("_")[0]
+            names[key] = f"{prefix}_{counts[prefix]}"
+            counts[prefix] += 1
+            setattr(root, names[key], modules[key])
+        node.target = names[key]
+        if node.name == key and key != names[key]:
+            node._rename(names[key])
+    return root
 
 
 def holds_only_graph_values(result: object) -> bool:

@@ -21,7 +21,6 @@ from fxstack_capture.torch_side.autograd.accumulation import is_dense
 from fxstack_capture.torch_side.higher_order import subgraphs
 from fxstack_capture.torch_side.higher_order.subgraphs import Subgraph
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
-from fxstack_interchange.modules import make_graph_module
 
 Result = tuple[fx.Node, torch.Tensor]
 """A node of the nested graph, and the fake of its value."""
@@ -61,7 +60,7 @@ class Body:
     ) -> None:
         self._tracer = tracer
         self._inputs = inputs
-        self._root, self._graph, self._copies = subgraphs.copy_nodes(tracer, subgraph, inputs, same)
+        self._graph, self._copies = subgraphs.copy_nodes(tracer, subgraph, inputs, same)
         self.results: list[Result] = [
             (self._copies[node], value)
             for node, value in zip(subgraph.results, subgraph.outputs, strict=True)
@@ -188,8 +187,7 @@ class Body:
         for node in reversed(self._graph.nodes):
             if node.target is torch.scalar_tensor and not node.users:
                 self._graph.erase_node(node)  # the tensor of a number that both branches return
-        self._graph.lint()
-        return make_graph_module(self._root, self._graph, "Subgraph")
+        return subgraphs.finish(self._tracer, self._graph)
 
 
 def zip_nodes(subgraph: Subgraph | Sequence[fx.Node], nodes: Sequence[fx.Node]) -> dict[fx.Node, fx.Node]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from fxstack_capture.torch_side.higher_order.bodies import same_number
+from fxstack_capture.torch_side.higher_order.nested.bodies import same_number
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 _DTYPES: dict[type, torch.dtype] = {

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import torch
 
 from fxstack_capture.breaks import GraphBreak
-from fxstack_capture.torch_side.higher_order.bodies import Body, Written, same_number, same_numbers, storage_of
-from fxstack_capture.torch_side.higher_order.results import (
+from fxstack_capture.torch_side.higher_order.nested.bodies import Body, Written, same_number, same_numbers, storage_of
+from fxstack_capture.torch_side.higher_order.nested.results import (
     difference_of_kinds,
     difference_of_tensors,
     limit,
