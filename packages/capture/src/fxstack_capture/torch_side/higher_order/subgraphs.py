@@ -123,9 +123,11 @@ def trace(
     written, tracer.mutated_storages = tracer.mutated_storages, log
     before, facts = Surroundings(tracer.trace, fn), nested_checks.facts(tracer)
     try:
-        with tracer.assumptions.none_inside(nested=True), note_reads(tracer.trace.objects) as reads:
+        with tracer.assumptions.none_inside(nested=True):
             args = inputs if nested is None else unflatten(tracer, list(inputs), nested)
-            value = _call_function(tracer, fn, tuple(args if arrange is None else arrange(list(inputs))))
+            args = args if arrange is None else arrange(list(inputs))
+            with note_reads(tracer.trace.objects) as reads:
+                value = _call_function(tracer, fn, tuple(args))
             leaves, spec = flatten(tracer, value)
             outputs = _tensors(fn, leaves, as_tensor)
         results = tuple(builder.node_of(out) for out in outputs)
