@@ -129,6 +129,8 @@ def trace(
             with note_reads(tracer.trace.objects) as reads:
                 value = _call_function(tracer, fn, tuple(args))
             leaves, spec = flatten(tracer, value)
+            if tracer.transforms.lifting is not None:
+                leaves = tracer.transforms.lifting.fakes_of(leaves)
             outputs = _tensors(fn, leaves, as_tensor)
         results = tuple(builder.node_of(out) for out in outputs)
         if before.have_changed():
@@ -165,6 +167,30 @@ def _tensors(
         kinds = sorted({type(leaf).__name__ for leaf, x in zip(leaves, made, strict=False) if x is None})
         raise _refusal(fn, f"which returns {', '.join(kinds)}: no tensors, numbers or None")
     return tuple(leaf for leaf in made if leaf is not None)
+
+
+def trace_below_layers(
+    tracer: TracerProtocol, fn: Callable[..., Any], values: Sequence[Any], gradient: bool
+) -> Subgraph:
+    """Really call ``fn`` on new fakes in place of the tensors among ``values``, below all layers of ``torch.func``.
+
+    The dispatch mode of ``transforms`` records the operators. The caller removes the nodes (``roll_back``).
+    """
+    builder = tracer.builder
+    mark = builder.mark()
+    args = [fake_of(tracer, value.detach()) if isinstance(value, torch.Tensor) else value for value in values]
+    for fake in (arg for arg in args if isinstance(arg, torch.Tensor)):
+        builder.bind(fake, builder.add("call_function", parameter, (), {}))
+    with torch.set_grad_enabled(gradient):
+        found = fn(*args)
+        found = found if isinstance(found, (tuple, list)) else (found,)
+        # The layers make some zeros without a call that the mode could record.
+        outputs = tuple(x if builder.is_known(x) else x.clone() for x in found)
+    results = tuple(builder.node_of(out) for out in outputs)
+    spec = pytree.tree_structure((None,) * len(outputs))
+    subgraph = Subgraph(tuple(builder.nodes_since(mark)), results, outputs, spec, leaves=outputs)
+    free = tuple(n for n in _outer(subgraph) if type(n.meta["val"]) not in _FIXED)
+    return replace(subgraph, free=free)
 
 
 def _call_function(tracer: TracerProtocol, fn: Callable[..., Any], args: Args) -> Any:

@@ -249,6 +249,8 @@ class TorchTracer:
             self._guard_state(self._entry_state)
         if self.arrays.has_scalars:
             args, kwargs = numpy_arrays.for_call(fn, args, kwargs)
+        if self.transforms.lifting is not None:
+            args, kwargs = self.transforms.lifting.fakes_of((args, kwargs))
         if self.overrides.concern(fn, args, kwargs):
             return self.overrides.call(fn, args, kwargs)
         if self.wrappers.used:
@@ -300,6 +302,8 @@ class TorchTracer:
 
     def record(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """Run ``fn`` on fakes and add a node. A result of known plain data needs no node."""
+        if self.transforms.lifting is not None:
+            args, kwargs = self.transforms.lifting.fakes_of((args, kwargs))
         if self.transforms.concern(args, kwargs):
             return self.transforms.run(fn, args, kwargs)
         try:
