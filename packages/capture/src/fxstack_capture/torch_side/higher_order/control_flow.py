@@ -49,9 +49,14 @@ _OPERATORS = torch.ops.higher_order
 class GraphsOfCall:
     """One call of an operator during recording: its traced functions, their free nodes, and its operands."""
 
-    def __init__(self, tracer: TracerProtocol, operator: Any, sized: Tensors | None = None) -> None:
-        """Begin a call. The symbolic sizes of ``sized`` become free nodes, because derivatives save such sizes."""
-        if tracer.transforms.inside:
+    def __init__(
+        self, tracer: TracerProtocol, operator: Any, sized: Tensors | None = None, *, below: bool = False
+    ) -> None:
+        """Begin a call. The symbolic sizes of ``sized`` become free nodes, because derivatives save such sizes.
+
+        ``below``: the call is below all layers of ``torch.func``.
+        """
+        if tracer.transforms.inside and not below:
             raise graph_break("unsupported-call", f"{operator} inside of a torch.func transform")
         lifting = tracer.transforms.lifting
         self.lifting: Lifting | None = None if lifting is None else lifting.claim()
@@ -316,7 +321,15 @@ def _record_below(
     tracer: TracerProtocol, derived: derivations.Call, operands: Sequence[Any]
 ) -> tuple[torch.Tensor, ...]:
     """Record a call of an operator below all layers of ``torch.func``, with the functions that the layers have made."""
-    call, functions = GraphsOfCall(tracer, derived.operator), derived.functions
+    with tracer.transforms.recording(on=False):
+        return _record_derived(tracer, derived, operands)
+
+
+def _record_derived(
+    tracer: TracerProtocol, derived: derivations.Call, operands: Sequence[Any]
+) -> tuple[torch.Tensor, ...]:
+    """Record a call of an operator with the functions of ``derived``."""
+    call, functions = GraphsOfCall(tracer, derived.operator, below=True), derived.functions
     nodes = [tracer.builder.argument(value, []) for value in _tensors(operands)]
     call.mark = tracer.builder.mark()
     trace = partial(call.trace_below, gradient=derived.gradients)

@@ -178,10 +178,10 @@ def trace_below_layers(
     """
     builder = tracer.builder
     mark = builder.mark()
-    args = [fake_of(tracer, value.detach()) if isinstance(value, torch.Tensor) else value for value in values]
+    args = [fake_of(tracer, value) if isinstance(value, torch.Tensor) else value for value in values]
     for fake in (arg for arg in args if isinstance(arg, torch.Tensor)):
         builder.bind(fake, builder.add("call_function", parameter, (), {}))
-    with torch.set_grad_enabled(gradient):
+    with torch.set_grad_enabled(gradient), tracer.transforms.recording(on=True):
         found = fn(*args)
         found = found if isinstance(found, (tuple, list)) else (found,)
         # The layers make some zeros without a call that the mode could record.

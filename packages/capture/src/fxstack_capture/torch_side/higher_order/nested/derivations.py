@@ -118,9 +118,11 @@ def _pull(function: Function, args: Values, active: Sequence[bool], gradients: V
 
 def _push(function: Function, args: Values, active: Sequence[bool], tangents: Values) -> tuple[Any, ...]:
     """Return all results of ``function``, then the tangents of the floating-point results."""
-    inputs = tuple(_chosen(args, active))
-    _, found = torch.func.jvp(_of_active(function, args, active), inputs, tuple(tangents))
-    return (*function(*args), *found)
+    # A gradient is linear in the gradients of the results, so its own gradient is the derivative. ``torch.func.jvp``
+    # would need a second level of forward-mode AD, which torch does not have.
+    results, back = torch.func.vjp(_of_active(function, args, active), *_chosen(args, active))
+    _, forward = torch.func.vjp(lambda *weights: back(weights), *(torch.zeros_like(x) for x in results))
+    return (*function(*args), *forward(tuple(tangents)))
 
 
 class _Rule(torch.autograd.Function):
