@@ -17,7 +17,7 @@ from torch import fx
 
 from fxstack_capture.torch_compat import FakeTensorMode, HigherOrderOperator, OpOverload, OpOverloadPacket, pytree
 from fxstack_capture.torch_side.higher_order import subgraphs
-from fxstack_capture.torch_side.higher_order.control_flow import GraphsOfCall
+from fxstack_capture.torch_side.higher_order.nested.calls import GraphsOfCall
 from fxstack_capture.torch_side.higher_order.subgraphs import Subgraph
 from fxstack_capture.torch_side.recording.execution import name_of, run_fake
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol

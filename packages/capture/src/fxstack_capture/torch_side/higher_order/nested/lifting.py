@@ -7,6 +7,7 @@ function of an operator, and a plain fake with the same sizes replaces each wrap
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -23,10 +24,14 @@ def lifted_value() -> None:
 
 
 class Lifting:
-    """The wrapped tensors that a function uses, from the call until ``end``. Use it as a context manager."""
+    """The wrapped tensors that a function uses, from the call until ``end``. Use it as a context manager.
 
-    def __init__(self, tracer: TracerProtocol) -> None:
+    ``record(tracer, call, operands)`` records the operator below all layers.
+    """
+
+    def __init__(self, tracer: TracerProtocol, record: Callable[..., tuple[torch.Tensor, ...]]) -> None:
         self._tracer = tracer
+        self.record = record
         self._stack = ExitStack()
         self._fakes: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._values: dict[fx.Node, torch.Tensor] = {}
