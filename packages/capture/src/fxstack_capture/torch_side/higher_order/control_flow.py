@@ -65,7 +65,9 @@ def _slices(call: GraphsOfCall, tensors: Sequence[torch.Tensor]) -> Tensors:
         return [x[0] for x in tensors]
 
 
-def _arrange(tracer: TracerProtocol, values: Sequence[Any], carried: int = 0) -> Callable[[Tensors], list[Any]]:
+def _arrange(
+    tracer: TracerProtocol, values: Sequence[Any], carried: int = 0
+) -> Callable[[Tensors], list[Any]]:
     """Return a function that makes the arguments of a function of its inputs, which are the tensors of ``values``.
 
     The first ``carried`` values may be numbers, whose inputs are tensors of the numbers. All other values are constant.
@@ -103,7 +105,9 @@ def _demand_steps(call: GraphsOfCall, leaves: Sequence[Any]) -> None:
     """Break the graph if a value that a loop collects in each iteration is neither a tensor nor ``None``."""
     for index, leaf in enumerate(leaves):
         if leaf is not None and not isinstance(leaf, torch.Tensor):
-            raise call.refuse(f"whose function returns {kind_of(leaf)} as result {index}, which must be a tensor")
+            raise call.refuse(
+                f"whose function returns {kind_of(leaf)} as result {index}, which must be a tensor"
+            )
 
 
 def _lifted(tracer: TracerProtocol, values: Any) -> Any:
@@ -193,15 +197,15 @@ def _constant_test(call: GraphsOfCall, test: Subgraph) -> bool | None:
 
 
 def _over_slices(
-    tracer: TracerProtocol, operator: Any, fn: Any, init: Sequence[Any], xs: Tensors, additional: Sequence[Any]
+    tracer: TracerProtocol, operator: Any, fn: Any, operands: tuple[Sequence[Any], Tensors, Sequence[Any]]
 ) -> Any:
     """Record a call of ``map_impl`` or ``scan``: of one function for each slice of the tensors ``xs``.
 
-    ``init``: the values that the function carries. All iterations get ``additional``. The first results of the
-    function are the carried values. The remaining results are stacked.
+    ``operands``: the values that the function carries, the tensors ``xs``, and what all iterations get. The first
+    results of the function are the carried values. The remaining results are stacked.
     """
-    _demand_tensors(operator, xs)
-    init, xs, additional = _lifted(tracer, (init, xs, additional))
+    _demand_tensors(operator, operands[1])
+    init, xs, additional = _lifted(tracer, operands)
     carried, further = _initial(tracer, operator, init), tensors_of(additional)
     nodes = [tracer.builder.argument(value, []) for value in (*carried, *xs, *further)]
     call = GraphsOfCall(tracer, operator, [*carried, *xs, *further])
@@ -226,13 +230,13 @@ def _over_slices(
 def map_(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``map_impl(f, xs, pos_args)``."""
     fn, xs, additional = bind_arguments(args, kwargs, "f xs pos_args")
-    return _over_slices(tracer, _OPERATORS.map_impl, fn, (), list(xs), additional)
+    return _over_slices(tracer, _OPERATORS.map_impl, fn, ((), list(xs), additional))
 
 
 def scan(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``scan(combine_fn, init, xs, additional_inputs)``."""
     fn, init, xs, additional = bind_arguments(args, kwargs, "combine_fn init xs additional_inputs")
-    return _over_slices(tracer, _OPERATORS.scan, fn, init, list(xs), additional)
+    return _over_slices(tracer, _OPERATORS.scan, fn, (init, list(xs), additional))
 
 
 def associative_scan(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:

@@ -47,6 +47,7 @@ from fxstack_capture.torch_side.recording.graph import (
     target_of,
     without_from,
 )
+from fxstack_capture.torch_side.recording.held_objects import replace_objects
 from fxstack_capture.torch_side.recording.node_metadata import Annotations, copy_custom
 from fxstack_capture.torch_side.rules import attributes, leaves
 from fxstack_capture.torch_side.rules import table as rules
@@ -311,6 +312,7 @@ class TorchTracer:
                 return self._record(fn, args, kwargs)
         except GraphBreak as reason:
             arguments = tensor_to_int_arguments.replace_arguments(self, args, kwargs, reason)
+            arguments = arguments or replace_objects(self, args, kwargs, reason)
             if arguments is None:
                 raise
         return self.record(fn, *arguments)

@@ -141,7 +141,9 @@ class GraphsOfCall:
                 continue  # memory of the function
             base = next((n for n, x in group.items() if covers(x, group.values())), None)
             if base is None:
-                raise self.refuse(f"whose function writes to memory that several of its tensors share ({line})")
+                raise self.refuse(
+                    f"whose function writes to memory that several of its tensors share ({line})"
+                )
             if self.lifting is not None:
                 raise self.refuse(f"whose function writes to a tensor under torch.func ({line})")
             written.append(Written(tensors[base], base, line))

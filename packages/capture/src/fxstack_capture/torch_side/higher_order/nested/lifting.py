@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import fx
@@ -45,7 +45,7 @@ class Lifting:
         self._is_claimed = True
         return self
 
-    def __enter__(self) -> Lifting:
+    def __enter__(self) -> Self:
         tracer = self._tracer
         self._first = tracer.builder.add("call_function", lifted_value, (), {})
         self._stack.enter_context(temporarily_clear_interpreter_stack())
