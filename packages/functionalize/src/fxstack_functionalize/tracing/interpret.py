@@ -24,6 +24,7 @@ from torch.utils.checkpoint import CheckpointPolicy, SelectiveCheckpointContext,
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import UnsupportedGraphError, no_gradient_error
 from fxstack_functionalize.operators.attention import RECOMPUTE_TAG, flex_attention
+from fxstack_functionalize.operators.control_flow import with_gradients
 from fxstack_functionalize.operators.fused_optimizers import FUSED
 from fxstack_functionalize.operators.leaf_functions import LEAF_FUNCTION, demand_compilable_leaf
 from fxstack_functionalize.operators.recurrent import in_steps, steps_in_module
@@ -95,8 +96,7 @@ class CapturedRun:
         target = FUNCTIONS.get(node.target, node.target)
         if isinstance(target, HigherOrderOperator):
             _forget_values(self.engine, args)
-            if self.tracer.equal_draws:
-                target = with_equal_draws(target)
+            target = (with_equal_draws if self.tracer.equal_draws else with_gradients)(target)
             return _with_gradient(node.target, self._call(target, args, self._load(node.kwargs)))
         return self._call(target, args, self._load(node.kwargs))
 

@@ -28,7 +28,7 @@ from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_compat import HigherOrderOperator
 from fxstack_capture.torch_side.higher_order import inline_calls, subgraphs
-from fxstack_capture.torch_side.higher_order.control_flow import GraphsOfCall, any_gradient
+from fxstack_capture.torch_side.higher_order.nested.calls import GraphsOfCall, any_gradient
 from fxstack_capture.torch_side.higher_order.stacked_loops import stacked_loop
 from fxstack_capture.torch_side.higher_order.unknown_operators import call_unknown
 from fxstack_capture.torch_side.recording.execution import run_fake

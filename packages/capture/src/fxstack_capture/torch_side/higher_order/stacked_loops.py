@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from fxstack_capture.torch_side.higher_order import subgraphs
-from fxstack_capture.torch_side.higher_order.control_flow import GraphsOfCall, bind_arguments
+from fxstack_capture.torch_side.higher_order.nested.calls import GraphsOfCall, bind_arguments
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.trace.state import Args, Kwargs
 

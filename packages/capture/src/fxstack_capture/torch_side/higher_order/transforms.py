@@ -32,7 +32,7 @@ from fxstack_capture.torch_compat import (
 from fxstack_capture.torch_side.fakes.writes import OperatorMode, written_tensors
 from fxstack_capture.torch_side.global_state import state
 from fxstack_capture.torch_side.recording.execution import UNSUPPORTED, first_line, name_of, python_dispatcher
-from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.torch_side.recording.protocol import LiftingProtocol, TracerProtocol
 from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapped
 from fxstack_capture.trace.state import Args, Kwargs
 
@@ -70,6 +70,32 @@ class Transforms:
         self._graph_state: list[tuple[Any, ...]] | None = None
         self._mode = _BelowTransforms(self)
         self._has_zeros = False
+        self._is_recording = True
+        self.lifting: LiftingProtocol | None = None
+        """Replaces wrapped tensors by fakes, while a function is traced without the layers around it."""
+
+    @contextmanager
+    def without_layers(self, lifting: LiftingProtocol) -> Iterator[None]:
+        """Trace a function as if no layer was active. ``lifting`` replaces wrapped tensors. The layers are off."""
+        before, self.lifting = self.lifting, lifting
+        levels, self._dual_levels = self._dual_levels, 0
+        try:
+            yield
+        finally:
+            self.lifting, self._dual_levels = before, levels
+
+    def without_wrappers(self, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
+        """Return arguments of a call. If a function is traced without the layers around it, fakes replace wrappers."""
+        return (args, kwargs) if self.lifting is None else self.lifting.fakes_of((args, kwargs))
+
+    @contextmanager
+    def recording(self, *, on: bool) -> Iterator[None]:
+        """Record operators below the layers inside the context, or not: the tracer itself calls them."""
+        before, self._is_recording = self._is_recording, on
+        try:
+            yield
+        finally:
+            self._is_recording = before
 
     @property
     def inside(self) -> bool:
@@ -88,6 +114,7 @@ class Transforms:
     def run(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """Run ``fn`` for real. Raise the program's exception, or GraphBreak if the exact exception is unknown."""
         self._used = True
+        args, kwargs = self.without_wrappers(args, kwargs)
         if self._graph_state is None:
             self._graph_state = state.present()
         try:
@@ -103,6 +130,8 @@ class Transforms:
                 raise
             text = f"{name_of(fn)} under torch.func ({first_line(error)})"
             raise graph_break("unsupported-call", text) from error
+        if self.lifting is not None:
+            self.lifting.note_made(result)
         if not self.inside:
             self._record_state_changes(state.present())
             self._graph_state = None
@@ -119,7 +148,7 @@ class Transforms:
 
     def record(self, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """Record an operator that reaches the mode below all layers. The tensors of the operator are fakes."""
-        if func in _UNRECORDED:
+        if func in _UNRECORDED or not self._is_recording:
             return func(*args, **kwargs)
         self._record_state_changes(state.state_below_autocast())
         if func in _LIFT and not isinstance(args[0], FakeTensor):

@@ -23,7 +23,7 @@ from fxstack_capture.torch_compat import (
     pytree,
 )
 from fxstack_capture.torch_side.higher_order import subgraphs
-from fxstack_capture.torch_side.higher_order.control_flow import GraphsOfCall
+from fxstack_capture.torch_side.higher_order.nested.calls import GraphsOfCall
 from fxstack_capture.torch_side.higher_order.subgraphs import Subgraph
 from fxstack_capture.torch_side.recording.execution import place_of, run_fake
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol

@@ -100,7 +100,8 @@ class GraphBuilder:
             node = self.placeholder(self._entered[key], fake)
         elif key in self._elements:
             parent, index = self._elements[key]
-            node = self.graph.call_function(operator.getitem, (parent, index))
+            with self.graph.inserting_after(parent):  # the first use may be in a nested graph
+                node = self.graph.call_function(operator.getitem, (parent, index))
             node.meta.update(parent.meta, val=fake, example_value=fake)
         else:
             node_of_wrapper = self.construct_node(fake)
