@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import linecache
 import os
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -65,12 +66,15 @@ def _state() -> Any:
 
 def function_of(program: Program) -> Callable[..., Any]:
     """The function of a program, whose source the frames of a traceback show."""
-    space = {"torch": torch, "F": functional, "Pair": Pair, "scaled": scaled}
     source = program.source()
-    name = f"<program {hash(source):x}>"
-    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
-    exec(compile(source, name, "exec"), space)
-    return space["program"]
+    name = f"program_{abs(hash(source)):x}"
+    file = f"<{name}>"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    module = ModuleType(name)
+    vars(module).update(torch=torch, F=functional, Pair=Pair, scaled=scaled)
+    sys.modules[name] = module
+    exec(compile(source, file, "exec"), vars(module))
+    return module.program
 
 
 def _calls(program: Program) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -170,5 +174,5 @@ def check(program: Program, backend: str = "aot_eager") -> Outcome:
                     text = f"{d}; beside torch's operators: {beside}"
                     break
     log = fxstack.compile_log(compiled[0])
-    breaks = tuple(str(record).replace("\n", " ") for record in log.breaks)
+    breaks = tuple(f"{record.reason.id}: {record.detail}" for record in log.breaks)
     return Outcome(text, log.graph_count, breaks, refused)

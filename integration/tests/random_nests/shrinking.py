@@ -1,4 +1,4 @@
-"""Make a program that differs smaller: leave out statements for as long as it still differs in the same way."""
+"""Make a program that differs smaller: leave out statements while it differs in the same way."""
 
 from __future__ import annotations
 
@@ -9,13 +9,20 @@ from random_nests.running import Outcome
 from random_nests.writer import Program
 
 
-def kind_of(difference: str) -> str:
-    """The words of a difference without names and numbers, to recognise it in a smaller program."""
-    return re.sub(r"[a-z]?\d[\d.e+-]*|\[.*?\]|\(.*?\)", "", difference)[:60]
+def _words(text: str) -> str:
+    """``text`` without names of variables, numbers and what stands in brackets."""
+    return re.sub(r"(f|flat_\w+)?\d[\d.e+-]*|\[.*?\]|\(.*?\)|program[.\w<>]*", "", text)[:90]
+
+
+def kind_of(outcome: Outcome) -> str | None:
+    """Words by which one recognises what is wrong with ``outcome`` in that of a smaller program; None if nothing is."""
+    if outcome.difference is not None:
+        return "differs " + _words(outcome.difference)
+    return None if outcome.refused is None else "refused " + "".join(map(_words, outcome.breaks[:1]))
 
 
 def shrink(program: Program, kind: str, check: Callable[[Program], Outcome], tries: int = 60) -> int:
-    """Change ``program`` to a smaller one whose difference is of ``kind``; return how many programs ran."""
+    """Change ``program`` to a smaller one whose outcome is of ``kind``; return how many programs ran."""
     done, changed = 0, True
     while changed and done < tries:
         changed = False
@@ -23,8 +30,7 @@ def shrink(program: Program, kind: str, check: Callable[[Program], Outcome], tri
             for index in reversed(range(len(statements))):
                 removed = statements.pop(index)
                 done += 1
-                found = check(program).difference
-                if found is not None and kind_of(found) == kind:
+                if kind_of(check(program)) == kind:
                     changed = True
                 else:
                     statements.insert(index, removed)
