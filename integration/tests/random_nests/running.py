@@ -77,14 +77,6 @@ def function_of(program: Program) -> Callable[..., Any]:
     return module.program
 
 
-def _calls(program: Program) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """The arguments of the calls: other values, with ``dynamic`` also another number of rows."""
-    generator = torch.Generator().manual_seed(7)
-    rows = (4, 5) if program.dynamic else (4, 4)
-    made = [(torch.randn(n, 3, generator=generator), torch.randn(3, generator=generator)) for n in rows]
-    return [made[0], (made[1][0] - 1, made[1][1] + 0.5)]
-
-
 class Run:
     """A program with operators ``ops``, called several times on one state; ``wrap`` compiles it."""
 
@@ -97,6 +89,13 @@ class Run:
             return function(ops, state, x, y)
 
         self.fn = wrap(fn)
+
+    def arguments(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """The arguments of the calls: other values, with ``dynamic`` also another number of rows."""
+        generator = torch.Generator().manual_seed(7)
+        rows = (4, 5) if self.program.dynamic else (4, 4)
+        made = [(torch.randn(n, 3, generator=generator), torch.randn(3, generator=generator)) for n in rows]
+        return [made[0], (made[1][0] - 1, made[1][1] + 0.5)]
 
     def call(self, x: torch.Tensor, y: torch.Tensor) -> Any:
         """The result, the state, the gradients, and the next random number; or what was raised."""
@@ -157,7 +156,7 @@ def check(program: Program, backend: str = "aot_eager") -> Outcome:
         warnings.simplefilter("ignore")
         plain, mine = Run(program, PLAIN_NESTS), Run(program, TORCH_NESTS, wrap)
         text, refused = None, None
-        calls = _calls(program)
+        calls = plain.arguments()
         found = [mine.call(*call) for call in calls]
         expected = [plain.call(*call) for call in calls]
         differences = [difference(f, e) for f, e in zip(found, expected, strict=True)]

@@ -18,6 +18,8 @@ PROBABILITY = (1.0, 0.5, 0.5, 0.5)
 """How often a statement is an operator, by the depth of its function."""
 ELEMENT = {"M": "V", "V": "S"}
 """The kind of one element along the first dimension."""
+OF_ELEMENTS = ("map", "associative_scan", "vmap", "size")
+"""Operators for values that have elements."""
 NESTS: dict[str, tuple[str, tuple[str, str]]] = {
     "tuple": ("({0}, {1})", ("{0}[0]", "{0}[1]")),
     "list": ("[{0}, {1}]", ("{0}[0]", "{0}[1]")),
@@ -62,7 +64,7 @@ class Writer:
         self.rng = rng
         self.features = features
         self.count = 0
-        self.operators: dict[str, Callable[[Scope, str, str], Statement | None]] = {
+        self.operators: dict[str, Callable[[Scope, str, str], Statement]] = {
             "cond": self.cond,
             "while_loop": self.while_loop,
             "map": self.map,
@@ -149,17 +151,14 @@ class Writer:
         return Function(self.fresh("f"), ", ".join(names), [], statements, result), names
 
     def statements(self, scope: Scope, count: int) -> list[Statement]:
-        written = [self.statement(scope) for _ in range(count)]
-        return [statement for statement in written if statement is not None]
+        return [self.statement(scope) for _ in range(count)]
 
-    def statement(self, scope: Scope) -> Statement | None:
-        name = self.rng.choice(list(scope.own))
+    def statement(self, scope: Scope) -> Statement:
+        name = self.rng.choice([name for name, kind in scope.own.items() if scope.depth or kind != "I"])
         kind = scope.own[name]
         if kind != "I" and scope.depth < MAX_DEPTH and self.rng.random() < PROBABILITY[scope.depth]:
-            operator = self.operators[self.rng.choice(list(self.operators))]
-            statement = operator(scope, name, kind)
-            if statement is not None:
-                return statement
+            possible = [name for name in self.operators if kind in ELEMENT or name not in OF_ELEMENTS]
+            return self.operators[self.rng.choice(possible)](scope, name, kind)
         draw = self.rng.random()
         if draw < 0.15 and kind != "I":
             change = self.rng.choice([f"mul_(0.5).add_({self.read(scope, kind)})", "sin_()", "clamp_(-2, 2)"])
@@ -173,7 +172,7 @@ class Writer:
             )
         return Statement(f"{name} = {self.expression(scope, name, kind)}")
 
-    # --- operators: each returns a statement that assigns ``name`` of ``kind``, or None ------------
+    # --- operators: each returns a statement that assigns ``name`` of ``kind`` ------------------
 
     def nested(self, fn: Function, first: int = 0) -> tuple[str, Callable[[str, str], str]]:
         """Let ``fn`` take its parameters ``first`` and ``first + 1`` as one structure; returns how to make one."""
@@ -215,10 +214,8 @@ class Writer:
         call = f"ops.cond({self.predicate(scope)}, {self.names(branches)}, ({name},))"
         return Statement(f"{name} = scaled({call})", branches)
 
-    def size(self, scope: Scope, name: str, kind: str) -> Statement | None:
+    def size(self, scope: Scope, name: str, kind: str) -> Statement:
         """Branches whose results differ in size."""
-        if kind == "S":
-            return None
         yes = self.function(scope, kind, gives="{0}[:2].clone()", size=1)[0]
         no = self.function(scope, kind, size=1)[0]
         call = f"ops.cond({self.predicate(scope)}, {yes.name}, {no.name}, ({name},))"
@@ -249,9 +246,7 @@ class Writer:
         call = f"ops.while_loop({test.name}, {body.name}, ({shown.format(start)}, {name}))[1]"
         return Statement(f"{name} = {call}", [test, body])
 
-    def map(self, scope: Scope, name: str, kind: str) -> Statement | None:
-        if kind not in ELEMENT:
-            return None
+    def map(self, scope: Scope, name: str, kind: str) -> Statement:
         if self.rng.random() < 0.5:
             fn = self.function(scope, ELEMENT[kind])[0]
             return Statement(f"{name} = ops.map({fn.name}, {name})", [fn])
@@ -262,7 +257,7 @@ class Writer:
         call = f"ops.map({fn.name}, {join(name, self.value(scope, kind))})"
         return Statement(f"{name} = {take[0].format(call)}", [fn])
 
-    def scan(self, scope: Scope, name: str, kind: str) -> Statement | None:
+    def scan(self, scope: Scope, name: str, kind: str) -> Statement:
         if kind in ELEMENT and self.rng.random() < 0.5:  # the stacked results
             over, carried = kind, self.rng.choice("VSI")
             state, rows = self.value(scope, carried), name
@@ -284,9 +279,7 @@ class Writer:
             return Statement(f"{name} = {take[done].format(f'{call}[{done}]')}", [fn])
         return Statement(f"{name} = {call}[{0 if rows != name else 1}]", [fn])
 
-    def associative_scan(self, scope: Scope, name: str, kind: str) -> Statement | None:
-        if kind not in ELEMENT:
-            return None
+    def associative_scan(self, scope: Scope, name: str, kind: str) -> Statement:
         a, b, c, d = (self.fresh("a") for _ in range(4))
         reverse = ", reverse=True" if self.rng.random() < 0.25 else ""
         simple = self.rng.choice([f"{a} + {b}", f"{a} * {b}", f"torch.maximum({a}, {b})", f"{a} + {b} * s.k"])
@@ -323,9 +316,7 @@ class Writer:
             call = f"ops.region({fn.name}, {call}, {second})"
         return Statement(f"{name} = {call}", [fn])
 
-    def vmap(self, scope: Scope, name: str, kind: str) -> Statement | None:
-        if kind not in ELEMENT:
-            return None
+    def vmap(self, scope: Scope, name: str, kind: str) -> Statement:
         fn = self.function(scope, ELEMENT[kind], quiet=True)[0]
         return Statement(f"{name} = ops.vmap({fn.name})({name})", [fn])
 
