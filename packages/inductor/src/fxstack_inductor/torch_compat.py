@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
 NAMES = {
     "autograd": {"torch._C": "_AutoDispatchBelowAutograd"},
+    "leaf functions": {
+        "torch._C": """
+            DispatchKey _ForceDispatchKeyGuard _dispatch_tls_local_exclude_set _dispatch_tls_local_include_set
+        """
+    },
     "global settings of torch and devices": {
         "torch._C": "_cuda_getCurrentRawStream _cuda_getDevice _get_mkldnn_enabled"
     },

@@ -17,6 +17,8 @@ from torch import Tensor
 from torch.fx import GraphModule, Interpreter
 from torch.fx.node import Target
 
+from fxstack_functionalize.operators import control_flow
+from fxstack_functionalize.operators.control_flow import with_gradients
 from fxstack_functionalize.random.functional_random import functional_form
 from fxstack_functionalize.torch_compat import OpOverload, TorchDispatchMode, tree_leaves
 from fxstack_interchange.operators.seeds import GET_STATE, SET_STATE
@@ -48,7 +50,7 @@ def with_equal_draws(function: Callable[..., Any]) -> Callable[..., Any]:
     """
     if function in _THREADED:
         return lambda *args, **_kwargs: _call_at_top(function, args)
-    return _InlinedGraph(function).run if isinstance(function, GraphModule) else function
+    return _InlinedGraph(function).run if isinstance(function, GraphModule) else with_gradients(function)
 
 
 def _call_at_top(operator: Callable[..., Any], args: Sequence[object]) -> Any:
@@ -96,7 +98,7 @@ class _NestedGraph(Interpreter):
 def _cond(state: Tensor, pred: object, yes: GraphModule, no: GraphModule, operands: Many) -> Any:
     """Run ``torch.cond`` with the state as one more operand. Return its results and the new state."""
     bodies = (_NestedGraph(branch, state_first=False) for branch in (yes, no))
-    *results, state = _OPERATORS.cond(pred, *bodies, (state, *operands))
+    *results, state = control_flow.cond(pred, *bodies, (state, *operands))
     return tuple(results), state
 
 
@@ -107,14 +109,14 @@ def _while_loop(state: Tensor, cond: GraphModule, body: GraphModule, carried: Ma
         return cond(*args)
 
     step = _NestedGraph(body, state_first=True)
-    state, *results = _OPERATORS.while_loop(goes_on, step, (state, *carried), tuple(additional))
+    state, *results = control_flow.while_loop(goes_on, step, (state, *carried), tuple(additional))
     return tuple(results), state
 
 
 def _scan(state: Tensor, body: GraphModule, init: Many, xs: Many, additional: Many) -> Any:
     """Run ``scan`` with the state as one more carried value. Return its results and the new state."""
     step = _NestedGraph(body, state_first=True)
-    state, *results = _OPERATORS.scan(step, [state, *init], list(xs), tuple(additional))
+    state, *results = control_flow.scan(step, [state, *init], list(xs), tuple(additional))
     return tuple(results), state
 
 

@@ -10,8 +10,9 @@ results breaks the graph, and plain Python runs the function. Guards of the func
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -22,7 +23,9 @@ from fxstack_capture.torch_compat import FakeTensor, pytree
 from fxstack_capture.torch_side.autograd.state_reads import StateLocation, note_reads
 from fxstack_capture.torch_side.higher_order import nested_checks
 from fxstack_capture.torch_side.higher_order.surroundings import Surroundings
+from fxstack_capture.torch_side.higher_order.inline_calls import close_bodies
 from fxstack_capture.torch_side.recording.execution import name_of
+from fxstack_capture.torch_side.recording.graph import root_of
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapped
 from fxstack_capture.trace.state import Args
@@ -50,6 +53,27 @@ class Subgraph:
     """Whether the graph returns one value rather than a tuple."""
     reads: tuple[StateLocation, ...] = ()
     """Locations in Python objects from which the function has read (``state_reads``)."""
+    leaves: tuple[Any, ...] = ()
+    """The flat results as the function returned them. Numbers among them are tensors in ``outputs``."""
+    writes: Mapping[int, str] = field(default_factory=dict)
+    """The storages that the function writes to, with the program's line of the first write to each."""
+
+
+class _WriteLog(set[int]):
+    """The storages that a function writes to. ``lines`` has the program's line of the first write to each."""
+
+    def __init__(self, tracer: TracerProtocol) -> None:
+        super().__init__()
+        self._tracer = tracer
+        self.lines: dict[int, str] = {}
+
+    def add(self, storage: int) -> None:
+        """Add a storage, and note the program's current line."""
+        super().add(storage)
+        stack = self._tracer.trace.interp.user_stack()
+        if storage not in self.lines and stack:
+            file, line, name = stack[-1]
+            self.lines[storage] = f"{file}:{line} in {name}"
 
 
 def fake_of(tracer: TracerProtocol, like: torch.Tensor) -> torch.Tensor:
@@ -81,39 +105,64 @@ def trace(
     nested: pytree.TreeSpec | None,
     *,
     apart: bool = True,
+    arrange: Callable[[list[torch.Tensor]], Sequence[Any]] | None = None,
+    as_tensor: Callable[[Any], torch.Tensor | None] | None = None,
 ) -> Subgraph:
     """Call ``fn`` on ``inputs``, which are new fakes. The caller removes the nodes (``roll_back``).
 
-    ``nested`` is the structure of the arguments, or ``None`` if ``inputs`` are the arguments. ``apart``
-    requires that results have their own memory.
+    ``nested`` is the structure of the arguments, or ``None`` if ``inputs`` are the arguments. ``arrange`` makes the
+    arguments of the inputs instead. ``apart`` requires that results have their own memory. ``as_tensor`` makes
+    tensors of results that are numbers, and returns ``None`` for other results. With ``as_tensor`` the
+    caller handles shared memory and writes (``bodies``).
     """
     builder = tracer.builder
     mark = builder.mark()
     for fake in inputs:
         builder.bind(fake, builder.add("call_function", parameter, (), {}))
-    written, tracer.mutated_storages = tracer.mutated_storages, set()
+    log = _WriteLog(tracer)
+    written, tracer.mutated_storages = tracer.mutated_storages, log
     before, facts = Surroundings(tracer.trace, fn), nested_checks.facts(tracer)
     try:
-        args = inputs if nested is None else unflatten(tracer, list(inputs), nested)
         with tracer.assumptions.none_inside(nested=True), note_reads(tracer.trace.objects) as reads:
-            value = _call_function(tracer, fn, tuple(args))
-        outputs, spec = flatten(tracer, value)
-        if not outputs or not all(isinstance(out, torch.Tensor) for out in outputs):
-            raise _refusal(fn, "which does not return tensors alone")
+            args = inputs if nested is None else unflatten(tracer, list(inputs), nested)
+            value = _call_function(tracer, fn, tuple(args if arrange is None else arrange(list(inputs))))
+            leaves, spec = flatten(tracer, value)
+            outputs = _tensors(fn, leaves, as_tensor)
         results = tuple(builder.node_of(out) for out in outputs)
         if before.have_changed():
             raise _refusal(fn, "which changes what was there before it")
         if nested_checks.has_outside_assumption(tracer, mark, facts):
             raise _refusal(fn, "which assumes something of a number from outside")
         subgraph = Subgraph(
-            tuple(builder.nodes_since(mark)), results, tuple(outputs), spec, reads=tuple(reads)
+            tuple(builder.nodes_since(mark)),
+            results,
+            outputs,
+            spec,
+            reads=tuple(reads),
+            leaves=tuple(leaves),
+            writes=log.lines,
         )
         free = tuple(n for n in _outer(subgraph) if type(n.meta["val"]) not in _FIXED)
         subgraph = replace(subgraph, free=free)
-        _demand_separate_memory(tracer, fn, subgraph, inputs, apart=apart)
+        _demand_separate_memory(tracer, fn, subgraph, inputs, apart=apart, is_handled=as_tensor is not None)
     finally:
-        tracer.mutated_storages |= written
+        tracer.mutated_storages = written | log
     return subgraph
+
+
+def _tensors(
+    fn: object, leaves: Sequence[Any], as_tensor: Callable[[Any], torch.Tensor | None] | None
+) -> tuple[torch.Tensor, ...]:
+    """Return the flat results of a function as tensors. Break the graph for a result that cannot be a tensor."""
+    if as_tensor is None:
+        if not leaves or not all(isinstance(leaf, torch.Tensor) for leaf in leaves):
+            raise _refusal(fn, "which does not return tensors alone")
+        return tuple(leaves)
+    made = [leaf if isinstance(leaf, torch.Tensor) else as_tensor(leaf) for leaf in leaves if leaf is not None]
+    if any(leaf is None for leaf in made):
+        kinds = sorted({type(leaf).__name__ for leaf, x in zip(leaves, made, strict=False) if x is None})
+        raise _refusal(fn, f"which returns {', '.join(kinds)}: no tensors, numbers or None")
+    return tuple(leaf for leaf in made if leaf is not None)
 
 
 def _call_function(tracer: TracerProtocol, fn: Callable[..., Any], args: Args) -> Any:
@@ -145,11 +194,18 @@ def _outer(subgraph: Subgraph) -> tuple[fx.Node, ...]:
 
 
 def _demand_separate_memory(
-    tracer: TracerProtocol, fn: object, subgraph: Subgraph, inputs: Sequence[torch.Tensor], *, apart: bool
+    tracer: TracerProtocol,
+    fn: object,
+    subgraph: Subgraph,
+    inputs: Sequence[torch.Tensor],
+    *,
+    apart: bool,
+    is_handled: bool,
 ) -> None:
     """Break the graph if the function writes to outside tensors.
 
-    ``apart``: break the graph also if a result shares memory with an input or with another result.
+    ``apart``: break the graph also if a result shares memory with an input or with another result. ``is_handled``:
+    the caller handles both.
     """
     values = [node.meta["val"] for node in subgraph.free]
     if not all(isinstance(value, (torch.Tensor, torch.SymInt)) for value in values):
@@ -157,9 +213,12 @@ def _demand_separate_memory(
     outside = [value for value in (*inputs, *values) if isinstance(value, torch.Tensor)]
     if any(map(is_wrapped, outside)):
         raise _refusal(fn, "inside of a torch.func transform")
+    if is_handled:
+        return
     memory = {value.untyped_storage()._cdata for value in outside}
     if memory & tracer.mutated_storages:
-        raise _refusal(fn, "which writes to a tensor from outside")
+        lines = [subgraph.writes[storage] for storage in sorted(memory & subgraph.writes.keys())]
+        raise _refusal(fn, f"which writes to a tensor from outside ({', '.join(lines)})")
     storages = [value.untyped_storage()._cdata for value in subgraph.outputs]
     if apart and (memory.intersection(storages) or len(set(storages)) < len(storages)):
         raise _refusal(fn, "which returns memory of its inputs, or the same memory twice")
@@ -167,25 +226,46 @@ def _demand_separate_memory(
 
 def cut_out(tracer: TracerProtocol, subgraph: Subgraph, free: Sequence[fx.Node]) -> fx.GraphModule:
     """Copy the nodes into a module. Its inputs are the function's inputs, then the ``free`` nodes."""
+    graph, copies = copy_nodes(tracer, subgraph, (*parameters_of(subgraph), *free))
+    results = tuple(copies[node] for node in subgraph.results)
+    output = graph.output(results[0] if subgraph.is_single else results)
+    output.meta["val"] = subgraph.outputs[0] if subgraph.is_single else subgraph.outputs
+    return finish(tracer, graph)
+
+
+def parameters_of(subgraph: Subgraph) -> list[fx.Node]:
+    """Return the nodes that represent the inputs of a traced function."""
+    return [node for node in subgraph.nodes if node.target is parameter]
+
+
+def copy_nodes(
+    tracer: TracerProtocol,
+    subgraph: Subgraph,
+    inputs: Sequence[fx.Node],
+    same: Mapping[fx.Node, fx.Node] = MappingProxyType({}),
+) -> tuple[fx.Graph, dict[fx.Node, Any]]:
+    """Copy the nodes of a function into a new graph, whose placeholders represent ``inputs``.
+
+    ``same``: for other inputs of the function, the node of ``inputs`` whose placeholder the input gets. Return the module of its nested graphs, the graph, which has no output yet, and the copy of each node.
+    """
     graph = fx.Graph()
     copies: dict[fx.Node, Any] = {
         node: tracer.specialize(node.meta["val"])
         for node in _outer(subgraph)
         if type(node.meta["val"]) in _FIXED
     }
-    inputs = [node for node in subgraph.nodes if node.target is parameter]
-    for position, source in enumerate((*inputs, *free)):
+    for position, source in enumerate(inputs):
         copies[source] = graph.placeholder(f"arg{position}")
         copies[source].meta = dict(source.meta)
-    root = torch.nn.Module()
+    copies |= {node: copies[source] for node, source in same.items()}
     for node in subgraph.nodes:
         if node.target is not parameter:
             copies[node] = graph.node_copy(node, copies.__getitem__)
-            if node.op == "get_attr":
-                name = str(node.target)
-                root.add_module(name, tracer.builder.modules[name])
-    results = tuple(copies[node] for node in subgraph.results)
-    output = graph.output(results[0] if subgraph.is_single else results)
-    output.meta["val"] = subgraph.outputs[0] if subgraph.is_single else subgraph.outputs
+    return graph, copies
+
+
+def finish(tracer: TracerProtocol, graph: fx.Graph) -> fx.GraphModule:
+    """Return the module of a finished nested graph."""
+    close_bodies(tracer.builder, graph)
     graph.lint()
-    return make_graph_module(root, graph, "Subgraph")
+    return make_graph_module(root_of(graph, tracer.builder.modules), graph, "Subgraph")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,11 +29,31 @@ def link_constants(constants: Mapping[str, Any]) -> dict[str, Any]:
     programs with higher-order operators keep all operators.
     """
     if any(isinstance(value, torch_compat.HigherOrderOperator) for value in constants.values()):
-        return dict(constants)
+        return {
+            name: _with_versions(value) if value is _LEAF_FUNCTION else value
+            for name, value in constants.items()
+        }
     return {
         name: value._op if isinstance(value, torch_compat.OpOverload) else value
         for name, value in constants.items()
     }
+
+
+_LEAF_FUNCTION = getattr(torch.ops.higher_order, "invoke_leaf_function", None)
+"""The operator of leaf functions; None in a torch without it."""
+
+
+def _with_versions(operator: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``operator`` as eager runs it: views share the version counters of their tensors."""
+    # The operator compares versions to find writes of its function. Programs run below the kernels that count.
+    key = torch_compat.DispatchKey.ADInplaceOrView
+
+    def call(*args: object, **kwargs: object) -> Any:
+        excluded = torch_compat.dispatch_tls_local_exclude_set().remove(key)
+        with torch_compat.ForceDispatchKeyGuard(torch_compat.dispatch_tls_local_include_set(), excluded):
+            return operator(*args, **kwargs)
+
+    return call
 
 
 def host_program(

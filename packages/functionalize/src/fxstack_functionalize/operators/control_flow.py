@@ -1,0 +1,361 @@
+"""Gradients of ``torch.cond``, ``while_loop``, ``scan`` and ``map``, where torch's own rules do not apply.
+
+The backward of an operator is another call of an operator, whose functions compute the nested graph again and
+pull the gradients back (``_pull``). The differences from torch's rules: results may be integers, the branches of
+``cond`` may return different sizes, a ``scan`` needs no stacked results, and a ``while_loop`` that runs no
+iteration passes the gradients on. torch's rule of ``scan`` saves intermediate values instead of computing them
+again, so torch's rules of ``scan`` and ``map`` stay where they apply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule, Interpreter
+from torch.fx.node import Target
+
+from fxstack_functionalize.torch_compat import (
+    AutoDispatchBelowAutograd,
+    current_exclude_keys,
+    current_include_keys,
+    materialize_as_graph,
+)
+
+Body = Callable[..., Any]
+Values = Sequence[Any]
+_OPERATORS = torch.ops.higher_order
+
+
+def _is_float(value: object) -> bool:
+    """Return whether a value is a tensor whose dtype has gradients."""
+    return isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
+
+
+def needs_gradient(values: Iterable[object]) -> bool:
+    """Return whether an operator of ``values`` gets a gradient."""
+    return torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in values)
+
+
+def _flags(values: Values, needs: Iterable[bool]) -> list[bool]:
+    """Return for each value whether it is a tensor with a gradient that is needed."""
+    return [need and _is_float(value) for value, need in zip(values, needs, strict=True)]
+
+
+def _chosen(values: Iterable[Any], flags: Iterable[bool]) -> list[Any]:
+    """Return the values whose flag is true."""
+    return [value for value, flag in zip(values, flags, strict=True) if flag]
+
+
+def _spread(values: Iterable[Any], flags: Iterable[bool]) -> Iterator[Any]:
+    """Yield a value for each true flag, and ``None`` for each other flag."""
+    remaining = iter(values)
+    for flag in flags:
+        yield next(remaining) if flag else None
+
+
+class _Nested(Interpreter):
+    """Runs a nested graph whose own operators get the rules of this module."""
+
+    def __init__(self, module: GraphModule) -> None:
+        super().__init__(module, garbage_collect_values=False)
+        self.__name__ = "body"
+
+    def __call__(self, *args: object) -> Any:
+        return self.run(*args)
+
+    def call_function(self, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call an operator by its rule here. Other calls run as usual."""
+        return super().call_function(with_gradients(target), args, kwargs)  # type: ignore[arg-type]
+
+
+def _with_rules(body: Body) -> Body:
+    """Return ``body`` such that its nested operators get the rules of this module."""
+    if not isinstance(body, GraphModule):
+        return body
+    return _Nested(body) if any(node.target in DIFFERENTIABLE for node in body.graph.nodes) else body
+
+
+def _pull(body: Body, args: Values, needs: Sequence[bool], gradients: Values) -> list[Tensor]:
+    """Return the gradients of the arguments in ``needs``.
+
+    ``gradients``: those of the floating-point results of ``body``, in order.
+    """
+    with torch.enable_grad():
+        inputs = [x.detach().requires_grad_(need) if _is_float(x) else x for x, need in zip(args, needs, strict=True)]
+        leaves = _chosen(inputs, needs)
+        outputs = [x for x in _with_rules(body)(*inputs) if _is_float(x)]
+        pairs = [(x, _like(g, x)) for x, g in zip(outputs, gradients, strict=True) if x.requires_grad]
+        found: Values = [None] * len(leaves)
+        if pairs and leaves:
+            results, weights = zip(*pairs, strict=True)
+            found = torch.autograd.grad(results, leaves, weights, allow_unused=True)
+    # The results of a nested graph must not share memory with its inputs.
+    return [
+        torch.zeros_like(x, memory_format=torch.contiguous_format)
+        if g is None
+        else g.clone(memory_format=torch.contiguous_format)
+        for x, g in zip(leaves, found, strict=True)
+    ]
+
+
+def _like(gradient: Tensor, result: Tensor) -> Tensor:
+    """Return a gradient as one of ``result``. The outer graph may know its size as a number from data only."""
+    if all(type(size) is int or size is other for size, other in zip(gradient.shape, result.shape, strict=True)):
+        return gradient
+    dense = gradient.clone(memory_format=torch.contiguous_format)
+    strides = torch.empty_like(result, memory_format=torch.contiguous_format).stride()
+    return dense.as_strided(result.shape, strides)
+
+
+class _Keys:
+    """The dispatch keys of the forward, under which nested graphs of the backward are traced."""
+
+    def __init__(self) -> None:
+        self._keys = current_include_keys(), current_exclude_keys()
+
+    def graph(self, function: Body, args: Values) -> Body:
+        """Trace a function with the metadata of ``args``."""
+        traced: Body = materialize_as_graph(function, tuple(args), *self._keys, force_enable_grad=True)
+        return traced
+
+
+class _Rule(torch.autograd.Function):
+    """Saves the operands of an operator, with numbers among them, for the backward."""
+
+    @staticmethod
+    def save(ctx: Any, operands: Values) -> None:
+        """Save operands: tensors in the way of autograd, which notices later changes."""
+        ctx.keys = _Keys()
+        ctx.is_tensor = [isinstance(x, Tensor) for x in operands]
+        ctx.numbers = [x for x in operands if not isinstance(x, Tensor)]
+        ctx.save_for_backward(*(x for x in operands if isinstance(x, Tensor)))
+
+    @staticmethod
+    def saved(ctx: Any) -> list[Any]:
+        """Return the saved operands."""
+        tensors, numbers = iter(ctx.saved_tensors), iter(ctx.numbers)
+        return [next(tensors) if is_tensor else next(numbers) for is_tensor in ctx.is_tensor]
+
+
+class _Cond(_Rule):
+    """The gradient of ``torch.cond`` is a ``cond`` of the gradients of its branches."""
+
+    @staticmethod
+    def forward(ctx: Any, pred: Any, yes: Body, no: Body, *operands: Any) -> tuple[Any, ...]:
+        """Call the operator."""
+        ctx.branches = yes, no
+        ctx.pred = pred
+        _Rule.save(ctx, operands)
+        with AutoDispatchBelowAutograd():
+            results = tuple(_OPERATORS.cond(pred, yes, no, operands))
+        ctx.floats = [_is_float(x) for x in results]
+        ctx.mark_non_differentiable(*(x for x in results if isinstance(x, Tensor) and not _is_float(x)))
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+        """Return the gradients of the operands."""
+        operands = _Rule.saved(ctx)
+        needs = _flags(operands, ctx.needs_input_grad[3:])
+        args = (*operands, *_chosen(gradients, ctx.floats))
+        count = len(operands)
+
+        def pull(branch: Body) -> Body:
+            def back(*values: Any) -> list[Tensor]:
+                return _pull(branch, values[:count], needs, values[count:])
+
+            return ctx.keys.graph(back, args)  # type: ignore[no-any-return]
+
+        found = _OPERATORS.cond(ctx.pred, *map(pull, ctx.branches), args)
+        return None, None, None, *_spread(found, needs)
+
+
+def cond(pred: Any, yes: Body, no: Body, operands: Values) -> Any:
+    """Call ``torch.cond``'s operator."""
+    if not needs_gradient(operands):
+        return _OPERATORS.cond(pred, yes, no, operands)
+    return _Cond.apply(pred, yes, no, *operands)  # type: ignore[no-untyped-call]
+
+
+class _WhileLoop(_Rule):
+    """The gradient of ``while_loop`` is a loop from the last iteration to the first.
+
+    The forward saves the carried values of all iterations, and their number.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, test: Body, body: Body, count: int, *operands: Any) -> tuple[Any, ...]:
+        """Call the operator whose results are the values of all iterations, with a count of the iterations."""
+
+        def goes_on(_number: Tensor, *values: Any) -> Any:
+            return test(*values)
+
+        def step(number: Tensor, *values: Any) -> tuple[Any, ...]:
+            return number + 1, *body(*values)
+
+        carried, further = operands[:count], operands[count:]
+        start = torch.zeros((), dtype=torch.int64, device="cpu")
+        with AutoDispatchBelowAutograd():
+            numbers, *stacked = _OPERATORS.while_loop_stack_output(goes_on, step, (start, *carried), further)
+        _forget_size(numbers.size(0))
+        ctx.body, ctx.count = body, count
+        _Rule.save(ctx, (*operands, numbers, *stacked))
+        results = tuple(x[-1] for x in stacked)  # without an iteration, the operator returns the first values
+        ctx.floats = [_is_float(x) for x in results]
+        ctx.mark_non_differentiable(*(x for x in results if not _is_float(x)))
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+        """Return the gradients of the operands."""
+        saved, body, count = _Rule.saved(ctx), ctx.body, ctx.count
+        total = len(ctx.needs_input_grad) - 3
+        operands, (numbers, *stacked) = saved[:total], saved[total:]
+        carried, further = operands[:count], operands[count:]
+        is_carried = [_is_float(x) for x in carried]
+        needs = _flags(further, ctx.needs_input_grad[3 + count :])
+        befores = [torch.cat([x.unsqueeze(0), s[:-1]]) for x, s in zip(carried, stacked, strict=True)]
+        starts = [g.clone(memory_format=torch.contiguous_format) for g in _chosen(gradients, is_carried)]
+        sums = [torch.zeros_like(x, memory_format=torch.contiguous_format) for x in _chosen(further, needs)]
+
+        def goes_on(number: Tensor, *_values: Any) -> Tensor:
+            return number > 0
+
+        def step(number: Tensor, *values: Any) -> tuple[Any, ...]:
+            position = (number - 1).reshape(1)
+            remaining = iter(values)
+            incoming, so_far, rows, others = (
+                [next(remaining) for _ in group] for group in (starts, sums, befores, further)
+            )
+            before = [row.index_select(0, position.to(row.device)).squeeze(0) for row in rows]
+            found = _pull(body, [*before, *others], [*is_carried, *needs], incoming)
+            added = [x + y for x, y in zip(so_far, found[len(incoming) :], strict=True)]
+            return number - 1, *found[: len(incoming)], *added
+
+        loop = (numbers[-1].clone(), *starts, *sums)
+        invariant = (*befores, *further)
+        graphs = (ctx.keys.graph(f, (*loop, *invariant)) for f in (goes_on, step))
+        _, *found = _OPERATORS.while_loop(*graphs, loop, invariant)
+        first, second = found[: len(starts)], found[len(starts) :]
+        return None, None, None, *_spread(first, is_carried), *_spread(second, needs)
+
+
+def _forget_size(size: Any) -> None:
+    """Tell torch that the number of iterations is no result of the operator, and at least one."""
+    if not isinstance(size, torch.SymInt):
+        return
+    pending = size.node.shape_env.pending_fresh_unbacked_symbols
+    if size.node.expr in pending:
+        pending.remove(size.node.expr)
+    torch._check(size >= 1)
+
+
+def while_loop(test: Body, body: Body, carried: Values, further: Values) -> Any:
+    """Call the operator ``while_loop``."""
+    if not needs_gradient((*carried, *further)):
+        return _OPERATORS.while_loop(test, body, tuple(carried), tuple(further))
+    return _WhileLoop.apply(test, body, len(carried), *carried, *further)  # type: ignore[no-untyped-call]
+
+
+class _Scan(_Rule):
+    """The gradient of ``scan`` is a scan in reverse. The forward saves the carried values of all iterations."""
+
+    @staticmethod
+    def forward(ctx: Any, body: Body, counts: tuple[int, int], *operands: Any) -> tuple[Any, ...]:
+        """Call the operator, with the carried values before each iteration as further results."""
+        carries, slices = counts
+
+        def step(*values: Any) -> tuple[Any, ...]:
+            return (*body(*values), *(x.clone() for x in values[:carries]))
+
+        init, xs, further = operands[:carries], operands[carries : carries + slices], operands[carries + slices :]
+        with AutoDispatchBelowAutograd():
+            everything = _OPERATORS.scan(step, list(init), list(xs), tuple(further))
+        results = tuple(everything[: len(everything) - carries])
+        ctx.body, ctx.counts = body, counts
+        _Rule.save(ctx, (*operands, *everything[len(everything) - carries :]))
+        ctx.floats = [_is_float(x) for x in results]
+        ctx.mark_non_differentiable(*(x for x in results if isinstance(x, Tensor) and not _is_float(x)))
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+        """Return the gradients of the operands."""
+        body, (carries, slices) = ctx.body, ctx.counts
+        saved = _Rule.saved(ctx)
+        total = len(ctx.needs_input_grad) - 2
+        operands, before = saved[:total], saved[total:]
+        init, xs = operands[:carries], operands[carries : carries + slices]
+        further = operands[carries + slices :]
+        needs = ctx.needs_input_grad[2:]
+        is_carried = [_is_float(x) for x in init]
+        need_xs = _flags(xs, needs[carries : carries + slices])
+        need_further = _flags(further, needs[carries + slices :])
+        starts = [g.clone(memory_format=torch.contiguous_format) for g in _chosen(gradients[:carries], is_carried)]
+        sums = [torch.zeros_like(x, memory_format=torch.contiguous_format) for x in _chosen(further, need_further)]
+        steps = _chosen(gradients[carries:], ctx.floats[carries:])
+        rows = [torch.flip(x, (0,)) for x in (*before, *xs, *steps)]
+
+        def step(*values: Any) -> tuple[Any, ...]:
+            remaining = iter(values)
+            groups = (starts, sums, before, xs, steps, further)
+            incoming, so_far, carry, parts, outer, others = ([next(remaining) for _ in g] for g in groups)
+            flags = [*is_carried, *need_xs, *need_further]
+            found = _pull(body, [*carry, *parts, *others], flags, [*incoming, *outer])
+            first, last = len(incoming), len(found) - len(so_far)
+            added = [x + y for x, y in zip(so_far, found[last:], strict=True)]
+            return (*found[:first], *added, *found[first:last])
+
+        examples = (*starts, *sums, *(row[0] for row in rows), *further)
+        found = _OPERATORS.scan(ctx.keys.graph(step, examples), [*starts, *sums], rows, tuple(further))
+        first, last = len(starts), len(starts) + len(sums)
+        of_xs = [torch.flip(x, (0,)) for x in found[last:]]
+        return (
+            None,
+            None,
+            *_spread(found[:first], is_carried),
+            *_spread(of_xs, need_xs),
+            *_spread(found[first:last], need_further),
+        )
+
+
+def _results_of(body: Any) -> list[Any]:
+    """Return the metadata of the results of a nested graph; an empty list if it has none."""
+    graph = getattr(body, "graph", None)
+    output = None if graph is None else next(iter(graph.find_nodes(op="output")))
+    if output is None:
+        return []
+    return [getattr(node, "meta", {}).get("val") for node in output.args[0]]
+
+
+def scan(body: Body, init: Values, xs: Values, further: Values) -> Any:
+    """Call the operator ``scan``, by torch's rule of its gradient if all results are floating-point numbers."""
+    results = _results_of(body)
+    has_torchs_rule = len(results) > len(init) and all(map(_is_float, results))
+    if has_torchs_rule or not needs_gradient((*init, *xs, *further)):
+        return _OPERATORS.scan(_with_rules(body), list(init), list(xs), tuple(further))
+    return _Scan.apply(body, (len(init), len(xs)), *init, *xs, *further)  # type: ignore[no-untyped-call]
+
+
+def map_(body: Body, xs: Values, further: Values) -> Any:
+    """Call the operator of ``map``, by torch's rule of its gradient if all results are floating-point numbers."""
+    if all(map(_is_float, _results_of(body))) or not needs_gradient((*xs, *further)):
+        return _OPERATORS.map_impl(_with_rules(body), list(xs), tuple(further))
+    return _Scan.apply(body, (0, len(xs)), *xs, *further)  # type: ignore[no-untyped-call]
+
+
+DIFFERENTIABLE: dict[Any, Callable[..., Any]] = {
+    _OPERATORS.cond: cond,
+    _OPERATORS.while_loop: while_loop,
+    _OPERATORS.scan: scan,
+    _OPERATORS.map_impl: map_,
+}
+"""By operator: the function that calls it, with a rule for its gradient."""
+
+
+def with_gradients(operator: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function that calls ``operator`` with a rule for its gradient; the operator itself if there is none."""
+    return DIFFERENTIABLE.get(operator, operator)
