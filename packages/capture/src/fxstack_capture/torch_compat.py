@@ -146,7 +146,7 @@ NAMES = {
             DispatchKey TensorBase _DisableTorchDispatch _EnablePythonDispatcher _FunctionBase
             _VariableFunctions _dispatch_keys _dispatch_tls_is_dispatch_key_excluded
         """,
-        "torch._library": "simple_registry",
+        "torch._library": "opaque_object simple_registry",
         "torch._library.custom_ops": "CustomOpDef",
         "torch._ops": "OpOverload OpOverloadPacket",
         "torch._subclasses.fake_impls": "has_meta op_implementations_checks",
@@ -195,6 +195,23 @@ def dual_level() -> int:
     It changes frequently.
     """
     return int(getattr(forward_ad, "_current_level", -1))
+
+
+def opaque_kind(cls: type) -> str | None:
+    """Return the kind under which a class of opaque objects is registered: "constant", "symbolic"; None if not."""
+    for kind, names in _OPAQUE_KINDS.items():
+        asked = next((found for name in names if (found := getattr(_OPAQUE, name, None)) is not None), None)
+        if asked is not None and asked(cls):
+            return kind
+    return None
+
+
+_OPAQUE: Any = globals()["opaque_object"]
+_OPAQUE_KINDS = {
+    "constant": ("is_opaque_constant_type", "is_opaque_value_type"),
+    "symbolic": ("is_opaque_symbolic_type", "is_opaque_reference_type", "is_opaque_type"),
+}
+"""The functions of torch that ask for a kind. The first name is the present one; torch warns of the others."""
 
 
 def is_allowed_by_torch(fn: FunctionType) -> bool:

@@ -56,6 +56,7 @@ OPERATORS: dict[str, Inlined] = {
     "hints_wrapper": Inlined(groups_operands=True, has_gradient=False),
     "strict_mode": Inlined(groups_operands=True, has_gradient=False),
     "run_const_graph": Inlined(groups_operands=True, has_gradient=False),
+    "flex_gemm": Inlined(function=1, groups_operands=True, has_gradient=False),
 }
 """By name. Operators that torch derives from ``BaseHOP`` (``foreach_map``, ``invoke_quant``) are like ``wrap``."""
 _NOT_INLINED = frozenset({"invoke_subgraph"})

@@ -22,8 +22,9 @@ from fxstack_capture.torch_compat import pytree
 from fxstack_capture.torch_side.autograd.accumulation import is_dense
 from fxstack_capture.torch_side.fakes.faker import with_history
 from fxstack_capture.torch_side.higher_order import subgraphs
-from fxstack_capture.torch_side.higher_order.nested import branches
+from fxstack_capture.torch_side.higher_order.nested import branches, derivations
 from fxstack_capture.torch_side.higher_order.nested.bodies import Body, Written, covers, storage_of, zip_nodes
+from fxstack_capture.torch_side.higher_order.nested.lifting import Lifting
 from fxstack_capture.torch_side.higher_order.nested.results import (
     difference_of_kinds,
     difference_of_tensors,
@@ -36,6 +37,7 @@ from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.trace.state import Args, Kwargs
 
 Tensors = list[torch.Tensor]
+Rule = Callable[[TracerProtocol, Any, Args, Kwargs], Any]
 
 # Limits: eager torch compiles such calls with its own compiler. torch's compiler rejects some functions that
 # fxstack compiles (for example, an operand that is also a closure). torch's compiler may not see functions
@@ -51,6 +53,9 @@ class GraphsOfCall:
         """Begin a call. The symbolic sizes of ``sized`` become free nodes, because derivatives save such sizes."""
         if tracer.transforms.inside:
             raise graph_break("unsupported-call", f"{operator} inside of a torch.func transform")
+        lifting = tracer.transforms.lifting
+        self.lifting: Lifting | None = None if lifting is None else lifting.claim()
+        """The wrapped tensors that the functions use, if layers of ``torch.func`` are active around the call."""
         self.tracer = tracer
         self.operator = operator
         self.sizes = [tracer.builder.argument(size, []) for size in _symbols(sized or ())]
@@ -80,6 +85,12 @@ class GraphsOfCall:
         self.traced.append(subgraph)
         return subgraph
 
+    def trace_below(self, fn: Callable[..., Any], values: Sequence[Any], *, gradient: bool) -> Subgraph:
+        """Really call a function that layers of ``torch.func`` have made (see ``subgraphs.trace_below_layers``)."""
+        subgraph = subgraphs.trace_below_layers(self.tracer, fn, values, gradient=gradient)
+        self.traced.append(subgraph)
+        return subgraph
+
     def modules(self) -> tuple[list[Any], tuple[fx.Node, ...]]:
         """Return a module for each function. All modules take the same free nodes after their own inputs."""
         free = self.free
@@ -94,10 +105,15 @@ class GraphsOfCall:
             dict.fromkeys((*self.sizes, *(node for subgraph in self.traced for node in subgraph.free)))
         )
 
-    def install(self, modules: Sequence[tuple[str, fx.GraphModule]]) -> list[fx.Node]:
-        """Move the functions out of the outer graph. ``modules``: the prefix of each name, and the module."""
+    def install(self, modules: Sequence[tuple[str, fx.GraphModule]]) -> list[Any]:
+        """Move the functions out of the outer graph. ``modules``: the prefix of each name, and the module.
+
+        Return their nodes, or the modules themselves below layers of ``torch.func``.
+        """
         builder = self.tracer.builder
         builder.roll_back(self.mark)
+        if self.lifting is not None:
+            return [module for _, module in modules]
         return [builder.module(name, module) for name, module in modules]
 
     def operands(self, tensors: Sequence[Any]) -> list[fx.Node]:
@@ -106,16 +122,24 @@ class GraphsOfCall:
 
     def write(self, node_args: Args, results: Tensors, spec: pytree.TreeSpec) -> Any:
         """Add the node of the operator, and return the results in the structure of the function's results."""
-        self.add(node_args, results)
-        return subgraphs.unflatten(self.tracer, list(results), spec)
+        return subgraphs.unflatten(self.tracer, self.add(node_args, results), spec)
 
-    def add(self, node_args: Args, results: Tensors) -> None:
-        """Add the node of the operator, whose results are the fakes ``results``."""
+    def add(self, node_args: Args, results: Tensors) -> Tensors:
+        """Add the node of the operator, whose results are the fakes ``results``. Return the results.
+
+        Under layers of ``torch.func``, the layers call the operator, and wrap the results.
+        """
+        if self.lifting is not None:
+            args = fx.map_arg(node_args, self.lifting.value_of)
+            self.lifting.end()
+            call = partial(derivations.apply, partial(_record_below, self.tracer), self.operator, args)
+            return list(self.tracer.transforms.run(call, (), {"gradients": torch.is_grad_enabled()}))
         builder = self.tracer.builder
         node = builder.add("call_function", self.operator, node_args, {})
         self.tracer.annotate(node)
         builder.bind(tuple(results), node)
         self.tracer.all_bound()
+        return list(results)
 
     def find_writes(self, nodes: Sequence[fx.Node], own: Sequence[torch.Tensor]) -> list[Written]:
         """Return what the functions write to among the values of ``nodes``, outer nodes.
@@ -135,6 +159,8 @@ class GraphsOfCall:
             base = next((n for n, x in group.items() if covers(x, group.values())), None)
             if base is None:
                 raise self.refuse(f"whose function writes to memory that several of its tensors share ({line})")
+            if self.lifting is not None:
+                raise self.refuse(f"whose function writes to a tensor under torch.func ({line})")
             written.append(Written(tensors[base], base, line))
         return written
 
@@ -267,10 +293,59 @@ def _demand_steps(call: GraphsOfCall, leaves: Sequence[Any]) -> None:
             raise call.refuse(f"whose function returns {kind_of(leaf)} as result {index}, which must be a tensor")
 
 
+def _lifted(tracer: TracerProtocol, values: Any) -> Any:
+    """Return ``values``, with fakes in place of wrapped tensors if layers of ``torch.func`` are active."""
+    lifting = tracer.transforms.lifting
+    return values if lifting is None else lifting.fakes_of(values)
+
+
+def _layered(rule: Rule) -> Rule:
+    """Return ``rule`` such that it traces the functions without the layers of ``torch.func`` around the call."""
+
+    def apply(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+        """Apply the rule."""
+        if not tracer.transforms.inside:
+            return rule(tracer, fn, args, kwargs)
+        with Lifting(tracer):
+            return rule(tracer, fn, args, kwargs)
+
+    return apply
+
+
+def _record_below(
+    tracer: TracerProtocol, derived: derivations.Call, operands: Sequence[Any]
+) -> tuple[torch.Tensor, ...]:
+    """Record a call of an operator below all layers of ``torch.func``, with the functions that the layers have made."""
+    call, functions = GraphsOfCall(tracer, derived.operator), derived.functions
+    nodes = [tracer.builder.argument(value, []) for value in _tensors(operands)]
+    call.mark = tracer.builder.mark()
+    trace = partial(call.trace_below, gradient=derived.gradients)
+    if derived.operator is _OPERATORS.cond:
+        pred, *rest = operands
+        chosen = tracer.builder.argument(pred, [])
+        call.mark = tracer.builder.mark()
+        yes, no = (trace(function, rest) for function in functions)
+        others = nodes[1:] if isinstance(pred, torch.Tensor) else nodes
+        _, _, results = _add_cond(call, (chosen, pred), (yes, no), rest, others)
+        return tuple(results)
+    carries, *more = derived.counts
+    initial = list(operands[:carries])
+    if derived.operator is _OPERATORS.while_loop:
+        test, body = (trace(function, operands) for function in functions)
+        _demand_same_carry(call, body, initial, initial)
+        return tuple(_add_while_loop(call, (test, body), initial, nodes)[1])
+    xs = list(operands[carries : carries + more[0]])
+    slices = [x.detach()[0] for x in xs]
+    body = trace(functions[0], [*initial, *slices, *operands[carries + more[0] :]])
+    _demand_same_carry(call, body, initial, initial)
+    return tuple(_add_over_slices(call, body, initial, (xs, slices), nodes)[2])
+
+
 def cond(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``cond(pred, true_fn, false_fn, operands)``: trace both branches as nested graphs."""
     pred, true_fn, false_fn, operands = bind_arguments(args, kwargs, "pred true_fn false_fn operands")
     flat, spec = subgraphs.flatten(tracer, operands)
+    pred, flat = _lifted(tracer, (pred, flat))
     tensors = _tensors(flat)
     chosen, *nodes = (tracer.builder.argument(value, []) for value in (pred, *tensors))
     call = GraphsOfCall(tracer, _OPERATORS.cond)
@@ -286,19 +361,33 @@ def cond(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
     )
     if yes.spec != no.spec:
         raise call.refuse(f"whose branches return other structures: {yes.spec} (true), {no.spec} (false)")
-    joined = branches.join(call, yes, no)
+    joined, written, results = _add_cond(call, (chosen, pred), (yes, no), flat, nodes)
+    call.write_back(written, results[len(results) - len(written) :])
+    return subgraphs.unflatten(tracer, branches.values_of(tracer, joined, results), yes.spec)
+
+
+def _add_cond(
+    call: GraphsOfCall,
+    predicate: tuple[Any, Any],
+    functions: tuple[Subgraph, Subgraph],
+    operands: Sequence[Any],
+    nodes: Sequence[fx.Node],
+) -> tuple[list[branches.Joined], list[Written], Tensors]:
+    """Add the node of ``cond``. ``predicate``: its node and value. ``nodes``: those of the tensors among ``operands``.
+
+    Return the joined results, what the branches write to, and the results of the node.
+    """
+    joined = branches.join(call, *functions)
     inputs = tuple(dict.fromkeys((*nodes, *call.free)))
     written = call.find_writes(inputs, ())
-    bodies = [Body(tracer, branch, inputs, zip_nodes(branch, nodes)) for branch in (yes, no)]
-    likes = branches.complete(tracer, bodies, joined, written, (yes, no))
-    gradient = any_gradient((pred, *flat), call.free)
-    graphs = call.install(
-        [(f"cond_{name}", body.module()) for name, body in zip(("true", "false"), bodies, strict=True)]
-    )
+    bodies = [Body(call.tracer, branch, inputs, zip_nodes(branch, nodes)) for branch in functions]
+    likes = branches.complete(call.tracer, bodies, joined, written, functions)
+    chosen, pred = predicate
+    gradient = any_gradient((pred, *operands), call.free)
+    names = ("cond_true", "cond_false")
+    graphs = call.install([(name, body.module()) for name, body in zip(names, bodies, strict=True)])
     results = call.make_results([*likes, *(each.base for each in written)], gradient=gradient)
-    call.add((chosen, *graphs, call.current_values(inputs, written)), results)
-    call.write_back(written, results[len(likes) :])
-    return subgraphs.unflatten(tracer, branches.values_of(tracer, joined, results), yes.spec)
+    return joined, written, call.add((chosen, *graphs, call.current_values(inputs, written)), results)
 
 
 def while_loop(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
@@ -306,6 +395,7 @@ def while_loop(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> 
     names = "cond_fn body_fn carried_inputs additional_inputs"
     cond_fn, body_fn, carried, additional = bind_arguments(args, kwargs, names)
     operator = _OPERATORS.while_loop
+    carried, additional = _lifted(tracer, (carried, additional))
     initial = _initial(tracer, operator, carried)
     further = _tensors(additional)
     nodes = [tracer.builder.argument(value, []) for value in (*initial, *further)]
@@ -319,6 +409,20 @@ def while_loop(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> 
     _demand_same_carry(call, body, carried, initial)
     if len(body.leaves) != len(carried):
         raise call.refuse(f"whose body returns {len(body.leaves)} values for {len(carried)} carried ones")
+    loop, results = _add_while_loop(call, (test, body), initial, nodes)
+    call.write_back(loop.written, results[len(initial) :])
+    leaves = [
+        result if isinstance(value, torch.Tensor) else number_of(tracer, result)
+        for value, result in zip(carried, results, strict=False)
+    ]
+    return subgraphs.unflatten(tracer, leaves, body.spec)
+
+
+def _add_while_loop(
+    call: GraphsOfCall, functions: tuple[Subgraph, Subgraph], initial: Tensors, nodes: Sequence[fx.Node]
+) -> tuple[_Loop, Tensors]:
+    """Add the node of ``while_loop``. ``nodes``: those of ``initial``, then those of the other operands."""
+    test, body = functions
     loop = _Loop(call, initial, nodes[len(initial) :])
     if loop.lines_written(test):
         raise call.refuse(f"whose condition writes to a tensor ({loop.lines_written(test)})")
@@ -327,17 +431,12 @@ def while_loop(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> 
     _as_truth(test_graph)
     loop.complete(body_graph, body)
     modules = [("cond_fn", test_graph.module(is_single=True)), ("body_fn", body_graph.module())]
-    gradient = any_gradient((*initial, *further), call.free)
+    gradient = any_gradient((*initial, *(n.meta["val"] for n in nodes)), call.free)
     graphs = call.install(modules)
     results = call.make_results(loop.likes, gradient=gradient)
     values = call.current_values(loop.written_nodes, loop.written)
-    call.add((*graphs, (*nodes[: len(initial)], *values), loop.invariant), results)
-    call.write_back(loop.written, results[len(initial) :])
-    leaves = [
-        result if isinstance(value, torch.Tensor) else number_of(tracer, result)
-        for value, result in zip(carried, results, strict=False)
-    ]
-    return subgraphs.unflatten(tracer, leaves, body.spec)
+    node_args = (*graphs, (*nodes[: len(initial)], *values), loop.invariant)
+    return loop, call.add(node_args, results)
 
 
 def _constant_test(call: GraphsOfCall, test: Subgraph) -> bool | None:
@@ -449,8 +548,9 @@ def _over_slices(
     ``init``: the values that the function carries. All iterations get ``additional``. The first results of the
     function are the carried values. The remaining results are stacked.
     """
-    carried, further = _initial(tracer, operator, init), _tensors(additional)
     _demand_tensors(operator, xs)
+    init, xs, additional = _lifted(tracer, (init, xs, additional))
+    carried, further = _initial(tracer, operator, init), _tensors(additional)
     nodes = [tracer.builder.argument(value, []) for value in (*carried, *xs, *further)]
     call = GraphsOfCall(tracer, operator, [*carried, *xs, *further])
     slices = _slices(call, xs)
@@ -458,31 +558,47 @@ def _over_slices(
     body = call.trace(fn, [*carried, *slices, *further], arrange=arrange, free_form=True)
     _demand_same_carry(call, body, init, carried)
     _demand_steps(call, body.leaves[len(init) :])
-    loop = _Loop(call, carried, nodes[len(carried) + len(xs) :], slices)
-    graph = loop.body(body)
-    written = loop.written_slices(body)
-    loop.complete(graph, body, tuple(written.values()))
-    likes = loop.likes
-    if loop.written:  # the iterations of a map depend on each other
-        call.operator = _OPERATORS.scan
-    steps = _stack_results(call, [value for _, value in graph.results[len(likes) :]], xs[0].size(0))
-    gradient = any_gradient((*carried, *xs, *further), call.free)
-    is_map = call.operator is _OPERATORS.map_impl
-    (module,) = call.install([("map_body" if is_map else "scan_combine_fn", graph.module())])
-    results = call.make_results([*likes, *steps], gradient=gradient)
-    values = call.current_values(loop.written_nodes, loop.written)
-    groups = [[*nodes[: len(carried)], *values], nodes[len(carried) : len(carried) + len(xs)]]
-    call.add((module, *groups[1 if is_map else 0 :], loop.invariant), results)
-    call.write_back(loop.written, results[len(carried) : len(likes)])
+    loop, written, results = _add_over_slices(call, body, carried, (xs, slices), nodes)
+    call.write_back(loop.written, results[len(carried) : len(loop.likes)])
     for position, index in enumerate(written, len(results) - len(written)):
         tracer.record(torch.Tensor.copy_, (xs[index], results[position]), {})
-    remaining = iter([*results[: len(carried)], *results[len(likes) :]])
+    remaining = iter([*results[: len(carried)], *results[len(loop.likes) :]])
     leaves = [None if leaf is None else next(remaining) for leaf in body.leaves]
     leaves[: len(init)] = [
         leaf if isinstance(value, torch.Tensor) else number_of(tracer, leaf)
         for value, leaf in zip(init, leaves, strict=False)
     ]
     return subgraphs.unflatten(tracer, leaves, body.spec)
+
+
+def _add_over_slices(
+    call: GraphsOfCall,
+    body: Subgraph,
+    carried: Tensors,
+    sliced: tuple[Tensors, Tensors],
+    nodes: Sequence[fx.Node],
+) -> tuple[_Loop, dict[int, Written], Tensors]:
+    """Add the node of ``map_impl`` or ``scan``. ``sliced``: the tensors over which it iterates, and their slices.
+
+    ``nodes``: those of ``carried``, of the sliced tensors, and of the other operands. Return the loop, the slices
+    that the function writes to, and the results of the node.
+    """
+    (xs, slices), own = sliced, len(carried)
+    loop = _Loop(call, carried, nodes[own + len(xs) :], slices)
+    graph = loop.body(body)
+    written = loop.written_slices(body)
+    loop.complete(graph, body, tuple(written.values()))
+    if loop.written:  # the iterations of a map depend on each other
+        call.operator = _OPERATORS.scan
+    steps = _stack_results(call, [value for _, value in graph.results[len(loop.likes) :]], xs[0].size(0))
+    gradient = any_gradient([n.meta["val"] for n in nodes], call.free)
+    is_map = call.operator is _OPERATORS.map_impl
+    (module,) = call.install([("map_body" if is_map else "scan_combine_fn", graph.module())])
+    results = call.make_results([*loop.likes, *steps], gradient=gradient)
+    values = call.current_values(loop.written_nodes, loop.written)
+    groups = [[*nodes[:own], *values], list(nodes[own : own + len(xs)])]
+    results = call.add((module, *groups[1 if is_map else 0 :], loop.invariant), results)
+    return loop, written, results
 
 
 def map_(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
@@ -531,9 +647,9 @@ def bind_arguments(args: Args, kwargs: Kwargs, names: str) -> tuple[Any, ...]:
 
 
 RULES = {
-    _OPERATORS.cond: cond,
-    _OPERATORS.while_loop: while_loop,
-    _OPERATORS.map_impl: map_,
-    _OPERATORS.scan: scan,
+    _OPERATORS.cond: _layered(cond),
+    _OPERATORS.while_loop: _layered(while_loop),
+    _OPERATORS.map_impl: _layered(map_),
+    _OPERATORS.scan: _layered(scan),
     _OPERATORS.associative_scan: associative_scan,
 }

@@ -29,6 +29,7 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_compat import HigherOrderOperator
 from fxstack_capture.torch_side.higher_order import inline_calls, subgraphs
 from fxstack_capture.torch_side.higher_order.control_flow import GraphsOfCall, any_gradient
+from fxstack_capture.torch_side.higher_order.stacked_loops import stacked_loop
 from fxstack_capture.torch_side.higher_order.unknown_operators import call_unknown
 from fxstack_capture.torch_side.recording.execution import run_fake
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
@@ -45,6 +46,8 @@ class Kind(Enum):
     UNDIFFERENTIABLE = auto()
     """As ``PURE``, but a backward through the results raises. The function runs below autograd, so a tensor that it
     closes over gives the results no history."""
+    LOOP = auto()
+    """The operator repeats a function while another holds, and stacks the values (``stacked_loop``)."""
     RECORDED = auto()
     """The operator has no function: the call is one node."""
 
@@ -108,6 +111,13 @@ OPERATORS = (
         "strict_mode", "callable=function, operands=operands", "strict_mode_body", Kind.UNDIFFERENTIABLE
     ),
     Operator("run_const_graph", "graph=function, args=operands", "const_graph", Kind.UNDIFFERENTIABLE),
+    Operator(
+        "flex_gemm",
+        "gemm_op=constant, body_fn=function, args=operands, kwargs=constant, kernel_options=constant",
+        "flex_gemm_body",
+        Kind.UNDIFFERENTIABLE,
+    ),
+    Operator("while_loop_stack_output", "", "while_loop_stack_output", Kind.LOOP),
     Operator("out_dtype", "", kind=Kind.RECORDED),
     Operator("print", "", kind=Kind.RECORDED),
     Operator("call_torchbind", "", kind=Kind.RECORDED),
@@ -157,7 +167,11 @@ def call_operator(tracer: TracerProtocol, operator: Any, args: Args, kwargs: Kwa
     row = row_of(operator)
     if row is None:
         return call_unknown(tracer, operator, args, kwargs)
+    if row.kind is Kind.LOOP:
+        return stacked_loop(tracer, operator, args, kwargs)
     if row.kind is Kind.RECORDED:
+        if row.name == "call_torchbind":
+            _demand_pure_method(*args[:2])
         return tracer.record(operator, args, kwargs)
     roles = _roles(tracer, row, args, kwargs)
     if not callable(roles.function):
@@ -208,6 +222,12 @@ def _call_pure(tracer: TracerProtocol, operator: Any, row: Operator, roles: _Rol
     builder.bind(tuple(results), node)
     tracer.all_bound()
     return subgraphs.unflatten(tracer, list(results), body.spec)
+
+
+def _demand_pure_method(script_object: Any, method: object = "") -> None:
+    """Break the graph at a method of a torchbind object, which would run on the real object during the trace."""
+    name = f"{script_object._type().qualified_name()}.{method}" if isinstance(script_object, torch.ScriptObject) else method
+    raise graph_break("operator-function", f"call_torchbind of {name}, which may change its object,")
 
 
 def record_held(tracer: TracerProtocol, operator: Any, held: Mapping[str, Any], args: Args) -> Any:

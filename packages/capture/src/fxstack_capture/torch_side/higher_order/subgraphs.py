@@ -24,7 +24,7 @@ from fxstack_capture.torch_side.autograd.state_reads import StateLocation, note_
 from fxstack_capture.torch_side.higher_order import nested_checks
 from fxstack_capture.torch_side.higher_order.surroundings import Surroundings
 from fxstack_capture.torch_side.higher_order.inline_calls import close_bodies
-from fxstack_capture.torch_side.recording.execution import name_of
+from fxstack_capture.torch_side.recording.execution import place_of
 from fxstack_capture.torch_side.recording.graph import root_of
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapped
@@ -123,10 +123,14 @@ def trace(
     written, tracer.mutated_storages = tracer.mutated_storages, log
     before, facts = Surroundings(tracer.trace, fn), nested_checks.facts(tracer)
     try:
-        with tracer.assumptions.none_inside(nested=True), note_reads(tracer.trace.objects) as reads:
+        with tracer.assumptions.none_inside(nested=True):
             args = inputs if nested is None else unflatten(tracer, list(inputs), nested)
-            value = _call_function(tracer, fn, tuple(args if arrange is None else arrange(list(inputs))))
+            args = args if arrange is None else arrange(list(inputs))
+            with note_reads(tracer.trace.objects) as reads:
+                value = _call_function(tracer, fn, tuple(args))
             leaves, spec = flatten(tracer, value)
+            if tracer.transforms.lifting is not None:
+                leaves = tracer.transforms.lifting.fakes_of(leaves)
             outputs = _tensors(fn, leaves, as_tensor)
         results = tuple(builder.node_of(out) for out in outputs)
         if before.have_changed():
@@ -165,6 +169,30 @@ def _tensors(
     return tuple(leaf for leaf in made if leaf is not None)
 
 
+def trace_below_layers(
+    tracer: TracerProtocol, fn: Callable[..., Any], values: Sequence[Any], gradient: bool
+) -> Subgraph:
+    """Really call ``fn`` on new fakes in place of the tensors among ``values``, below all layers of ``torch.func``.
+
+    The dispatch mode of ``transforms`` records the operators. The caller removes the nodes (``roll_back``).
+    """
+    builder = tracer.builder
+    mark = builder.mark()
+    args = [fake_of(tracer, value.detach()) if isinstance(value, torch.Tensor) else value for value in values]
+    for fake in (arg for arg in args if isinstance(arg, torch.Tensor)):
+        builder.bind(fake, builder.add("call_function", parameter, (), {}))
+    with torch.set_grad_enabled(gradient):
+        found = fn(*args)
+        found = found if isinstance(found, (tuple, list)) else (found,)
+        # The layers make some zeros without a call that the mode could record.
+        outputs = tuple(x if builder.is_known(x) else x.clone() for x in found)
+    results = tuple(builder.node_of(out) for out in outputs)
+    spec = pytree.tree_structure((None,) * len(outputs))
+    subgraph = Subgraph(tuple(builder.nodes_since(mark)), results, outputs, spec, leaves=outputs)
+    free = tuple(n for n in _outer(subgraph) if type(n.meta["val"]) not in _FIXED)
+    return replace(subgraph, free=free)
+
+
 def _call_function(tracer: TracerProtocol, fn: Callable[..., Any], args: Args) -> Any:
     """Return the result of ``fn``, which the interpreter runs. Break the graph if ``fn`` raises."""
     # The function may never run, so the exception is not the program's exception yet.
@@ -177,7 +205,7 @@ def _call_function(tracer: TracerProtocol, fn: Callable[..., Any], args: Args) -
 
 def _refusal(fn: object, why: str) -> BaseException:
     """Return a graph break, after which torch's own operator runs ``fn``."""
-    return graph_break("operator-function", f"{name_of(fn)} in a higher-order operator, {why},")
+    return graph_break("operator-function", f"{place_of(fn)} in a higher-order operator, {why},")
 
 
 _FIXED = (torch.SymFloat, torch.SymBool)

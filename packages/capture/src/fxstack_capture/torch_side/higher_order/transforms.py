@@ -32,7 +32,7 @@ from fxstack_capture.torch_compat import (
 from fxstack_capture.torch_side.fakes.writes import OperatorMode, written_tensors
 from fxstack_capture.torch_side.global_state import state
 from fxstack_capture.torch_side.recording.execution import UNSUPPORTED, first_line, name_of, python_dispatcher
-from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.torch_side.recording.protocol import LiftingProtocol, TracerProtocol
 from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapped
 from fxstack_capture.trace.state import Args, Kwargs
 
@@ -70,6 +70,18 @@ class Transforms:
         self._graph_state: list[tuple[Any, ...]] | None = None
         self._mode = _BelowTransforms(self)
         self._has_zeros = False
+        self.lifting: LiftingProtocol | None = None
+        """Replaces wrapped tensors by fakes, while a function is traced without the layers around it."""
+
+    @contextmanager
+    def without_layers(self, lifting: LiftingProtocol) -> Iterator[None]:
+        """Trace a function as if no layer was active. ``lifting`` replaces wrapped tensors. The layers are off."""
+        before, self.lifting = self.lifting, lifting
+        levels, self._dual_levels = self._dual_levels, 0
+        try:
+            yield
+        finally:
+            self.lifting, self._dual_levels = before, levels
 
     @property
     def inside(self) -> bool:
@@ -88,6 +100,8 @@ class Transforms:
     def run(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """Run ``fn`` for real. Raise the program's exception, or GraphBreak if the exact exception is unknown."""
         self._used = True
+        if self.lifting is not None:
+            args, kwargs = self.lifting.fakes_of((args, kwargs))
         if self._graph_state is None:
             self._graph_state = state.present()
         try:
@@ -103,6 +117,8 @@ class Transforms:
                 raise
             text = f"{name_of(fn)} under torch.func ({first_line(error)})"
             raise graph_break("unsupported-call", text) from error
+        if self.lifting is not None:
+            self.lifting.note_made(result)
         if not self.inside:
             self._record_state_changes(state.present())
             self._graph_state = None

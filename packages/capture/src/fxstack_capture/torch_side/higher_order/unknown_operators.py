@@ -19,10 +19,12 @@ from fxstack_capture.torch_compat import FakeTensorMode, HigherOrderOperator, Op
 from fxstack_capture.torch_side.higher_order import subgraphs
 from fxstack_capture.torch_side.higher_order.control_flow import GraphsOfCall
 from fxstack_capture.torch_side.higher_order.subgraphs import Subgraph
-from fxstack_capture.torch_side.recording.execution import name_of, run_fake
+from fxstack_capture.torch_side.recording.execution import place_of, run_fake
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.trace.state import Args, Kwargs
 
+_ATTRIBUTES = {"switch": "switch_branch{}"}
+"""The beginnings of attribute names that torch's compiler gives to the functions of an operator, with their numbers."""
 _NOT_FUNCTIONS = (torch.Tensor, type, OpOverload, OpOverloadPacket, HigherOrderOperator)
 """Callables that an operator takes as values."""
 
@@ -96,11 +98,11 @@ class _UnknownCall:
         leaves, spec = pytree.tree_flatten((called.args_, called.kwargs))
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         likes = [self._like(leaf) for leaf in tensors]
-        fn = partial(_call_on_leaves, self.tracer, function, leaves, spec)
+        fn = partial(_call_on_leaves, function, leaves, spec)
+        fn.__wrapped__ = function  # type: ignore[attr-defined] - for messages
         body = self.call.trace(fn, likes)
         is_single = self.tracer.trace.calls.call(pytree.TreeSpec.is_leaf, (body.spec,), {})
-        is_flat = body.spec.type is tuple and all(child.is_leaf() for child in body.spec.children())
-        if not is_single and not is_flat:
+        if not is_single and not _is_flat_tuple(body.spec):
             self._refuse(function, "gets neither a tensor nor a tuple of tensors from it")
         probe.body, probe.inputs = replace(body, is_single=is_single), leaves
 
@@ -141,11 +143,10 @@ class _UnknownCall:
         args, kwargs = pytree.tree_unflatten(real, spec)
         with tracer.unrecorded():
             result = run_fake(tracer.mode, self.operator, args, kwargs)
-        prefix = f"{self.operator.name()}_body"
-        nodes = [
-            builder.module(prefix, leaf) if isinstance(leaf, fx.GraphModule) else builder.argument(leaf, [])
-            for leaf in real
-        ]
+        name = self.operator.name()
+        prefix = _ATTRIBUTES.get(name, f"{name}_body")
+        loaded = iter([builder.module(prefix.format(i), module) for i, module in enumerate(modules)])
+        nodes = [next(loaded) if isinstance(leaf, _Probe) else builder.argument(leaf, []) for leaf in leaves]
         node_args, node_kwargs = pytree.tree_unflatten(nodes, spec)
         node = builder.add("call_function", self.operator, node_args, node_kwargs)
         tracer.annotate(node)
@@ -155,12 +156,17 @@ class _UnknownCall:
 
     def _refuse(self, function: object, why: str) -> NoReturn:
         """Break the graph: the operator does something with a function that a node cannot express."""
-        raise self.call.refuse(f"of {name_of(function)}: the operator {why}; it")
+        raise self.call.refuse(f"of {place_of(function)}: the operator {why}; it")
 
 
 def _is_function(leaf: object) -> bool:
     """Return whether an argument of an operator is a function that the operator may call."""
     return callable(leaf) and not isinstance(leaf, _NOT_FUNCTIONS)
+
+
+def _is_flat_tuple(spec: pytree.TreeSpec) -> bool:
+    """Return whether ``spec``, which is no leaf, is that of a tuple of leaves."""
+    return spec.type is tuple and all(child.is_leaf() for child in spec.children())
 
 
 def _extended(args: Args, position: int, values: list[Any]) -> Args | None:
@@ -173,15 +179,12 @@ def _extended(args: Args, position: int, values: list[Any]) -> Args | None:
     return (*args[:position], type(group)([*group, *values]), *args[position + 1 :])
 
 
-def _call_on_leaves(
-    tracer: TracerProtocol, function: Any, leaves: list[Any], spec: pytree.TreeSpec, *tensors: torch.Tensor
-) -> Any:
-    """Call ``function`` with the arguments of ``spec``, whose tensors are replaced by ``tensors``."""
+def _call_on_leaves(function: Any, leaves: list[Any], spec: pytree.TreeSpec, *tensors: torch.Tensor) -> Any:
+    """Call ``function`` with the arguments of ``spec``, whose tensors are ``tensors``. The interpreter runs this."""
     new = iter(tensors)
-    args, kwargs = pytree.tree_unflatten(
-        [next(new) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves], spec
-    )
-    return tracer.trace.calls.call(function, args, kwargs)
+    values = [next(new) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+    args, kwargs = pytree.tree_unflatten(values, spec)
+    return function(*args, **kwargs)
 
 
 def call_unknown(tracer: TracerProtocol, operator: Any, args: Args, kwargs: Kwargs) -> Any:

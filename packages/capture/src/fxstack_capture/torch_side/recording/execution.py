@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -73,6 +74,14 @@ def name_of(fn: object) -> str:
     if isinstance(fn, (OpOverload, OpOverloadPacket)):
         return str(fn)
     return str(getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or fn)
+
+
+def place_of(fn: object) -> str:
+    """Return the name of a function with the file and the line of its definition, for the texts of graph breaks."""
+    while (inner := getattr(fn, "__wrapped__", fn.func if isinstance(fn, partial) else None)) is not None:
+        fn = inner
+    code = getattr(fn, "__code__", None) or getattr(getattr(fn, "forward", None), "__code__", None)
+    return name_of(fn) if code is None else f"{name_of(fn)} ({code.co_filename}:{code.co_firstlineno})"
 
 
 @calls_program

@@ -66,8 +66,11 @@ class GraphBuilder:
         """Makes a node for a wrapper tensor that the program has constructed of other tensors."""
         self.holds_scalars = False
         """Whether an argument was a NumPy scalar. A NumPy scalar is a plain number in the graph."""
-        self.modules: dict[str, fx.GraphModule] = {}
-        """The nested graphs that nodes of this graph hold, by attribute name."""
+        self.modules: dict[str, Any] = {}
+        """The nested graphs and other objects that nodes of this graph hold, by a unique key."""
+
+        self.held: dict[int, tuple[object, str]] = {}
+        """Objects that the graph module holds, by id: the object, and its key in ``modules``."""
 
     # --- tensors and nodes -----------------------------------------------------------------------
 
@@ -218,6 +221,10 @@ class GraphBuilder:
             return kind(*(self.argument(item, tensors) for item in value))
         if isinstance(value, (OpOverload, HigherOrderOperator)):
             return value
+        if id(value) in self.held:
+            node = self.graph.get_attr(self.held[id(value)][1])
+            node.meta.update(val=value, example_value=value)
+            return node
         error = graph_break(
             "unsupported-call", f"an operator with an argument of {kind.__module__}.{kind.__qualname__}"
         )
@@ -231,15 +238,20 @@ class GraphBuilder:
             name = self._names[target] = self.graph._target_to_str(target)
         return self.graph.create_node(op, target, args, kwargs, name)
 
-    def module(self, prefix: str, module: fx.GraphModule) -> fx.Node:
+    def module(self, prefix: str, module: object) -> fx.Node:
         """Return a ``get_attr`` node for ``module``, a nested graph, whose attribute name begins with ``prefix``."""
         return self.graph.get_attr(self.register_module(prefix, module))
 
-    def register_module(self, prefix: str, module: fx.GraphModule) -> str:
-        """Return the key of ``module`` in ``modules``. ``root_of`` gives the final attribute names."""
+    def register_module(self, prefix: str, module: object) -> str:
+        """Return the key of a nested graph or another object in ``modules``. ``root_of`` gives the final attribute names."""
         name = f"{prefix}_{len(self.modules)}"
         self.modules[name] = module
         return name
+
+    def hold(self, value: object, prefix: str) -> None:
+        """Let the graph module hold an object, an argument of operators, under a name that begins with ``prefix``."""
+        if id(value) not in self.held:
+            self.held[id(value)] = value, self.register_module(prefix, value)
 
     def bind(self, result: object, node: fx.Node) -> None:
         """Register ``node`` as the node of ``result``, a tensor or a container of tensors and plain values."""
@@ -291,7 +303,7 @@ class GraphBuilder:
                 self._bind(item, element)
 
 
-def root_of(graph: fx.Graph, modules: Mapping[str, fx.GraphModule]) -> torch.nn.Module:
+def root_of(graph: fx.Graph, modules: Mapping[str, Any]) -> torch.nn.Module:
     """Return the root of a graph module: the nested graphs to which the ``get_attr`` nodes of ``graph`` refer.
 
     The attributes with the same prefix are numbered from 0 in each graph, in the order of their nodes.

@@ -59,6 +59,19 @@ class OverridesProtocol(Protocol):
         """Return whether a value has a ``__torch_function__`` to call (``torch.overrides.has_torch_function``)."""
 
 
+class LiftingProtocol(Protocol):
+    """Fakes in place of wrapped tensors (``higher_order.nested.lifting.Lifting``)."""
+
+    def fakes_of(self, values: Any) -> Any:
+        """Return ``values`` with fakes in place of wrapped tensors, also inside of plain containers."""
+
+    def note_made(self, values: Any) -> None:
+        """Note that ``values`` come from a layer inside of the function, so that they stay as they are."""
+
+    def claim(self) -> Any:
+        """Return the object itself to the first caller, the call that it was made for; then ``None``."""
+
+
 class TransformsProtocol(Protocol):
     """The layers of ``torch.func`` in the trace (``higher_order.transforms.Transforms``)."""
 
@@ -67,6 +80,12 @@ class TransformsProtocol(Protocol):
 
     def run_dual(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs, levels: int) -> Any:
         """Run ``fn``, which enters (``levels`` is 1) or exits (-1) a level of forward-mode AD."""
+
+    lifting: LiftingProtocol | None
+    """Replaces wrapped tensors by fakes, while a function is traced without the layers around it."""
+
+    def without_layers(self, lifting: LiftingProtocol) -> AbstractContextManager[None]:
+        """Trace a function as if no layer was active. ``lifting`` replaces wrapped tensors. The layers are off."""
 
     @property
     def inside(self) -> bool:

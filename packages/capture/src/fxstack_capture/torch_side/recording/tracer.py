@@ -47,6 +47,7 @@ from fxstack_capture.torch_side.recording.graph import (
     target_of,
     without_from,
 )
+from fxstack_capture.torch_side.recording.held_objects import replace_objects
 from fxstack_capture.torch_side.recording.node_metadata import Annotations, copy_custom
 from fxstack_capture.torch_side.rules import attributes, leaves
 from fxstack_capture.torch_side.rules import table as rules
@@ -249,6 +250,8 @@ class TorchTracer:
             self._guard_state(self._entry_state)
         if self.arrays.has_scalars:
             args, kwargs = numpy_arrays.for_call(fn, args, kwargs)
+        if self.transforms.lifting is not None:
+            args, kwargs = self.transforms.lifting.fakes_of((args, kwargs))
         if self.overrides.concern(fn, args, kwargs):
             return self.overrides.call(fn, args, kwargs)
         if self.wrappers.used:
@@ -300,6 +303,8 @@ class TorchTracer:
 
     def record(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """Run ``fn`` on fakes and add a node. A result of known plain data needs no node."""
+        if self.transforms.lifting is not None:
+            args, kwargs = self.transforms.lifting.fakes_of((args, kwargs))
         if self.transforms.concern(args, kwargs):
             return self.transforms.run(fn, args, kwargs)
         try:
@@ -307,6 +312,8 @@ class TorchTracer:
                 return self._record(fn, args, kwargs)
         except GraphBreak as reason:
             arguments = tensor_to_int_arguments.replace_arguments(self, args, kwargs, reason)
+            if arguments is None and reason.is_argument:
+                arguments = replace_objects(self, args, kwargs)
             if arguments is None:
                 raise
         return self.record(fn, *arguments)

@@ -6,13 +6,14 @@ operators. In compiled code, this tracer interprets them.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from fxstack_capture import torch_compat
-from fxstack_capture.breaks import GraphBreak
+from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.calls.rules import RULES
 from fxstack_capture.torch_compat import (
     associative_scan,
@@ -84,11 +85,33 @@ def _call_whole(trace: Trace, fn: object, args: Args, kwargs: Kwargs) -> Any:
     Plain Python then makes the whole call. The whole function checks its arguments as in eager; the operator
     that it calls accepts any arguments.
     """
+    if fn is torch.cond:
+        _demand_arguments(fn, args, kwargs)
     try:
         return trace.interp.call_function(_choose if fn is torch.cond else fn, args, kwargs)
     except GraphBreak as reason:
         reason.below_c_code = False  # this call has no polyfill
         raise
+
+
+@RULES.rule(
+    *(
+        getattr(torch.ops.higher_order, name)
+        for name in ("cond", "while_loop", "map_impl", "scan", "associative_scan")
+    )
+)
+def _call_with_checks(trace: Trace, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """Call an operator itself. A call with other arguments than it takes breaks the graph: eager raises its error."""
+    _demand_arguments(type(fn).__call__, (fn, *args), kwargs)
+    return trace.torch.call(fn, args, kwargs)
+
+
+def _demand_arguments(fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> None:
+    """Break the graph at a call with arguments that ``fn`` does not take."""
+    try:
+        inspect.signature(fn).bind(*args, **kwargs)
+    except TypeError as error:
+        raise graph_break("operator-function", f"{fn.__qualname__} with wrong arguments ({error})") from error
 
 
 def _choose(
