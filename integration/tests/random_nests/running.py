@@ -101,6 +101,7 @@ class Run:
         """The result, the state, the gradients, and the next random number; or what was raised."""
         state, gradients = self.state, self.program.gradients
         given = [x.clone().requires_grad_(gradients), y.clone().requires_grad_(gradients)]
+        state.model.requires_grad_(gradients)
         leaves = [*given, state.w.requires_grad_(gradients), *state.model.parameters()]
         torch.manual_seed(1)
         try:
@@ -110,14 +111,15 @@ class Run:
         following = torch.rand(1)
         written = [t.clone() for t in (state.buf, state.cache, state.one)]
         outputs = [t for t in pytree.tree_leaves(result) if isinstance(t, torch.Tensor) and t.requires_grad]
-        taken = None
         if outputs:
             try:
                 taken = torch.autograd.grad(sum(t.sum() for t in outputs), leaves, allow_unused=True)
             except Exception as error:
                 return Raised(error)
-            # A branch that is not taken has gradients of zero in torch, and none in plain Python.
-            taken = [torch.zeros_like(leaf) if g is None else g for g, leaf in zip(taken, leaves, strict=True)]
+        else:
+            taken = [None] * len(leaves)
+        # A branch that is not taken has gradients of zero in torch, and none in plain Python.
+        taken = [torch.zeros_like(leaf) if g is None else g for g, leaf in zip(taken, leaves, strict=True)]
         return result, written, following, taken
 
 
