@@ -82,7 +82,7 @@ PROGRAMS = {
 }
 PLAINLY = {
     # Eager's foreach_map has no gradient for functions that are no graphs.
-    "foreach": lambda x, y: [(x * y).sin(), (y * 2).sin()],
+    "foreach": lambda x, y: [(x * y).sin(), (y * 2).sin()]
 }
 
 
@@ -97,7 +97,9 @@ def observed(fn, *, gradients):
     return [x.detach() for x in results], needing, grads
 
 
-@pytest.mark.parametrize("options", [{"backend": "eager"}, {}, {"dynamic": True}], ids=["eager", "default", "dynamic"])
+@pytest.mark.parametrize(
+    "options", [{"backend": "eager"}, {}, {"dynamic": True}], ids=["eager", "default", "dynamic"]
+)
 @pytest.mark.parametrize("gradients", [False, True])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_an_operator_does_in_one_graph_as_in_eager(name, gradients, options):
@@ -135,7 +137,10 @@ def test_printed_text_is_printed_once_in_order(backend, gradients, capsys):
     if gradients:
         result.sum().backward()
     lines = capsys.readouterr().out.splitlines()
-    assert [(line.split()[0], "2." in line or "4." in line) for line in lines] == [("first", True), ("second", True)]
+    assert [(line.split()[0], "2." in line or "4." in line) for line in lines] == [
+        ("first", True),
+        ("second", True),
+    ]
 
 
 leaf_function = getattr(torch.compiler, "leaf_function", None) or getattr(
@@ -152,9 +157,7 @@ class TestLeafFunctions:
 
     def check(self, fn, *, gradients=False, **options):
         compiled = fxstack.compile(fn, fullgraph=True, **options)
-        torch.testing.assert_close(
-            observed(compiled, gradients=gradients), observed(fn, gradients=gradients)
-        )
+        torch.testing.assert_close(observed(compiled, gradients=gradients), observed(fn, gradients=gradients))
 
     @pytest.mark.parametrize("backend", ["eager", "inductor"])
     @pytest.mark.parametrize("gradients", [False, True])

@@ -45,6 +45,7 @@ def call_of(module, operator):
     [
         (lambda x, y: OPERATORS.wrap(lambda a, b: a.sin() * b, x, y), "wrap", "wrap_body_0"),
         (lambda x, y: OPERATORS.wrap(lambda a, *, b: a.sin() * b, x, b=y), "wrap", "wrap_body_0"),
+        (lambda x, y: OPERATORS.wrap(lambda *, a, b: a.sin() * b, a=x, b=y), "wrap", "wrap_body_0"),
         (lambda x, y: foreach_map(torch.mul, [x, y], [y, 2]), "foreach_map", "subgraph_0"),
         (
             lambda x, y: hints_wrapper(lambda a, b: a * b, (x, y), {}, hints={"k": 1}),
@@ -248,7 +249,11 @@ def test_a_function_that_cannot_be_captured_is_named_with_its_line(fn, why):
     assert "of a int" in why or re.search(r"\S+ \(.*test_higher_order_operators\.py:\d+\)", str(caught.value))
 
 
-class Scale(getattr(torch._custom_class_base, "CustomClassBase", object) if hasattr(torch, "_custom_class_base") else object):
+class Scale(
+    getattr(torch._custom_class_base, "CustomClassBase", object)
+    if hasattr(torch, "_custom_class_base")
+    else object
+):
     def __init__(self, factor):
         self.factor = factor
         self.calls = 0
@@ -288,7 +293,9 @@ def opaque():
     library.impl("scaled", scaled, "CompositeExplicitAutograd")
     library.impl("shifted", lambda s, x: x + s.by, "CompositeExplicitAutograd")
     for each in ("scaled", "shifted"):
-        torch.library.register_fake(f"fxstack_opaque_test::{each}", lambda s, x: torch.empty_like(x), lib=library)
+        torch.library.register_fake(
+            f"fxstack_opaque_test::{each}", lambda s, x: torch.empty_like(x), lib=library
+        )
     yield torch.ops.fxstack_opaque_test
     registry.unregister_custom_class(Scale)
     registry.unregister_custom_class(Shift)

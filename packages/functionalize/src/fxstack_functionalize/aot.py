@@ -94,8 +94,7 @@ def trace_joint(
 def _prepare(gm: GraphModule | HasGraph, examples: Sequence[Any] | None) -> Captured:
     """Make the inputs fake. Without ``examples``, take the example values of the captured graph."""
     graph = gm if isinstance(gm, GraphModule) else getattr(gm, "graph_module", gm)
-    if isinstance(graph, GraphModule):
-        graph = inline_operators(graph)
+    graph = inline_operators(graph)
     if examples is None and isinstance(graph, GraphModule):
         nodes = graph.graph.find_nodes(op="placeholder")
         examples = getattr(gm, "example_inputs", None) or [node.meta.get("val") for node in nodes]
@@ -127,8 +126,7 @@ def aot(
             then.
     """
     options = options or AotOptions()
-    if isinstance(gm, GraphModule):
-        gm = inline_operators(gm)
+    gm = inline_operators(gm)
     stages = _make_stages((fw_compiler, bw_compiler or fw_compiler), partitioner, decompositions, options)
     compile_graph = partial(
         aot,

@@ -85,7 +85,10 @@ def _pull(body: Body, args: Values, needs: Sequence[bool], gradients: Values) ->
     ``gradients``: those of the floating-point results of ``body``, in order.
     """
     with torch.enable_grad():
-        inputs = [x.detach().requires_grad_(need) if _is_float(x) else x for x, need in zip(args, needs, strict=True)]
+        inputs = [
+            x.detach().requires_grad_(need) if _is_float(x) else x
+            for x, need in zip(args, needs, strict=True)
+        ]
         leaves = _chosen(inputs, needs)
         outputs = [x for x in _with_rules(body)(*inputs) if _is_float(x)]
         pairs = [(x, _like(g, x)) for x, g in zip(outputs, gradients, strict=True) if x.requires_grad]
@@ -104,7 +107,9 @@ def _pull(body: Body, args: Values, needs: Sequence[bool], gradients: Values) ->
 
 def _like(gradient: Tensor, result: Tensor) -> Tensor:
     """Return a gradient as one of ``result``. The outer graph may know its size as a number from data only."""
-    if all(type(size) is int or size is other for size, other in zip(gradient.shape, result.shape, strict=True)):
+    if all(
+        type(size) is int or size is other for size, other in zip(gradient.shape, result.shape, strict=True)
+    ):
         return gradient
     dense = gradient.clone(memory_format=torch.contiguous_format)
     strides = torch.empty_like(result, memory_format=torch.contiguous_format).stride()
@@ -289,7 +294,11 @@ class _Scan(_Rule):
         def step(*values: Any) -> tuple[Any, ...]:
             return (*body(*values), *(x.clone() for x in values[:carries]))
 
-        init, xs, further = operands[:carries], operands[carries : carries + slices], operands[carries + slices :]
+        init, xs, further = (
+            operands[:carries],
+            operands[carries : carries + slices],
+            operands[carries + slices :],
+        )
         with AutoDispatchBelowAutograd():
             everything = _OPERATORS.scan(step, list(init), list(xs), tuple(further))
         results = tuple(everything[: len(everything) - carries])
@@ -312,8 +321,12 @@ class _Scan(_Rule):
         is_carried = [_is_float(x) for x in init]
         need_xs = _flags(xs, needs[carries : carries + slices])
         need_further = _flags(further, needs[carries + slices :])
-        starts = [g.clone(memory_format=torch.contiguous_format) for g in _chosen(gradients[:carries], is_carried)]
-        sums = [torch.zeros_like(x, memory_format=torch.contiguous_format) for x in _chosen(further, need_further)]
+        starts = [
+            g.clone(memory_format=torch.contiguous_format) for g in _chosen(gradients[:carries], is_carried)
+        ]
+        sums = [
+            torch.zeros_like(x, memory_format=torch.contiguous_format) for x in _chosen(further, need_further)
+        ]
         steps = _chosen(gradients[carries:], ctx.floats[carries:])
         rows = [torch.flip(x, (0,)) for x in (*before, *xs, *steps)]
 

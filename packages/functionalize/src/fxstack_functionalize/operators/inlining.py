@@ -77,6 +77,8 @@ def inline_operators(module: GraphModule) -> GraphModule:
     Raises:
         UnsupportedGraphError: if a result of an operator without a gradient requires one.
     """
+    if not isinstance(module, GraphModule):  # ``prepare`` raises the error about it
+        return module
     if not any(rule_of(node.target) for graph in _graphs(module) for node in graph.nodes):
         return module
     root = torch.nn.Module()

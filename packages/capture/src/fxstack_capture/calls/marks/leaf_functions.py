@@ -44,10 +44,15 @@ def call_leaf_function(trace: Trace, fn: FunctionType, args: Args, kwargs: Kwarg
     flat, spec = pytree.tree_flatten(_with_states(trace, fn, (args, kwargs)))
     for leaf in flat:
         if not (isinstance(leaf, torch.Tensor) or trace.torch.is_symbolic(leaf) or is_constant(leaf)):
-            raise graph_break("unsupported-call", f"{label_of(fn)}, a leaf function, with a {type(leaf).__qualname__}")
+            raise graph_break(
+                "unsupported-call", f"{label_of(fn)}, a leaf function, with a {type(leaf).__qualname__}"
+            )
     indices = _resolve(real, written, len(flat), spec) if written else ""
     result_spec: list[Any] = [None]
-    functions = [torch_compat.LeafCallable(f) for f in torch_compat.make_leaf_function_wrappers(real, fake, result_spec)]
+    functions = [
+        torch_compat.LeafCallable(f)
+        for f in torch_compat.make_leaf_function_wrappers(real, fake, result_spec)
+    ]
     if hook is not None:
         functions[0]._leaf_hook_real_fn, functions[0]._leaf_hook_fake_fn = hook, hook_fake
     held = {"real_fn": functions[0], "fake_fn": functions[1], "input_spec": spec}
@@ -83,7 +88,9 @@ def _with_states(trace: Trace, fn: FunctionType, arguments: tuple[Args, Kwargs])
         objects = trace.objects
         module, source = objects.original_of(value), objects.source_of(value)
         if source is None or any(type(effect) is not Call for effect in diff(objects)):
-            raise graph_break("unsupported-call", f"{label_of(fn)}, a leaf function, with a module that was changed")
+            raise graph_break(
+                "unsupported-call", f"{label_of(fn)}, a leaf function, with a module that was changed"
+            )
         trace.guard(source, IdentityIs(module, id(module)))
         if id(module) not in numbers:
             (numbers[id(module)],) = torch_compat.store_makefx_modules([module])

@@ -19,7 +19,7 @@ from fxstack_capture.trace.effects import Call
 from fxstack_capture.trace.rule_registry import Rule
 from fxstack_capture.trace.state import Args, Kwargs, Objects, Trace
 
-# Limits: a leaf function (torch._dynamo.decorators.leaf_function) breaks the graph. The arguments of a reordered call are
+# Limits: the arguments of a reordered call are
 # read when the frame is left, so a tensor or a list that changes between the call and the end of the frame is seen
 # changed, as under torch.compile.
 

@@ -19,7 +19,7 @@ from torch import fx
 
 from fxstack_capture import torch_compat
 from fxstack_capture.torch_compat import pytree
-from fxstack_capture.torch_side.higher_order.control_flow import GraphsOfCall, any_gradient, bind_arguments
+from fxstack_capture.torch_side.higher_order.nested.calls import GraphsOfCall, any_gradient, bind_arguments
 from fxstack_capture.torch_side.higher_order.subgraphs import cut_out
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.trace.state import Args, Kwargs

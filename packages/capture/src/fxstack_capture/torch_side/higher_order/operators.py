@@ -16,7 +16,7 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
 from typing import Any
@@ -28,7 +28,7 @@ from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_compat import HigherOrderOperator
 from fxstack_capture.torch_side.higher_order import inline_calls, subgraphs
-from fxstack_capture.torch_side.higher_order.control_flow import GraphsOfCall, any_gradient
+from fxstack_capture.torch_side.higher_order.nested.calls import GraphsOfCall, any_gradient
 from fxstack_capture.torch_side.higher_order.stacked_loops import stacked_loop
 from fxstack_capture.torch_side.higher_order.unknown_operators import call_unknown
 from fxstack_capture.torch_side.recording.execution import run_fake
@@ -126,7 +126,6 @@ OPERATORS = (
 """The operators with a row. The order has no meaning."""
 
 
-
 def calls_to_replace() -> list[Callable[..., Any]]:
     """Return the methods ``__call__`` of operators that do more than check their arguments.
 
@@ -152,14 +151,52 @@ def row_of(operator: Any) -> Operator | None:
 
 
 @dataclass(frozen=True, slots=True)
+class _Place:
+    """One argument of a call: its role, its value, its keyword ("" if positional), and the kind of its parameter."""
+
+    role: str
+    value: Any
+    keyword: str
+    kind: Any
+
+
+@dataclass(slots=True)
 class _Roles:
     """The arguments of one call by their roles."""
 
-    function: Any
-    operands: tuple[Any, ...]
-    inputs: Mapping[str, Any]
-    constants: tuple[Any, ...]
-    node_arguments: Callable[[fx.Node, tuple[fx.Node, ...]], tuple[tuple[Any, ...], dict[str, Any]]]
+    function: Any = None
+    operands: tuple[Any, ...] = ()
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    constants: list[Any] = field(default_factory=list)
+    places: list[_Place] = field(default_factory=list)
+
+    def node_arguments(
+        self, graph: fx.Node, operands: tuple[fx.Node, ...]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Put the function's graph and its operands in the places of the program's arguments."""
+        positional: list[Any] = []
+        named: dict[str, Any] = {}
+        further: tuple[fx.Node, ...] = operands
+        for place in self.places:
+            if place.kind is inspect.Parameter.VAR_POSITIONAL or (
+                place.kind is inspect.Parameter.VAR_KEYWORD and place.role == "inputs"
+            ):
+                continue  # all that the function uses is among the operands
+            if place.kind is inspect.Parameter.VAR_KEYWORD:
+                named.update(place.value)
+                continue
+            value = place.value
+            if place.role == "operands":
+                value, further = operands, ()
+            elif place.role == "inputs":
+                value = {}
+            elif place.role == "function":
+                value = graph
+            if place.keyword:
+                named[place.keyword] = value
+            else:
+                positional.append(value)
+        return (*positional, *further), named
 
 
 def call_operator(tracer: TracerProtocol, operator: Any, args: Args, kwargs: Kwargs) -> Any:
@@ -226,7 +263,11 @@ def _call_pure(tracer: TracerProtocol, operator: Any, row: Operator, roles: _Rol
 
 def _demand_pure_method(script_object: Any, method: object = "") -> None:
     """Break the graph at a method of a torchbind object, which would run on the real object during the trace."""
-    name = f"{script_object._type().qualified_name()}.{method}" if isinstance(script_object, torch.ScriptObject) else method
+    name = (
+        f"{script_object._type().qualified_name()}.{method}"
+        if isinstance(script_object, torch.ScriptObject)
+        else method
+    )
     raise graph_break("operator-function", f"call_torchbind of {name}, which may change its object,")
 
 
@@ -236,7 +277,9 @@ def record_held(tracer: TracerProtocol, operator: Any, held: Mapping[str, Any], 
     with tracer.unrecorded():
         result = run_fake(tracer.mode, operator, (*held.values(), *args), {})
     objects = [builder.module(name, value) for name, value in held.items()]
-    node = builder.add("call_function", operator, (*objects, *(builder.argument(arg, []) for arg in args)), {})
+    node = builder.add(
+        "call_function", operator, (*objects, *(builder.argument(arg, []) for arg in args)), {}
+    )
     tracer.annotate(node)
     builder.bind(result, node)
     tracer.all_bound()
@@ -285,54 +328,28 @@ def _signature(text: str) -> tuple[inspect.Signature, frozenset[str]]:
 
 
 def _roles(tracer: TracerProtocol, row: Operator, args: Args, kwargs: Kwargs) -> _Roles:
-    """Sort the arguments of a call by the roles of the row. Raise the program's TypeError if they do not match."""
+    """Sort the arguments of a call by the roles of the row. Break the graph if they do not match the signature."""
     signature, kept = _signature(row.signature)
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError as error:
         raise graph_break("operator-function", f"{row.name} with wrong arguments ({error})") from error
-    function, operands, inputs, constants = None, (), {}, []
-    pattern: list[tuple[str, str, Any]] = []
-    for name, parameter in signature.parameters.items():
-        if name not in bound.arguments:
-            continue
-        value, role = bound.arguments[name], parameter.annotation
+    roles = _Roles()
+    for name, value in bound.arguments.items():
+        parameter = signature.parameters[name]
+        role = parameter.annotation
         if role == "function":
-            function = value
+            roles.function = value
         elif role == "operands":
-            operands = tuple(value)
+            roles.operands = tuple(value)
         elif role == "inputs":
-            inputs = dict(value)
+            roles.inputs = dict(value)
         else:
-            constants.append(value)
+            roles.constants.append(value)
             value = _constant(tracer, value)
-        is_keyword = name in kwargs or name in kept
-        style = "**" if parameter.kind is parameter.VAR_KEYWORD else name if is_keyword else ""
-        pattern.append(("*" if parameter.kind is parameter.VAR_POSITIONAL else style, role, value))
-
-    def node_arguments(graph: fx.Node, free: tuple[fx.Node, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Put the function's graph and its operands in the places of the program's arguments."""
-        positional: list[Any] = []
-        named: dict[str, Any] = {}
-        has_operands = any(role == "operands" for _, role, _ in pattern)
-        for style, role, value in pattern:
-            if role == "operands" or (role == "inputs" and style == "**" and not has_operands):
-                new: Any = free
-            elif role == "inputs":
-                new = {}
-            else:
-                new = graph if role == "function" else value
-            if style == "*":
-                positional.extend(new)
-            elif style == "**":
-                named.update(new)
-            elif style:
-                named[style] = new
-            else:
-                positional.append(new)
-        return tuple(positional), named
-
-    return _Roles(function, operands, inputs, tuple(constants), node_arguments)
+        keyword = name if name in kwargs or name in kept else ""
+        roles.places.append(_Place(role, value, keyword, parameter.kind))
+    return roles
 
 
 def _constant(tracer: TracerProtocol, value: Any) -> Any:
@@ -342,7 +359,7 @@ def _constant(tracer: TracerProtocol, value: Any) -> Any:
     parameters = getattr(type(value), "__dataclass_params__", None)
     if parameters is None or not parameters.frozen:
         return tracer.builder.argument(value, [])
-    names = [field.name for field in dataclasses.fields(value) if field.init]
+    names = [each.name for each in dataclasses.fields(value) if each.init]
     fields = {name: _constant(tracer, tracer.trace.objects.load_attr(value, name)) for name in names}
     node = tracer.builder.add("call_function", type(value), (), fields)
     node.meta.update(val=None, example_value=None)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from fxstack_capture.torch_side.higher_order import subgraphs
-from fxstack_capture.torch_side.higher_order.control_flow import GraphsOfCall, bind_arguments
+from fxstack_capture.torch_side.higher_order.nested.calls import GraphsOfCall, bind_arguments
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.trace.state import Args, Kwargs
 
@@ -34,7 +34,9 @@ def stacked_loop(tracer: TracerProtocol, operator: Any, args: Args, kwargs: Kwar
     modules = [subgraphs.cut_out(tracer, x, free) for x in (replace(condition, is_single=True), body)]
     builder = tracer.builder
     builder.roll_back(call.mark)
-    graphs = [builder.module(name, module) for name, module in zip(("cond_fn", "body_fn"), modules, strict=True)]
+    graphs = [
+        builder.module(name, module) for name, module in zip(("cond_fn", "body_fn"), modules, strict=True)
+    ]
     results = call.make_results(_stacked(tracer, body.outputs), gradient=_requires_grad(inputs))
     further = (*call.operands(additional), *free)
     return call.write((*graphs, tuple(call.operands(carried)), further), results, body.spec)
@@ -48,7 +50,9 @@ def _demand_same_kinds(call: GraphsOfCall, carried: Any, outputs: Any) -> None:
         for name in _UNCHANGED:
             old, new = getattr(before, name), getattr(after, name)
             if old != new:
-                raise call.refuse(f"whose body gets carried tensor {index} with {name} {old} and returns {name} {new}")
+                raise call.refuse(
+                    f"whose body gets carried tensor {index} with {name} {old} and returns {name} {new}"
+                )
 
 
 def _stacked(tracer: TracerProtocol, outputs: Any) -> list[torch.Tensor]:

@@ -22,8 +22,8 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_compat import FakeTensor, pytree
 from fxstack_capture.torch_side.autograd.state_reads import StateLocation, note_reads
 from fxstack_capture.torch_side.higher_order import nested_checks
-from fxstack_capture.torch_side.higher_order.surroundings import Surroundings
 from fxstack_capture.torch_side.higher_order.inline_calls import close_bodies
+from fxstack_capture.torch_side.higher_order.surroundings import Surroundings
 from fxstack_capture.torch_side.recording.execution import place_of
 from fxstack_capture.torch_side.recording.graph import root_of
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
@@ -162,7 +162,9 @@ def _tensors(
         if not leaves or not all(isinstance(leaf, torch.Tensor) for leaf in leaves):
             raise _refusal(fn, "which does not return tensors alone")
         return tuple(leaves)
-    made = [leaf if isinstance(leaf, torch.Tensor) else as_tensor(leaf) for leaf in leaves if leaf is not None]
+    made = [
+        leaf if isinstance(leaf, torch.Tensor) else as_tensor(leaf) for leaf in leaves if leaf is not None
+    ]
     if any(leaf is None for leaf in made):
         kinds = sorted({type(leaf).__name__ for leaf, x in zip(leaves, made, strict=False) if x is None})
         raise _refusal(fn, f"which returns {', '.join(kinds)}: no tensors, numbers or None")
@@ -178,10 +180,10 @@ def trace_below_layers(
     """
     builder = tracer.builder
     mark = builder.mark()
-    args = [fake_of(tracer, value.detach()) if isinstance(value, torch.Tensor) else value for value in values]
+    args = [fake_of(tracer, value) if isinstance(value, torch.Tensor) else value for value in values]
     for fake in (arg for arg in args if isinstance(arg, torch.Tensor)):
         builder.bind(fake, builder.add("call_function", parameter, (), {}))
-    with torch.set_grad_enabled(gradient):
+    with torch.set_grad_enabled(gradient), tracer.transforms.recording(on=True):
         found = fn(*args)
         found = found if isinstance(found, (tuple, list)) else (found,)
         # The layers make some zeros without a call that the mode could record.
@@ -274,7 +276,8 @@ def copy_nodes(
 ) -> tuple[fx.Graph, dict[fx.Node, Any]]:
     """Copy the nodes of a function into a new graph, whose placeholders represent ``inputs``.
 
-    ``same``: for other inputs of the function, the node of ``inputs`` whose placeholder the input gets. Return the module of its nested graphs, the graph, which has no output yet, and the copy of each node.
+    ``same``: for other inputs of the function, the node of ``inputs`` whose placeholder the input gets. Return
+    the graph, which has no output yet, and the copy of each node.
     """
     graph = fx.Graph()
     copies: dict[fx.Node, Any] = {

@@ -70,6 +70,7 @@ class Transforms:
         self._graph_state: list[tuple[Any, ...]] | None = None
         self._mode = _BelowTransforms(self)
         self._has_zeros = False
+        self._is_recording = True
         self.lifting: LiftingProtocol | None = None
         """Replaces wrapped tensors by fakes, while a function is traced without the layers around it."""
 
@@ -82,6 +83,15 @@ class Transforms:
             yield
         finally:
             self.lifting, self._dual_levels = before, levels
+
+    @contextmanager
+    def recording(self, *, on: bool) -> Iterator[None]:
+        """Record operators below the layers inside the context, or not: the tracer itself calls them."""
+        before, self._is_recording = self._is_recording, on
+        try:
+            yield
+        finally:
+            self._is_recording = before
 
     @property
     def inside(self) -> bool:
@@ -135,7 +145,7 @@ class Transforms:
 
     def record(self, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """Record an operator that reaches the mode below all layers. The tensors of the operator are fakes."""
-        if func in _UNRECORDED:
+        if func in _UNRECORDED or not self._is_recording:
             return func(*args, **kwargs)
         self._record_state_changes(state.state_below_autocast())
         if func in _LIFT and not isinstance(args[0], FakeTensor):

@@ -10,14 +10,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import fx
 
-from fxstack_capture.torch_compat import FakeTensorMode, HigherOrderOperator, OpOverload, OpOverloadPacket, pytree
+from fxstack_capture.torch_compat import (
+    FakeTensorMode,
+    HigherOrderOperator,
+    OpOverload,
+    OpOverloadPacket,
+    pytree,
+)
 from fxstack_capture.torch_side.higher_order import subgraphs
-from fxstack_capture.torch_side.higher_order.control_flow import GraphsOfCall
+from fxstack_capture.torch_side.higher_order.nested.calls import GraphsOfCall
 from fxstack_capture.torch_side.higher_order.subgraphs import Subgraph
 from fxstack_capture.torch_side.recording.execution import place_of, run_fake
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
@@ -29,7 +35,7 @@ _NOT_FUNCTIONS = (torch.Tensor, type, OpOverload, OpOverloadPacket, HigherOrderO
 """Callables that an operator takes as values."""
 
 
-class _Called(BaseException):  # noqa: N818 - control flow that the operator must not catch
+class _Called(BaseException):
     """A function of the operator was called."""
 
     def __init__(self, probe: _Probe, args: Args, kwargs: Kwargs) -> None:
@@ -65,7 +71,9 @@ class _UnknownCall:
         self.call = GraphsOfCall(tracer, operator)
         leaves, self.spec = pytree.tree_flatten((args, kwargs))
         self.probes = [_Probe(leaf) if _is_function(leaf) else None for leaf in leaves]
-        self.leaves = [leaf if probe is None else probe for leaf, probe in zip(leaves, self.probes, strict=True)]
+        self.leaves = [
+            leaf if probe is None else probe for leaf, probe in zip(leaves, self.probes, strict=True)
+        ]
         self.functions = [probe for probe in self.probes if probe is not None]
 
     def record(self) -> Any:
@@ -74,7 +82,9 @@ class _UnknownCall:
             self._trace(called)
         for probe in self.functions:
             if probe.body is None:
-                self._refuse(probe.function, "does not call it on fake tensors, so its inputs are unknown")
+                raise self._refusal(
+                    probe.function, "does not call it on fake tensors, so its inputs are unknown"
+                )
         bodies = [probe.body for probe in self.functions if probe.body is not None]
         free = tuple(dict.fromkeys(node for body in bodies for node in body.free))
         leaves, spec = self._with_operands(free)
@@ -103,7 +113,7 @@ class _UnknownCall:
         body = self.call.trace(fn, likes)
         is_single = self.tracer.trace.calls.call(pytree.TreeSpec.is_leaf, (body.spec,), {})
         if not is_single and not _is_flat_tuple(body.spec):
-            self._refuse(function, "gets neither a tensor nor a tuple of tensors from it")
+            raise self._refusal(function, "gets neither a tensor nor a tuple of tensors from it")
         probe.body, probe.inputs = replace(body, is_single=is_single), leaves
 
     def _like(self, fake: torch.Tensor) -> torch.Tensor:
@@ -131,11 +141,9 @@ class _UnknownCall:
             if is_passed_on:
                 return leaves, spec
         names = ", ".join(node.name for node in free)
-        self._refuse(self.functions[0].function, f"does not pass on what it closes over ({names})")
+        raise self._refusal(self.functions[0].function, f"does not pass on what it closes over ({names})")
 
-    def _write(
-        self, leaves: Sequence[Any], spec: pytree.TreeSpec, modules: Sequence[fx.GraphModule]
-    ) -> Any:
+    def _write(self, leaves: Sequence[Any], spec: pytree.TreeSpec, modules: Sequence[fx.GraphModule]) -> Any:
         """Run the operator with the graphs of its functions, and add its node."""
         tracer, builder = self.tracer, self.tracer.builder
         graphs = iter(modules)
@@ -154,9 +162,9 @@ class _UnknownCall:
         tracer.all_bound()
         return result
 
-    def _refuse(self, function: object, why: str) -> NoReturn:
-        """Break the graph: the operator does something with a function that a node cannot express."""
-        raise self.call.refuse(f"of {place_of(function)}: the operator {why}; it")
+    def _refusal(self, function: object, why: str) -> BaseException:
+        """Return a graph break: the operator does something with a function that a node cannot express."""
+        return self.call.refuse(f"of {place_of(function)}: the operator {why}; it")
 
 
 def _is_function(leaf: object) -> bool:

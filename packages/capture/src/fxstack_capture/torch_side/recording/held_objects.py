@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from fxstack_capture import torch_compat
-from fxstack_capture.breaks import graph_break
+from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.guards.records import IdentityIs
 from fxstack_capture.torch_side.recording.constants import is_constant
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
@@ -23,8 +23,15 @@ _ATTRIBUTE = "opaque_obj"
 """The beginning of the names of attributes, which is torch's."""
 
 
-def replace_objects(tracer: TracerProtocol, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs] | None:
-    """Return the arguments with real objects in place of opaque objects of the trace; None if there are none."""
+def replace_objects(
+    tracer: TracerProtocol, args: Args, kwargs: Kwargs, reason: GraphBreak
+) -> tuple[Args, Kwargs] | None:
+    """Return the arguments with real objects in place of opaque objects of the trace; None if there are none.
+
+    ``reason`` is the graph break at the call with ``args`` and ``kwargs``.
+    """
+    if not reason.is_argument:
+        return None
     kinds = [kind for kind in map(_kind_of, (*args, *kwargs.values())) if kind is not None]
     if not kinds:
         return None
@@ -47,7 +54,7 @@ def _real(tracer: TracerProtocol, value: Any) -> Any:
     kind = _kind_of(value)
     if kind is None or id(value) in tracer.builder.held:
         return value
-    made = _remade(tracer, value) if kind == "constant" else None
+    made = _recreated(tracer, value) if kind == "constant" else None
     real = _preexisting(tracer, value) if made is None else made
     tracer.builder.hold(real, _ATTRIBUTE)
     if kind == "symbolic":
@@ -62,14 +69,18 @@ def _preexisting(tracer: TracerProtocol, value: object) -> Any:
     objects = tracer.trace.objects
     original, source = objects.original_of(value), objects.source_of(value)
     if source is None:
-        raise graph_break("unsupported-call", f"an operator with a {type(value).__qualname__} that was made inside")
+        raise graph_break(
+            "unsupported-call", f"an operator with a {type(value).__qualname__} that was made inside"
+        )
     if any(type(effect) is not Call for effect in diff(objects)):
-        raise graph_break("unsupported-call", f"an operator with a {type(value).__qualname__} after changes of objects")
+        raise graph_break(
+            "unsupported-call", f"an operator with a {type(value).__qualname__} after changes of objects"
+        )
     tracer.trace.guard(source, IdentityIs(original, id(original)))
     return original
 
 
-def _remade(tracer: TracerProtocol, value: object) -> Any:
+def _recreated(tracer: TracerProtocol, value: object) -> Any:
     """Return a new object with the attributes of ``value``; None if an attribute is no constant."""
     if not hasattr(value, "__dict__"):
         return None

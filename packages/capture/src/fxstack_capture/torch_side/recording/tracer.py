@@ -312,8 +312,7 @@ class TorchTracer:
                 return self._record(fn, args, kwargs)
         except GraphBreak as reason:
             arguments = tensor_to_int_arguments.replace_arguments(self, args, kwargs, reason)
-            if arguments is None and reason.is_argument:
-                arguments = replace_objects(self, args, kwargs)
+            arguments = arguments or replace_objects(self, args, kwargs, reason)
             if arguments is None:
                 raise
         return self.record(fn, *arguments)

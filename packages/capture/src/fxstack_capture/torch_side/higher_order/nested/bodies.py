@@ -66,7 +66,9 @@ class Body:
             for node, value in zip(subgraph.results, subgraph.outputs, strict=True)
         ]
 
-    def call(self, fn: Callable[..., Any], args: Sequence[Any], values: Sequence[Any], **kwargs: Any) -> Result:
+    def call(
+        self, fn: Callable[..., Any], args: Sequence[Any], values: Sequence[Any], **kwargs: Any
+    ) -> Result:
         """Add a call at the end of the graph. ``values`` are the values of ``args``, which hold nodes."""
         with self._tracer.unrecorded(), self._tracer.mode, torch.no_grad():
             value = fn(*values, **kwargs)

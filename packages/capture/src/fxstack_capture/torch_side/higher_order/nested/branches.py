@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 
 from fxstack_capture.breaks import GraphBreak
-from fxstack_capture.torch_side.higher_order.nested.bodies import Body, Written, same_number, same_numbers, storage_of
+from fxstack_capture.torch_side.higher_order.nested.bodies import Body, Written, same_numbers, storage_of
 from fxstack_capture.torch_side.higher_order.nested.results import (
     difference_of_kinds,
     difference_of_tensors,
@@ -130,7 +130,9 @@ def values_of(tracer: TracerProtocol, joined: Sequence[Joined], results: Sequenc
     return list(_values(tracer, joined, iter(results)))
 
 
-def _values(tracer: TracerProtocol, joined: Sequence[Joined], results: Iterator[torch.Tensor]) -> Iterator[Any]:
+def _values(
+    tracer: TracerProtocol, joined: Sequence[Joined], results: Iterator[torch.Tensor]
+) -> Iterator[Any]:
     """Yield the results that the program gets."""
     for each in joined:
         if each.output is None:

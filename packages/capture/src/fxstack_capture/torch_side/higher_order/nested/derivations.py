@@ -61,7 +61,9 @@ def apply(
     """Call an operator under the active layers. ``args``: those of its node, with values in place of nodes."""
     modules, operands, counts = _parts(operator, args)
     call = Call(record, operator, (), counts, gradients)
-    functions = tuple(_Graph(module, call) if isinstance(module, fx.GraphModule) else module for module in modules)
+    functions = tuple(
+        _Graph(module, call) if isinstance(module, fx.GraphModule) else module for module in modules
+    )
     found: Any = RULES[operator].apply(replace(call, functions=functions), *operands)
     results = found if isinstance(found, tuple) else (found,)
     return results[: len(results) - _saved_count(call)]
@@ -118,9 +120,11 @@ def _pull(function: Function, args: Values, active: Sequence[bool], gradients: V
 
 def _push(function: Function, args: Values, active: Sequence[bool], tangents: Values) -> tuple[Any, ...]:
     """Return all results of ``function``, then the tangents of the floating-point results."""
-    inputs = tuple(_chosen(args, active))
-    _, found = torch.func.jvp(_of_active(function, args, active), inputs, tuple(tangents))
-    return (*function(*args), *found)
+    # A gradient is linear in the gradients of the results, so its own gradient is the derivative. ``torch.func.jvp``
+    # would need a second level of forward-mode AD, which torch does not have.
+    results, back = torch.func.vjp(_of_active(function, args, active), *_chosen(args, active))
+    _, forward = torch.func.vjp(lambda *weights: back(weights), *(torch.zeros_like(x) for x in results))
+    return (*function(*args), *forward(tuple(tangents)))
 
 
 class _Rule(torch.autograd.Function):
@@ -171,7 +175,9 @@ def _mapped(info: Any, function: Function, dims: Sequence[int | None]) -> Functi
     def mapped(*args: Any) -> tuple[Any, ...]:
         if all(dim is None for dim in dims):
             return tuple(x.expand(info.batch_size, *x.shape) for x in function(*args))
-        found: tuple[Any, ...] = torch.vmap(_as_tuple(function), in_dims=tuple(dims), randomness=info.randomness)(*args)
+        found: tuple[Any, ...] = torch.vmap(
+            _as_tuple(function), in_dims=tuple(dims), randomness=info.randomness
+        )(*args)
         return found
 
     return mapped
@@ -261,7 +267,9 @@ class _WhileLoop(_Rule):
         is_carried = [is_float(x) for x in operands[:count]]
         given = tangents[1:]
         starts = [
-            torch.zeros_like(x) if t is None else t for x, t in zip(operands[:count], given, strict=False) if is_float(x)
+            torch.zeros_like(x) if t is None else t
+            for x, t in zip(operands[:count], given, strict=False)
+            if is_float(x)
         ]
         active = [*is_carried, *(t is not None for t in given[count:])]
         outer = _chosen(given[count:], active[count:])
@@ -314,7 +322,11 @@ class _Scan(_Rule):
         operands, before = _saved(ctx)
         call: Call = ctx.call
         (body,), (carries, slices) = call.functions, call.counts
-        init, xs, further = operands[:carries], operands[carries : carries + slices], operands[carries + slices :]
+        init, xs, further = (
+            operands[:carries],
+            operands[carries : carries + slices],
+            operands[carries + slices :],
+        )
         active = _needs(ctx, operands)
         is_carried = [is_float(x) for x in init]
         need_xs, need_further = active[carries : carries + slices], active[carries + slices :]
@@ -360,12 +372,24 @@ class _Scan(_Rule):
             if is_float(x)
         ]
         flags = [t is not None for t in given[carries:]]
-        rows, outer = _chosen(given[carries : carries + slices], flags[:slices]), _chosen(given[carries + slices :], flags[slices:])
-        groups = (operands[:carries], starts, operands[carries : carries + slices], rows, operands[carries + slices :], outer)
+        rows, outer = (
+            _chosen(given[carries : carries + slices], flags[:slices]),
+            _chosen(given[carries + slices :], flags[slices:]),
+        )
+        groups = (
+            operands[:carries],
+            starts,
+            operands[carries : carries + slices],
+            rows,
+            operands[carries + slices :],
+            outer,
+        )
 
         def step(*values: Any) -> tuple[Any, ...]:
             remaining = iter(values)
-            carry, seeds, parts, part_seeds, others, other_seeds = ([next(remaining) for _ in g] for g in groups)
+            carry, seeds, parts, part_seeds, others, other_seeds = (
+                [next(remaining) for _ in g] for g in groups
+            )
             active = [*is_carried, *flags]
             function = _saving(body, carries)
             results = _push(function, (*carry, *parts, *others), active, (*seeds, *part_seeds, *other_seeds))

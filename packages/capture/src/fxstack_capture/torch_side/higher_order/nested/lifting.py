@@ -7,8 +7,9 @@ function of an operator, and a plain fake with the same sizes replaces each wrap
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import fx
@@ -23,10 +24,14 @@ def lifted_value() -> None:
 
 
 class Lifting:
-    """The wrapped tensors that a function uses, from the call until ``end``. Use it as a context manager."""
+    """The wrapped tensors that a function uses, from the call until ``end``. Use it as a context manager.
 
-    def __init__(self, tracer: TracerProtocol) -> None:
+    ``record(tracer, call, operands)`` records the operator below all layers.
+    """
+
+    def __init__(self, tracer: TracerProtocol, record: Callable[..., tuple[torch.Tensor, ...]]) -> None:
         self._tracer = tracer
+        self.record = record
         self._stack = ExitStack()
         self._fakes: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._values: dict[fx.Node, torch.Tensor] = {}
@@ -40,7 +45,7 @@ class Lifting:
         self._is_claimed = True
         return self
 
-    def __enter__(self) -> Lifting:
+    def __enter__(self) -> Self:
         tracer = self._tracer
         self._first = tracer.builder.add("call_function", lifted_value, (), {})
         self._stack.enter_context(temporarily_clear_interpreter_stack())
