@@ -369,3 +369,41 @@ def test_numbers_that_nobody_uses_are_drawn(name, backend):
         f(torch.ones(4, 2))
         following.append(torch.rand(1))
     assert torch.equal(*following)
+
+
+def _count_in_map(ops, x, seen, more):
+    def row(r):
+        seen.add_(1)
+        return r * seen.clone() + more
+
+    return ops.map(row, x)
+
+
+WRITING = {
+    "map in while_loop": lambda ops, x, seen: ops.while_loop(
+        lambda i, _: i < 2, lambda i, y: (i + 1, _count_in_map(ops, y, seen, i)), (COUNT, x)
+    )[1],
+    "map in cond": lambda ops, x, seen: ops.cond(
+        x.sum() > 0, lambda y: _count_in_map(ops, y, seen, 1), lambda y: y * 1, (x,)
+    ),
+    "cond in scan": lambda ops, x, seen: ops.scan(
+        lambda c, r: (ops.cond(c.sum() > 0, lambda c: c * seen.add_(1).clone(), lambda c: c + 1, (c,)), c + r), x[0] * 1, x
+    )[1],
+}
+
+
+@pytest.mark.parametrize("name", WRITING)
+@pytest.mark.filterwarnings("error:fxstack")
+def test_writes_to_the_outside_from_two_functions_deep(name):
+    for requires_grad in (False, True):
+        results = []
+        for ops, wrap in (
+            (PLAIN, lambda f: f),
+            (TORCHS, lambda f: fxstack.compile(f, backend="aot_eager", fullgraph=True)),
+        ):
+            seen, x = torch.zeros(()), torch.arange(4.0).reshape(2, 2).requires_grad_(requires_grad)
+            result = wrap(lambda x, ops=ops, seen=seen: WRITING[name](ops, x, seen))(x)
+            results.append((result, seen))
+            if requires_grad:
+                results[-1] += torch.autograd.grad(result.sum(), x)
+        torch.testing.assert_close(*results)
