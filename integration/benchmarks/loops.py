@@ -143,7 +143,11 @@ def workloads(dry):
             True,
         ),
         "selective scan, 256 steps": (selective_of(length), mamba, False),
-        "beam search, 60 steps": (beam_of(n(60)), [*beams, torch.randn(500, 64), torch.randn(64, 500)], False),
+        "beam search, 60 steps": (
+            beam_of(n(60)),
+            [*beams, torch.randn(500, 64), torch.randn(64, 500)],
+            False,
+        ),
     }
 
 
@@ -180,16 +184,22 @@ def seconds(call):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("names", nargs="*", metavar="NAME", help="only loops whose names begin so")
-    parser.add_argument("--dry", action="store_true", help="few steps, one round, without torch.compile's figures")
+    parser.add_argument(
+        "--dry", action="store_true", help="few steps, one round, without torch.compile's figures"
+    )
     options = parser.parse_args()
     torch.manual_seed(0)
     torch._dynamo.config.capture_scalar_outputs = True  # torch.compile fails on scan without it
     chosen = workloads(options.dry)
     if options.names:
         chosen = {k: v for k, v in chosen.items() if k.startswith(tuple(options.names))}
-    table = Table("loop", "plain ms", "torch.compile ms", "fxstack ms", "plain / fxstack", "torch.compile / fxstack")
+    table = Table(
+        "loop", "plain ms", "torch.compile ms", "fxstack ms", "plain / fxstack", "torch.compile / fxstack"
+    )
     for name, (fn, inputs, train) in chosen.items():
         calls = list(calls_of(fn, inputs, train))
         assert_alike([call() for call in calls])

@@ -21,6 +21,8 @@ from fxstack_inductor.lower.nested.calls import one_step
 from fxstack_inductor.schedule.build import extent
 from fxstack_inductor.schedule.steps import Body, bodies_of
 
+SIGNAL_PERIOD = 4096
+"""The number of iterations between two checks for signals."""
 FUNCTION = """static FX_PLAINLY int {name}(fx_object* self, void** held, int32_t* index_error,
     const uint32_t threads, const int profiled, int64_t const* const p, void* const* const w,
     void* const* const in_h, void* const* const in_d, const int64_t* const given) {{
@@ -68,6 +70,8 @@ class Printer(Protocol):
     def new(self, kind: str) -> str: ...
 
     def variable(self, kind: str, name: str) -> str: ...
+
+    def call_python(self, text: str, values: Sequence[str], place: str = "", wanted: int = 0) -> None: ...
 
     def call(self, name: str, values: Sequence[str], place: str = "", wanted: int = 0) -> None: ...
 
@@ -248,7 +252,8 @@ class _Writer:
         carries, flag = self._carries(operands, results), results[-1]
         assert flag is not None
         self._set(holds, self.count, flag)
-        printer.line("for (;;) {")
+        printer.line("for (int64_t k = 1;; k++) {")
+        self._read_signals()
         self._read_carries(holds, carries)
         printer.check(holds.call)
         printer.line(f"if ({printer.error_value} || !*(const char*){flag.address}) break;")
@@ -259,6 +264,15 @@ class _Writer:
         printer.line(f"{carries}_at = to;")
         printer.line("}")
         self._copy_carries(carries, results)
+
+    def _read_signals(self) -> None:
+        """Let Python handle signals now and then: a loop may not end by itself."""
+        printer = self.printer
+        printer.line(f"if (!(k & {SIGNAL_PERIOD - 1})) {{")
+        printer.lock(True)
+        printer.call_python("():\n    return ()\n", [])
+        printer.lock(False)
+        printer.line("}")
 
     def _scan(
         self, function: _Function, operands: Sequence[_Tensor | None], results: Sequence[_Tensor | None]

@@ -8,10 +8,13 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from torch.fx import GraphModule
+from torch.fx import Graph, GraphModule
 from torch.fx import Node as FxNode
 
+from fxstack_inductor import torch_compat
 from fxstack_inductor.ir.nodes import Layout, Node
+from fxstack_inductor.lower.node_queries import has_effect
+from fxstack_interchange.torch_facts.effects import must_run
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +43,8 @@ class NestedGraphs:
 
     def graph_of(self, module: GraphModule) -> NestedGraph:
         """Return the nested graph of ``module``, or that of an equal module."""
-        return self.found.setdefault(structure(module), NestedGraph(module))
+        live = _without_dead_code(module)
+        return self.found.setdefault(structure(live), NestedGraph(live))
 
 
 FUNCTIONS: Mapping[str, tuple[int, ...]] = MappingProxyType(
@@ -109,6 +113,21 @@ def _is_compilable(function: object) -> bool:
     results = output.args[0]
     flat = results if isinstance(results, (tuple, list)) else (results,)
     return not any(isinstance(value, (tuple, list, dict)) for value in flat)
+
+
+def _without_dead_code(module: GraphModule) -> GraphModule:
+    """Return ``module`` without operators whose results nothing reads; ATen would run them in each iteration."""
+    graph = Graph()
+    graph.output(graph.graph_copy(module.graph, {}))
+    removed = graph.eliminate_dead_code(_must_stay)
+    return GraphModule(module, graph, module._get_name()) if removed else module
+
+
+def _must_stay(node: FxNode) -> bool:
+    """Whether ``node`` has a meaning beside its result: inputs, effects, errors, and operators with functions."""
+    if node.op == "call_function" and not isinstance(node.target, torch_compat.OperatorBase):
+        return False  # numbers, and items of results
+    return node.op in {"placeholder", "output"} or must_run(node) or has_effect(node)
 
 
 # --- structural equality ------------------------------------------------------------------------------
