@@ -47,7 +47,8 @@ def gru(h, x, wi, wh, b):
     return h, h + 0
 
 
-def select(h, u, delta, b, c, a):
+def select(h, inputs, a):
+    u, delta, b, c = inputs
     h = torch.exp(delta[..., None] * a) * h + (delta * u)[..., None] * b[:, None, :]
     return h, (h * c[:, None, :]).sum(-1)
 
@@ -61,26 +62,26 @@ def search(step, tokens, scores, embedding, w):
     return step + 1, tokens.scatter(1, position, (places % scored.shape[1])[:, None]), best
 
 
-def scanned(fn, length, by_operator, init, xs, shared=()):
+def scanned(fn, by_operator, init, xs):
     """The loop of ``fn`` over slices: the operator, or plain Python."""
     if by_operator:
-        return scan(lambda c, x: fn(c, *x, *shared), init, xs)
+        return scan(fn, init, xs)
     results = []
-    for k in range(length):
-        init, y = fn(init, *(x[k] for x in xs), *shared)
+    for k in range(len(xs[0]) if isinstance(xs, tuple) else len(xs)):
+        init, y = fn(init, tuple(x[k] for x in xs) if isinstance(xs, tuple) else xs[k])
         results.append(y)
     return init, torch.stack(results)
 
 
-def scan_of(length):
-    return lambda by_operator, x, xs: scanned(smooth, length, by_operator, x, (xs,))
+def scan_smooth(by_operator, x, xs):
+    return scanned(smooth, by_operator, x, xs)
 
 
 def while_of(length):
     def loop(by_operator, x, a):
         if by_operator:
             zero = torch.zeros((), dtype=torch.int64)
-            return while_loop(lambda i, x: i < length, lambda i, x: (i + 1, newton(x, a)), (zero, x))[1]
+            return while_loop(lambda i, _: i < length, lambda i, x: (i + 1, newton(x, a)), (zero, x))[1]
         i = torch.zeros((), dtype=torch.int64)
         while i < length:
             i, x = i + 1, newton(x, a)
@@ -89,35 +90,30 @@ def while_of(length):
     return loop
 
 
-def map_of(length):
-    def loop(by_operator, xs, w):
-        if by_operator:
-            return map_over(attend, xs, w)
-        return torch.stack([attend(xs[k], w) for k in range(length)])
-
-    return loop
+def map_attend(by_operator, xs, w):
+    if by_operator:
+        return map_over(attend, xs, w)
+    return torch.stack([attend(xs[k], w) for k in range(len(xs))])
 
 
-def gru_of(length):
-    def train(by_operator, h, xs, *weights):
-        _, ys = scanned(gru, length, by_operator, h, (xs,), weights)
-        return ys.square().mean()
-
-    return train
+def train_gru(by_operator, h, xs, *weights):
+    _, ys = scanned(lambda h, x: gru(h, x, *weights), by_operator, h, xs)
+    return ys.square().mean()
 
 
-def selective_of(length):
-    return lambda by_operator, h, u, delta, b, c, a: scanned(
-        select, length, by_operator, h, (u, delta, b, c), (a,)
-    )
+def selective(by_operator, h, a, *inputs):
+    return scanned(lambda h, x: select(h, x, a), by_operator, h, inputs)
 
 
 def beam_of(length):
     def loop(by_operator, tokens, scores, *weights):
         step = torch.zeros((1, 1), dtype=torch.int64)
         if by_operator:
-            holds = lambda step, *_: (step < length).squeeze()
-            return while_loop(holds, lambda *state: search(*state, *weights), (step, tokens, scores))[1:]
+            return while_loop(
+                lambda step, *_: (step < length).squeeze(),
+                lambda *state: search(*state, *weights),
+                (step, tokens, scores),
+            )[1:]
         while step < length:
             step, tokens, scores = search(step, tokens, scores, *weights)
         return tokens, scores
@@ -127,22 +123,25 @@ def beam_of(length):
 
 def workloads(dry):
     """The loops: name, function of ``by_operator`` and the inputs, the inputs, and whether to train."""
-    n = (lambda full: 4) if dry else (lambda full: full)
+
+    def n(full):
+        return 4 if dry else full
+
     weights = [torch.randn(32, 96) * 0.1, torch.randn(32, 96) * 0.1, torch.zeros(96)]
     length = n(256)
-    mamba = [torch.zeros(2, 64, 16), torch.randn(length, 2, 64), torch.rand(length, 2, 64) * 0.1]
-    mamba += [torch.randn(length, 2, 16), torch.randn(length, 2, 16), -torch.rand(64, 16)]
+    mamba = [torch.zeros(2, 64, 16), -torch.rand(64, 16), torch.randn(length, 2, 64)]
+    mamba += [torch.rand(length, 2, 64) * 0.1, torch.randn(length, 2, 16), torch.randn(length, 2, 16)]
     beams = [torch.zeros(4, n(60) + 1, dtype=torch.int64), torch.zeros(4)]
     return {
-        "scan, 600 steps": (scan_of(n(600)), [torch.randn(8, 32), torch.randn(n(600), 8, 32)], False),
+        "scan, 600 steps": (scan_smooth, [torch.randn(8, 32), torch.randn(n(600), 8, 32)], False),
         "while_loop, 1,000 steps": (while_of(n(1000)), [torch.rand(64) + 1, torch.rand(64) + 1], False),
-        "map, 500 slices": (map_of(n(500)), [torch.randn(n(500), 8, 32), torch.randn(32, 32)], False),
+        "map, 500 slices": (map_attend, [torch.randn(n(500), 8, 32), torch.randn(32, 32)], False),
         "GRU cell in training, 500 steps": (
-            gru_of(n(500)),
+            train_gru,
             [torch.zeros(8, 32), torch.randn(n(500), 8, 32), *weights],
             True,
         ),
-        "selective scan, 256 steps": (selective_of(length), mamba, False),
+        "selective scan, 256 steps": (selective, mamba, False),
         "beam search, 60 steps": (
             beam_of(n(60)),
             [*beams, torch.randn(500, 64), torch.randn(64, 500)],

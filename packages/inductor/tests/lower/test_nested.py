@@ -282,6 +282,21 @@ def test_regions(name, host):
     assert len(all_bodies(compiled.lowered.plan)) == (host == "native")
 
 
+@pytest.mark.parametrize("host", ["native", "python"])
+def test_a_region_shares_memory_as_eager_does(host):
+    graph = region(lambda x, w: (x @ w, w, (x + 1).t(), w.t()[1:]), ROWS, W, calls=1)
+    options = fi.InductorOptions(optimization=1, use_cache=False, host=host)
+    _, operand, _, view = fi.compile_graph(graph, (), options)(ROWS, W)
+    assert operand.data_ptr() == W.data_ptr()
+    assert view.data_ptr() == W.t()[1:].data_ptr()
+
+
+def test_a_profiled_region_runs():
+    graph = region(REGIONS["views"], ROWS, W)
+    results = profile_steps(fi.lower(graph), boxed=False).run(ROWS, W)
+    assert_equal(results, graph(ROWS, W))
+
+
 def test_equal_functions_are_one():
     graph = trace(
         lambda x, xs, w: (*recurrent(x, xs, w), *recurrent(x + 1, xs, w)), ROWS, torch.randn(5, 3, 4), W

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fxstack_inductor.codegen.host import records
+from fxstack_inductor.codegen.host.names import identifier
 from fxstack_inductor.codegen.host.native_text import c_sizes
 from fxstack_inductor.codegen.host.program import Memory
 from fxstack_inductor.codegen.index_text import c_index
@@ -76,6 +77,10 @@ class Printer(Protocol):
     def call(self, name: str, values: Sequence[str], place: str = "", wanted: int = 0) -> None: ...
 
     def tensor(self, value: records.Variable | records.Strided) -> str: ...
+
+    def declare(self, name: str, value: str) -> None: ...
+
+    def keep_alive(self, name: str, place: str) -> None: ...
 
     def number(self, value: Expr) -> str: ...
 
@@ -143,6 +148,7 @@ class _Writer:
             case _:
                 self._results(functions[0], results)
                 printer.check(functions[0].call)
+                self._take_made(functions[0])
         blocks = [function.block for function in functions if function.block]
         if blocks:
             printer.lock(True)
@@ -156,7 +162,7 @@ class _Writer:
     def _function(self, body: Body, symbols: Sequence[Expr]) -> _Function:
         """Write the arrays of a function and the borrowing of its memory."""
         printer, printed = self.printer, self.printer.function_of(body)
-        total = self.count + len(body.results)
+        total = self.count + len(body.results.nodes)
         handles, addresses, given = (printer.variable(kind, body.name) for kind in ("H", "D", "N"))
         printer.line(f"void *{handles}[{total + 1}] = {{0}}, *{addresses}[{total + 1}] = {{0}};")
         printer.line(f"const int64_t {given}[] = {{{', '.join(map(c_index, symbols)) or '0'}}};")
@@ -195,8 +201,18 @@ class _Writer:
 
     def _results(self, function: _Function, results: Sequence[_Tensor | None]) -> None:
         """Write the results into the arrays of a function that is called once."""
-        for position in range(len(function.body.results)):
-            self._set(function, self.count + position, results[position])
+        remaining = iter(results)
+        for position in range(len(function.body.results.nodes)):
+            if position not in function.body.results.made:
+                self._set(function, self.count + position, next(remaining))
+
+    def _take_made(self, function: _Function) -> None:
+        """Keep the tensors that operators of ATen have made in a function."""
+        for position in sorted(function.body.results.made):
+            name, place = identifier(self.record.step.outputs[position].name), self.printer.new("t")
+            self.printer.line(f"{place} = {function.handles}[{self.count + position}];")
+            self.printer.declare(name, place)
+            self.printer.keep_alive(name, place)
 
     # --- kinds --------------------------------------------------------------------------------------------
 

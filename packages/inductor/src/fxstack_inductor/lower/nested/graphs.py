@@ -35,10 +35,10 @@ class NestedGraphs:
     """The nested graphs of one compilation. Structurally equal modules share one ``NestedGraph``."""
 
     found: dict[Hashable, NestedGraph] = field(default_factory=dict)
-    schedule: Callable[[NestedGraph, tuple[Layout | None, ...]], object | None] | None = None
-    """Returns a function whose results have given layouts as a part of the host program, or None if it cannot be one.
+    schedule: Callable[[NestedGraph, tuple[Layout | None, ...], bool], Any] | None = None
+    """Returns a function as a part of the host program (``nested.calls.Function``), or None if it cannot be one.
 
-    None if host programs have no loops.
+    It takes the layouts of the results, and whether each result has memory of its own. None if host programs have no loops.
     """
 
     def graph_of(self, module: GraphModule) -> NestedGraph:
