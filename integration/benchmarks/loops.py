@@ -188,7 +188,7 @@ def main():
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="only loops whose names begin so")
     parser.add_argument(
-        "--dry", action="store_true", help="few steps, one round, without torch.compile's figures"
+        "--dry", action="store_true", help="few steps, one round, no calls before"
     )
     options = parser.parse_args()
     torch.manual_seed(0)
