@@ -19,7 +19,7 @@ from torch.fx.experimental.proxy_tensor import PythonKeyTracer
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import UnsupportedGraphError
-from fxstack_functionalize.torch_compat import FakeTensor, OpOverload
+from fxstack_functionalize.torch_compat import FakeTensor, HigherOrderOperator, OpOverload
 
 INHERITED = ("stack_trace", "nn_module_stack", "source_fn_stack", "original_name", "recompute", "custom")
 """Metadata keys that an ATen node inherits from its captured node."""
@@ -120,9 +120,19 @@ class AtenTracer(PythonKeyTracer):
             self._attribute(node)
         return node
 
-    def add_call(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Node:
+    def add_call(
+        self, func: OpOverload | HigherOrderOperator, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Node:
         """Add an operator call whose arguments already are nodes and constants."""
-        node = self.graph.create_node("call_function", func, args, kwargs, func.overloadpacket.__name__)
+        name = func.overloadpacket.__name__ if isinstance(func, OpOverload) else func.name()
+        node = self.graph.create_node("call_function", func, args, kwargs, name)
+        self._attribute(node)
+        return node
+
+    def add_attribute(self, name: str, module: torch.fx.GraphModule) -> Node:
+        """Add a node for a nested graph, which becomes the attribute ``name`` of the traced module."""
+        self.root.add_module(name, module)
+        node = self.graph.create_node("get_attr", name)
         self._attribute(node)
         return node
 
