@@ -35,6 +35,7 @@ from fxstack_inductor.lower.host.numbers import word
 from fxstack_inductor.lower.host.symbols import may_exceed_word, size_expr
 from fxstack_inductor.lower.launches import launch_arguments
 from fxstack_inductor.lower.layouts import check_layout, layout_of, set_layout, strided_view
+from fxstack_inductor.lower.nested import NestedGraphs, calls_nested_graphs, map_functions
 from fxstack_inductor.lower.node_queries import (
     asserted_numbers,
     has_effect,
@@ -70,13 +71,16 @@ def lower_graph(
     options: InductorOptions,
     target: KernelTarget = CPU_KERNELS,
     chosen: Mapping[str, Callable[..., Any]] = NO_RULES,
+    *,
+    nested: NestedGraphs | None = None,
 ) -> Program:
     """Return the tensor-level IR of ``graph_module``, whose nodes carry fake values in ``meta["val"]``.
 
     The pass ``lower_operators`` calls this function. Operators on tensors of ``target.device`` become
-    loops. ``chosen`` maps names of single nodes to rules that replace the rules of their operators.
+    loops. ``chosen`` maps names of single nodes to rules that replace the rules of their operators. ``nested``
+    collects the functions that operators call.
     """
-    lowering = Lowering(graph_module, rules, options, target, chosen)
+    lowering = Lowering(graph_module, rules, options, target, chosen, nested=nested or NestedGraphs())
     for node in graph_module.graph.nodes:
         with about(node.name):
             lowering.run(node)
@@ -91,8 +95,10 @@ class Lowering:
         graph_module: GraphModule,
         rules: Mapping[Any, Callable[..., Any]],
         options: InductorOptions,
-        target: KernelTarget = CPU_KERNELS,
-        chosen: Mapping[str, Callable[..., Any]] = NO_RULES,
+        target: KernelTarget,
+        chosen: Mapping[str, Callable[..., Any]],
+        *,
+        nested: NestedGraphs,
     ) -> None:
         self.module = graph_module
         self.chosen = chosen
@@ -105,6 +111,7 @@ class Lowering:
         self.copies: Counter[str] = Counter()
         """Number of copies by name, so that two copies get different names."""
         self.symbols = Symbols(self.program)
+        self.nested = nested
         self.placeholder_values: list[Any] = []
         """Fake values of placeholders whose size symbols are not defined yet. A size may depend on a later
         placeholder, so the first call defines the symbols of all placeholders."""
@@ -351,6 +358,8 @@ class Lowering:
                 "functionalize the graph first (only a trailing copy_ into an input is accepted)"
             )
         args, kwargs = self._map((node.args, node.kwargs), self.materialise)
+        if calls_nested_graphs(node):
+            args, kwargs = map_functions(args, node.target, self.nested), {}
         reads = tuple(tensors((args, kwargs)))
         if node.target in RANGES or (not has_tensor(value) and not is_ordered(node.target)):
             return self._host(node)

@@ -8,6 +8,7 @@ from typing import Any
 
 from fxstack_inductor.ir.kernel import Kernel
 from fxstack_inductor.ir.nodes import Computed, Extern, ExternCall, Node
+from fxstack_inductor.lower.nested import NestedGraph, nested_graphs
 from fxstack_inductor.lower.program import HostCall, Mutation, Program, show_call
 from fxstack_inductor.schedule.fusion.loop_matching import Refusal
 from fxstack_interchange.format.show import short_repr
@@ -46,6 +47,12 @@ class Plan:
     """Mutations that no kernel performs; the host copies them."""
 
     __repr__ = short_repr
+
+
+def called_graphs(plan: Plan) -> list[NestedGraph]:
+    """Return the functions that the operators of ``plan`` call, each once."""
+    calls = (step for step in plan.steps if isinstance(step, ExternCall))
+    return list(dict.fromkeys(graph for call in calls for graph in nested_graphs(call.args)))
 
 
 def show_plan(plan: Plan) -> str:

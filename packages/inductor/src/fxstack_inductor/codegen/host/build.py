@@ -16,6 +16,7 @@ from fxstack_inductor.codegen.host.names import identifier
 from fxstack_inductor.ir.expr import ZERO, Expr
 from fxstack_inductor.ir.nodes import Argument, Computed, Extern, ExternCall, Input, Node, View
 from fxstack_inductor.lower.layouts import strided_view
+from fxstack_inductor.lower.nested import nested_graphs, operator_name
 from fxstack_inductor.lower.program import HostCall, HostValue, SymbolBinding
 from fxstack_inductor.runtime.arena import Window
 from fxstack_inductor.schedule.fusion.inlining import base_of
@@ -113,6 +114,9 @@ class Builder:
         """Results of ATen calls whose strides matter to kernels, views, or the order of random numbers."""
         steps = self.plan.steps
         read = {n for s in steps if isinstance(s, KernelStep) or _is_random(s) for n in s.reads}
+        # A nested graph, and the caller of a result of nested graphs, rely on the strides of the trace.
+        nested = [s for s in steps if isinstance(s, ExternCall) and any(nested_graphs(s.args))]
+        read |= {n for s in nested for n in (*s.reads, *s.outputs)}
         return read | self._viewed
 
     def _restrides(self) -> None:
@@ -234,7 +238,7 @@ class Builder:
             args, kwargs = self._values(self._out_arguments(step)), self._value(step.kwargs)
             self.steps.append(records.Call(step, out, args, kwargs, out=result))
             return
-        target = BERNOULLI if self.draws and draws_bernoulli(step) else step.target
+        target = self._target(step)
         args, kwargs = self._values(step.args), self._value(step.kwargs)
         declared = tuple(map(self._declared, step.outputs)) if custom_operator(step.target) else ()
         bindings = self._bindings({output.name for output in step.outputs})
@@ -246,6 +250,13 @@ class Builder:
             results += tuple(self._result(name, path) for name, path in step.numbers)
         call = records.Call(step, target, args, kwargs, results, packed, None, bindings, declared)
         self.steps.append(call)
+
+    def _target(self, step: ExternCall) -> Any:
+        """Return what the program calls: the operator, or a function of this package that computes the same."""
+        if self.draws and draws_bernoulli(step):
+            return BERNOULLI
+        name = operator_name(step.target) if any(nested_graphs(step.args)) else None
+        return step.target if name is None else records.Variable(f"run_{name}")
 
     def _declared(self, output: Extern) -> records.Declared:
         """Return what the program checks of a custom operator's result."""

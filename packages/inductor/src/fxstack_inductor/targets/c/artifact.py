@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final
@@ -23,6 +23,7 @@ from fxstack_inductor.codegen.host.python_host import host_program
 from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.ir.expr_json import expr_from_json, expr_to_json
 from fxstack_inductor.ir.nodes import Layout
+from fxstack_inductor.lower.nested import NestedGraph
 from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.runtime.arena import Window
 from fxstack_inductor.runtime.parts import PART
@@ -55,6 +56,8 @@ class Lowered:
     graph: GraphModule
     """The graph before lowering."""
     options: InductorOptions
+    nested: Mapping[NestedGraph, Lowered] = field(default_factory=dict)
+    """The functions that operators call."""
 
     __repr__ = short_repr
 
@@ -77,7 +80,10 @@ class Lowered:
         return self.program.source
 
 
-PLAIN, PLAIN_PROGRAM = ("name", "text", "checked", "boxed"), ("source", "arguments", "native", "calls_back")
+PLAIN, PLAIN_PROGRAM = (
+    ("name", "text", "checked", "boxed", "single"),
+    ("source", "arguments", "native", "calls_back"),
+)
 """The fields of an image and of its program that are JSON."""
 
 
@@ -85,7 +91,8 @@ PLAIN, PLAIN_PROGRAM = ("name", "text", "checked", "boxed"), ("source", "argumen
 class Image:
     """A lowered graph as a process links it. ``text``: the C of the kernels and the host program; "" without C.
 
-    ``checked``: a kernel checks indices. ``boxed``: the program takes one list.
+    ``checked``: a kernel checks indices. ``boxed``: the program takes one list. ``single``: the function of an operator
+    returns one value instead of a tuple. Constants of the program that are functions are images.
     """
 
     name: str
@@ -94,13 +101,28 @@ class Image:
     program: HostProgram
     checked: bool
     boxed: bool
+    single: bool = False
 
 
 def image_of(lowered: Lowered, *, boxed: bool) -> Image:
     """Return the image of a lowered graph: what ``link`` needs, without the graph."""
+    nested = {graph: _nested_image(graph, inner) for graph, inner in lowered.nested.items()}
+    constants = {
+        name: nested[value] if isinstance(value, NestedGraph) else value
+        for name, value in lowered.program.constants.items()
+    }
     checked = any(isinstance(s, KernelStep) and s.kernel.checked for s in lowered.plan.steps)
-    name, program = f"<fxstack {lowered.graph._get_name()}>", replace(lowered.program, c="")
+    checked = checked or any(image.checked for image in nested.values())
+    name, program = (
+        f"<fxstack {lowered.graph._get_name()}>",
+        replace(lowered.program, c="", constants=constants),
+    )
     return Image(name, lowered.text, program, checked, boxed)
+
+
+def _nested_image(graph: NestedGraph, lowered: Lowered) -> Image:
+    """Return the image of a function that an operator calls."""
+    return replace(image_of(lowered, boxed=False), single=graph.is_single)
 
 
 def image_to_json(image: Image) -> dict[str, Any]:
@@ -147,6 +169,8 @@ def _constant_to_json(value: object) -> Any:
     """Return a constant of the host program as JSON; raise ``SaveError`` for a large or special tensor."""
     if isinstance(value, GraphModule):
         return {"graph": graph_to_json(value)}
+    if isinstance(value, Image):
+        return {"image": image_to_json(value)}
     if not isinstance(value, torch.Tensor):
         return encode(value)
     plain = type(value) is torch.Tensor and value.layout is torch.strided and not value.is_cuda
@@ -166,6 +190,8 @@ def _constant(content: object) -> Any:
     """Return the constant that ``_constant_to_json`` wrote."""
     if isinstance(content, dict) and "graph" in content:
         return graph_from_json(content["graph"])
+    if isinstance(content, dict) and "image" in content:
+        return image_from_json(content["image"])
     if not isinstance(content, dict) or "bytes" not in content:
         return decode_constant(content)
     data = bytearray(base64.b64decode(content["bytes"]))

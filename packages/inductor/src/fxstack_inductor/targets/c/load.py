@@ -43,8 +43,12 @@ def link(image: Image, options: InductorOptions, graph: Callable[[], GraphModule
     packing = pack if program.native else flat
     workspace = Workspace(program.slots, program.windows, program.symbols, shared_pool(), packing)
     error = ctypes.c_int32(0)
+    constants = {
+        name: _function(value, options) if isinstance(value, Image) else value
+        for name, value in program.constants.items()
+    }
     namespace = {
-        **link_constants(program.constants),
+        **link_constants(constants),
         SOURCE: program.source,
         "take": workspace.take,
         "give": workspace.give,
@@ -66,6 +70,20 @@ def link(image: Image, options: InductorOptions, graph: Callable[[], GraphModule
         vars(run)["boxed"] = True
     vars(run).update(image=image, host_function=host)
     return run
+
+
+def _function(image: Image, options: InductorOptions) -> Compiled:
+    """Return the callable of a function that an operator calls.
+
+    An index out of range raises ``IndexOutOfRange`` in it; the program around it then runs the whole graph again.
+    """
+    call = link(image, replace(options, rerun_refused=False), _has_no_graph)
+    return (lambda *args: call(*args)[0]) if image.single else call
+
+
+def _has_no_graph() -> GraphModule:
+    """Raise: a function inside of a graph does not run by itself."""
+    raise AssertionError("a function that an operator calls is not run again by itself")
 
 
 def _entry(

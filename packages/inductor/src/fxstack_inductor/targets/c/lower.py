@@ -6,7 +6,7 @@ In the examples, ``example`` compiles a function and prints what the pass change
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from torch.fx import GraphModule
@@ -19,12 +19,13 @@ from fxstack_inductor.codegen.host.program import HostProgram
 from fxstack_inductor.codegen.host.python_host import host_program
 from fxstack_inductor.codegen.host.records import HostSteps, show_steps
 from fxstack_inductor.ir.kernel import Kernel
+from fxstack_inductor.lower.nested import NestedGraph, NestedGraphs
 from fxstack_inductor.lower.passes import Lowering, lower_by_passes
 from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.runtime.native import Refused, native_table
 from fxstack_inductor.schedule.outvariants import draws_bernoulli
 from fxstack_inductor.schedule.plan import plan
-from fxstack_inductor.schedule.steps import KernelStep, Plan, show_plan
+from fxstack_inductor.schedule.steps import KernelStep, Plan, called_graphs, show_plan
 from fxstack_inductor.targets.c.artifact import Lowered, kernels_of
 from fxstack_interchange.passes import Pass, run_passes
 
@@ -133,14 +134,40 @@ C: Final = (
 )
 
 
-def lower_c(graph_module: GraphModule, options: InductorOptions, *, boxed: bool = False) -> Lowered:
-    """Return the generated code of a CPU graph; neither a compiler nor a certain machine is needed."""
-    scheduled = plan(lower_by_passes(Lowering(graph_module, options)), options)
+def lower_c(
+    graph_module: GraphModule,
+    options: InductorOptions,
+    *,
+    boxed: bool = False,
+    functions: NestedFunctions | None = None,
+) -> Lowered:
+    """Return the generated code of a CPU graph; neither a compiler nor a certain machine is needed.
+
+    ``functions`` are the functions of operators that this compilation has met.
+    """
+    functions = NestedFunctions() if functions is None else functions
+    lowering = Lowering(graph_module, options, nested=functions.graphs)
+    scheduled = plan(lower_by_passes(lowering), options)
     state = run_passes("c", C, CPrinting(scheduled, options, boxed), text)
     assert state.program is not None
     needed = state.program.native or bool(state.kernels) or state.draws
     c = state.c.text if needed else ""
-    return Lowered(scheduled, c, state.program, state.c.functions, graph_module, options)
+    nested = {graph: functions.lowered_of(graph, options) for graph in called_graphs(scheduled)}
+    return Lowered(scheduled, c, state.program, state.c.functions, graph_module, options, nested)
+
+
+@dataclass
+class NestedFunctions:
+    """The functions that operators of one compilation call, each lowered once."""
+
+    graphs: NestedGraphs = field(default_factory=NestedGraphs)
+    lowered: dict[NestedGraph, Lowered] = field(default_factory=dict)
+
+    def lowered_of(self, graph: NestedGraph, options: InductorOptions) -> Lowered:
+        """Return the generated code of ``graph``."""
+        if graph not in self.lowered:
+            self.lowered[graph] = lower_c(graph.module, options, functions=self)
+        return self.lowered[graph]
 
 
 def native_refusal(options: InductorOptions) -> str | None:
