@@ -75,8 +75,14 @@ NAMES = {
         """
     },
     "higher-order operators": {
+        "torch._higher_order_ops.base_hop": "BaseHOP",
+        "torch._higher_order_ops.foreach_map": "_foreach_map=foreach_map_operator",
         "torch._higher_order_ops": """
-            associative_scan map=map_ scan utils=higher_order_utils while_loop
+            associative_scan foreach_map map=map_ scan utils=higher_order_utils while_loop
+        """,
+        "torch._higher_order_ops.invoke_leaf_function": """
+            _LeafCallable LeafModuleState make_leaf_function_wrappers _resolve_mutated_flat_indices
+            store_makefx_modules
         """,
         "torch._higher_order_ops.invoke_subgraph": "invoke_subgraph_placeholder",
         "torch._higher_order_ops.utils": "_maybe_compile_and_run_fn",

@@ -14,6 +14,7 @@ from fxstack_functionalize.disk.cache_entry import CacheEntry, Store
 from fxstack_functionalize.disk.restore import RecreatedGraphs, from_disk, make_runner
 from fxstack_functionalize.errors import CompilerContractError
 from fxstack_functionalize.metadata.wrapper_classes import is_wrapper, makes_wrappers
+from fxstack_functionalize.operators.inlining import inline_operators
 from fxstack_functionalize.options import AotOptions
 from fxstack_functionalize.random.functional_random import is_random, use_generator, with_random_state
 from fxstack_functionalize.region_bodies import make_table
@@ -95,6 +96,8 @@ def trace_joint(
 def _prepare(gm: GraphModule | HasGraph, examples: Sequence[Any] | None) -> Captured:
     """Make the inputs fake. Without ``examples``, take the example values of the captured graph."""
     graph = gm if isinstance(gm, GraphModule) else getattr(gm, "graph_module", gm)
+    if isinstance(graph, GraphModule):
+        graph = inline_operators(graph)
     if examples is None and isinstance(graph, GraphModule):
         nodes = graph.graph.find_nodes(op="placeholder")
         examples = getattr(gm, "example_inputs", None) or [node.meta.get("val") for node in nodes]
@@ -128,6 +131,8 @@ def aot(
             then.
     """
     options = options or AotOptions()
+    if isinstance(gm, GraphModule):
+        gm = inline_operators(gm)
     stages = _make_stages((fw_compiler, bw_compiler or fw_compiler), partitioner, decompositions, options)
     compile_graph = partial(
         aot,

@@ -46,6 +46,15 @@ class TraceFailedError(UnsupportedGraphError):
         )
 
 
+def no_gradient_error(operator: object) -> UnsupportedGraphError:
+    """Return the error for results of an operator that require a gradient, although its backward raises."""
+    return UnsupportedGraphError(
+        f"a result of {operator} requires a gradient",
+        why="the operator has no gradient: its backward raises an error",
+        fix="call its function itself, or call the operator under torch.no_grad()",
+    )
+
+
 class CompilerContractError(FunctionalizeError):
     """A compiler or partitioner of the caller broke its contract (wrong number of results, ...)."""
 

@@ -49,10 +49,12 @@ NAMES = {
         "torch._C": """
             _DisableAutocast _get_deterministic_algorithms _get_deterministic_algorithms_warn_only
             _get_mkldnn_enabled _is_any_autocast_enabled _set_deterministic_algorithms _set_mkldnn_enabled
-        """
+        """,
+        "torch.amp.autocast_mode": "_enter_autocast _exit_autocast",
     },
     "higher-order operators": {
         "torch._higher_order_ops.effects": "_get_effect has_effects",
+        "torch._higher_order_ops.base_hop": "BaseHOP",
         "torch._ops": "HigherOrderOperator",
         "torch._prims.rng_prims": "run_and_save_rng_state",
     },

@@ -119,7 +119,7 @@ class ExactRandomMode(FunctionalTensorMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        if isinstance(func, HigherOrderOperator):
+        if isinstance(func, HigherOrderOperator) and not has_effects(func):
             return func.python_key_table[FunctionalTensorMode](self, *args, **(kwargs or {}))
         if func is torch.ops.aten.bernoulli_.float and not args[0].is_contiguous():
             target, p = args[0], args[1] if len(args) > 1 else 0.5

@@ -22,7 +22,8 @@ from torch.fx.node import map_arg
 from torch.utils.checkpoint import CheckpointPolicy, SelectiveCheckpointContext, checkpoint, noop_context_fn
 
 from fxstack_functionalize import torch_compat
-from fxstack_functionalize.errors import UnsupportedGraphError
+from fxstack_functionalize.errors import UnsupportedGraphError, no_gradient_error
+from fxstack_functionalize.operators.leaf_functions import LEAF_FUNCTION, demand_compilable_leaf
 from fxstack_functionalize.operators.attention import RECOMPUTE_TAG, flex_attention
 from fxstack_functionalize.operators.fused_optimizers import FUSED
 from fxstack_functionalize.operators.recurrent import in_steps, steps_in_module
@@ -98,6 +99,8 @@ class CapturedRun:
         check_deterministic_setting(node.target, args, node.kwargs)
         if node.target is INVOKE:
             return self._call_region(node, args)
+        if node.target is LEAF_FUNCTION:
+            demand_compilable_leaf(args)
         if node.target in REGIONS:
             return REGIONS[node.target](self.tracer, *args, **self._load(node.kwargs))
         target = FUNCTIONS.get(node.target, node.target)
@@ -105,6 +108,7 @@ class CapturedRun:
             _forget_values(self.engine, args)
             if self.tracer.equal_draws:
                 target = with_equal_draws(target)
+            return _with_gradient(node.target, self._call(target, args, self._load(node.kwargs)))
         return self._call(target, args, self._load(node.kwargs))
 
     def _call_region(self, node: Node, args: Sequence[Any]) -> Any:
@@ -155,6 +159,18 @@ class CapturedRun:
         if path in self.owned:
             return self.owned[path]
         return operator.attrgetter(path)(self.module)
+
+
+def _with_gradient(target: object, result: Any) -> Any:
+    """Return the result of a higher-order operator, whose backward must not raise.
+
+    Raises:
+        UnsupportedGraphError: for results with a gradient of an operator that has none.
+    """
+    for value in pytree.tree_leaves(result):
+        if isinstance(value, torch.Tensor) and type(value.grad_fn).__name__ == "Error":
+            raise no_gradient_error(target)
+    return result
 
 
 def _forget_values(engine: Engine, args: object) -> None:

@@ -245,7 +245,7 @@ def kind_of(node: Node) -> OpKind:
     if must_run(node) and not any(item.users for item in _results(node)):
         return OpKind.EFFECT
     if isinstance(node.target, HigherOrderOperator):
-        return OpKind.HIGHER_ORDER
+        return OpKind.EFFECT if is_ordered(node.target) else OpKind.HIGHER_ORDER
     kind = _kind_of_overload(node.target) if isinstance(node.target, OpOverload) else None
     if kind is not None:
         return kind

@@ -12,6 +12,7 @@ from typing import Any
 
 from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.calls.marks.leaf_functions import call_leaf_function
 from fxstack_capture.calls.marks.nonstrict import as_operations
 from fxstack_capture.calls.marks.program_rules import call_once, ending_the_graph, record_as_node
 from fxstack_capture.trace.rule_registry import Rule
@@ -73,14 +74,9 @@ def rule_of_mark(fn: FunctionType) -> Rule | None:
 def _rule_by_torch(fn: FunctionType) -> Rule:
     """Return the rule of a function given to ``torch._dynamo.allow_in_graph`` or ``nonstrict_trace``."""
     if torch_compat.is_told(fn, "_leaf_function_ids"):
-        return _leaf_function
+        return call_leaf_function
     is_nonstrict = torch_compat.is_told(fn, "_nonstrict_trace_callable_ids")
     return as_operations(fn) if is_nonstrict else record_as_node
-
-
-def _leaf_function(_trace: Trace, fn: Callable[..., Any], _args: Args, _kwargs: Kwargs) -> Any:
-    """Break the graph at a function that the program marked with ``torch._dynamo.decorators.leaf_function``."""
-    raise graph_break("disabled", f"{fn.__qualname__}, a leaf function,")
 
 
 def _of_compiler(_trace: Trace, fn: Callable[..., Any], _args: Args, _kwargs: Kwargs) -> Any:

@@ -22,7 +22,9 @@ from fxstack_capture.torch_compat import FakeTensor, pytree
 from fxstack_capture.torch_side.autograd.state_reads import StateLocation, note_reads
 from fxstack_capture.torch_side.higher_order import nested_checks
 from fxstack_capture.torch_side.higher_order.surroundings import Surroundings
+from fxstack_capture.torch_side.higher_order.inline_calls import close_bodies
 from fxstack_capture.torch_side.recording.execution import name_of
+from fxstack_capture.torch_side.recording.graph import root_of
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapped
 from fxstack_capture.trace.state import Args
@@ -177,15 +179,12 @@ def cut_out(tracer: TracerProtocol, subgraph: Subgraph, free: Sequence[fx.Node])
     for position, source in enumerate((*inputs, *free)):
         copies[source] = graph.placeholder(f"arg{position}")
         copies[source].meta = dict(source.meta)
-    root = torch.nn.Module()
     for node in subgraph.nodes:
         if node.target is not parameter:
             copies[node] = graph.node_copy(node, copies.__getitem__)
-            if node.op == "get_attr":
-                name = str(node.target)
-                root.add_module(name, tracer.builder.modules[name])
     results = tuple(copies[node] for node in subgraph.results)
     output = graph.output(results[0] if subgraph.is_single else results)
     output.meta["val"] = subgraph.outputs[0] if subgraph.is_single else subgraph.outputs
+    close_bodies(tracer.builder, graph)
     graph.lint()
-    return make_graph_module(root, graph, "Subgraph")
+    return make_graph_module(root_of(graph, tracer.builder.modules), graph, "Subgraph")

@@ -147,7 +147,9 @@ class Assumptions:
     def draws(self) -> bool:
         """Whether the graph draws random numbers. Valid only after the trace."""
         operators = self._tracer.mode.operators
-        return any(torch.Tag.nondeterministic_seeded in operator.tags for operator in operators)
+        return any(
+            torch.Tag.nondeterministic_seeded in getattr(operator, "tags", ()) for operator in operators
+        )
 
     def demand_retractable(self) -> None:
         """Raise ``RefusedError`` if running the graph has effects that nothing can undo."""

@@ -16,7 +16,8 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import AllDistinct, NoOverlap, SharesStorage
 from fxstack_capture.shapes.symbolic.guards import check_strict, shape_guards
 from fxstack_capture.sources import Source
-from fxstack_capture.torch_side.recording.graph import SYMBOLIC
+from fxstack_capture.torch_side.recording.graph import SYMBOLIC, root_of
+from fxstack_capture.torch_side.higher_order.inline_calls import MARKERS, close_bodies
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.rules import profiler_ranges
 from fxstack_capture.torch_side.subclasses.fake_classes import redefines, shown_class
@@ -55,9 +56,11 @@ def finish(tracer: TracerProtocol, outputs: Sequence[Any]) -> CapturedCode:
         tracer.trace.guards.add(source, check, stack)
     if tracer.geometry.is_used:
         tracer.geometry.env.close()
+    checkpoints = tracer.notes.checkpointed(graph.nodes)
+    close_bodies(builder, graph)
     graph.lint()
     return CapturedCode(
-        graph_module=make_graph_module(_root(tracer), graph, "CapturedGraph"),
+        graph_module=make_graph_module(root_of(graph, builder.modules), graph, "CapturedGraph"),
         inputs=tuple(builder.inputs[node] for node in placeholders),
         example_inputs=tuple(node.meta["val"] for node in placeholders),
         overrides_classes=tracer.overrides.has_classes or tracer.wrappers.used,
@@ -65,7 +68,7 @@ def finish(tracer: TracerProtocol, outputs: Sequence[Any]) -> CapturedCode:
             position for position, node in enumerate(placeholders) if _redefines(node.meta["val"])
         ),
         overrides_modes=bool(tracer.outer_modes),
-        checkpoints=tracer.notes.checkpointed(graph.nodes),
+        checkpoints=checkpoints,
         demands=partial(shape_guards, tracer.geometry),
     )
 
@@ -85,14 +88,6 @@ def _redefines(value: object) -> bool:
     """Return whether the value of a placeholder has a user's class that replaces methods of tensors."""
     cls = shown_class(value) if isinstance(value, torch.Tensor) else None
     return cls is not None and redefines(cls)
-
-
-def _root(tracer: TracerProtocol) -> torch.nn.Module:
-    """Return the root of the graph module: it holds the nested graphs to which ``get_attr`` nodes refer."""
-    root = torch.nn.Module()
-    for node in tracer.builder.graph.find_nodes(op="get_attr"):
-        root.add_module(node.target, tracer.builder.modules[node.target])
-    return root
 
 
 def _output(tracer: TracerProtocol, value: object) -> Any:
@@ -185,8 +180,10 @@ def _remove_idle_state_changes(graph: fx.Graph, *, grad_enabled: bool) -> None:
     for node, following in pairwise(nodes):
         if node.target is _SET_GRAD and following.target is _SET_GRAD:
             graph.erase_node(node)
-    current = grad_enabled
+    current: object = grad_enabled
     for node in list(graph.nodes):
+        if node.target in MARKERS:
+            current = None  # an operator may change the mode for its function
         if node.target is _SET_GRAD:
             if node.args[0] == current:
                 graph.erase_node(node)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import (
     BuiltinFunctionType,
@@ -26,7 +27,13 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.operator_protocol import COMPARISON_NAMES, OUT_OF_PLACE, function_of
 from fxstack_capture.shapes.geometry import Geometry
 from fxstack_capture.sources import Source
-from fxstack_capture.torch_compat import CustomOpDef, FakeTensor, tree_leaves
+from fxstack_capture.torch_compat import (
+    CustomOpDef,
+    FakeTensor,
+    HigherOrderOperator,
+    OpOverload,
+    tree_leaves,
+)
 from fxstack_capture.torch_side.global_state.import_snapshot import torchs_own
 from fxstack_capture.torch_side.numbers.symbols import Symbols
 from fxstack_capture.torch_side.recording.constants import is_constant, is_plain
@@ -208,6 +215,8 @@ class GraphBuilder:
             return _DTYPES[value]
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return kind(*(self.argument(item, tensors) for item in value))
+        if isinstance(value, (OpOverload, HigherOrderOperator)):
+            return value
         error = graph_break(
             "unsupported-call", f"an operator with an argument of {kind.__module__}.{kind.__qualname__}"
         )
@@ -223,9 +232,13 @@ class GraphBuilder:
 
     def module(self, prefix: str, module: fx.GraphModule) -> fx.Node:
         """Return a ``get_attr`` node for ``module``, a nested graph, whose attribute name begins with ``prefix``."""
+        return self.graph.get_attr(self.register_module(prefix, module))
+
+    def register_module(self, prefix: str, module: fx.GraphModule) -> str:
+        """Return the key of ``module`` in ``modules``. ``root_of`` gives the final attribute names."""
         name = f"{prefix}_{len(self.modules)}"
         self.modules[name] = module
-        return self.graph.get_attr(name)
+        return name
 
     def bind(self, result: object, node: fx.Node) -> None:
         """Register ``node`` as the node of ``result``, a tensor or a container of tensors and plain values."""
@@ -275,6 +288,27 @@ class GraphBuilder:
                 element = self.graph.call_function(operator.getitem, (node, index))
                 element.meta.update(node.meta, val=item, example_value=item)
                 self._bind(item, element)
+
+
+def root_of(graph: fx.Graph, modules: Mapping[str, fx.GraphModule]) -> torch.nn.Module:
+    """Return the root of a graph module: the nested graphs to which the ``get_attr`` nodes of ``graph`` refer.
+
+    The attributes with the same prefix are numbered from 0 in each graph, in the order of their nodes.
+    """
+    root = torch.nn.Module()
+    names: dict[str, str] = {}
+    counts: Counter[str] = Counter()
+    for node in graph.find_nodes(op="get_attr"):
+        key = str(node.target)
+        if key not in names:
+            prefix = key.rpartition("_")[0]
+            names[key] = f"{prefix}_{counts[prefix]}"
+            counts[prefix] += 1
+            setattr(root, names[key], modules[key])
+        node.target = names[key]
+        if node.name == key and key != names[key]:
+            node._rename(names[key])
+    return root
 
 
 def holds_only_graph_values(result: object) -> bool:

@@ -23,7 +23,7 @@ from fxstack_capture.torch_side.autograd import accumulation, autograd_function,
 from fxstack_capture.torch_side.autograd import inference_mode as inference
 from fxstack_capture.torch_side.global_state import generator_draws, library_flags, seeding, state
 from fxstack_capture.torch_side.higher_order import control_flow as higher_order
-from fxstack_capture.torch_side.higher_order import flex, layers, nested_checks
+from fxstack_capture.torch_side.higher_order import flex, layers, nested_checks, operators
 from fxstack_capture.torch_side.numbers import (
     known_values,
     number_tensors,
@@ -278,7 +278,10 @@ def rule_of_call(fn: Any, args: Args) -> tuple[Rule | None, Any, Args]:
     if isinstance(fn, _BOUND) and isinstance(fn.__self__, torch.Tensor):
         # By name: ``FakeTensor`` overrides methods such as ``tolist``.
         fn, args = getattr(torch.Tensor, fn.__name__, fn), (fn.__self__, *args)
-    return rule_of(fn), fn, args
+    rule = rule_of(fn)
+    if rule is None and torch_compat.HigherOrderOperator in type(fn).__mro__:
+        rule = operators.call_operator
+    return rule, fn, args
 
 
 _BOUND = (MethodType, BuiltinFunctionType, MethodWrapperType)

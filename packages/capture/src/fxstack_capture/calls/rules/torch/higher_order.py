@@ -23,12 +23,13 @@ from fxstack_capture.torch_compat import (
     while_loop,
 )
 from fxstack_capture.torch_compat import higher_order_utils as utils
+from fxstack_capture.torch_side.higher_order.operators import calls_to_replace
 from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 _CALL_COMPILED = getattr(utils, "_hop_compile_and_call", None)  # not in all versions of torch
 
 
-@RULES.rule(torch_compat.wrap, invoke_subgraph_placeholder, torch_compat.maybe_compile_and_run_fn)
+@RULES.rule(invoke_subgraph_placeholder, torch_compat.maybe_compile_and_run_fn)
 def _inline(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     """Call the first argument with the others: a region that other compilers keep separate or compile once."""
     return trace.calls.call(args[0], args[1:], kwargs)
@@ -42,6 +43,38 @@ def _call_compiled(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any
 
 if _CALL_COMPILED is not None:
     RULES.add(_call_compiled, _CALL_COMPILED)
+
+
+def _call_operator(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Call a higher-order operator, the first argument: record its node."""
+    operator, *rest = args
+    return trace.torch.call(operator, tuple(rest), kwargs)
+
+
+RULES.add(
+    _call_operator,
+    torch_compat.HigherOrderOperator.__call__,
+    torch_compat.BaseHOP.__call__,
+    *calls_to_replace(),
+)
+# The ``__call__`` of other operators checks its arguments, and calls that of ``HigherOrderOperator``.
+
+
+@RULES.rule(torch_compat.foreach_map)
+def _foreach_map(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Record ``foreach_map(op, *operands)``, whose body calls ``op`` for each element of the lists."""
+    return trace.calls.call(torch_compat.foreach_map_operator, (_for_each, *args), kwargs)
+
+
+def _for_each(op: Callable[..., Any], *operands: Any) -> Any:
+    """Call ``op`` with the elements of the lists at the same position; every call gets the operands that are no lists."""
+    lists = [operand for operand in operands if isinstance(operand, (list, tuple))]
+    if not lists:
+        return op(*operands)
+    return [
+        op(*[x[i] if isinstance(x, (list, tuple)) else x for x in operands])
+        for i in range(min([len(x) for x in lists]))
+    ]
 
 
 @RULES.rule(torch.cond, while_loop, map_, scan, associative_scan)

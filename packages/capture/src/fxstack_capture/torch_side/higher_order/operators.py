@@ -1,0 +1,330 @@
+"""Operators that have functions as arguments, as rows of one table, and the rule for all of them.
+
+A row says which arguments of the operator are functions, operands of the function and constants, and what the
+call may do (``Kind``). ``cond``, ``while_loop``, ``map``, ``scan`` and ``associative_scan`` (``control_flow``) and
+``flex_attention`` (``flex``) have rules of their own. An operator without a row gets a node if its function can be
+found out by running the operator on fakes (``unknown_operators``).
+
+The node of an operator holds each function as a ``get_attr`` node of a ``GraphModule``. The tensors that the
+function uses are the operands of the node, in the order of their first use, whether the program passes them or the
+function closes over them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import partial
+from typing import Any
+
+import torch
+from torch import fx
+
+from fxstack_capture import torch_compat
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.torch_compat import HigherOrderOperator
+from fxstack_capture.torch_side.higher_order import inline_calls, subgraphs
+from fxstack_capture.torch_side.higher_order.control_flow import GraphsOfCall, any_gradient
+from fxstack_capture.torch_side.higher_order.unknown_operators import call_unknown
+from fxstack_capture.torch_side.recording.execution import run_fake
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.trace.state import Args, Kwargs
+
+
+class Kind(Enum):
+    """What a call of an operator does, and where its gradient comes from."""
+
+    INLINE = auto()
+    """The call is a plain call of the function: side effects, writes and aliases are those of the function."""
+    PURE = auto()
+    """The function computes new tensors. The gradient is that of the function."""
+    UNDIFFERENTIABLE = auto()
+    """As ``PURE``, but a backward through the results raises. The function runs below autograd, so a tensor that it
+    closes over gives the results no history."""
+    RECORDED = auto()
+    """The operator has no function: the call is one node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One row: an operator and the roles of its arguments."""
+
+    name: str
+    """The name in ``torch.ops.higher_order``."""
+    signature: str
+    """The roles of the parameters, written as a signature with the default ``role``: ``"f=function, *x=operands"``.
+    The roles: ``function``; ``operands`` (``*x``: the arguments, otherwise a tuple or list of them); ``inputs`` (keyword
+    arguments of the function, ``**x`` or a dictionary); ``constant``. Parameters after ``;`` stay keywords of the node."""
+    attribute: str = ""
+    """The beginning of the attribute name of the function's graph."""
+    kind: Kind = Kind.PURE
+    state: Callable[..., Any] | None = None
+    """Return the context in which the function runs, from the constants in their order."""
+    keeps_meta: bool = False
+    """Whether the metadata of a function that is a ``GraphModule`` belongs to the operator."""
+
+
+def _grad_mode(enabled: bool) -> Any:
+    return torch.set_grad_enabled(enabled)
+
+
+def _autocast(device_type: str, dtype: Any, enabled: bool, cache_enabled: bool | None) -> Any:
+    return torch.autocast(device_type, dtype, enabled, cache_enabled)
+
+
+_PASSES_OPERANDS = "f=function, *x=operands; **options=constant"
+
+OPERATORS = (
+    Operator("wrap", "f=function, *x=operands, **y=inputs", "wrap_body", Kind.INLINE),
+    Operator(
+        "wrap_with_set_grad_enabled",
+        "enabled=constant, f=function, *x=operands, **y=inputs",
+        "wrap_body",
+        Kind.INLINE,
+        state=_grad_mode,
+    ),
+    Operator(
+        "wrap_with_autocast",
+        "device=constant, dtype=constant, enabled=constant, cache=constant, f=function, *x=operands, **y=inputs",
+        "wrap_body",
+        Kind.INLINE,
+        state=_autocast,
+    ),
+    Operator("local_map_hop", "f=function, *x=operands", "subgraph", Kind.INLINE, keeps_meta=True),
+    Operator("foreach_map", _PASSES_OPERANDS, "subgraph"),
+    Operator("invoke_quant", _PASSES_OPERANDS, "subgraph"),
+    Operator("invoke_quant_packed", _PASSES_OPERANDS, "subgraph"),
+    Operator(
+        "hints_wrapper",
+        "body_fn=function, args=operands, kwargs=inputs; hints=constant",
+        "hints_wrapper_body",
+        Kind.UNDIFFERENTIABLE,
+    ),
+    Operator(
+        "strict_mode", "callable=function, operands=operands", "strict_mode_body", Kind.UNDIFFERENTIABLE
+    ),
+    Operator("run_const_graph", "graph=function, args=operands", "const_graph", Kind.UNDIFFERENTIABLE),
+    Operator("out_dtype", "", kind=Kind.RECORDED),
+    Operator("print", "", kind=Kind.RECORDED),
+    Operator("call_torchbind", "", kind=Kind.RECORDED),
+    Operator("inline_asm_elementwise", "", kind=Kind.RECORDED),
+)
+"""The operators with a row. The order has no meaning."""
+
+
+
+def calls_to_replace() -> list[Callable[..., Any]]:
+    """Return the methods ``__call__`` of operators that do more than check their arguments.
+
+    The rule of the operator runs in place of such a method.
+    """
+    rows = [row for row in OPERATORS if row.kind in (Kind.INLINE, Kind.RECORDED)]
+    operators = [getattr(torch.ops.higher_order, row.name, None) for row in rows]
+    methods = {type(operator).__call__ for operator in operators if operator is not None}
+    return [*methods.difference([HigherOrderOperator.__call__])]
+
+
+_BY_NAME = {row.name: row for row in OPERATORS}
+_SUBGRAPH_OPERATOR = Operator("", _PASSES_OPERANDS, "subgraph")
+"""The row of all operators that torch derives from ``BaseHOP``, which calls one function with the operands."""
+
+
+def row_of(operator: Any) -> Operator | None:
+    """Return the row of a higher-order operator, or None."""
+    row = _BY_NAME.get(operator.name())
+    if row is None and isinstance(operator, torch_compat.BaseHOP):
+        return _SUBGRAPH_OPERATOR
+    return row
+
+
+@dataclass(frozen=True, slots=True)
+class _Roles:
+    """The arguments of one call by their roles."""
+
+    function: Any
+    operands: tuple[Any, ...]
+    inputs: Mapping[str, Any]
+    constants: tuple[Any, ...]
+    node_arguments: Callable[[fx.Node, tuple[fx.Node, ...]], tuple[tuple[Any, ...], dict[str, Any]]]
+
+
+def call_operator(tracer: TracerProtocol, operator: Any, args: Args, kwargs: Kwargs) -> Any:
+    """Apply the rule for all higher-order operators that have no rule of their own."""
+    row = row_of(operator)
+    if row is None:
+        return call_unknown(tracer, operator, args, kwargs)
+    if row.kind is Kind.RECORDED:
+        return tracer.record(operator, args, kwargs)
+    roles = _roles(tracer, row, args, kwargs)
+    if not callable(roles.function):
+        raise graph_break("operator-function", f"{row.name} of a {type(roles.function).__qualname__}")
+    run = partial(tracer.trace.calls.call, roles.function, roles.operands, dict(roles.inputs))
+    if row.kind is Kind.INLINE:
+        meta = _meta_of(tracer, roles.function) if row.keeps_meta else {}
+        call = inline_calls.BodyCall(operator, row.attribute, roles.node_arguments, meta)
+        with _state(tracer, row, roles):
+            return inline_calls.run_in_place(tracer, call, run)
+    return _call_pure(tracer, operator, row, roles)
+
+
+@contextmanager
+def _state(tracer: TracerProtocol, row: Operator, roles: _Roles) -> Iterator[None]:
+    """Set the state of torch that the operator sets for its function, without nodes."""
+    if row.state is None:
+        yield
+        return
+    with tracer.unrecorded():
+        context = row.state(*roles.constants)
+        context.__enter__()
+    try:
+        yield
+    finally:
+        with tracer.unrecorded():
+            context.__exit__(None, None, None)
+
+
+def _call_pure(tracer: TracerProtocol, operator: Any, row: Operator, roles: _Roles) -> Any:
+    """Trace the function as a graph without effects, and record a node whose results are new tensors."""
+    call = GraphsOfCall(tracer, operator)
+    function = partial(roles.function, *roles.operands, **roles.inputs)
+    body = call.trace(function, [])
+    free = body.free
+    module = subgraphs.cut_out(tracer, body, free)
+    tracer.builder.roll_back(call.mark)
+    operands = [tracer.builder.node_of(x) for x in _tensors((roles.operands, roles.inputs))]
+    if row.kind is Kind.UNDIFFERENTIABLE:
+        free = tuple(node if node in operands else _detached(tracer, node) for node in free)
+    gradient = any_gradient((), free)
+    results = call.make_results(body.outputs, gradient=gradient)
+    graph = tracer.builder.module(row.attribute, module)
+    node_args, node_kwargs = roles.node_arguments(graph, free)
+    builder = tracer.builder
+    node = builder.add("call_function", operator, node_args, node_kwargs)
+    tracer.annotate(node)
+    builder.bind(tuple(results), node)
+    tracer.all_bound()
+    return subgraphs.unflatten(tracer, list(results), body.spec)
+
+
+def record_held(tracer: TracerProtocol, operator: Any, held: Mapping[str, Any], args: Args) -> Any:
+    """Record a call of an operator. ``held``: its first arguments, objects that the graph module holds, by name."""
+    builder = tracer.builder
+    with tracer.unrecorded():
+        result = run_fake(tracer.mode, operator, (*held.values(), *args), {})
+    objects = [builder.module(name, value) for name, value in held.items()]
+    node = builder.add("call_function", operator, (*objects, *(builder.argument(arg, []) for arg in args)), {})
+    tracer.annotate(node)
+    builder.bind(result, node)
+    tracer.all_bound()
+    return result
+
+
+def _tensors(value: object) -> list[torch.Tensor]:
+    """Return the tensors among the leaves of plain containers."""
+    return [leaf for leaf in torch_compat.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def _detached(tracer: TracerProtocol, node: fx.Node) -> fx.Node:
+    """Return ``node``, or a node of its value without history if the value requires grad."""
+    value = node.meta["val"]
+    if not (isinstance(value, torch.Tensor) and value.requires_grad):
+        return node
+    return tracer.builder.node_of(tracer.record(torch.Tensor.detach, (value,), {}))
+
+
+def _meta_of(tracer: TracerProtocol, function: Any) -> dict[str, Any]:
+    """Return the metadata of a ``GraphModule``, whose identity is guarded."""
+    meta = getattr(tracer.trace.objects.original_of(function), "meta", None)
+    return dict(meta) if isinstance(meta, dict) else {}
+
+
+_SIGNATURES: dict[str, tuple[inspect.Signature, frozenset[str]]] = {}
+
+
+def _signature(text: str) -> tuple[inspect.Signature, frozenset[str]]:
+    """Return the signature of a row, and the names of the parameters after ``;``."""
+    if text not in _SIGNATURES:
+        positional, _, keywords = text.partition(";")
+        kinds = inspect.Parameter
+        parameters, kept = [], set()
+        for entry in (*positional.split(","), *keywords.split(",")):
+            if not entry.strip():
+                continue
+            name, _, role = entry.strip().partition("=")
+            bare = name.lstrip("*")
+            kind = {2: kinds.VAR_KEYWORD, 1: kinds.VAR_POSITIONAL}.get(len(name) - len(bare))
+            parameters.append(kinds(bare, kind or kinds.POSITIONAL_OR_KEYWORD, annotation=role))
+            if entry in keywords.split(","):
+                kept.add(bare)
+        _SIGNATURES[text] = inspect.Signature(parameters), frozenset(kept)
+    return _SIGNATURES[text]
+
+
+def _roles(tracer: TracerProtocol, row: Operator, args: Args, kwargs: Kwargs) -> _Roles:
+    """Sort the arguments of a call by the roles of the row. Raise the program's TypeError if they do not match."""
+    signature, kept = _signature(row.signature)
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise graph_break("operator-function", f"{row.name} with wrong arguments ({error})") from error
+    function, operands, inputs, constants = None, (), {}, []
+    pattern: list[tuple[str, str, Any]] = []
+    for name, parameter in signature.parameters.items():
+        if name not in bound.arguments:
+            continue
+        value, role = bound.arguments[name], parameter.annotation
+        if role == "function":
+            function = value
+        elif role == "operands":
+            operands = tuple(value)
+        elif role == "inputs":
+            inputs = dict(value)
+        else:
+            constants.append(value)
+            value = _constant(tracer, value)
+        is_keyword = name in kwargs or name in kept
+        style = "**" if parameter.kind is parameter.VAR_KEYWORD else name if is_keyword else ""
+        pattern.append(("*" if parameter.kind is parameter.VAR_POSITIONAL else style, role, value))
+
+    def node_arguments(graph: fx.Node, free: tuple[fx.Node, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Put the function's graph and its operands in the places of the program's arguments."""
+        positional: list[Any] = []
+        named: dict[str, Any] = {}
+        has_operands = any(role == "operands" for _, role, _ in pattern)
+        for style, role, value in pattern:
+            if role == "operands" or (role == "inputs" and style == "**" and not has_operands):
+                new: Any = free
+            elif role == "inputs":
+                new = {}
+            else:
+                new = graph if role == "function" else value
+            if style == "*":
+                positional.extend(new)
+            elif style == "**":
+                named.update(new)
+            elif style:
+                named[style] = new
+            else:
+                positional.append(new)
+        return tuple(positional), named
+
+    return _Roles(function, operands, inputs, tuple(constants), node_arguments)
+
+
+def _constant(tracer: TracerProtocol, value: Any) -> Any:
+    """Return a constant argument as an argument of the node. An instance of a frozen dataclass becomes a node."""
+    if type(value) is dict:
+        return {name: _constant(tracer, item) for name, item in value.items()}
+    parameters = getattr(type(value), "__dataclass_params__", None)
+    if parameters is None or not parameters.frozen:
+        return tracer.builder.argument(value, [])
+    names = [field.name for field in dataclasses.fields(value) if field.init]
+    fields = {name: _constant(tracer, tracer.trace.objects.load_attr(value, name)) for name in names}
+    node = tracer.builder.add("call_function", type(value), (), fields)
+    node.meta.update(val=None, example_value=None)
+    tracer.annotate(node)
+    return node
