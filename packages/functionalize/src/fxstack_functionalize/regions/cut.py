@@ -9,7 +9,7 @@ import torch
 from torch.fx import Graph, Node
 
 from fxstack_functionalize.metadata.records import GraphInfo, OutputSource
-from fxstack_functionalize.regions.table import NotSharedError, Region, RegionTable, TracedBody
+from fxstack_functionalize.regions.table import REGION, NotSharedError, Region, RegionTable, TracedBody
 from fxstack_functionalize.torch_compat import OpOverload
 from fxstack_interchange import InputKind, OutputKind, Partition, Stage
 from fxstack_interchange.modules import make_graph_module
@@ -27,6 +27,7 @@ def make_region(table: RegionTable, name: str, traced: TracedBody) -> Region:
     if traced.stage_graph.signature.stage is not Stage.JOINT:
         module = traced.stage_graph.graph_module
         _check_memory(module.graph, _outputs(module.graph))
+        module.meta[REGION] = name
         return Region(name, traced, module)
     return _cut(name, traced, table.cut(traced.stage_graph))
 
@@ -113,11 +114,16 @@ def _cut(name: str, traced: TracedBody, partition: Partition) -> Region:
     by_name = {node.name: node for node in backward.graph_module.graph.find_nodes(op="placeholder")}
     if len(tangents) != 1 or len(backward.signature.inputs) != len(saved_by_name) + 1:
         raise NotSharedError("its backward has other inputs than saved values and one tangent")
+    modules = (
+        make_graph_module(forward.graph_module, graph, "RegionForward"),
+        make_graph_module(backward.graph_module, backward_graph, "RegionBackward"),
+    )
+    for module in modules:
+        module.meta[REGION] = name
     return Region(
         name,
         traced,
-        make_graph_module(forward.graph_module, graph, "RegionForward"),
-        make_graph_module(backward.graph_module, backward_graph, "RegionBackward"),
+        *modules,
         tuple(roots.positions(graph)),
         by_name[tangents[0].name].meta["val"],
     )

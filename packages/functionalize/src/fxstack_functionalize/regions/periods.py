@@ -25,12 +25,11 @@ class Run:
         return (self.end - self.start) // self.period
 
 
-def runs(items: Sequence[Hashable | None], *, period: int, copies: int) -> list[Run]:
+def runs(numbers: Sequence[int], *, period: int, copies: int) -> list[Run]:
     """Return runs with at least ``copies`` copies of at least ``period`` items, the longest runs first.
 
-    An item that is None equals no other item. Runs of different periods may overlap.
+    Runs of different periods may overlap.
     """
-    numbers = _numbers(items)
     found = [
         run
         for distance in _guess_periods(numbers, period, copies)
@@ -40,8 +39,8 @@ def runs(items: Sequence[Hashable | None], *, period: int, copies: int) -> list[
     return sorted(found, key=lambda run: (run.start - run.end, run.period))
 
 
-def _numbers(items: Sequence[Hashable | None]) -> list[int]:
-    """Return a number for each item, equal for equal items. An item that is None gets a number of its own."""
+def number_equal(items: Sequence[Hashable | None]) -> list[int]:
+    """Return a number for each item, equal for equal items. An item that is None gets a negative number of its own."""
     known: dict[Hashable, int] = {}
     return [-1 - index if item is None else known.setdefault(item, len(known)) for index, item in enumerate(items)]
 

@@ -11,7 +11,7 @@ import torch
 from torch.fx import Graph, Node
 
 from fxstack_functionalize.regions.labels import UnlabelledError, arguments, kind_of, label_of
-from fxstack_functionalize.regions.periods import Run, runs
+from fxstack_functionalize.regions.periods import Run, number_equal, runs
 
 MIN_COPIES = 4
 """The number of equal segments from which on a shared region pays."""
@@ -32,17 +32,18 @@ def equal_segments(graph: Graph) -> list[list[Segment]]:
     """Return groups of equal segments, each with at least ``MIN_COPIES`` members. Segments do not overlap."""
     nodes = [node for node in graph.nodes if node.op not in {"placeholder", "get_attr", "output"}]
     labels = [_label(node) for node in nodes]
+    numbers = number_equal(labels)
     position = {node: index for index, node in enumerate(nodes)}
     groups: dict[Hashable, list[Segment]] = defaultdict(list)
     taken = [False] * len(nodes)
-    for run in runs(labels, period=MIN_NODES, copies=MIN_COPIES):
+    for run in runs(numbers, period=MIN_NODES, copies=MIN_COPIES):
         if any(taken[run.start : run.end]):
             continue
         bounds = _boundaries(nodes, position, run)
         members: dict[Hashable, list[Segment]] = defaultdict(list)
         for start, end in zip(bounds, bounds[1:], strict=False):
             segment = _segment(nodes[start:end])
-            key = _key(segment)
+            key = _key(segment, tuple(numbers[start:end]))
             if key is not None:
                 members[key].append(segment)
         for key, segments in members.items():
@@ -99,15 +100,14 @@ def _segment(nodes: Sequence[Node]) -> Segment:
     return Segment(tuple(nodes), tuple(operands), tuple(results))
 
 
-def _key(segment: Segment) -> Hashable | None:
+def _key(segment: Segment, labels: tuple[int, ...]) -> Hashable | None:
     """Return a value that equal segments share: targets, constants, metadata and wiring. None: do not share."""
-    if not segment.results or _regroups_gradients(segment):
+    if not segment.results or min(labels) < 0 or _regroups_gradients(segment):
         return None
     number = {node: ("operand", index) for index, node in enumerate(segment.operands)}
     number.update({node: ("node", index) for index, node in enumerate(segment.nodes)})
     try:
         kinds = tuple(kind_of(node.meta.get("val")) for node in segment.operands)
-        labels = tuple(label_of(node) for node in segment.nodes)
         wiring = tuple(
             (arguments(node.args, number.__getitem__), arguments(node.kwargs, number.__getitem__))
             for node in segment.nodes

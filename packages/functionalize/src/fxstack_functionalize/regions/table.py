@@ -15,6 +15,8 @@ from fxstack_functionalize.regions.outline import Group, Outlined, find_groups, 
 from fxstack_interchange import Partition, StageGraph
 
 
+REGION = "fxstack_region"
+"""The key of the metadata of a graph module that is the forward or the backward of a region."""
 LEAST_CALLS = 2
 """The number of calls that a region keeps at least; fewer calls are traced in line."""
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node, Proxy
-from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing, track_tensor_tree
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import FunctionalizeError
@@ -21,7 +21,7 @@ from fxstack_functionalize.regions.cut import make_region
 from fxstack_functionalize.regions.labels import UnlabelledError, kind_of
 from fxstack_functionalize.regions.outline import INVOKE
 from fxstack_functionalize.regions.table import NotSharedError, Region, RegionTable
-from fxstack_functionalize.tracer.aten_tracer import AtenTracer
+from fxstack_functionalize.tracer.aten_tracer import AtenTracer, track
 from fxstack_functionalize.tracer.engine import Engine, current_value, storage_key
 from fxstack_functionalize.tracer.inputs import Captured, RestartTraceError
 from fxstack_functionalize.views.memory_layout import on_values, replace_value
@@ -218,7 +218,7 @@ class _Call:
             if fake is not None:
                 item = tracer.add_item(call, index)
                 item.meta["val"] = fake
-                track_tensor_tree(fake, Proxy(item, tracer), constant=None, tracer=tracer)
+                track(tracer, fake, item)
         return fakes
 
 
