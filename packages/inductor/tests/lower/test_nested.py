@@ -11,7 +11,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import fxstack_inductor as fi
 from fxstack_inductor.compiled_store import ProgramCache
-from fxstack_inductor.lower.nested import NestedGraphs, structure
+from fxstack_inductor.lower.nested.graphs import NestedGraphs, structure
 from fxstack_inductor.repro.script import script
 
 X, XS, W = torch.randn(4), torch.randn(5, 4), torch.randn(4, 4)

@@ -35,7 +35,8 @@ from fxstack_inductor.lower.host.numbers import word
 from fxstack_inductor.lower.host.symbols import may_exceed_word, size_expr
 from fxstack_inductor.lower.launches import launch_arguments
 from fxstack_inductor.lower.layouts import check_layout, layout_of, set_layout, strided_view
-from fxstack_inductor.lower.nested import NestedGraphs, calls_nested_graphs, map_functions
+from fxstack_inductor.lower.nested.calls import NestedCall, nested_call
+from fxstack_inductor.lower.nested.graphs import NestedGraphs, calls_nested_graphs, map_functions
 from fxstack_inductor.lower.node_queries import (
     asserted_numbers,
     has_effect,
@@ -73,14 +74,17 @@ def lower_graph(
     chosen: Mapping[str, Callable[..., Any]] = NO_RULES,
     *,
     nested: NestedGraphs | None = None,
+    prefix: str = "",
 ) -> Program:
     """Return the tensor-level IR of ``graph_module``, whose nodes carry fake values in ``meta["val"]``.
 
     The pass ``lower_operators`` calls this function. Operators on tensors of ``target.device`` become
     loops. ``chosen`` maps names of single nodes to rules that replace the rules of their operators. ``nested``
-    collects the functions that operators call.
+    collects the functions that operators call. Names of constants begin with ``prefix``.
     """
-    lowering = Lowering(graph_module, rules, options, target, chosen, nested=nested or NestedGraphs())
+    lowering = Lowering(
+        graph_module, rules, options, target, chosen, nested=nested or NestedGraphs(), prefix=prefix
+    )
     for node in graph_module.graph.nodes:
         with about(node.name):
             lowering.run(node)
@@ -99,6 +103,7 @@ class Lowering:
         chosen: Mapping[str, Callable[..., Any]],
         *,
         nested: NestedGraphs,
+        prefix: str,
     ) -> None:
         self.module = graph_module
         self.chosen = chosen
@@ -112,6 +117,7 @@ class Lowering:
         """Number of copies by name, so that two copies get different names."""
         self.symbols = Symbols(self.program)
         self.nested = nested
+        self.prefix = prefix
         self.placeholder_values: list[Any] = []
         """Fake values of placeholders whose size symbols are not defined yet. A size may depend on a later
         placeholder, so the first call defines the symbols of all placeholders."""
@@ -171,9 +177,10 @@ class Lowering:
             target = getattr(target, part)
         if not isinstance(target, torch.Tensor):
             return target
-        self.program.constants[node.name] = target
+        name = f"{self.prefix}{node.name}"
+        self.program.constants[name] = target
         fake = node.meta.get("val")
-        return self._input(node.name, target if fake is None else fake)
+        return self._input(name, target if fake is None else fake)
 
     def _input(self, name: str, value: torch.Tensor) -> Node:
         """Add a tensor to the program's inputs."""
@@ -360,6 +367,9 @@ class Lowering:
         args, kwargs = self._map((node.args, node.kwargs), self.materialise)
         if calls_nested_graphs(node):
             args, kwargs = map_functions(args, node.target, self.nested), {}
+            nested = nested_call(node, args, self.nested) if self._has_known_sizes(value) else None
+            if nested is not None:
+                return self._nested(value, *nested)
         reads = tuple(tensors((args, kwargs)))
         if node.target in RANGES or (not has_tensor(value) and not is_ordered(node.target)):
             return self._host(node)
@@ -376,6 +386,15 @@ class Lowering:
         )
         self.program.steps.append(call)
         return self._outputs(call, value, ())
+
+    def _nested(self, value: object, copies: list[Pointwise], call: NestedCall) -> Any:
+        """Append a loop or branch of the host program, and return its results, nested as ``value``."""
+        self.program.steps += [*copies, call]
+        call.comment = self.context.comment
+        if not isinstance(value, (tuple, list)):
+            return call.outputs[0]
+        results = iter(call.outputs)
+        return tuple(None if v is None else next(results) for v in value)
 
     def _outputs(self, call: ExternCall, value: object, path: tuple[int, ...]) -> Any:
         """Return the lowered results of ``call``, nested as ``value``; ``path`` are the positions of ``value`` in the result."""

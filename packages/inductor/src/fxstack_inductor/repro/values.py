@@ -9,7 +9,7 @@ import torch
 
 from fxstack_inductor import torch_compat
 from fxstack_inductor.errors import ReproError
-from fxstack_inductor.lower.nested import NestedGraph
+from fxstack_inductor.lower.nested.graphs import NestedGraph
 from fxstack_inductor.repro.harness import extent
 from fxstack_inductor.torch_compat import FakeTensor
 from fxstack_inductor.torch_compat import get_qualified_name as _get_qualified_name

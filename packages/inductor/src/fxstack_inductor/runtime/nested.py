@@ -15,15 +15,16 @@ import torch
 
 Function = Callable[..., Any]
 """A compiled function. It returns a tuple, or the value of a graph that returns one value."""
-Values = Sequence[Any]
+Values = Any
+"""Tensors and numbers in a tuple or list: operands, or the results of a function."""
 
 
-def cond(predicate: Any, true: Function, false: Function, operands: Values) -> tuple[Any, ...]:
+def cond(predicate: Any, true: Function, false: Function, operands: Values) -> Values:
     """Run one of two branches."""
     return true(*operands) if predicate else false(*operands)
 
 
-def switch(index: Any, branches: Sequence[Function], operands: Values) -> tuple[Any, ...]:
+def switch(index: Any, branches: Sequence[Function], operands: Values) -> Values:
     """Run the branch with the number ``index``.
 
     Raises:
@@ -35,7 +36,7 @@ def switch(index: Any, branches: Sequence[Function], operands: Values) -> tuple[
     return branches[number](*operands)
 
 
-def while_loop(holds: Function, body: Function, carries: Values, additional: Values = ()) -> tuple[Any, ...]:
+def while_loop(holds: Function, body: Function, carries: Values, additional: Values = ()) -> Values:
     """Run ``body`` on its results as long as ``holds`` is true; without an iteration, return copies."""
     if not holds(*carries, *additional):
         return tuple(map(_copy, carries))
@@ -48,7 +49,7 @@ def while_loop(holds: Function, body: Function, carries: Values, additional: Val
 
 def while_loop_stack_output(
     holds: Function, body: Function, carries: Values, additional: Values = ()
-) -> tuple[Any, ...]:
+) -> Values:
     """Run a loop as ``while_loop`` does, and return the carries of all iterations, stacked."""
     values, steps = tuple(carries), []
     while holds(*values, *additional):
@@ -59,7 +60,7 @@ def while_loop_stack_output(
     return tuple(map(torch.stack, zip(*steps, strict=True)))
 
 
-def scan(body: Function, init: Values, xs: Values, additional: Values = ()) -> tuple[Any, ...]:
+def scan(body: Function, init: Values, xs: Values, additional: Values = ()) -> Values:
     """Run ``body`` on the carries and each slice of ``xs``; return the last carries and the stacked results.
 
     Without an iteration, torch runs ``body`` once on slices of garbage for the shapes of the results.
@@ -82,7 +83,7 @@ def scan(body: Function, init: Values, xs: Values, additional: Values = ()) -> t
     return (*carries, *stacked)
 
 
-def map_impl(body: Function, xs: Values, additional: Values = ()) -> tuple[Any, ...]:
+def map_impl(body: Function, xs: Values, additional: Values = ()) -> Values:
     """Run ``body`` on each slice of ``xs``, and stack its results."""
     length = xs[0].shape[0]
     stacked: list[Any] = []
@@ -97,24 +98,22 @@ def map_impl(body: Function, xs: Values, additional: Values = ()) -> tuple[Any, 
     return tuple(stacked)
 
 
-def invoke_subgraph(body: Function, _identifier: Any, *operands: Any) -> tuple[Any, ...]:
+def invoke_subgraph(body: Function, _identifier: Any, *operands: Any) -> Values:
     """Call ``body``."""
     return body(*operands)
 
 
-def wrap(body: Function, *operands: Any) -> tuple[Any, ...]:
+def wrap(body: Function, *operands: Any) -> Values:
     """Call ``body``."""
     return body(*operands)
 
 
-def strict_mode(body: Function, operands: Values) -> tuple[Any, ...]:
+def strict_mode(body: Function, operands: Values) -> Values:
     """Call ``body``."""
     return body(*operands)
 
 
-def hints_wrapper(
-    body: Function, operands: Values, keywords: Mapping[str, Any], _hints: Any
-) -> tuple[Any, ...]:
+def hints_wrapper(body: Function, operands: Values, keywords: Mapping[str, Any], _hints: Any) -> Values:
     """Call ``body``; hints are for compilers."""
     return body(*operands, **keywords)
 

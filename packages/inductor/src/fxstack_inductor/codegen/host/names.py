@@ -32,7 +32,7 @@ HELPERS = MappingProxyType(
 """Objects in the namespace of every host program. ``run_scan`` is the operator ``scan`` on compiled functions."""
 RESERVED = re.compile(
     r"(inputs|kernel_\d+|kernel_\d+_on\d+|record_.*|c\d+_.*|t\d+_.*|t_.*|p_.*|stream\d+|current_stream|on_device|aligned|raise_launch_error"
-    r"|take|give|call|bernoulli|block|threads|error|error_address|out_of_range|\w*_fx)$"
+    r"|take|take_nested_\d+|nested_\d+|give|call|bernoulli|block|threads|error|error_address|out_of_range|\w*_fx)$"
 )
 """Names that the host program uses for itself."""
 

@@ -114,6 +114,8 @@ class PythonPrinter(CodeWriter):
                 self.launch(record)
             case records.Call():
                 self._call(record)
+            case records.Nested():
+                self._nested(record)
             case records.Check():
                 self._check(record)
             case records.Free(names):
@@ -177,6 +179,17 @@ class PythonPrinter(CodeWriter):
             self.line(f"del {call.packed}")
         for binding in call.bindings:
             self._bind(binding)
+
+    def _nested(self, record: records.Nested) -> None:
+        """Write a loop or branch as a call of ``runtime.nested``, whose results are copied into their memory."""
+        arguments = ", ".join(map(self.value, record.arguments))
+        results, call = f"{identifier(record.step.name)}_fx", record.step.form.name
+        self.line(f"{results} = run_{call}({arguments})")
+        if any(function.is_single for function in record.step.form.functions[-1:]):
+            self.line(f"{results} = ({results},)")
+        for output, target in zip(record.step.outputs, record.results, strict=False):
+            self.line(f"{self.value(target)}.copy_({results}[{output.path[0]}])")
+        self.line(f"del {results}")
 
     def as_declared(self, text: str, call: records.Call) -> str:
         """Return ``text``, a call of a custom operator, inside a check of its results against the fake function."""

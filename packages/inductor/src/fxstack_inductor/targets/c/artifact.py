@@ -7,8 +7,8 @@ raises its error.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final
@@ -18,17 +18,17 @@ from torch.fx import GraphModule
 
 from fxstack_inductor.codegen.host.build import host_steps
 from fxstack_inductor.codegen.host.names import HELPERS
-from fxstack_inductor.codegen.host.program import HostProgram
+from fxstack_inductor.codegen.host.program import HostProgram, Memory
 from fxstack_inductor.codegen.host.python_host import host_program
 from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.ir.expr_json import expr_from_json, expr_to_json
 from fxstack_inductor.ir.nodes import Layout
-from fxstack_inductor.lower.nested import NestedGraph
+from fxstack_inductor.lower.nested.graphs import NestedGraph
 from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.runtime.arena import Window
 from fxstack_inductor.runtime.parts import PART
 from fxstack_inductor.schedule.memory import Slot
-from fxstack_inductor.schedule.steps import KernelStep, Plan
+from fxstack_inductor.schedule.steps import Plan, all_kernels
 from fxstack_interchange import LoadError, SaveError
 from fxstack_interchange.format.encoding.arguments import decode_constant, encode
 from fxstack_interchange.format.encoding.bare import graph_from_json, graph_to_json
@@ -56,8 +56,8 @@ class Lowered:
     graph: GraphModule
     """The graph before lowering."""
     options: InductorOptions
-    nested: Mapping[NestedGraph, Lowered] = field(default_factory=dict)
-    """The functions that operators call."""
+    lower_nested: Callable[[NestedGraph], Lowered]
+    """Returns the generated code of a function that an operator of a Python program calls."""
 
     __repr__ = short_repr
 
@@ -106,12 +106,13 @@ class Image:
 
 def image_of(lowered: Lowered, *, boxed: bool) -> Image:
     """Return the image of a lowered graph: what ``link`` needs, without the graph."""
-    nested = {graph: _nested_image(graph, inner) for graph, inner in lowered.nested.items()}
+    graphs = {value for value in lowered.program.constants.values() if isinstance(value, NestedGraph)}
+    nested = {graph: _nested_image(graph, lowered.lower_nested(graph)) for graph in graphs}
     constants = {
         name: nested[value] if isinstance(value, NestedGraph) else value
         for name, value in lowered.program.constants.items()
     }
-    checked = any(isinstance(s, KernelStep) and s.kernel.checked for s in lowered.plan.steps)
+    checked = any(kernel.checked for kernel in all_kernels(lowered.plan))
     checked = checked or any(image.checked for image in nested.values())
     name, program = (
         f"<fxstack {lowered.graph._get_name()}>",
@@ -141,6 +142,7 @@ def image_to_json(image: Image) -> dict[str, Any]:
         "symbols": list(program.symbols),
         "slots": _record_to_json(program.slots),
         "windows": _record_to_json(program.windows),
+        "workspaces": _record_to_json(program.workspaces),
     }
 
 
@@ -159,6 +161,7 @@ def image_from_json(content: Mapping[str, Any]) -> Image:
             slots=_record(content["slots"]),
             windows=_record(content["windows"]),
             symbols=tuple(content["symbols"]),
+            workspaces=_record(content["workspaces"]),
         )
         return Image(program=program, **{name: content[name] for name in PLAIN})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -202,7 +205,7 @@ def _constant(content: object) -> Any:
     return typed.set_(memory.untyped_storage(), content["layout"][2], *content["layout"][:2])
 
 
-RECORDS: Final = MappingProxyType({"slot": Slot, "memory": Layout, "window": Window})
+RECORDS: Final = MappingProxyType({"slot": Slot, "memory": Layout, "window": Window, "workspace": Memory})
 """Types whose values are stored as objects with one key, the tag, as in the format of graphs."""
 
 

@@ -20,7 +20,7 @@ from fxstack_inductor.runtime.arena import Workspace, flat, shared_pool
 from fxstack_inductor.runtime.dropout import DRAW, bernoulli
 from fxstack_inductor.runtime.loader import functions_of, load_library
 from fxstack_inductor.runtime.native import bind, pack
-from fxstack_inductor.schedule.steps import KernelStep
+from fxstack_inductor.schedule.steps import all_kernels
 from fxstack_inductor.targets.c.artifact import Image, Lowered, image_of
 from fxstack_inductor.targets.c.lower import lower_c
 from fxstack_inductor.targets.target import Compiled
@@ -42,6 +42,10 @@ def link(image: Image, options: InductorOptions, graph: Callable[[], GraphModule
     program = image.program
     packing = pack if program.native else flat
     workspace = Workspace(program.slots, program.windows, program.symbols, shared_pool(), packing)
+    nested = {
+        f"take_{m.name}": Workspace(m.slots, m.windows, m.symbols, shared_pool(), packing).take
+        for m in program.workspaces
+    }
     error = ctypes.c_int32(0)
     constants = {
         name: _function(value, options) if isinstance(value, Image) else value
@@ -49,6 +53,7 @@ def link(image: Image, options: InductorOptions, graph: Callable[[], GraphModule
     }
     namespace = {
         **link_constants(constants),
+        **nested,
         SOURCE: program.source,
         "take": workspace.take,
         "give": workspace.give,
@@ -136,7 +141,7 @@ def load_c(graph_module: GraphModule, options: InductorOptions, *, boxed: bool) 
         with about(*_rejected(lowered, failure.reason)):
             raise
     except NoCompilerError:
-        if any(isinstance(step, KernelStep) for step in lowered.plan.steps):
+        if all_kernels(lowered.plan):
             raise
         return load_c(graph_module, replace(options, host="python"), boxed=boxed)
     vars(run)["lowered"] = lowered
@@ -150,6 +155,7 @@ def _rejected(lowered: Lowered, reason: str) -> tuple[str, ...]:
         return ()
     before = "\n".join(lowered.text.split("\n")[: int(match[1])])
     names = re.findall(r"^(?:static [^\n]*)?void (kernel_\d+)", before, re.MULTILINE)
-    kernels = (step.kernel for step in lowered.plan.steps if isinstance(step, KernelStep))
-    origins = (k.origins for k in kernels if names and lowered.functions[k.name] == names[-1])
+    origins = (
+        k.origins for k in all_kernels(lowered.plan) if names and lowered.functions[k.name] == names[-1]
+    )
     return next(origins, ())

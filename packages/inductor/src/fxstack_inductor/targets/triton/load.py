@@ -18,7 +18,7 @@ from fxstack_inductor.codegen.host.native_device import RECORDS, native_device_p
 from fxstack_inductor.codegen.host.program import HostProgram
 from fxstack_inductor.codegen.host.python_host import link_constants
 from fxstack_inductor.errors import TRITON_HINT, TritonMissing
-from fxstack_inductor.lower.nested import NestedGraph
+from fxstack_inductor.lower.nested.graphs import NestedGraph
 from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.runtime.cubins import Cubin, load_cubins
 from fxstack_inductor.runtime.cuda_driver import Driver, Launchers

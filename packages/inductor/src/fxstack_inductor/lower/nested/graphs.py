@@ -11,7 +11,7 @@ import torch
 from torch.fx import GraphModule
 from torch.fx import Node as FxNode
 
-from fxstack_inductor.ir.nodes import Node
+from fxstack_inductor.ir.nodes import Layout, Node
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +32,11 @@ class NestedGraphs:
     """The nested graphs of one compilation. Structurally equal modules share one ``NestedGraph``."""
 
     found: dict[Hashable, NestedGraph] = field(default_factory=dict)
+    schedule: Callable[[NestedGraph, tuple[Layout | None, ...]], object | None] | None = None
+    """Returns a function whose results have given layouts as a part of the host program, or None if it cannot be one.
+
+    None if host programs have no loops.
+    """
 
     def graph_of(self, module: GraphModule) -> NestedGraph:
         """Return the nested graph of ``module``, or that of an equal module."""
