@@ -32,6 +32,7 @@ class NestedGraphs:
     """The nested graphs of one compilation. Structurally equal modules share one ``NestedGraph``."""
 
     found: dict[Hashable, NestedGraph] = field(default_factory=dict)
+    by_module: dict[GraphModule, NestedGraph] = field(default_factory=dict)
     schedule: Callable[[NestedGraph, tuple[Layout | None, ...]], object | None] | None = None
     """Returns a function whose results have given layouts as a part of the host program, or None if it cannot be one.
 
@@ -40,7 +41,11 @@ class NestedGraphs:
 
     def graph_of(self, module: GraphModule) -> NestedGraph:
         """Return the nested graph of ``module``, or that of an equal module."""
-        return self.found.setdefault(structure(module), NestedGraph(module))
+        graph = self.by_module.get(module)
+        if graph is None:  # calls of one region share the module, and its structure is long
+            graph = self.found.setdefault(structure(module), NestedGraph(module))
+            self.by_module[module] = graph
+        return graph
 
 
 FUNCTIONS: Mapping[str, tuple[int, ...]] = MappingProxyType(
