@@ -92,9 +92,12 @@ class Model(nn.Module):
     def __init__(self, kind: str, layers: int, size: int, *, region: bool) -> None:
         super().__init__()
         heads = max(2, size // 64)
-        self.kind, self.region, self.head_size = kind, region, size // heads
+        self.kind, self.head_size = kind, size // heads
         self.embed = nn.Linear(48, size) if kind == "vit" else nn.Embedding(256, size)
-        self.blocks = nn.ModuleList(BLOCKS[kind](size, heads) for _ in range(layers))
+        block = BLOCKS[kind]
+        if region:
+            block = type(block.__name__, (block,), {"forward": torch.compiler.nested_compile_region(block.forward)})
+        self.blocks = nn.ModuleList(block(size, heads) for _ in range(layers))
         self.ln, self.head = nn.LayerNorm(size), nn.Linear(size, 256)
 
     def forward(self, inputs):
@@ -105,7 +108,7 @@ class Model(nn.Module):
             angles = torch.outer(steps, 10000 ** -(torch.arange(0, self.head_size, 2) / self.head_size))
             more = (torch.cat((angles, angles), -1).cos(), torch.cat((angles, angles), -1).sin())
         for block in self.blocks:
-            x = torch.compiler.nested_compile_region(block)(x, *more) if self.region else block(x, *more)
+            x = block(x, *more)
         return self.head(self.ln(x))
 
 

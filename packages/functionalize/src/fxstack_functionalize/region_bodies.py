@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
+from fxstack_functionalize import torch_compat
 from fxstack_functionalize.metadata.records import OutputInfo, OutputSource
 from fxstack_functionalize.regions.table import NotSharedError, RegionTable, TracedBody
 from fxstack_functionalize.torch_compat import TreeSpec, pytree
@@ -37,11 +38,9 @@ def _trace_body(
     examples: Sequence[Any],
 ) -> TracedBody:
     """Trace a body on fake operands. A new value of an operand becomes a result."""
+    _check_state(body)
     captured = prepare(body, examples)
-    grad_mode = torch.is_grad_enabled()
     traced = trace(captured, replace(request, keep_mutations=False, regions=table), decompositions)
-    if torch.is_grad_enabled() is not grad_mode:
-        raise NotSharedError("it changes the grad mode")
     symbols = traced.captured.inputs[len(examples) :]
     if any(spec.size_of is None for spec in symbols):
         raise NotSharedError("operands share memory, or it owns tensors")
@@ -54,6 +53,18 @@ def _trace_body(
         _saved_results(traced),
         partial(_unflatten, info.outputs, traced.shell.out_spec),
     )
+
+
+def _check_state(body: GraphModule) -> None:
+    """Raise NotSharedError if a body changes torch's global state, except the grad mode while it runs."""
+    grad_mode = torch.is_grad_enabled()
+    for node in body.graph.nodes:
+        if node.target is torch_compat.set_grad_enabled:
+            grad_mode = node.args[0]
+        elif node.op in {"call_function", "call_method"} and node.meta.get("val") is None:
+            raise NotSharedError(f"{node.target} has an effect")
+    if grad_mode is not torch.is_grad_enabled():
+        raise NotSharedError("it leaves the grad mode changed")
 
 
 def _saved_operands(traced: Traced, count: int) -> tuple[int, ...]:
