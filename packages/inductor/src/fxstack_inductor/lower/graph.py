@@ -35,7 +35,7 @@ from fxstack_inductor.lower.host.numbers import word
 from fxstack_inductor.lower.host.symbols import may_exceed_word, size_expr
 from fxstack_inductor.lower.launches import launch_arguments
 from fxstack_inductor.lower.layouts import check_layout, layout_of, set_layout, strided_view
-from fxstack_inductor.lower.nested.calls import NestedCall, nested_call
+from fxstack_inductor.lower.nested.calls import nested_call
 from fxstack_inductor.lower.nested.graphs import NestedGraphs, calls_nested_graphs, map_functions
 from fxstack_inductor.lower.node_queries import (
     asserted_numbers,
@@ -369,7 +369,8 @@ class Lowering:
             args, kwargs = map_functions(args, node.target, self.nested), {}
             nested = nested_call(node, args, self.nested) if self._has_known_sizes(value) else None
             if nested is not None:
-                return self._nested(value, *nested)
+                self.program.steps += nested[0]
+                return nested[1] if isinstance(value, (tuple, list)) else nested[1][0]
         reads = tuple(tensors((args, kwargs)))
         if node.target in RANGES or (not has_tensor(value) and not is_ordered(node.target)):
             return self._host(node)
@@ -386,15 +387,6 @@ class Lowering:
         )
         self.program.steps.append(call)
         return self._outputs(call, value, ())
-
-    def _nested(self, value: object, copies: list[Pointwise], call: NestedCall) -> Any:
-        """Append a loop or branch of the host program, and return its results, nested as ``value``."""
-        self.program.steps += [*copies, call]
-        call.comment = self.context.comment
-        if not isinstance(value, (tuple, list)):
-            return call.outputs[0]
-        results = iter(call.outputs)
-        return tuple(None if v is None else next(results) for v in value)
 
     def _outputs(self, call: ExternCall, value: object, path: tuple[int, ...]) -> Any:
         """Return the lowered results of ``call``, nested as ``value``; ``path`` are the positions of ``value`` in the result."""

@@ -10,6 +10,7 @@ from fxstack_inductor.ir.kernel import Kernel
 from fxstack_inductor.ir.nodes import Computed, Extern, ExternCall, Node
 from fxstack_inductor.lower.nested.calls import NestedCall
 from fxstack_inductor.lower.nested.graphs import NestedGraph, nested_graphs
+from fxstack_inductor.lower.nested.results import Results
 from fxstack_inductor.lower.program import HostCall, Mutation, Program, SymbolBinding, show_call
 from fxstack_inductor.schedule.fusion.loop_matching import Refusal
 from fxstack_interchange.format.show import short_repr
@@ -43,11 +44,7 @@ class Body:
     name: str
     """The name of the function in the program, for example ``nested_0``."""
     plan: Plan
-
-    @property
-    def results(self) -> list[Node]:
-        """The tensors that the caller provides memory for, in order."""
-        return [value for value in self.plan.program.outputs if isinstance(value, Node)]
+    results: Results
 
     @property
     def bindings(self) -> list[SymbolBinding]:

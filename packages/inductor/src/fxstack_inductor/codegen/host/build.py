@@ -127,6 +127,7 @@ class Builder:
         # A nested graph, and the caller of a result of nested graphs, rely on the strides of the trace.
         nested = [s for s in steps if isinstance(s, ExternCall) and _has_functions(s)]
         read |= {n for s in nested for n in (*s.reads, *s.outputs)}
+        read |= set(self._outputs if self.is_body else ())
         return read | self._viewed
 
     def _restrides(self) -> None:

@@ -7,11 +7,13 @@ operands of the next: each carry has two tensors in turn. The slices of a stacke
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from fxstack_inductor.codegen.host import records
+from fxstack_inductor.codegen.host.names import identifier
 from fxstack_inductor.codegen.host.native_text import c_sizes
 from fxstack_inductor.codegen.host.program import Memory
 from fxstack_inductor.codegen.index_text import c_index
@@ -21,6 +23,8 @@ from fxstack_inductor.lower.nested.calls import one_step
 from fxstack_inductor.schedule.build import extent
 from fxstack_inductor.schedule.steps import Body, bodies_of
 
+SIGNAL_PERIOD = 4096
+"""The number of iterations between two checks for signals."""
 FUNCTION = """static FX_PLAINLY int {name}(fx_object* self, void** held, int32_t* index_error,
     const uint32_t threads, const int profiled, int64_t const* const p, void* const* const w,
     void* const* const in_h, void* const* const in_d, const int64_t* const given) {{
@@ -69,9 +73,15 @@ class Printer(Protocol):
 
     def variable(self, kind: str, name: str) -> str: ...
 
+    def call_python(self, text: str, values: Sequence[str], place: str = "", wanted: int = 0) -> None: ...
+
     def call(self, name: str, values: Sequence[str], place: str = "", wanted: int = 0) -> None: ...
 
     def tensor(self, value: records.Variable | records.Strided) -> str: ...
+
+    def declare(self, name: str, value: str) -> None: ...
+
+    def keep_alive(self, name: str, place: str) -> None: ...
 
     def number(self, value: Expr) -> str: ...
 
@@ -119,6 +129,9 @@ class _Writer:
         """Write the borrowing of memory, the loop, and the return of the memory."""
         printer, step = self.printer, self.record.step
         printer.lock(True)
+        if step.form.kind == "call":
+            self._call()
+            return
         pairs = zip(bodies_of(step), self.record.symbols, strict=True)
         functions = [self._function(body, symbols) for body, symbols in pairs]
         operands = [self._tensor(v, n) for v, n in zip(self.record.operands, step.form.operands, strict=True)]
@@ -133,12 +146,34 @@ class _Writer:
                 self._while(functions, operands, results)
             case "scan":
                 self._scan(functions[0], operands, results)
-            case "branch":
+            case _:
                 assert chosen is not None
                 self._branch(functions, results, chosen)
-            case _:
-                self._results(functions[0], results)
-                printer.check(functions[0].call)
+        self._give_back(functions)
+
+    def _call(self) -> None:
+        """Write a call of one function. A loop reads the addresses: the C compiler takes time for each statement."""
+        printer, step = self.printer, self.record.step
+        (body,), (symbols,) = bodies_of(step), self.record.symbols
+        given = dict(enumerate(zip(self.record.operands, step.form.operands, strict=True)))
+        provided = zip(self.record.results, step.written, strict=True)
+        for position in range(len(body.results.nodes)):
+            if position not in body.results.made:
+                given[self.count + position] = next(provided)
+        handles = {k: printer.tensor(value) for k, (value, node) in given.items() if isinstance(node, Node)}
+        function = self._function(body, symbols, handles)
+        read = sorted(function.printed.addresses & handles.keys())
+        if read:
+            places = f"(const int[]){{{', '.join(map(str, read))}}}, {len(read)}"
+            printer.check(f"fx_addresses({function.handles}, {places}, {function.addresses})")
+        printer.lock(False)
+        printer.check(function.call)
+        self._take_made(function)
+        self._give_back([function])
+
+    def _give_back(self, functions: Sequence[_Function]) -> None:
+        """Write the return of borrowed memory."""
+        printer = self.printer
         blocks = [function.block for function in functions if function.block]
         if blocks:
             printer.lock(True)
@@ -149,20 +184,23 @@ class _Writer:
 
     # --- the beginning ------------------------------------------------------------------------------------
 
-    def _function(self, body: Body, symbols: Sequence[Expr]) -> _Function:
-        """Write the arrays of a function and the borrowing of its memory."""
+    def _function(
+        self, body: Body, symbols: Sequence[Expr], tensors: Mapping[int, str] = MappingProxyType({})
+    ) -> _Function:
+        """Write the arrays of a function, with the handles ``tensors`` by position, and the borrowing of its memory."""
         printer, printed = self.printer, self.printer.function_of(body)
-        total = self.count + len(body.results)
+        total = self.count + len(body.results.nodes)
         handles, addresses, given = (printer.variable(kind, body.name) for kind in ("H", "D", "N"))
-        printer.line(f"void *{handles}[{total + 1}] = {{0}}, *{addresses}[{total + 1}] = {{0}};")
+        listed = ", ".join(tensors.get(k, "0") for k in range(total + 1))
+        printer.line(f"void *{handles}[{total + 1}] = {{{listed}}}, *{addresses}[{total + 1}] = {{0}};")
         printer.line(f"const int64_t {given}[] = {{{', '.join(map(c_index, symbols)) or '0'}}};")
         block, memory = "", "0, 0"
         if printed.memory.slots:
             values = dict(zip((binding.symbol for binding in body.bindings), symbols, strict=True))
             sizes = [printer.number(values[symbol]) for symbol in printed.memory.symbols]
-            block, places, tensors, _ = (printer.new("o") for _ in range(4))
+            block, places, windows, _ = (printer.new("o") for _ in range(4))
             printer.call(f"take_{body.name}", sizes, block, 4)
-            memory = f"(int64_t*)fx.PyBytes_AsString({places}), (void**)fx.PyBytes_AsString({tensors})"
+            memory = f"(int64_t*)fx.PyBytes_AsString({places}), (void**)fx.PyBytes_AsString({windows})"
         start = f"{body.name}(self, &thread, {printer.error_address}, threads, profiled, {memory}"
         return _Function(
             body, printed, handles, addresses, block, f"{start}, {handles}, {addresses}, {given})"
@@ -191,8 +229,18 @@ class _Writer:
 
     def _results(self, function: _Function, results: Sequence[_Tensor | None]) -> None:
         """Write the results into the arrays of a function that is called once."""
-        for position in range(len(function.body.results)):
-            self._set(function, self.count + position, results[position])
+        remaining = iter(results)
+        for position in range(len(function.body.results.nodes)):
+            if position not in function.body.results.made:
+                self._set(function, self.count + position, next(remaining))
+
+    def _take_made(self, function: _Function) -> None:
+        """Keep the tensors that operators of ATen have made in a function."""
+        for position in sorted(function.body.results.made):
+            name, place = identifier(self.record.step.outputs[position].name), self.printer.new("t")
+            self.printer.line(f"{place} = {function.handles}[{self.count + position}];")
+            self.printer.declare(name, place)
+            self.printer.keep_alive(name, place)
 
     # --- kinds --------------------------------------------------------------------------------------------
 
@@ -248,7 +296,8 @@ class _Writer:
         carries, flag = self._carries(operands, results), results[-1]
         assert flag is not None
         self._set(holds, self.count, flag)
-        printer.line("for (;;) {")
+        printer.line("for (int64_t k = 1;; k++) {")
+        self._read_signals()
         self._read_carries(holds, carries)
         printer.check(holds.call)
         printer.line(f"if ({printer.error_value} || !*(const char*){flag.address}) break;")
@@ -259,6 +308,15 @@ class _Writer:
         printer.line(f"{carries}_at = to;")
         printer.line("}")
         self._copy_carries(carries, results)
+
+    def _read_signals(self) -> None:
+        """Let Python handle signals now and then: a loop may not end by itself."""
+        printer = self.printer
+        printer.line(f"if (!(k & {SIGNAL_PERIOD - 1})) {{")
+        printer.lock(True)
+        printer.call_python("():\n    return ()\n", [])
+        printer.lock(False)
+        printer.line("}")
 
     def _scan(
         self, function: _Function, operands: Sequence[_Tensor | None], results: Sequence[_Tensor | None]

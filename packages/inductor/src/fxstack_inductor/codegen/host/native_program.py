@@ -11,8 +11,10 @@ from fxstack_inductor.codegen.host.build import body_steps
 from fxstack_inductor.codegen.host.names import identifier
 from fxstack_inductor.codegen.host.native import NativePrinter
 from fxstack_inductor.codegen.host.native_nested import FUNCTION, Printed
+from fxstack_inductor.codegen.host.native_text import c_sizes
 from fxstack_inductor.codegen.host.program import HostProgram, Memory
 from fxstack_inductor.codegen.host.python_host import PythonPrinter
+from fxstack_inductor.ir.nodes import Node
 from fxstack_inductor.lower.program import SymbolBinding
 from fxstack_inductor.schedule.steps import Body
 
@@ -62,19 +64,33 @@ class BodyPrinter(NativePrinter):
         self.given = {binding.symbol: f"given[{k}]" for k, binding in enumerate(body.bindings)}
         for position, name in enumerate(names):
             self._place(name, position)
-        self.destinations = {identifier(n.name): len(names) + k for k, n in enumerate(body.results)}
+        results = body.results
+        self.destinations = {
+            identifier(node.name): len(names) + k
+            for k, node in enumerate(results.nodes)
+            if k not in results.made
+        }
         for name in map(identifier, program.constants):
             self.objects[name] = self.bound(name)
             self._from_object(name, self.objects[name])
         for record in self.steps.records:
             self.write(record)
         self.lock(False)
+        for k in sorted(results.made):
+            self._return_made(results.nodes[k], len(names) + k)
         text = "\n".join(self.lines)
         sizes = {"objects": max(self.counts["o"], 1), "tensors": max(self.counts["t"], 1)}
         handles, addresses = (frozenset(map(int, re.findall(rf"in_{k}\[(\d+)\]", text))) for k in "hd")
         steps = self.steps
         memory = Memory(body.name, tuple(steps.slots.values()), tuple(steps.windows), steps.symbols)
         return Printed(FUNCTION.format(name=body.name, body=text, **sizes), handles, addresses, memory)
+
+    def _return_made(self, node: Node, position: int) -> None:
+        """Write the handle of a tensor that an operator has made into the caller's array."""
+        sizes = f"{len(node.shape)}, {c_sizes(node.shape)}, {c_sizes(node.layout.stride)}"
+        place = f"((void**)in_h)[{position}]"
+        self.line(f"{place} = fx_view({self.handles[identifier(node.name)]}, {sizes}, 0);")
+        self.check(f"!{place}")
 
     def _place(self, name: str, position: int) -> None:
         """Let the handle and address of tensor ``name`` be those at ``position`` of the caller's arrays."""

@@ -187,8 +187,17 @@ class PythonPrinter(CodeWriter):
         self.line(f"{results} = run_{call}({arguments})")
         if any(function.is_single for function in record.step.form.functions[-1:]):
             self.line(f"{results} = ({results},)")
-        for output, target in zip(record.step.outputs, record.results, strict=False):
-            self.line(f"{self.value(target)}.copy_({results}[{output.path[0]}])")
+        targets, sources = iter(record.results), record.step.bodies[-1].results.sources
+        for position, output in enumerate(record.step.outputs):
+            layout, (place,) = output.layout, output.path
+            value, source = f"{results}[{place}]", sources[place]
+            if source is not None and source.coords is not None:
+                # A view with all elements stands for a tensor that is no result of the operator itself.
+                value = f"as_strided({value}, {shape_text(layout.shape)}, {shape_text(layout.stride)})"
+            if position in record.step.made:
+                self.line(f"{identifier(output.name)} = {value}")
+            else:
+                self.line(f"{self.value(next(targets))}.copy_({value})")
         self.line(f"del {results}")
 
     def as_declared(self, text: str, call: records.Call) -> str:

@@ -10,25 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import torch
 from torch.fx import Node as FxNode
 
 from fxstack_inductor.ir.expr import Expr, as_expr
-from fxstack_inductor.ir.nodes import (
-    Computed,
-    Extern,
-    ExternCall,
-    Layout,
-    Node,
-    Pointwise,
-    Read,
-    contiguous_layout,
-    resolve,
-)
+from fxstack_inductor.ir.nodes import Extern, ExternCall, Layout, Node, Pointwise, View, contiguous_layout
 from fxstack_inductor.lower.layouts import layout_of
 from fxstack_inductor.lower.nested.graphs import NestedGraph, NestedGraphs, operator_name
+from fxstack_inductor.lower.nested.results import Results, Source, copy_of, is_same
 from fxstack_inductor.lower.node_queries import is_dense
 
 Operand = Node | Expr
@@ -73,21 +64,33 @@ class Form:
                 return (*self.functions, *self.shared)
 
 
+class Function(Protocol):
+    """A scheduled function (``schedule.steps.Body``)."""
+
+    @property
+    def results(self) -> Results: ...
+
+
 @dataclass(eq=False, slots=True)
 class NestedCall(ExternCall):
     """A loop or branch of the host program. Its results are written into memory that the program provides."""
 
     form: Form = field(kw_only=True)
     """The call on lowered operands, with the layouts that the functions expect."""
-    bodies: tuple[object, ...] = field(kw_only=True)
-    """The scheduled functions (``schedule.steps.Body``), in the order of ``form.functions``."""
+    bodies: tuple[Function, ...] = field(kw_only=True)
+    """The scheduled functions, in the order of ``form.functions``."""
     scratch: list[Extern] = field(default_factory=list)
     """The second tensor of each carry, and the result of the condition of a loop."""
 
     @property
     def written(self) -> list[Extern]:
         """The tensors that the program provides memory for."""
-        return [*self.outputs, *self.scratch]
+        return [*(v for k, v in enumerate(self.outputs) if k not in self.made), *self.scratch]
+
+    @property
+    def made(self) -> set[int]:
+        """The positions in ``outputs`` of tensors that operators of ATen make."""
+        return self.bodies[-1].results.made
 
 
 FORMS: Final[MappingProxyType[str, Callable[..., Form]]] = MappingProxyType(
@@ -112,8 +115,8 @@ FORMS: Final[MappingProxyType[str, Callable[..., Form]]] = MappingProxyType(
 
 def nested_call(
     node: FxNode, args: tuple[Any, ...], graphs: NestedGraphs
-) -> tuple[list[Pointwise], NestedCall] | None:
-    """Return the call ``node`` with lowered arguments as a loop or branch, and the copies of operands that it reads.
+) -> tuple[list[Node | NestedCall], tuple[Node | None, ...]] | None:
+    """Return the steps of the call ``node`` as a loop or branch (copies of operands, the call), and its results.
 
     None if the call does not fit.
     """
@@ -134,14 +137,15 @@ def nested_call(
     wanted: list[list[Layout | None]] = (
         [[_FLAG], steps] if form.kind == "while" else [steps] * len(form.functions)
     )
-    bodies = []
+    bodies: list[Function] = []
     for function, results in zip(form.functions, wanted, strict=True):
-        body = graphs.schedule(function, tuple(results))
+        body = graphs.schedule(function, tuple(results), form.kind != "call")
         if body is None:
             return None
         bodies.append(body)
     copies, operands = laid_out
-    return copies, _call(node, operands, tuple(bodies), layouts)
+    call, found = _call(node, operands, tuple(bodies), layouts)
+    return [*copies, call], found
 
 
 _FLAG = Layout((), (), torch.bool, torch.device("cpu"))
@@ -149,19 +153,36 @@ _FLAG = Layout((), (), torch.bool, torch.device("cpu"))
 
 
 def _call(
-    node: FxNode, form: Form, bodies: tuple[object, ...], layouts: Sequence[Layout | None]
-) -> NestedCall:
-    """Return the call with its results and scratch tensors."""
+    node: FxNode, form: Form, bodies: tuple[Function, ...], layouts: Sequence[Layout | None]
+) -> tuple[NestedCall, tuple[Node | None, ...]]:
+    """Return the call with its results and scratch tensors, and the results of the operator."""
     reads = tuple(v for v in (*form.operands, form.predicate) if isinstance(v, Node))
     call = NestedCall(node.name, node.target, (), {}, reads, effect=True, form=form, bodies=bodies)
-    for position, layout in enumerate(layouts):
-        if layout is not None:
-            call.outputs.append(_result(call, f"{node.name}_out{position}", layout, (position,)))
+    results = bodies[-1].results
+    for position, result in zip(results.positions, results.nodes, strict=True):
+        layout = layouts[position]
+        if layout is None or form.kind == "call":
+            layout = result.layout
+        call.outputs.append(_result(call, f"{node.name}_out{position}", layout, (position,)))
     kept = call.outputs[: len(form.carried)]
     call.scratch += [_result(call, f"{result.name}_spare", result.layout, ()) for result in kept]
     if form.kind == "while":
         call.scratch.append(_result(call, f"{node.name}_holds", _FLAG, ()))
-    return call
+    tensors = (*form.operands, *call.outputs)
+    values = [
+        None if source is None else _seen(node, tensors[source.base], source, layout)
+        for source, layout in zip(results.sources, layouts, strict=True)
+    ]
+    return call, tuple(values)
+
+
+def _seen(node: FxNode, base: Operand, source: Source, layout: Layout | None) -> Node:
+    """Return a result of the operator: a tensor, or a view of it."""
+    assert isinstance(base, Node)
+    assert layout is not None
+    if source.coords is None:
+        return base
+    return View(name=f"{base.name}_view", layout=layout, origin=node.name, base=base, coords=source.coords)
 
 
 def _result(call: NestedCall, name: str, layout: Layout, path: tuple[int, ...]) -> Extern:
@@ -223,25 +244,17 @@ def _fitted(operand: Any, value: object, *, is_sliced: bool, copies: list[Pointw
     stride = own.stride[1:] if is_sliced else own.stride
     if (own.shape[1:] if is_sliced else own.shape) != wanted.shape or own.dtype != wanted.dtype:
         return None
-    if _is_same(wanted.shape, stride, wanted.stride):
+    if is_same(wanted.shape, stride, wanted.stride):
         return operand
     if any(copy is operand for copy in copies):
         return None  # two functions expect different layouts
     layout = replace(own, stride=wanted.stride)
     if is_sliced:
         layout = contiguous_layout(own.shape, own.dtype, own.device)
-        if not _is_same(wanted.shape, layout.stride[1:], wanted.stride):
+        if not is_same(wanted.shape, layout.stride[1:], wanted.stride):
             return None
     copies.append(copy_of(operand, layout, f"{operand.name}_operand{len(copies)}"))
     return copies[-1]
-
-
-def copy_of(node: Node, layout: Layout, name: str) -> Pointwise:
-    """Return the copy of ``node`` in memory of its own."""
-    base, coords = resolve(node, node.index)
-    return Pointwise(
-        name=name, layout=layout, origin=node.origin, comment=node.comment, body=Read(base, coords)
-    )
 
 
 def _result_layouts(form: Form, values: Sequence[Any]) -> list[Layout | None] | None:
@@ -258,48 +271,12 @@ def _result_layouts(form: Form, values: Sequence[Any]) -> list[Layout | None] | 
             if layout is None or not _is_plain(operand):
                 return None
             own = layout_of(operand)
-            if own.shape != layout.shape or not _is_same(own.shape, own.stride, layout.stride):
+            if own.shape != layout.shape or not is_same(own.shape, own.stride, layout.stride):
                 return None
         layouts.append(layout)
     return layouts
 
 
-def _is_same(shape: Sequence[Expr], strides: Sequence[Expr], others: Sequence[Expr]) -> bool:
-    """Whether two tensors have equal strides in all dimensions of more than one element."""
-    return all(size == 1 or a == b for size, a, b in zip(shape, strides, others, strict=True))
-
-
 def one_step(layout: Layout) -> Layout:
     """Return the layout of one slice of a stacked result."""
     return replace(layout, shape=layout.shape[1:], stride=layout.stride[1:])
-
-
-# --- results of a function ----------------------------------------------------------------------------
-
-
-def own_results(
-    outputs: Sequence[Any], layouts: Sequence[Layout | None], writes: Callable[[ExternCall], bool]
-) -> tuple[list[Node | None], list[Pointwise]] | None:
-    """Return the results of a function as tensors that its steps write into given memory, and the copies among these.
-
-    ``writes`` says whether a call of ATen writes its result into given memory. None if a result is a number, or has
-    another shape or dtype than ``layouts`` say.
-    """
-    results: list[Node | None] = []
-    copies: list[Pointwise] = []
-    if len(outputs) != len(layouts):
-        return None
-    for output, layout in zip(outputs, layouts, strict=True):
-        if layout is None:
-            results.append(None)
-            continue
-        if not isinstance(output, Node) or (output.shape, output.dtype) != (layout.shape, layout.dtype):
-            return None
-        own = isinstance(output, Computed) or (isinstance(output, Extern) and writes(output.call))
-        laid_out = _is_same(layout.shape, output.layout.stride, layout.stride)
-        if not own or not laid_out or any(result is output for result in results):
-            copies.append(copy_of(output, layout, f"{output.name}_result{len(copies)}"))
-            results.append(copies[-1])
-        else:
-            results.append(output)
-    return results, copies

@@ -8,10 +8,13 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from torch.fx import GraphModule
+from torch.fx import Graph, GraphModule
 from torch.fx import Node as FxNode
 
+from fxstack_inductor import torch_compat
 from fxstack_inductor.ir.nodes import Layout, Node
+from fxstack_inductor.lower.node_queries import has_effect
+from fxstack_interchange.torch_facts.effects import must_run
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,17 +36,18 @@ class NestedGraphs:
 
     found: dict[Hashable, NestedGraph] = field(default_factory=dict)
     by_module: dict[GraphModule, NestedGraph] = field(default_factory=dict)
-    schedule: Callable[[NestedGraph, tuple[Layout | None, ...]], object | None] | None = None
-    """Returns a function whose results have given layouts as a part of the host program, or None if it cannot be one.
+    schedule: Callable[[NestedGraph, tuple[Layout | None, ...], bool], Any] | None = None
+    """Returns a function as a part of the host program (``nested.calls.Function``), or None if it cannot be one.
 
-    None if host programs have no loops.
+    It takes the layouts of the results, and whether each result has memory of its own. None if host programs have no loops.
     """
 
     def graph_of(self, module: GraphModule) -> NestedGraph:
         """Return the nested graph of ``module``, or that of an equal module."""
         graph = self.by_module.get(module)
         if graph is None:  # calls of one region share the module, and its structure is long
-            graph = self.found.setdefault(structure(module), NestedGraph(module))
+            live = _without_dead_code(module)
+            graph = self.found.setdefault(structure(live), NestedGraph(live))
             self.by_module[module] = graph
         return graph
 
@@ -114,6 +118,21 @@ def _is_compilable(function: object) -> bool:
     results = output.args[0]
     flat = results if isinstance(results, (tuple, list)) else (results,)
     return not any(isinstance(value, (tuple, list, dict)) for value in flat)
+
+
+def _without_dead_code(module: GraphModule) -> GraphModule:
+    """Return ``module`` without operators whose results nothing reads; ATen would run them in each iteration."""
+    graph = Graph()
+    graph.output(graph.graph_copy(module.graph, {}))
+    removed = graph.eliminate_dead_code(_must_stay)
+    return GraphModule(module, graph, module._get_name()) if removed else module
+
+
+def _must_stay(node: FxNode) -> bool:
+    """Whether ``node`` has a meaning beside its result: inputs, effects, errors, and operators with functions."""
+    if node.op == "call_function" and not isinstance(node.target, torch_compat.OperatorBase):
+        return False  # numbers, and items of results
+    return node.op in {"placeholder", "output"} or must_run(node) or has_effect(node)
 
 
 # --- structural equality ------------------------------------------------------------------------------

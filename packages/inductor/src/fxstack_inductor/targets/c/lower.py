@@ -20,8 +20,9 @@ from fxstack_inductor.codegen.host.python_host import host_program
 from fxstack_inductor.codegen.host.records import HostSteps, show_steps
 from fxstack_inductor.ir.kernel import Kernel
 from fxstack_inductor.ir.nodes import ExternCall, Layout
-from fxstack_inductor.lower.nested.calls import NestedCall, own_results
+from fxstack_inductor.lower.nested.calls import NestedCall
 from fxstack_inductor.lower.nested.graphs import NestedGraph, NestedGraphs
+from fxstack_inductor.lower.nested.results import results_of
 from fxstack_inductor.lower.passes import Lowering, lower_by_passes
 from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.runtime.native import Refused, native_table
@@ -170,7 +171,7 @@ class NestedFunctions:
         native = native_refusal(options) is None
         self.graphs = NestedGraphs(schedule=self.body_of if native else None)
         self._lowered: dict[NestedGraph, Lowered] = {}
-        self._bodies: dict[tuple[NestedGraph, tuple[Layout | None, ...]], Body | None] = {}
+        self._bodies: dict[tuple[NestedGraph, tuple[Layout | None, ...], bool], Body | None] = {}
 
     def lowered_of(self, graph: NestedGraph) -> Lowered:
         """Return the generated code of ``graph`` as a program of its own."""
@@ -178,29 +179,32 @@ class NestedFunctions:
             self._lowered[graph] = lower_c(graph.module, self.options, functions=self)
         return self._lowered[graph]
 
-    def body_of(self, graph: NestedGraph, layouts: tuple[Layout | None, ...]) -> Body | None:
-        """Return ``graph`` as a function of the host program that writes results of these ``layouts``.
+    def body_of(self, graph: NestedGraph, layouts: tuple[Layout | None, ...], exclusive: bool) -> Body | None:
+        """Return ``graph`` as a function of the host program; see ``results_of`` for the other arguments.
 
         None if its results are numbers or have other shapes, or if it reads sizes that are no operands.
         """
-        key = (graph, layouts)
+        key = (graph, layouts, exclusive)
         if key not in self._bodies:
             self._bodies[key] = None
-            self._bodies[key] = self._scheduled(graph, layouts, f"nested_{len(self._bodies)}")
+            name = f"nested_{len(self._bodies) - 1}"
+            self._bodies[key] = self._scheduled(graph, layouts, name, exclusive=exclusive)
         return self._bodies[key]
 
-    def _scheduled(self, graph: NestedGraph, layouts: tuple[Layout | None, ...], name: str) -> Body | None:
+    def _scheduled(
+        self, graph: NestedGraph, layouts: tuple[Layout | None, ...], name: str, *, exclusive: bool
+    ) -> Body | None:
         """Return the scheduled function ``name``, or None; see ``body_of``."""
         lowering = Lowering(graph.module, self.options, nested=self.graphs, prefix=f"{name}_")
         program = lower_by_passes(lowering)
-        found = own_results(program.outputs, layouts, _writes_into_memory)
+        found = results_of(program, layouts, _writes_into_memory, exclusive=exclusive)
         if found is None or program.mutations:
             return None
-        program.outputs[:], copies = found
-        program.steps += copies
+        program.outputs[:] = found.nodes
+        program.steps += found.copies
         scheduled = plan(program, self.options)
         if not unbound_symbols(scheduled) and takes_plain_operands(program):
-            return Body(name, with_kernel_names(scheduled, name.replace("nested", "kernel")))
+            return Body(name, with_kernel_names(scheduled, name.replace("nested", "kernel")), found)
         return None
 
 
