@@ -112,6 +112,10 @@ class RegionTable:
             self._outlined[module] = outline(module, groups)
         return self._outlined[module].graph_module
 
+    def is_automatic(self, node: Node) -> bool:
+        """Whether the call ``node`` stands for a segment of a captured graph."""
+        return any(node in outlined.calls for outlined in self._outlined.values())
+
     def refuse(self, node: Node, why: NotSharedError) -> bool:
         """Have the call ``node`` traced in line. Return whether the graph has changed, so that the trace must restart.
 
@@ -128,6 +132,8 @@ class RegionTable:
                 )
                 group.segments = [kept for kept in group.segments if kept not in removed]
                 del self._outlined[module]
+                for call in outlined.calls:  # the new graph has other nodes
+                    self.calls.pop(call, None)
                 return True
         return False
 

@@ -20,6 +20,7 @@ from fxstack_functionalize.errors import FunctionalizeError
 from fxstack_functionalize.regions.cut import make_region
 from fxstack_functionalize.regions.labels import UnlabelledError, kind_of
 from fxstack_functionalize.regions.outline import INVOKE
+from fxstack_functionalize.regions.sums import added_inputs, is_sum_of_products, products
 from fxstack_functionalize.regions.table import NotSharedError, Region, RegionTable
 from fxstack_functionalize.tracer.aten_tracer import AtenTracer, track
 from fxstack_functionalize.tracer.engine import Engine, current_value, storage_key
@@ -46,8 +47,24 @@ def call_region(
         memory = [storage_key(x) for x in operands if isinstance(x, torch.Tensor)]
         if len(set(memory)) < len(memory):
             raise NotSharedError("it writes to an operand that shares memory with another operand")
+    if table.is_automatic(node):
+        _check_boundary(region, node)
     table.calls[node] = region.name
     return _Call(table, tracer, engine, region, node).run(operands)
+
+
+def _check_boundary(region: Region, node: Node) -> None:
+    """Raise NotSharedError if a sum of products has terms on both sides of the boundary (``regions.sums``)."""
+    if products(region.forward.graph).intersection(range(region.traced.info.output_count)):
+        raise NotSharedError("a result is a matrix product, which a kernel may add to another", always=True)
+    gradients = () if region.backward is None else products(region.backward.graph)
+    for position in gradients:
+        operand = node.args[2 + region.traced.info.grad_inputs[position]]
+        if isinstance(operand, Node) and len(operand.users) > 1:
+            raise NotSharedError(
+                "a gradient is a matrix product, which a kernel may add to those of other uses of the operand",
+                always=True,
+            )
 
 
 def _find(
@@ -159,6 +176,10 @@ class _Call:
         values = [_plain(self.engine, operand) for operand in operands]
         values += [values[index].shape[dim] for index, dim in traced.symbols]
         self._operand_nodes = [self._node_of(value) for value in values]
+        if self.table.is_automatic(self.node):
+            added = added_inputs(self.region.forward.graph)
+            if any(is_sum_of_products(self._operand_nodes[position]) for position in added):
+                raise NotSharedError("an operand is a matrix product that the region adds to another value")
         name = self.region.name
         prefix = "partitioned_fw_" if self.region.backward is not None else ""
         results = self._add(self.region.forward, f"{prefix}{name}", self._operand_nodes)
@@ -181,6 +202,13 @@ class _Call:
         expected, given = _layout(region.tangent), _layout(value)
         if expected != given:
             self._restart_in_line("its gradient has another layout than the gradients of the other calls")
+        place = len(region.saved)
+        if (
+            self.table.is_automatic(self.node)
+            and place in added_inputs(region.backward.graph)
+            and is_sum_of_products(self._node_of(value))
+        ):
+            self._restart_in_line("its gradient is a matrix product that the region adds to another value")
         saved = [
             self._operand_nodes[-1 - place] if place < 0 else self._result_nodes[place] for place in region.saved
         ]
