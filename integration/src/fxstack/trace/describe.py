@@ -24,6 +24,7 @@ from fxstack_interchange import Partition, StageGraph, show
 from fxstack_interchange.format.metadata import user_stack
 from fxstack_interchange.format.show import show_module, target_text, value_text
 from fxstack_interchange.user_warnings import belongs_to_torch
+from fxstack_functionalize import SharedRegion
 from fxstack_partition import PartitionOptions, compare, explain, simulate
 
 _CALLS = ("call_function", "call_method", "call_module")
@@ -174,6 +175,19 @@ def _bytes(value: object) -> int:
     if None in sizes:
         return 0
     return int(math.prod(sizes) * value.dtype.itemsize)
+
+
+def region_of(captured: Captured, region: SharedRegion) -> records.Region:
+    """Return the record of a region of a graph."""
+    return records.Region(
+        captured.number,
+        captured.place,
+        region.name,
+        region.calls,
+        region.nodes,
+        region.automatic,
+        region.refusal or "",
+    )
 
 
 def cut_of(captured: Captured, parts: Partition, options: PartitionOptions) -> records.Cut:

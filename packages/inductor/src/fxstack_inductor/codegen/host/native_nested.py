@@ -7,8 +7,9 @@ operands of the next: each carry has two tensors in turn. The slices of a stacke
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from fxstack_inductor.codegen.host import records
@@ -128,6 +129,9 @@ class _Writer:
         """Write the borrowing of memory, the loop, and the return of the memory."""
         printer, step = self.printer, self.record.step
         printer.lock(True)
+        if step.form.kind == "call":
+            self._call()
+            return
         pairs = zip(bodies_of(step), self.record.symbols, strict=True)
         functions = [self._function(body, symbols) for body, symbols in pairs]
         operands = [self._tensor(v, n) for v, n in zip(self.record.operands, step.form.operands, strict=True)]
@@ -142,13 +146,34 @@ class _Writer:
                 self._while(functions, operands, results)
             case "scan":
                 self._scan(functions[0], operands, results)
-            case "branch":
+            case _:
                 assert chosen is not None
                 self._branch(functions, results, chosen)
-            case _:
-                self._results(functions[0], results)
-                printer.check(functions[0].call)
-                self._take_made(functions[0])
+        self._give_back(functions)
+
+    def _call(self) -> None:
+        """Write a call of one function. A loop reads the addresses: the C compiler takes time for each statement."""
+        printer, step = self.printer, self.record.step
+        (body,), (symbols,) = bodies_of(step), self.record.symbols
+        given = dict(enumerate(zip(self.record.operands, step.form.operands, strict=True)))
+        provided = zip(self.record.results, step.written, strict=True)
+        for position in range(len(body.results.nodes)):
+            if position not in body.results.made:
+                given[self.count + position] = next(provided)
+        handles = {k: printer.tensor(value) for k, (value, node) in given.items() if isinstance(node, Node)}
+        function = self._function(body, symbols, handles)
+        read = sorted(function.printed.addresses & handles.keys())
+        if read:
+            places = f"(const int[]){{{', '.join(map(str, read))}}}, {len(read)}"
+            printer.check(f"fx_addresses({function.handles}, {places}, {function.addresses})")
+        printer.lock(False)
+        printer.check(function.call)
+        self._take_made(function)
+        self._give_back([function])
+
+    def _give_back(self, functions: Sequence[_Function]) -> None:
+        """Write the return of borrowed memory."""
+        printer = self.printer
         blocks = [function.block for function in functions if function.block]
         if blocks:
             printer.lock(True)
@@ -159,20 +184,23 @@ class _Writer:
 
     # --- the beginning ------------------------------------------------------------------------------------
 
-    def _function(self, body: Body, symbols: Sequence[Expr]) -> _Function:
-        """Write the arrays of a function and the borrowing of its memory."""
+    def _function(
+        self, body: Body, symbols: Sequence[Expr], tensors: Mapping[int, str] = MappingProxyType({})
+    ) -> _Function:
+        """Write the arrays of a function, with the handles ``tensors`` by position, and the borrowing of its memory."""
         printer, printed = self.printer, self.printer.function_of(body)
         total = self.count + len(body.results.nodes)
         handles, addresses, given = (printer.variable(kind, body.name) for kind in ("H", "D", "N"))
-        printer.line(f"void *{handles}[{total + 1}] = {{0}}, *{addresses}[{total + 1}] = {{0}};")
+        listed = ", ".join(tensors.get(k, "0") for k in range(total + 1))
+        printer.line(f"void *{handles}[{total + 1}] = {{{listed}}}, *{addresses}[{total + 1}] = {{0}};")
         printer.line(f"const int64_t {given}[] = {{{', '.join(map(c_index, symbols)) or '0'}}};")
         block, memory = "", "0, 0"
         if printed.memory.slots:
             values = dict(zip((binding.symbol for binding in body.bindings), symbols, strict=True))
             sizes = [printer.number(values[symbol]) for symbol in printed.memory.symbols]
-            block, places, tensors, _ = (printer.new("o") for _ in range(4))
+            block, places, windows, _ = (printer.new("o") for _ in range(4))
             printer.call(f"take_{body.name}", sizes, block, 4)
-            memory = f"(int64_t*)fx.PyBytes_AsString({places}), (void**)fx.PyBytes_AsString({tensors})"
+            memory = f"(int64_t*)fx.PyBytes_AsString({places}), (void**)fx.PyBytes_AsString({windows})"
         start = f"{body.name}(self, &thread, {printer.error_address}, threads, profiled, {memory}"
         return _Function(
             body, printed, handles, addresses, block, f"{start}, {handles}, {addresses}, {given})"

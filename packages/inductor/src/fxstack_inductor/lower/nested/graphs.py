@@ -35,6 +35,7 @@ class NestedGraphs:
     """The nested graphs of one compilation. Structurally equal modules share one ``NestedGraph``."""
 
     found: dict[Hashable, NestedGraph] = field(default_factory=dict)
+    by_module: dict[GraphModule, NestedGraph] = field(default_factory=dict)
     schedule: Callable[[NestedGraph, tuple[Layout | None, ...], bool], Any] | None = None
     """Returns a function as a part of the host program (``nested.calls.Function``), or None if it cannot be one.
 
@@ -43,8 +44,12 @@ class NestedGraphs:
 
     def graph_of(self, module: GraphModule) -> NestedGraph:
         """Return the nested graph of ``module``, or that of an equal module."""
-        live = _without_dead_code(module)
-        return self.found.setdefault(structure(live), NestedGraph(live))
+        graph = self.by_module.get(module)
+        if graph is None:  # calls of one region share the module, and its structure is long
+            live = _without_dead_code(module)
+            graph = self.found.setdefault(structure(live), NestedGraph(live))
+            self.by_module[module] = graph
+        return graph
 
 
 FUNCTIONS: Mapping[str, tuple[int, ...]] = MappingProxyType(
