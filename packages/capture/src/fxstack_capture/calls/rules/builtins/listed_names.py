@@ -1,6 +1,6 @@
 """``dir`` and ``__dir__``: the names of the attributes of an object, a class or a module.
 
-Guards check the names only, not the values.
+The guards check the names, but not the values.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _names_of_class(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> li
         raise graph_break("unsupported-call", "dir of a class that was changed")
     names: list[str] = _OF_CLASS(args[0])
     if not all(map(objects.is_new, bases[:1])):
-        # One guard compares all names, joined into one string.
+        # All names are joined into one string, so that one guard compares them.
         listed = Converted(pinned(args[0], args[0].__qualname__), _OF_CLASS)
         trace.guard(Converted(listed, _JOINED), Equals(_JOINED(names)))
     return names
@@ -86,7 +86,7 @@ def _own_names(trace: Trace, obj: object) -> set[str]:
 
 @RULES.rule(_OF_MODULE)
 def _names_of_module(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
-    """Return the names in a module, or what its ``__dir__`` returns."""
+    """Return the names in a module, or the result of its ``__dir__``."""
     if len(args) != 1 or kwargs or type(args[0]) is not types.ModuleType:
         raise graph_break("unsupported-call", "dir of a module of a class of its own")
     state = trace.objects.namespace(_NAMESPACE.__get__(args[0]))

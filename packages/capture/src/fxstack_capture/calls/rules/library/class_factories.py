@@ -1,4 +1,4 @@
-"""Library functions that create classes from generated code: they run for real on the program's arguments."""
+"""Library functions that create classes from generated code. They run for real on the program's arguments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 @RULES.rule(collections.namedtuple)  # noqa: PYI024 - the rule of the function itself
 def _namedtuple(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> type:
-    """Call ``collections.namedtuple``, which generates code from the names alone."""
+    """Call ``collections.namedtuple``. It generates code from the names only."""
     args = tuple(specialized(trace, value) for value in args)
     for value in (*args, *kwargs.values()):
         if not _is_names(value):
@@ -55,7 +55,7 @@ def _process_class(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any
 
 
 def note_class(trace: Trace, cls: type) -> None:
-    """Register a class and its functions as made in the trace, and forget what was known about the class."""
+    """Register a class and its functions as made in the trace. Forget earlier reads of the class."""
     objects = trace.objects
     objects.note_new(cls)
     for value in list(vars(cls).values()):
