@@ -73,6 +73,7 @@ def _frame_summary(frame: tuple[str, int, str], position: Position) -> FrameSumm
     file, line, name = frame
     start, end, column, end_column = position
     if start != line:
+        # The columns belong to another line, so they would mark the wrong text of this line.
         return FrameSummary(file, line, name)
     return FrameSummary(file, line, name, end_lineno=end, colno=column, end_colno=end_column)
 
@@ -122,6 +123,7 @@ class GraphBreak(BaseException):
 
         ``is_linked``: a resume function can continue the frame at this step (``interpreter.stopping``).
         """
+        # The function of ``whole`` runs in plain Python from its start, so no path leads into it.
         inside = self.whole is not None
         if frame is self.whole:
             self.whole = None

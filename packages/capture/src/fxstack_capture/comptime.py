@@ -230,6 +230,7 @@ class ComptimeContext:
         frame: Frame | None = interp.current_frame()
         frames: list[Frame] = []
         while frame is not None:
+            # Polyfills are no code of the program, so their frames do not count.
             frames += () if frame.program.hidden else (frame,)
             frame = frame.back
         if stacklevel >= len(frames):
@@ -300,6 +301,7 @@ class _Comptime:
 
 def _called(trace: Trace, _fn: object, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
     """Rule of ``comptime(fn)``: call ``fn`` with the context while tracing."""
+    # ``args[0]`` is ``comptime`` itself.
     _run(_outside(trace, args[1]), ComptimeContext(trace))
 
 
@@ -341,6 +343,7 @@ def _short(trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: 
     _run(getattr(ComptimeContext(trace), fn.__name__), *args[1:], **kwargs)
 
 
+# The tracer runs a rule in place of each method, so the bodies above run only in plain Python.
 for _name, _method in vars(_Comptime).items():
     if _name == "__call__":
         register(_method, _called)

@@ -168,6 +168,7 @@ _DECLARED: tuple[tuple[int, Iterable[Any]], ...] = (
                 member
                 for cls in _MOVABLE
                 for name, member in vars(cls).items()
+                # These methods would print the expression of a symbol instead of its number.
                 if name not in {"__repr__", "__str__", "__format__"}
             ),
             *(operator.add, abs, len, callable, math.ceil, math.floor, math.trunc, math.prod),

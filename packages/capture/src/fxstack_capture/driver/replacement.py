@@ -125,6 +125,7 @@ def lower_guards(replacement: Replacement) -> Replacement:
     try:
         return replacement.with_guards(replacement.guards)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
+        # The error is part of the result, so that an observer of the passes can show it.
         return replace(replacement, error=error)
 
 
@@ -160,6 +161,7 @@ def add_late_guards(replacement: Replacement) -> Replacement | NothingToDo:
     demands = () if captured is None else tuple(captured.demands())
     seen = {(guard.source, guard.check) for guard in replacement.written.guards} if demands else set()
     added = tuple(Guard(*demand) for demand in demands if demand[:2] not in seen)
+    # The program's filter also decides about the guards that the backend has caused.
     late = apply_filter(added, replacement.options.guard_filter_fn, replacement.frame)
     return (
         replacement.with_guards((*replacement.guards, *late))

@@ -130,6 +130,7 @@ def capture_whole(
         raise unsupported(graph_break("tracing-error", detail).record)
     captured = draft.captured
     emitted = draft.complete(captured.graph_module)
+    # The emitted code reads the globals and the cells of the original function.
     runner = FunctionType(
         emitted.code, function.__globals__, function.__name__, function.__defaults__, function.__closure__
     )
@@ -170,6 +171,7 @@ class _Checking:
             self._contract.bind(frame)
         if not native.AVAILABLE:
             return
+        # The tree is needed only if the captured graph is called.
         if self._tree is None:
             self._tree = compile_guards(self._guards, frame.function.__code__)
         failure = first_failure(self._tree, frame.function, frame.arguments)

@@ -57,6 +57,7 @@ class Replay:
             seen = [write for write in waiting if self._is_visible(write.tensor)]
             if not seen:
                 return
+            # Compared by identity, because ``==`` of two records would compare their tensors.
             waiting = [write for write in waiting if not any(write is other for other in seen)]
             for write in seen:
                 self._writes.append(self._attribute(write))
@@ -76,6 +77,7 @@ class Replay:
             before = ast.Attribute(target, "__traceback__", ast.Load())
             traceback = traceback_of(self._rebuilder, entry.proxy, before)
             if traceback is not None:
+                # Assigning the attribute could run a ``__setattr__`` of the program.
                 setter = BaseException.__dict__["__traceback__"].__set__
                 self._writes += _call_statement(self._rebuilder, setter, target, traceback)
 

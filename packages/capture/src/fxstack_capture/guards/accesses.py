@@ -222,6 +222,7 @@ def follow(source: Source, frame: RealFrame, convert: Callable[[Any, Any], Any] 
 
     If ``convert`` is given, ``convert(source, value)`` replaces the conversion of a ``Converted`` source.
     """
+    # A loop, because a source may have more steps than Python allows nested calls.
     path = []
     while isinstance(source, sources.Step):
         path.append(source)
@@ -242,4 +243,5 @@ def read(source: Source, frame: RealFrame) -> Any:
     try:
         return follow(source, frame)
     except Exception:
+        # In a frame that the guards reject, the path may lead nowhere.
         return MISSING

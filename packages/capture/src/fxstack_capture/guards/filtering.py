@@ -131,6 +131,7 @@ def _entry(guard: Guard, origins: _Origins) -> GuardFilterEntry:
     """Return the description of one guard that a filter gets."""
     source, check = guard.source, guard.check
     is_of_frame = check.is_of_frame
+    # As in torch, a guard on global state or on a relation of sizes has no name and no value.
     value = origins.value(source) if is_of_frame else MISSING
     name = source.name if is_of_frame else ""
     origin = Origin(name, origins.module_class(source) if is_of_frame else None)

@@ -138,6 +138,7 @@ def _mul(expr: sympy.Expr, registers: dict[str, int]) -> Iterator[Instruction]:
     """Emit a product. A rational factor p/q multiplies by p and divides the whole product by q at the end."""
     coefficient, factors = expr.as_coeff_mul()
     if isinstance(coefficient, sympy.Rational) and coefficient.q != 1:
+        # A factor such as 1/3 has no exact float. Therefore the product is divided by the integer 3.
         yield from _product((sympy.Integer(coefficient.p), *factors), registers)
         yield "int", int(coefficient.q)
         yield "truediv", 0
@@ -193,6 +194,7 @@ def _xor(expr: sympy.Expr, registers: dict[str, int]) -> Iterator[Instruction]:
     """Emit ``a ^ b`` as ``(a | b) - (a & b)``: the bits in either number, less the bits in both."""
     for operation in ("bitor", "bitand"):
         yield from _emit(expr.args[0], registers)
+        # The native operations include neither ``xor`` nor a subtraction.
         yield from _emit(expr.args[1], registers)
         yield operation, 0
     yield "neg", 0

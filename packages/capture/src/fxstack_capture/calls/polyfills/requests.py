@@ -32,6 +32,7 @@ def _for_callable(calls: Calls, fn: object, args: Args, kwargs: Kwargs) -> Reque
     row = _MAKERS.get(id(fn))
     if row is not None:
         maker, least, most, names = row
+        # A call that does not fit gets no request. Calling the function plainly raises CPython's error.
         is_fitting = least <= len(args) <= most and kwargs.keys() <= names
         return maker(calls, *args, **kwargs) if is_fitting else None
     if isinstance(fn, type) and not kwargs.keys() & {"self", "cls"}:
@@ -137,6 +138,7 @@ def _sum(calls: Calls, iterable: Iterable[Any], *args: object, **kwargs: object)
     program.
     """
     values = (iterable, *args, *kwargs.values())
+    # Adding such items may call methods of the program.
     has_objects = type(iterable) in (list, tuple) and any(map(is_plain_object, iterable))
     return (polyfill.sum_of, values) if has_objects or calls_back(calls, iterable) else None
 
@@ -153,6 +155,7 @@ def _truths(fn: Callable[..., Any]) -> Maker:
         has_objects = (
             any(map(is_object, iterable))
             if type(iterable) in (list, tuple)
+            # The items of a generator are not known before it runs, so one may be such an object.
             else isinstance(iterable, types.GeneratorType)
         )
         return (fn, (iterable,)) if has_objects or calls_back(calls, iterable) else None
@@ -178,6 +181,7 @@ def _extremum(fn: Callable[..., Any], better: Callable[..., Any]) -> Maker:
 
     def make(calls: Calls, *args: Any, key: object = None, **empty: Any) -> Request | None:
         items = args[0] if len(args) == 1 else args
+        # Comparing such items may call methods of the program.
         compared = type(items) in (list, tuple) and any(map(is_plain_object, items))
         if not (is_python(key) or compared or calls_back(calls, items)):
             return None

@@ -138,6 +138,7 @@ def tensor_facts(tensor: torch.Tensor) -> TensorIs:
     ``storage_offset`` and ``is_leaf`` are None. By ``dataclasses.replace``, the caller sets them if they
     matter, and replaces dynamic sizes and strides by None.
     """
+    # The program's ``__torch_function__`` must not run.
     with torch_compat.DisableTorchFunction():
         strided = tensor.layout is torch.strided
         return TensorIs(

@@ -36,6 +36,7 @@ def _instance(frame: Frame, raised: object, message: str) -> BaseException:
     Raises TypeError with the text ``message`` for any other value.
     """
     if isinstance(raised, type) and issubclass(raised, BaseException):
+        # The constructor may be code of the program.
         instance = frame.calls.call(raised, (), {})
         if not isinstance(instance, BaseException):
             raise TypeError(
@@ -119,6 +120,7 @@ def prep_reraise_star(frame: Frame, _operand: object) -> None:
 def _check_star_types(wanted: object) -> None:
     """Raise CPython's TypeError if a class after ``except*`` is no exception class, or is a group class."""
     classes = wanted if isinstance(wanted, tuple) else (wanted,)
+    # Two loops, because CPython checks all classes for the first error before the second.
     for cls in classes:
         if not _is_exception_class(cls):
             raise TypeError("catching classes that do not inherit from BaseException is not allowed")
@@ -141,6 +143,7 @@ def _match_group(calls: Calls, exception: BaseException | None, wanted: object) 
         return _new_group(calls, "", (exception,)), None
     if not isinstance(exception, BaseExceptionGroup):
         return None, exception
+    # A subclass may override ``split`` and return any object.
     pair = calls.call(type(exception).split, (exception, wanted), {})
     if not isinstance(pair, tuple):
         name, got = type(exception).__name__, type(pair).__name__

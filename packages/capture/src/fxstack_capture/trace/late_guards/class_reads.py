@@ -111,6 +111,7 @@ class ClassReads:
         """
         key = (cls, name)
         attribute = self.cache.get(key, self)
+        # ``self`` stands for a missing entry, because any other object may be an attribute.
         if attribute is self:
             attribute = self.cache[key] = self._lookup(cls, name)
         return attribute
@@ -202,6 +203,7 @@ class ClassReads:
         Called when the program has finished or undone the creation of ``cls``. Lookups in the finished class
         may give other results.
         """
+        # The new attribute may also change lookups in subclasses.
         self.cache.clear()
         self.plans.clear()
         self.fixed.pop(cls, None)

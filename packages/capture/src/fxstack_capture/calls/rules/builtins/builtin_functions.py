@@ -50,6 +50,7 @@ def _hash(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> A
     number = run(trace, fn, args, kwargs)
     if getattr(type(args[0]), "__hash__", None) is not object.__hash__:
         return number
+    # ``object.__hash__`` computes the number from the address of the object.
     return trace.objects.addresses.number(hash, args[0], number)
 
 
@@ -117,6 +118,7 @@ def _bool(trace: Trace, value: object) -> Any:
     try:
         return trace.interp.truth_of_result(value)
     except GraphBreak:
+        # Unlike a branch, ``bool`` needs no known truth, because its result may stay a symbol.
         truth_value = trace.torch.open_truth(value)
         if truth_value is None:
             raise

@@ -83,6 +83,7 @@ def enter_fast(frame: Frame, index: int, above: int = 0) -> None:
     if type(value) is DeferredLocal and isinstance(value.value, _PLAIN):
         height = len(frame.stack)
         if type(value.value) is str and formatting.is_printed(frame, height, above):
+            # The compiled code prints the string of each call, so a guard on the type is enough.
             frame.interp.trace.guard(value.source, TypeIs(str))
             frame.stack.append(Text((Piece(value),)))
             return
@@ -162,6 +163,7 @@ def _defer_stores(steps: Sequence[Step]) -> list[Step]:
         if handler is flow.for_iter:
             _store_deferred(steps, index, index + 1, (for_iter, operand))
         elif handler is local_slots.load_fast and steps[index + 1] == (local_slots.delete_fast, operand):
+            # A resume function loads its stack values and then jumps to the instruction that uses them.
             jump, target = steps[index + 2]
             if jump is flow.jump:
                 _store_deferred(steps, index, target, (load_fast, operand))
