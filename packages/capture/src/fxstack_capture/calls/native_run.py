@@ -160,6 +160,7 @@ def _is_due_to_symbols(trace: Trace, error: Exception, watched: list[Any] | None
 @calls_program
 def _run(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs, watched: list[Any] | None) -> Any:
     """Run ``fn``. ``watched`` are the arguments, and parts of arguments, whose use may start Python frames.
+    Break the graph if an opaque object is among them, unless ``fn`` only moves or identifies it.
 
     ``watched`` is None if the call starts no Python frames and calls nothing of torch.
     """

@@ -209,7 +209,7 @@ class FrameCompiler:
     def _called(self, frame: RealFrame, code: CodeType, replaced: str | None) -> Any:
         """Compile a frame, unless an entry fits or a policy lets the frame run in plain Python.
 
-        The caller has suspended the program's torch-function modes.
+        Raises if the stance forbids compiling. The caller has suspended the program's torch-function modes.
         """
         lazy = first_lazy(self.root) if is_module_call(code) else None
         if lazy is not None:

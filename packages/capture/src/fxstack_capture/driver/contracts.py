@@ -75,8 +75,8 @@ def names_of_forward(frame: RealFrame) -> dict[Source, Source]:
 
 
 def renamed_arguments(frame: RealFrame, code: CodeType) -> dict[str, str]:
-    """Return the result of ``names_of_forward`` as texts, for example ``{"args[0]": "x"}``. {} for any other
-    frame.
+    """Return the result of ``names_of_forward`` as texts, for example ``{"args[0]": "x"}``. {} if ``code`` is
+    not that of a module call.
     """
     return (
         {of.name: name.name for of, name in names_of_forward(frame).items()} if is_module_call(code) else {}

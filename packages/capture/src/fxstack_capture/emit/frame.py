@@ -283,7 +283,7 @@ def computes_numbers_only(captured: CapturedCode) -> bool:
 
 
 def with_cycles(write: Callable[[bool], Draft]) -> Draft:
-    """Return the draft that ``write`` writes.
+    """Return the draft that ``write`` writes. Raises CannotRebuildError if both tries fail.
 
     ``write`` takes the argument ``early`` of ``Rebuilder``. The first try writes objects as displays. If an
     immutable object contains itself, the second try makes mutable objects empty first.

@@ -33,7 +33,8 @@ class Suspension:
 
 
 def suspended_at(user: CodeType, offset: int, slots: tuple[Slot, ...], bound: tuple[str, ...]) -> Suspension:
-    """Return the code of a generator function that continues ``user`` at ``offset``.
+    """Return the code of a generator function that continues ``user`` at ``offset``. Raises CannotResumeError
+    if the generator does not wait at a plain yield.
 
     ``offset`` is the instruction that runs when the generator receives a value. ``slots`` are the kinds of
     the generator's stack values. ``bound`` are the variables that have values.

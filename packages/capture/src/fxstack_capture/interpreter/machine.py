@@ -267,7 +267,7 @@ class BytecodeInterpreter:
         return entry[1]
 
     def enter(self, frame: Frame) -> None:
-        """Make ``frame`` the current frame.
+        """Make ``frame`` the current frame. Break the graph if the calls are nested too deeply.
 
         Called before the first step of a frame, and before the frame of a generator continues.
         """
@@ -414,7 +414,9 @@ class BytecodeInterpreter:
     # --- queries of other modules ----------------------------------------------------------------
 
     def current_frame(self) -> Frame:
-        """Return the innermost interpreted frame, for rules of functions that read the calling frame."""
+        """Return the innermost interpreted frame, for rules of functions that read the calling frame. Break
+        the graph if there is none.
+        """
         if self.frame is None:
             raise graph_break("tracing-error", "a frame was asked for outside of interpreted code")
         return self.frame

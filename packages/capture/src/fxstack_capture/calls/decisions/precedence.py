@@ -164,7 +164,9 @@ def _constructor(_calls: Calls, fn: Any) -> Rule | None:
 
 
 def _new(trace: Trace, fn: Any, args: Args, kwargs: Kwargs) -> Any:
-    """Call the ``__new__`` of a C class as a bound function of the class."""
+    """Call the ``__new__`` of a C class as a bound function of the class. Break the graph if the class has a
+    finalizer.
+    """
     if args and isinstance(args[0], type) and has_finalizer(args[0]):
         raise finalizer_break(trace, args[0])
     if fn.__self__ is weakref.ref:
@@ -210,7 +212,9 @@ def _pure_method(_calls: Calls, fn: Any) -> Rule | None:
 
 @calls_program
 def _run_method(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Run a method of a pure C type. If the method only moves its arguments, they are not scanned."""
+    """Run a method of a pure C type. If the method only moves its arguments, they are not scanned. Break the
+    graph at the ``__init__`` of an exception from outside.
+    """
     objects = trace.objects
     if (
         fn.__name__ == "__init__"

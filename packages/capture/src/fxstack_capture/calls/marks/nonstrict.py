@@ -31,7 +31,7 @@ _CONTEXTS = (str, int, float, type, type(None))
 
 def as_operations(fn: Callable[..., Any]) -> Rule:
     """Return the rule that records a call of ``fn`` as one node. The next stage traces the operators of the
-    node.
+    node. Break the graph for an argument that is not a tensor, symbolic number, module or constant.
     """
 
     def rule(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
@@ -67,7 +67,8 @@ def _is_module(value: object) -> bool:
 
 
 def _module(trace: Trace, fn: object, module: object) -> Any:
-    """Return the real module of an argument, and guard its identity.
+    """Return the real module of an argument, and guard its identity. Break the graph if the trace has made
+    the module or changed any object.
 
     The function reads the tensors of the module in the same way as tensors of a closure.
     """

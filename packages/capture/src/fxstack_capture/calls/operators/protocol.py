@@ -98,7 +98,7 @@ _FORMATTING = frozenset({operator.mod, operator.imod})
 
 
 def _is_index(op: Callable[[Any, Any], Any], left: object) -> bool:
-    """Whether the operation is ``tensor[array]``. Torch handles it."""
+    """Whether the operation is ``tensor[...]``. If the index is an array, torch handles it."""
     return op is operator.getitem and isinstance(left, torch.Tensor)
 
 

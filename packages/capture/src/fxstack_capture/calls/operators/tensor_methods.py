@@ -22,7 +22,9 @@ from fxstack_capture.trace.state import Calls
 
 
 def method(calls: Calls, value: object, name: str) -> Any:
-    """Return the program's function for a special method of a tensor class. None if torch's method applies."""
+    """Return the program's function for a special method of a tensor class. None if torch's method applies.
+    Break the graph if the method of the class is not a Python function.
+    """
     cls = shown_class(value) if isinstance(value, torch.Tensor) else None
     if cls is None or not is_users(cls, name):
         return None
@@ -41,7 +43,7 @@ def unary(calls: Calls, op: Callable[[Any], Any], value: object) -> Any:
 
 def binary(calls: Calls, op: Callable[[Any, Any], Any], left: object, right: object) -> Any:
     """Return the result of the program's methods for an operator on tensors. NotImplemented if torch's method
-    applies.
+    applies. Break the graph if the operands are tensors or numbers, and every method returns NotImplemented.
     """
     operands = left, right
     with_object = any(map(is_plain_object, operands))
@@ -85,7 +87,8 @@ def _attribute(cls: type, name: str) -> object:
 
 
 def _attempt(calls: Calls, value: object, name: str, other: object) -> Any:
-    """Return the result of ``value.name(other)``, where ``name`` is the special method.
+    """Return the result of ``value.name(other)``, where ``name`` is the special method. Break the graph for
+    an object of a C class.
 
     Return NotImplemented if torch's method would return it for a plain object.
     """

@@ -52,7 +52,9 @@ def verified(
 
 
 def _copy(value: object) -> Any:
-    """Return a copy of a tensor with the same strides. The copy is a leaf or a view of a leaf."""
+    """Return a copy of a tensor with the same strides. The copy is a leaf or a view of a leaf. Any other
+    value is returned unchanged.
+    """
     if not isinstance(value, torch.Tensor):
         return value
     copied = value.detach().clone(memory_format=torch.preserve_format)

@@ -206,7 +206,7 @@ def _origin(origin: dict[int, int], offset: int) -> int:
 
 
 def slots_of(frame: StoppedFrame) -> tuple[Slot, ...]:
-    """Return the kind of each stack value.
+    """Return the kind of each stack value. Raises CannotResumeError if the handled exception is not found.
 
     When an ``except`` block begins, it pushes the exception that was handled before (the kept exception). The
     outermost block pushes the exception that the callers handle, or None. Below a kept exception the block

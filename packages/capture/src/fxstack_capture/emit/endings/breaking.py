@@ -78,7 +78,9 @@ def _released_arguments(trace: Trace, frame: RealFrame, stopped: Stopped) -> tup
 
 
 def _stub(level: Level, resumptions: Resumptions) -> Stub:
-    """Make the stub of the operation that broke the graph. Register its code as code that is never traced."""
+    """Make the stub of the operation that broke the graph. Register its code as code that is never traced.
+    Raises CannotResumeError if the handled exception is an operand.
+    """
     bottom = level.taken - level.step.reads_below
     slots = level.slots
     handled = tuple(slot for slot in slots[:bottom] if slot is Slot.HANDLED)
@@ -127,7 +129,8 @@ class _Values:
 
 
 def _values(rebuilder: Rebuilder, level: Level, shown: tuple[str, ...]) -> _Values:
-    """Emit the stack, the variables and the cells of a frame, and return their expressions.
+    """Emit the stack, the variables and the cells of a frame, and return their expressions. Raises
+    CannotResumeError if the frame has not created its cells yet.
 
     ``shown`` are the names of the variables that the stub has as its own, because the operation may read
     them.

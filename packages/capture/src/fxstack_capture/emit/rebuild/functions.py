@@ -26,7 +26,9 @@ def namespace(rebuilder: Rebuilder, names: dict[str, Any]) -> ast.expr:
 
 
 def _function(rebuilder: Rebuilder, fn: types.FunctionType) -> ast.expr:
-    """Rebuild a function made in the trace."""
+    """Rebuild a function made in the trace. Raises CannotRebuildError for a function of this package that is
+    no polyfill.
+    """
     if fn.__globals__ is vars(polyfill):
         return rebuilder.constant(fn, fn.__name__)
     if str(fn.__globals__.get("__name__")).startswith("fxstack_capture."):
@@ -98,7 +100,9 @@ def _method(rebuilder: Rebuilder, obj: types.MethodType) -> ast.expr:
 
 
 def _builtin_method(rebuilder: Rebuilder, obj: Any) -> ast.expr:
-    """Rebuild a C function, or a bound method of a C class."""
+    """Rebuild a C function, or a bound method of a C class. Raises CannotRebuildError if no class has its
+    descriptor.
+    """
     receiver = obj.__self__
     if receiver is None or isinstance(receiver, (types.ModuleType, type)):
         return rebuilder.constant(obj, obj.__name__)

@@ -44,7 +44,9 @@ def _rebuild_fresh(rebuilder: Rebuilder, frame: Frame) -> ast.expr:
 
 
 def _rebuild_suspended(rebuilder: Rebuilder, frame: Frame) -> ast.expr:
-    """Rebuild a suspended generator: make a generator whose code begins at the yield, and advance it to the yield."""
+    """Rebuild a suspended generator: make a generator whose code begins at the yield, and advance it to the
+    yield. Raises CannotRebuildError if it waits in an ``except`` block.
+    """
     if frame.handling:
         raise CannotRebuildError(f"the generator {frame.code.co_qualname} inside an except block")
     cells = {

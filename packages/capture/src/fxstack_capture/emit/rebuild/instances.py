@@ -28,7 +28,9 @@ _FUNC = partial.__dict__["func"]
 
 
 def rebuild(rebuilder: Rebuilder, obj: Any) -> ast.expr:
-    """Rebuild an instance of a class written in Python."""
+    """Rebuild an instance of a class written in Python. Raises CannotRebuildError for a class of this
+    package, for a C class, and if a C base class has no rule.
+    """
     cls = type(obj)
     if cls.__module__.startswith("fxstack_capture."):
         raise CannotRebuildError(f"an object of the compiler ({cls.__qualname__})")

@@ -46,7 +46,9 @@ _ITERATORS: tuple[type, ...] = (
 
 
 def reduce(rebuilder: Rebuilder, obj: object) -> ast.expr:
-    """Rebuild an object by the pickle protocol: ``callable(*arguments)`` and ``__setstate__(state)``."""
+    """Rebuild an object by the pickle protocol: ``callable(*arguments)`` and ``__setstate__(state)``. Raises
+    CannotRebuildError if the protocol gives anything else.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # itertools, since 3.12
         try:
@@ -94,7 +96,9 @@ def _has_other_keys(registry: Registry, mapping: dict[Any, Any]) -> bool:
 
 
 def _of_dict(rebuilder: Rebuilder, obj: object) -> ast.expr:
-    """Rebuild an iterator over a dictionary, at the same position of the rebuilt dictionary."""
+    """Rebuild an iterator over a dictionary, at the same position of the rebuilt dictionary. Raises
+    CannotRebuildError if its keys change.
+    """
     # The iterator must see later writes to the dictionary, so the new iterator is over the dictionary itself.
     begin = _OF_DICTS[type(obj)]
     mapping = next((held for held in gc.get_referents(obj) if isinstance(held, dict)), None)

@@ -262,7 +262,8 @@ def load_scalar(objects: Objects, scalar: Scalar, name: str) -> Any:
 
 
 def load_thread_local(objects: Objects, obj: object, name: str) -> Any:
-    """Load an attribute of a ``threading.local``, or the ``__dict__`` of an instance of a subclass.
+    """Load an attribute of a ``threading.local``, or the ``__dict__`` of an instance of a subclass. Break the
+    graph if the ``__dict__`` is not known.
 
     The AttributeError has the class name that the C code uses.
     """

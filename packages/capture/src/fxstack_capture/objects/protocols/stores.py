@@ -35,7 +35,8 @@ to it.
 
 @calls_program
 def store(objects: Objects, obj: Any, name: str, value: object) -> None:
-    """Store an attribute by CPython's full protocol, or delete the attribute if ``value`` is ABSENT.
+    """Store an attribute by CPython's full protocol, or delete the attribute if ``value`` is ABSENT. Break
+    the graph for an attribute of an ndarray or weak proxy, and for a deletion from a tensor.
 
     ``Objects.store_attr`` and ``Objects.delete_attr`` call this function.
     """
@@ -66,7 +67,8 @@ def store(objects: Objects, obj: Any, name: str, value: object) -> None:
 
 @calls_program
 def generic_store(objects: Objects, obj: Any, name: str, value: object) -> None:
-    """Store as ``object.__setattr__`` does, or delete if ``value`` is ABSENT.
+    """Store as ``object.__setattr__`` does, or delete if ``value`` is ABSENT. Break the graph for an object
+    from outside whose state is unknown.
 
     ``obj`` may be of any kind. The rule of ``object.__setattr__`` and ``object.__delattr__`` also calls this
     function.
@@ -122,7 +124,8 @@ def _store_descriptor(objects: Objects, raw: Any, obj: Any, name: str, value: An
 
 @calls_program
 def _store_slot(objects: Objects, raw: Any, obj: Any, value: Any) -> None:
-    """Write or delete a ``__slots__`` member of a proxy or of a new object.
+    """Write or delete a ``__slots__`` member of a proxy or of a new object. Break the graph for a member of a
+    C class on an object from outside.
 
     At the end, ``effect_diff`` compares the slot with its original content, recorded at the first access.
     """
@@ -156,7 +159,8 @@ def _read_slot(objects: Objects, raw: Any, obj: Any) -> None:
 
 
 def _store_getset(objects: Objects, raw: Any, obj: Any, value: Any) -> None:
-    """Write an attribute that C code implements, or delete it if ``value`` is ABSENT.
+    """Write an attribute that C code implements, or delete it if ``value`` is ABSENT. Break the graph if an
+    object from outside would change.
 
     ``raw`` is the descriptor of the attribute.
     """
@@ -216,7 +220,8 @@ _NAMES_DELETED = _names_deleted()
 
 
 def _store_class(objects: Objects, cls: type, name: str, value: object) -> None:
-    """Write a class attribute, or delete it if ``value`` is ABSENT.
+    """Write a class attribute, or delete it if ``value`` is ABSENT. Break the graph for special names and for
+    attributes that the metaclass handles.
 
     A write to a class from outside goes to the overlay of the class.
     """

@@ -64,7 +64,7 @@ class ArrayTracer:
 
     def _example(self, tensor: torch.Tensor) -> np.ndarray[Any, Any]:
         """Return an example array with the tensor's geometry. Tensors of one storage get arrays over one
-        buffer.
+        buffer. Break the graph if the buffer is too large.
         """
         with self.tracer.unrecorded():
             size = [self.hint(n) for n in tensor.size()]
@@ -111,7 +111,9 @@ class ArrayTracer:
     # --- calls -----------------------------------------------------------------------------------
 
     def call(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-        """Run a NumPy function, or an operator on arrays, by its counterpart in ``torch._numpy``."""
+        """Run a NumPy function, or an operator on arrays, by its counterpart in ``torch._numpy``. Break the
+        graph if there is no counterpart.
+        """
         pair = pairs().get(id(fn))
         if pair is None:
             raise graph_break("unsupported-call", dry_run.name_of(fn))
@@ -119,7 +121,7 @@ class ArrayTracer:
 
     def run(self, pair: Pair, args: Args, kwargs: Kwargs) -> Any:
         """Run a call of NumPy's function ``pair.theirs`` by its counterpart ``pair.ours`` in
-        ``torch._numpy``.
+        ``torch._numpy``. Break the graph if the counterpart raises.
         """
         if torch.is_autocast_enabled("cpu"):
             self.refuse("a call of NumPy under autocast, which is not for arrays:")

@@ -48,7 +48,7 @@ def array_of(tracer: TracerProtocol, tensor: torch.Tensor, *, force: bool) -> Ar
 
 
 def to_numpy(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
-    """Apply the rule for ``Tensor.numpy``."""
+    """Apply the rule for ``Tensor.numpy``. Break the graph for arguments other than ``force``."""
     if isinstance(getattr(fn, "__self__", None), torch.Tensor):
         args = (fn.__self__, *args)
     if len(args) != 1 or kwargs.keys() - {"force"}:
@@ -220,7 +220,7 @@ def _is_of_program(fn: Callable[..., Any]) -> bool:
 
 
 def operands(fn: Callable[..., Any], args: Args) -> tuple[Any, ...]:
-    """Return the positional arguments of a call, with each ``Scalar`` replaced."""
+    """Return the positional arguments of a call. A (symbolic or plain) number replaces each ``Scalar``."""
     if not any(map(_holds, args)):
         return args
     examples = tuple(v.example if type(v) is Scalar else v for v in args)

@@ -23,7 +23,9 @@ from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 
 def load(tracer: TracerProtocol, tensor: torch.Tensor) -> torch.Tensor:
-    """Load ``tensor.data``. The result shares the memory of the tensor, but not its history."""
+    """Load ``tensor.data``. The result shares the memory of the tensor, but not its history. Break the graph
+    if only one of the two is an inference tensor.
+    """
     data: torch.Tensor = tracer.record(getattr, (tensor, "data"), {})
     if data.is_inference() is not tensor.is_inference():  # in inference mode, fakes differ from real tensors
         raise graph_break("unsupported-call", "Tensor.data in inference mode")
@@ -32,7 +34,7 @@ def load(tracer: TracerProtocol, tensor: torch.Tensor) -> torch.Tensor:
 
 def replace(tracer: TracerProtocol, tensor: torch.Tensor, value: object) -> torch.Tensor | None:
     """Run ``tensor.data = value``. Return the tensor that the replacement code assigns after the graph has
-    run.
+    run. Break the graph if the replacement code cannot make the assignment.
 
     Return None if the graph makes the tensor. It then leaves the graph with the new data.
     """

@@ -123,7 +123,9 @@ class DryRunContext:
 
 
 def apply(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Apply the rule for ``Function.apply``. ``fn`` is bound to the class, or the class is the first argument."""
+    """Apply the rule for ``Function.apply``. ``fn`` is bound to the class, or the class is the first
+    argument. Break the graph for keyword arguments, and if ``fn`` reads an unknown attribute of an object.
+    """
     owner = getattr(fn, "__self__", None)
     cls, inputs = (owner, args) if isinstance(owner, type) else (args[0], args[1:])
     if kwargs:

@@ -68,7 +68,9 @@ def method(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: K
 
 @calls_program
 def backward(tracer: TracerProtocol, _fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> None:
-    """Apply the rule for ``torch.autograd.backward``. It differentiates several roots at once."""
+    """Apply the rule for ``torch.autograd.backward``. It differentiates several roots at once. Break the
+    graph for ``grad_variables``.
+    """
     options = dict(_BACKWARD.bind(*args, **kwargs).arguments)
     if options.pop("grad_variables", None) is not None:
         raise graph_break("unsupported-call", "torch.autograd.backward with grad_variables")
@@ -92,7 +94,10 @@ def _differentiate(
     create_graph: bool = False,
     inputs: object = None,
 ) -> None:
-    """Record ``backward``: one ``torch.autograd.grad`` for all leaves, then the accumulation into each leaf."""
+    """Record ``backward``: one ``torch.autograd.grad`` for all leaves, then the accumulation into each leaf.
+    Break the graph for ``create_graph``, under a transform, without leaves, and for ``inputs`` that are no
+    leaves.
+    """
     if create_graph:
         raise graph_break("unsupported-call", "backward with create_graph=True")
     if tracer.transforms.concern(roots, {}):
@@ -149,7 +154,9 @@ def _demand_inside(tracer: TracerProtocol, roots: Sequence[Any]) -> list[torch.T
 
 
 def _leaf_at(tracer: TracerProtocol, node: Any) -> torch.Tensor | None:
-    """Return the leaf into which the autograd node accumulates a gradient. None for any other node."""
+    """Return the leaf into which the autograd node accumulates a gradient. None for any other node. Break the
+    graph for history from outside.
+    """
     if node.name() == OUTSIDE:
         raise graph_break("unsupported-call", "a gradient through history outside of the graph")
     leaf: torch.Tensor | None = getattr(node, "variable", None)

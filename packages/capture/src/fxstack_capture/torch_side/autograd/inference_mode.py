@@ -31,7 +31,9 @@ Rule = Callable[[TracerProtocol, Callable[..., Any], Args, Kwargs], Any]
 
 
 def _make(_tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> Region:
-    """Apply the rule for the constructor of ``torch._C._InferenceMode``: return a ``Region``."""
+    """Apply the rule for the constructor of ``torch._C._InferenceMode``: return a ``Region``. Break the graph
+    for an argument that is no bool.
+    """
     if kwargs or len(args) != 1 or type(args[0]) is not bool:
         raise graph_break("unsupported-call", "torch._C._InferenceMode of what is no bool")
     region = Region.__new__(Region)
@@ -40,7 +42,9 @@ def _make(_tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> R
 
 
 def _enter(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: Kwargs) -> None:
-    """Apply the rule for ``Region.__enter__``: turn the mode on, and set the grad mode in the graph."""
+    """Apply the rule for ``Region.__enter__``: turn the mode on, and set the grad mode in the graph. Break
+    the graph inside of the program's own inference mode or of a transform.
+    """
     regions, (region,) = tracer.regions, args
     if regions.outer:
         raise graph_break("unsupported-call", "torch.inference_mode inside of inference mode")
@@ -52,7 +56,9 @@ def _enter(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: Kwargs) -> 
 
 
 def _leave(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: Kwargs) -> None:
-    """Apply the rule for ``Region.__exit__``: restore the outer mode in the trace and in the graph."""
+    """Apply the rule for ``Region.__exit__``: restore the outer mode in the trace and in the graph. Break the
+    graph if the trace has not entered the region.
+    """
     opened = tracer.regions.open
     if not opened or opened[-1].region is not args[0]:
         raise graph_break("unsupported-call", "the end of a torch.inference_mode from outside")

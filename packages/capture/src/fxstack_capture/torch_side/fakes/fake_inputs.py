@@ -95,7 +95,8 @@ def make_fake(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> Fak
 def plan_geometry(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> TensorPlan:
     """Return the plan: which sizes, strides and offset of a tensor become symbolic.
 
-    A guard demands that the program's marks on the tensor (``mark_dynamic`` and so on) stay the same.
+    Unless the tensor is a parameter, a guard demands that it has no other marks of the program
+    (``mark_dynamic`` and so on).
     """
     trace = tracer.trace
     if not isinstance(real, torch.nn.Parameter):

@@ -46,7 +46,9 @@ class _ViewOfAFunction(torch.autograd.Function):
 
 
 def _part(base: torch.Tensor, real: torch.Tensor, sizes: Any, strides: Any, offset: Any) -> torch.Tensor:
-    """Return a differentiable view of ``base`` with the given geometry and the dtype of ``real``."""
+    """Return a differentiable view of ``base`` with the given geometry and the dtype of ``real``. Break the
+    graph if the dtypes do not allow this.
+    """
     if real.dtype == base.dtype:
         part = base.as_strided(sizes, strides, offset)
     elif base.is_complex() and base.dtype.to_real() == real.dtype:
@@ -101,7 +103,9 @@ class Faker:
         strides: Sequence[int | torch.SymInt],
         offset: int | torch.SymInt,
     ) -> FakeTensor:
-        """Return the fake of ``real`` with the given geometry, which may be symbolic."""
+        """Return the fake of ``real`` with the given geometry, which may be symbolic. Break the graph if no
+        fake can have the history of ``real``.
+        """
         existing = self.known(real)
         if existing is not None:
             return existing
@@ -196,7 +200,9 @@ class Faker:
     def _view(
         self, real: torch.Tensor, base: torch.Tensor, sizes: object, strides: object, offset: object
     ) -> FakeTensor:
-        """Make a view that autograd knows as a view of ``base``."""
+        """Make a view that autograd knows as a view of ``base``. Break the graph if the tensors do not share
+        memory.
+        """
         # For a write to the fake, autograd must give the same answer as for the real view.
         if real.untyped_storage()._cdata != base.untyped_storage()._cdata:  # after ``real.data = ...``
             raise graph_break("unsupported-tensor", "a view that has other memory than its base")

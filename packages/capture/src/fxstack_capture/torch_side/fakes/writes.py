@@ -109,7 +109,9 @@ def has_changed(tensor: torch.Tensor, version: int | None, listener: Listener | 
 
 
 def written_lists(fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> set[int]:
-    """Return the ids of the tensors that an operator on lists, such as ``_foreach_add_``, writes to."""
+    """Return the ids of the tensors that an operator on lists, such as ``_foreach_add_``, writes to. Break
+    the graph if it writes to one tensor twice.
+    """
     # If the list contains a tensor twice, the operator writes to it twice. Its functional form cannot express
     # this.
     name = getattr(fn, "__name__", "")

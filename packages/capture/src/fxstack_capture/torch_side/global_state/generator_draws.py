@@ -33,8 +33,9 @@ FILLS = (
 
 
 def draw(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Apply the rule for ``FUNCTIONS``. The frame draws the tensor, and the tensor becomes an input of the
-    graph.
+    """Apply the rule for ``FUNCTIONS``. With a generator of the program, the frame draws the tensor, which
+    becomes an input of the graph. Without one, or with torch's default generator of the CPU, the graph draws
+    it.
     """
     generator = kwargs.get("generator")
     if generator is None or tracer.transforms.inside:
@@ -56,7 +57,10 @@ def draw(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwa
 
 
 def fill(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Apply the rule for ``FILLS``. The frame draws a tensor of the same kind, and the graph copies it."""
+    """Apply the rule for ``FILLS``. The frame draws a tensor of the same kind, and the graph copies it. Break
+    the graph if the tensor is not contiguous, or is of a subclass. A call without a generator is recorded as
+    it is.
+    """
     generator = kwargs.get("generator")
     if generator is None or tracer.transforms.inside:
         return tracer.record(fn, args, kwargs)
@@ -159,7 +163,8 @@ def _is_plain(value: Any) -> bool:
 def _example(
     fn: Callable[..., Any], generator: torch.Generator, args: Args, rest: dict[str, Any]
 ) -> torch.Tensor:
-    """Return the result of the function with a new generator, for its metadata.
+    """Return the result of the function with a new generator, for its metadata. Break the graph if the
+    function raises.
 
     The program's generator does not advance.
     """

@@ -23,7 +23,9 @@ _SIGNED = range(-(1 << 63), 1 << 63)
 
 
 def _manual_seed(tracer: TracerProtocol, fn: object, args: Args, kwargs: Kwargs) -> Any:
-    """Apply the rule for ``torch.manual_seed``. It returns the default generator."""
+    """Apply the rule for ``torch.manual_seed``. It returns the default generator. Break the graph if the seed
+    is no number of 64 bits.
+    """
     (seed,) = _only(tracer, fn, "seed", args, kwargs)
     if type(seed) is not torch.SymInt and (type(seed) is not int or seed not in _SIGNED):
         raise graph_break("side-effect-call", "torch.manual_seed of what is no number of 64 bits")
@@ -40,7 +42,7 @@ def _get_state(tracer: TracerProtocol, fn: object, args: Args, kwargs: Kwargs) -
 
 
 def _set_state(tracer: TracerProtocol, fn: object, args: Args, kwargs: Kwargs) -> None:
-    """Apply the rule for ``torch.set_rng_state``."""
+    """Apply the rule for ``torch.set_rng_state``. Break the graph if the argument is no state."""
     (state,) = _only(tracer, fn, "new_state", args, kwargs)
     with tracer.unrecorded():
         is_valid = isinstance(state, FakeTensor) and _is_state(state)

@@ -30,7 +30,9 @@ SCALAR_ARGUMENTS = frozenset({"alpha", "beta", "value"})
 
 
 def with_scalars(tracer: TracerProtocol, fn: object, kwargs: Kwargs) -> dict[str, Any]:
-    """Return ``kwargs``. For the keywords ``alpha``, ``beta`` and ``value``, numbers replace tensors."""
+    """Return ``kwargs``. For the keywords ``alpha``, ``beta`` and ``value``, numbers replace tensors without
+    dimensions.
+    """
     # Eager calls ``item()`` in C++, so Python code never gets the number.
     names = {"alpha", "beta"} if "addc" not in name_of(fn) else {"value"}
     return {
@@ -147,7 +149,9 @@ def make(tracer: TracerProtocol, data: object, kwargs: Kwargs) -> Any:
 
 
 def _warn_of_gradients() -> None:
-    """Let torch warn that the result has no gradient. Torch gives this warning once in a process."""
+    """Let torch warn that the result has no gradient. Torch gives this warning once in a process. Break the
+    graph if the warning is an error.
+    """
     try:
         torch.tensor([torch.zeros((), requires_grad=True)] * 2)
     except UserWarning as error:

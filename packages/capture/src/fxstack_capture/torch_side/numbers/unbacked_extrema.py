@@ -99,7 +99,7 @@ def decided(tracer: TracerProtocol, truth: torch.SymBool) -> Any:
 
 def specialized(tracer: TracerProtocol, value: Any) -> Any:
     """Return the current plain number of a symbolic number, with a guard. Any other value is returned
-    unchanged.
+    unchanged. Break the graph if the number depends on tensor data.
     """
     convert = _PLAIN.get(type(value))
     if convert is None:

@@ -65,7 +65,9 @@ def _handle(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> 
 
 @calls_program
 def _default_device(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Apply the rule for ``torch.get_default_device``. It calls a mode of the program."""
+    """Apply the rule for ``torch.get_default_device``. It calls a mode of the program. Break the graph if
+    there is one.
+    """
     if tracer.overrides.modes:
         raise graph_break("unsupported-call", f"torch.{fn.__name__} under a torch-function mode")
     return fn(*args, **kwargs)
@@ -89,7 +91,9 @@ def _make_subclass(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwar
 
 
 def _new(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> Any:
-    """Apply the rule for ``torch.Tensor.__new__(cls, tensor)``. It returns a view of the tensor."""
+    """Apply the rule for ``torch.Tensor.__new__(cls, tensor)``. It returns a view of the tensor. Break the
+    graph for other arguments.
+    """
     if kwargs or len(args) != 2 or not isinstance(args[1], torch.Tensor):
         raise graph_break("unsupported-call", f"the constructor of {args[0].__qualname__}")
     return tracer.overrides.as_subclass(args[1], args[0])

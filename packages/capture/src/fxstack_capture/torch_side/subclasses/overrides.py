@@ -167,7 +167,9 @@ class Overrides:
 
     @calls_program
     def call(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-        """Run a call for which ``concern`` is true."""
+        """Run a call for which ``concern`` is true. Break the graph if torch calls no override or if all
+        overrides refuse.
+        """
         if not _is_overridable(fn):
             return self._tracer.call_plainly(fn, args, kwargs)
         if type(fn) is FunctionType:  # a Python function that calls ``handle_torch_function`` itself
@@ -266,7 +268,9 @@ class Overrides:
         return overloaded
 
     def handle(self, func: Callable[..., Any], relevant: Sequence[Any], args: Args, kwargs: Kwargs) -> Any:
-        """Implement ``torch.overrides.handle_torch_function``."""
+        """Implement ``torch.overrides.handle_torch_function``. Break the graph if every override returns
+        NotImplemented.
+        """
         overloaded = self._overloaded_args(relevant)
         kinds = tuple(self._class(value) for value in overloaded)
         result = NotImplemented
@@ -323,7 +327,9 @@ class Overrides:
         self.level = max(self.level, level)
 
     def leave(self, region: object) -> None:
-        """Record that the program leaves ``region``. ``enter`` has recorded it before."""
+        """Record that the program leaves ``region``. ``enter`` has recorded it before. Break the graph for
+        any other region.
+        """
         if id(region) not in self._regions:
             raise graph_break("side-effect-call", "the end of a region that disables __torch_function__")
         _, self.level = self._regions.pop(id(region))
@@ -367,7 +373,7 @@ class Overrides:
         self, of: torch.Tensor, operator: Callable[..., Any], cls: type, finish: Callable[..., Any]
     ) -> Any:
         """Record ``operator``, and give the result the class ``cls``. Outside of the graph, ``finish`` does
-        both.
+        both. Break the graph if fakes of the class are not supported.
         """
         why = fake_classes.unsupported_reason(cls)
         if why is not None:

@@ -89,7 +89,7 @@ class Wrappers:
 
     def _fake_of(self, real: Any, source: Source) -> torch.Tensor:
         """Make the fake of a wrapper by ``__tensor_unflatten__`` from inner fakes. The class and the geometry
-        are guarded.
+        are guarded. Break the graph if the result has another class.
         """
         cls: Any = type(real)
         self._demand_class(cls, real)
@@ -132,7 +132,9 @@ class Wrappers:
     def _inner(
         self, real: torch.Tensor, name: str, of: Source, outer: Sequence[int | torch.SymInt]
     ) -> torch.Tensor:
-        """Return the fake of the inner tensor ``name``. Record the tensor as an input."""
+        """Return the fake of the inner tensor ``name``. Record the tensor as an input. Break the graph for
+        any other subclass, and for a tensor that requires grad.
+        """
         value, source = _inner_tensor(real, name, of)
         self._inner_inputs.append((value, source))
         if is_wrapper(value):
@@ -194,8 +196,8 @@ class Wrappers:
         return node
 
     def demand_unused(self, tensor: torch.Tensor, name: str) -> None:
-        """Break the graph if an attribute of a wrapper changes although an operator has already used the
-        wrapper.
+        """Break the graph for an assignment to a wrapper, unless the trace has made the wrapper and no
+        operator has used it yet.
         """
         if id(tensor) not in self._constructed or self._tracer.builder.is_known(tensor):
             cls = type(tensor).__qualname__
@@ -240,7 +242,9 @@ class Wrappers:
         return any(overrides(type(leaf)) and not defines_torch_function(type(leaf)) for leaf in wrappers)
 
     def note_written(self, tensor: torch.Tensor) -> None:
-        """Record a write to a wrapper, or to a view of a wrapper, as writes to its inner tensors."""
+        """Record a write to a wrapper, or to a view of a wrapper, as writes to its inner tensors. Break the
+        graph for a wrapper that the trace has made.
+        """
         if id(tensor) in self._constructed:  # the inner tensors may be any tensors of the trace
             raise graph_break("unsupported-tensor", "a new wrapper subclass that is written to")
         inner, _context = _flatten(tensor)
@@ -269,7 +273,9 @@ def _flatten(wrapper: Any) -> tuple[dict[str, torch.Tensor], object]:
 
 
 def _inner_tensor(real: torch.Tensor, name: str, source: Source) -> tuple[torch.Tensor, Source]:
-    """Return an inner tensor and its source. The tensor is in the instance dictionary or in a slot."""
+    """Return an inner tensor and its source. The tensor is in the instance dictionary or in a slot. Break the
+    graph for any other attribute.
+    """
     if name in vars(real):
         return vars(real)[name], InstanceAttr(source, name)
     slot = raw_lookup(type(real), name)

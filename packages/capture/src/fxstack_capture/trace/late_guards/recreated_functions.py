@@ -103,7 +103,9 @@ def _known_by_identity(guards: Iterable[Guard]) -> Iterator[FunctionType]:
 
 
 def _functions(values: tuple[Any, ...]) -> Iterator[FunctionType]:
-    """Yield the functions among ``values``, including those in tuples, sets and method objects."""
+    """Yield the functions among ``values``, including those in tuples, frozensets, static methods and class
+    methods.
+    """
     for value in values:
         if type(value) in (tuple, frozenset):
             yield from _functions(tuple(value))

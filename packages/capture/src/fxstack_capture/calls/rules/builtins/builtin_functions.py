@@ -196,7 +196,9 @@ def _delitem(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -
 
 @RULES.rule(int, float, complex)
 def _convert(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Convert a value to a number. A symbolic number stays symbolic."""
+    """Convert a value to a number. A symbolic number stays symbolic. Break the graph for a tensor whose class
+    defines the conversion.
+    """
     if len(args) == 1 and not kwargs:
         value = args[0]
         if isinstance(value, torch.Tensor):
@@ -249,7 +251,9 @@ def _globals(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
 
 @RULES.unpacked(super, count=(0, 2))
 def _super(trace: Trace, *args: Any) -> Any:
-    """Return the super object. If the call has no arguments, use the arguments of the calling method."""
+    """Return the super object. If the call has no arguments, use the arguments of the calling method. Break
+    the graph if ``super`` refuses a tensor because its fake has another class.
+    """
     args = args or super_arguments(trace.interp.current_frame())
     try:
         return plainly(super, args, {})

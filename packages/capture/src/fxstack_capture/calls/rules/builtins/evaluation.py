@@ -62,7 +62,7 @@ def _code(trace: Trace, name: str, text: tuple[Any, ...], mode: str) -> CodeType
 
 @RULES.rule(compile)
 def _compile(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
-    """Compile constant text to a code object."""
+    """Compile constant text to a code object. Break the graph for other arguments."""
     if len(args) != 3 or kwargs or args[2] not in ("eval", "exec", "single"):
         raise graph_break("side-effect-call", "compile")
     return _code(trace, "compile", args[:2], args[2])
@@ -70,7 +70,9 @@ def _compile(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
 
 @RULES.rule(eval, exec)
 def _run_in_scope(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Interpret constant text or a code object in the scope of the calling function."""
+    """Interpret constant text or a code object in the scope of the calling function. Break the graph if the
+    program passes namespaces.
+    """
     name = fn.__name__
     if len(args) != 1 or kwargs:
         raise graph_break("side-effect-call", name)
@@ -86,6 +88,7 @@ def _run_in_scope(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwar
 
 def _body(code: CodeType, frame: Frame, name: str) -> tuple[FunctionType, dict[str, Any]]:
     """Return a function that runs ``code`` as part of ``frame``, and all variables of ``frame`` by name.
+    Break the graph if ``code`` binds names.
 
     ``dir()`` and ``locals()`` list these variables.
     """

@@ -25,7 +25,8 @@ from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 @RULES.rule(inspect.signature)
 def _signature(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
-    """Call the real ``inspect.signature`` for a function, or for a class with an ``__init__``.
+    """Call the real ``inspect.signature`` for a function, or for a class with an ``__init__``. Break the
+    graph for other objects and for mutable defaults.
 
     Guards check the code and the defaults of the function.
     """

@@ -29,7 +29,9 @@ _STREAM_MODULES = frozenset({"io", "_io", "_pytest.capture", "ipykernel.iostream
 
 @RULES.rule(print)
 def _print(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
-    """Make the text now, and write it after the graph has run."""
+    """Make the text now, and write it after the graph has run. Break the graph if the text goes to a file
+    from outside, or if standard output is no plain stream.
+    """
     file = kwargs.get("file")
     if type(file) is io.StringIO and not trace.objects.is_preexisting(file):
         args = tuple([concrete(trace, value) for value in args])
@@ -56,7 +58,9 @@ def _is_plain_stream(trace: Trace) -> bool:
 
 
 def _text(trace: Trace, value: object) -> Any:
-    """Return the text of a value for ``print``. The replacement code formats symbolic numbers."""
+    """Return the text of a value for ``print``. The replacement code formats symbolic numbers. Break the
+    graph for a tensor.
+    """
     if type(value) in NUMBERS or type(value) is Text:
         return value
     if scan.scan(trace, (value,), []) & scan.TENSOR:

@@ -25,7 +25,9 @@ _NAMES_ONLY = frozenset(("collections", "enum", "typing", "logging", "warnings",
 
 @RULES.rule(sys._getframe)
 def _get_frame(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
-    """Break the graph. The whole function whose frame is read runs in plain Python."""
+    """Break the graph. The whole function whose frame is read runs in plain Python, unless a library reads
+    only names of the frame.
+    """
     frame = trace.interp.current_frame()
     whole = None
     if not frame.program.library:
@@ -47,7 +49,8 @@ def _name_of_caller(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> An
 
 @RULES.rule(FrameType.clear)
 def _clear(_trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
-    """Skip ``frame.clear``, which ``traceback.clear_frames`` calls for every frame of a traceback.
+    """Skip ``frame.clear``, which ``traceback.clear_frames`` calls for every frame of a traceback. Break the
+    graph for any other frame.
 
     The frames of interpreted code are stubs without locals, so there is nothing to clear.
     """
@@ -69,6 +72,6 @@ def is_debugger(fn: FunctionType) -> bool:
 
 @RULES.rule(breakpoint, sys.settrace, threading.settrace)
 def call_debugger(trace: Trace, _fn: object, _args: Args, _kwargs: Kwargs) -> Any:
-    """Run the frame that calls a debugger in plain Python."""
+    """Break the graph, and run the frame that calls a debugger in plain Python."""
     frame = trace.interp.current_frame()
     raise graph_break("debugger", frame.code.co_qualname, whole=frame)

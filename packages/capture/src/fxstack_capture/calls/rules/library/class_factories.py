@@ -17,7 +17,9 @@ from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 @RULES.rule(collections.namedtuple)  # noqa: PYI024 - the rule of the function itself
 def _namedtuple(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> type:
-    """Call ``collections.namedtuple``. It generates code from the names only."""
+    """Call ``collections.namedtuple``. It generates code from the names only. Break the graph for arguments
+    that are neither constants nor lists of names.
+    """
     args = tuple(specialized(trace, value) for value in args)
     for value in (*args, *kwargs.values()):
         if not _is_names(value):
@@ -45,7 +47,9 @@ _PROCESS_CLASS: Any = vars(dataclasses)["_process_class"]
 
 @RULES.rule(_PROCESS_CLASS)
 def _process_class(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
-    """Apply ``@dataclass`` to a class made by the program. The decorator reads and extends only this class."""
+    """Apply ``@dataclass`` to a class made by the program. The decorator reads and extends only this class.
+    Break the graph for a class from outside.
+    """
     cls = args[0]
     if not trace.objects.is_new(cls):
         raise graph_break("unsupported-call", f"dataclass of {cls.__qualname__}, which exists outside")

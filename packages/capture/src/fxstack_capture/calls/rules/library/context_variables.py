@@ -86,7 +86,9 @@ def _token(var: ContextVar[Any], before: object) -> Token[Any]:
 
 @RULES.rule(ContextVar.__dict__["reset"])
 def _reset(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
-    """Set the variable in the trace to the value before an earlier ``set`` of the trace."""
+    """Set the variable in the trace to the value before an earlier ``set`` of the trace. Break the graph for
+    any other token.
+    """
     var, token = args
     tokens = trace.objects.tokens
     if id(token) not in tokens or token.var is not var:

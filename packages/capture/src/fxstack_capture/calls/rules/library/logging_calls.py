@@ -54,7 +54,9 @@ def _get_logger(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
 
 @RULES.rule(logging.Logger._log)
 def _log(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
-    """Log after the graph has run. Break the graph if the program could observe when the record is written."""
+    """Log after the graph has run. Break the graph for a record with an exception or a stack, and if the
+    program could observe when the record is written.
+    """
     if trace.calls.truth(trace.calls.call(_is_heard_by_the_program, (args[0],), {})):
         raise graph_break("side-effect-call", "a log record for a handler or filter of the program's own")
     if len(args) > _EXC_INFO or kwargs.get("exc_info") or kwargs.get("stack_info"):
@@ -143,7 +145,7 @@ def _is_heard_by_the_program(logger: Any) -> bool:
 def defer(trace: Trace, fn: object, args: Args, kwargs: Kwargs) -> None:
     """Call ``fn`` for real after the graph.
 
-    The receiver must be from outside. All other arguments must be plain data.
+    The receiver must be from outside. All other arguments must be plain data. Otherwise, break the graph.
     """
     objects = trace.objects
     values = (*args[1:], *kwargs.values())

@@ -40,7 +40,9 @@ _NAMES = (
 
 
 def _draw(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Draw with the module's generator. The results are inputs of the graph."""
+    """Draw with the module's generator. The results are inputs of the graph. Break the graph for any other
+    generator.
+    """
     generator, *arguments = args
     if generator is not _GLOBAL:
         raise _refusal(fn)
@@ -104,7 +106,9 @@ def _refusal(fn: Callable[..., Any]) -> GraphBreak:
 
 
 def _length(trace: Trace, fn: Callable[..., Any], array: Array) -> int:
-    """Return the number of rows of ``array``, as a constant with a guard."""
+    """Return the number of rows of ``array``, as a constant with a guard. Break the graph for an array
+    without dimensions.
+    """
     if array.example.ndim == 0:
         raise _refusal(fn)
     length: int = trace.torch.specialize(array.tensor.shape[0])
@@ -112,7 +116,9 @@ def _length(trace: Trace, fn: Callable[..., Any], array: Array) -> int:
 
 
 def _picked(trace: Trace, fn: Callable[..., Any], arguments: list[Any], kwargs: Kwargs) -> Any:
-    """Return items of an array. NumPy draws their positions in the same way as from ``range(length)``."""
+    """Return items of an array. NumPy draws their positions in the same way as from ``range(length)``. Break
+    the graph for a single draw, and for a choice from an array with several dimensions.
+    """
     array, *rest = arguments
     length = _length(trace, fn, array)
     if fn.__name__ == "choice" and array.example.ndim != 1:
@@ -125,7 +131,9 @@ def _picked(trace: Trace, fn: Callable[..., Any], arguments: list[Any], kwargs: 
 
 @RULES.rule(_STATE.shuffle)
 def _shuffle(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
-    """Permute the rows of an array. The order is drawn before the graph, and the graph applies it."""
+    """Permute the rows of an array. The order is drawn before the graph, and the graph applies it. Break the
+    graph for any other object or generator.
+    """
     generator, *arguments = args
     fn = _STATE.permutation
     if generator is not _GLOBAL or kwargs or len(arguments) != 1 or type(arguments[0]) is not Array:

@@ -38,7 +38,9 @@ _REFUSED = ("randbytes", "getstate", "setstate")
 
 
 def _draw(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Draw numbers with a generator from outside. The results are symbols of the graph."""
+    """Draw numbers with a generator from outside. The results are symbols of the graph. Break the graph for
+    subclasses of the generator, under ``dynamic=False``, and for methods in ``_REFUSED``.
+    """
     generator, *arguments = args
     objects = trace.objects
     if not objects.is_preexisting(generator):
@@ -80,7 +82,7 @@ def _refusal(fn: Callable[..., Any]) -> Any:
 
 
 def _plain(trace: Trace, fn: Callable[..., Any], value: Any) -> Any:
-    """Return an argument as a constant.
+    """Return an argument as a constant. Break the graph if this is impossible.
 
     The numbers of a population must have one type. Otherwise, the type of the result would depend on the
     drawn number.
@@ -103,7 +105,8 @@ def _fits(number: float) -> bool:
 
 
 def _of_new(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Call a method of a generator that this trace has created.
+    """Call a method of a generator that this trace has created. Break the graph if the system would provide
+    the seed.
 
     Its state is known, unless the system has provided the seed.
     """

@@ -22,7 +22,9 @@ from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 @RULES.rule(warnings.warn)
 def _warn(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
-    """Emit the warning after the graph has run, or drop it if a filter ignores it."""
+    """Emit the warning after the graph has run, or drop it if a filter ignores it. Break the graph for a new
+    category, and for messages that are not text.
+    """
     message = args[0] if args else kwargs.get("message")
     category = args[1] if len(args) > 1 else kwargs.get("category")
     if isinstance(message, Warning):
@@ -42,7 +44,8 @@ def _warn(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
 
 
 def _place(trace: Trace, level: int) -> tuple[dict[str, Any], str, int] | tuple[int]:
-    """Return the namespace, file and line of the frame to which a warning is attributed.
+    """Return the namespace, file and line of the frame to which a warning is attributed. Break the graph if
+    the warning is about the caller of a module.
 
     If this frame is not traced, return its distance above the root frame, as a tuple of one number.
     """
